@@ -1,0 +1,252 @@
+//! Examples from the page on semantics, and the traces in `scenarios/`.
+
+use super::{Answer, Op, Oracle};
+
+const S: u64 = 1_000_000;
+const NOW: u64 = 1_700_000_000 * S;
+
+/// One key, told what to do in seconds after `NOW`.
+struct Key(Oracle);
+
+impl Key {
+    fn new() -> Self {
+        Self(Oracle::new())
+    }
+
+    fn at(&mut self, seconds: u64, policy: &str, op: Op, cost: u32) -> Answer {
+        self.at_us(NOW + seconds * S, policy, op, cost)
+    }
+
+    fn at_us(&mut self, now_us: u64, policy: &str, op: Op, cost: u32) -> Answer {
+        self.0.apply(b"k", policy, now_us, op, cost).unwrap()
+    }
+}
+
+fn counts(answer: &Answer) -> (bool, u64, Option<u64>) {
+    (answer.allowed, answer.remaining, answer.retry_after_us)
+}
+
+#[test]
+fn the_readme_example_of_cl_throttle() {
+    let answer = Key::new().at(0, "gcra:30/60s:burst=16", Op::Take, 1);
+    let expected = Answer {
+        allowed: true,
+        limit: 16,
+        remaining: 15,
+        retry_after_us: Some(0),
+        reset_after_us: 2 * S,
+        delay_us: 0,
+        binding: 0,
+    };
+    assert_eq!(answer, expected);
+}
+
+#[test]
+fn raising_30_to_60_with_30_used_leaves_30_at_once() {
+    for machine in ["gcra", "leaky-queue", "fixed-window", "sliding-log", "sliding-counter"] {
+        let mut key = Key::new();
+        // A minute that begins with the first request, for the windows on the clock as well.
+        assert_eq!(counts(&key.at(40, &format!("{machine}:30/1m"), Op::Take, 30)).1, 0);
+        let raised = key.at(40, &format!("{machine}:60/1m"), Op::Peek, 1);
+        assert_eq!((raised.allowed, raised.remaining), (true, 30), "{machine}");
+    }
+}
+
+#[test]
+fn lowering_30_to_20_denies_until_drained_to_19() {
+    let mut key = Key::new();
+    key.at(0, "gcra:30/1m", Op::Take, 30);
+    let denied = key.at(0, "gcra:20/1m", Op::Take, 1);
+    // 11 of 30 units drain at one in 3 s.
+    assert_eq!(counts(&denied), (false, 0, Some(33 * S)));
+    assert!(!key.at_us(NOW + 33 * S - 1, "gcra:20/1m", Op::Take, 1).allowed);
+    assert!(key.at(33, "gcra:20/1m", Op::Take, 1).allowed);
+
+    let steps = "token-bucket:20/1m:refill=interval";
+    let mut key = Key::new();
+    key.at(0, "token-bucket:30/1m:refill=interval", Op::Take, 30);
+    assert_eq!(counts(&key.at(59, steps, Op::Take, 1)), (false, 0, Some(S)));
+    assert_eq!(counts(&key.at(60, steps, Op::Peek, 1)), (true, 10, Some(0)));
+}
+
+#[test]
+fn a_denial_stores_what_was_carried_over_and_a_peek_does_not() {
+    // 30 units in use are 60 s of debt under the first rule, and 30 s under the second.
+    let (slow, fast) = ("gcra:30/1m", "gcra:60/1m:burst=30");
+    for (op, left) in [(Op::Peek, 45), (Op::Take, 30)] {
+        let mut key = Key::new();
+        key.at(0, slow, Op::Take, 30);
+        assert!(!key.at(0, fast, op, 30).allowed);
+        // Half a minute later: carried back from what is then in use.
+        assert_eq!(key.at(15, slow, Op::Peek, 1).reset_after_us, left * S, "{op:?}");
+    }
+}
+
+#[test]
+fn a_reserve_waits_for_its_turn_or_is_denied_unchanged() {
+    let policy = "gcra:1/1s";
+    let mut key = Key::new();
+    assert_eq!(key.at(0, policy, Op::Reserve { max_wait_us: S }, 1).delay_us, 0);
+    assert_eq!(key.at(0, policy, Op::Reserve { max_wait_us: S }, 1).delay_us, S);
+    let denied = key.at(0, policy, Op::Reserve { max_wait_us: S }, 1);
+    assert_eq!((counts(&denied), denied.reset_after_us), ((false, 0, Some(S)), 2 * S));
+    assert_eq!(key.at(0, policy, Op::Reserve { max_wait_us: S }, 2).retry_after_us, None);
+    assert!(
+        Oracle::new()
+            .apply(b"", "fixed-window:1/1s", 0, Op::Reserve { max_wait_us: 0 }, 1)
+            .is_err()
+    );
+}
+
+#[test]
+fn a_queue_reserved_delays_until_its_own_departure() {
+    let policy = "leaky-queue:1/1s:capacity=3";
+    let mut key = Key::new();
+    assert_eq!(key.at(0, policy, Op::Take, 2).delay_us, 0);
+    assert_eq!(key.at(0, policy, Op::Reserve { max_wait_us: S }, 1).retry_after_us, Some(S));
+    assert_eq!(key.at(0, policy, Op::Take, 1).delay_us, 2 * S);
+    assert_eq!(counts(&key.at(0, policy, Op::Take, 1)), (false, 0, Some(S)));
+}
+
+#[test]
+fn borrowing_and_charging_go_below_zero() {
+    for policy in ["gcra:10/10s:borrow", "token-bucket:10/10s:borrow:refill=interval"] {
+        let mut key = Key::new();
+        assert_eq!(counts(&key.at(0, policy, Op::Take, 25)), (true, 0, Some(0)), "{policy}");
+        assert!(!key.at(15, policy, Op::Take, 1).allowed, "{policy}");
+        assert!(key.at(20, policy, Op::Take, 1).allowed, "{policy}");
+    }
+    let mut key = Key::new();
+    let charged = key.at(0, "gcra:1/366d", Op::Charge, u32::MAX);
+    assert_eq!((charged.allowed, charged.reset_after_us), (true, 1 << 50));
+}
+
+#[test]
+fn denials_are_recorded_by_every_limit_that_counts_all() {
+    let policy = "fixed-window:2/10s:count=all,sliding-log:1/60s";
+    let mut key = Key::new();
+    assert!(key.at(0, policy, Op::Take, 1).allowed);
+    let denied = key.at(0, policy, Op::Take, 1);
+    assert_eq!((counts(&denied), denied.binding), ((false, 0, Some(60 * S)), 1));
+    assert_eq!(key.at(0, "fixed-window:2/10s:count=all", Op::Peek, 1).remaining, 0);
+}
+
+#[test]
+fn a_kept_log_is_seen_by_a_later_rule() {
+    let mut key = Key::new();
+    key.at(0, "sliding-log:30/1m:keep=1h", Op::Take, 20);
+    assert_eq!(key.at(600, "sliding-log:30/1m:keep=1h", Op::Peek, 1).remaining, 30);
+    assert_eq!(key.at(600, "sliding-log:30/1h", Op::Peek, 1).remaining, 10);
+    assert_eq!(key.at(600, "fixed-window:30/1h", Op::Peek, 1).remaining, 30);
+}
+
+#[test]
+fn a_log_forgets_what_can_no_longer_matter() {
+    let mut key = Key::new();
+    for _ in 0..5 {
+        key.at(0, "sliding-log:2/1m", Op::Charge, 1);
+    }
+    assert_eq!(key.at(0, "sliding-log:9/1m", Op::Peek, 1).remaining, 7);
+}
+
+#[test]
+fn new_limits_find_the_old_ones_that_they_continue() {
+    let remaining = |old: &str, new: &str| {
+        let mut key = Key::new();
+        key.at(40, old, Op::Take, 3);
+        key.at(40, new, Op::Peek, 1).remaining
+    };
+    // The second goes on with the log, for its period; the first starts from a copy.
+    assert_eq!(remaining("sliding-log:10/1m", "sliding-log:20/1h,sliding-log:9/1m"), 6);
+    // Equally many: a bucket pairs up with a window.
+    assert_eq!(remaining("fixed-window:10/1m", "gcra:10/1m"), 7);
+    // Not equally many: the window starts unused.
+    assert_eq!(remaining("gcra:10/1m,gcra:10/1h", "fixed-window:10/1m"), 10);
+}
+
+#[test]
+fn the_month_ends_at_local_midnight() {
+    // 2023-11-30T15:59:59Z is the last second of November in Shanghai.
+    let last = 1_701_359_999 * S;
+    let policy = "fixed-window:10000/month:tz=Asia/Shanghai";
+    let mut key = Key::new();
+    assert_eq!(key.at_us(last, policy, Op::Take, 10_000).reset_after_us, S);
+    assert_eq!(key.at_us(last, policy, Op::Take, 1).retry_after_us, Some(S));
+    assert_eq!(key.at_us(last + S, policy, Op::Take, 1).reset_after_us, 31 * 86_400 * S);
+}
+
+#[test]
+fn a_day_is_as_long_as_the_zone_makes_it() {
+    let opens = |zone: &str, now: u64| {
+        let policy = format!("fixed-window:1/day:tz={zone}");
+        Key::new().at_us(now * S, &policy, Op::Take, 1).reset_after_us / S
+    };
+    // 2024-03-31 in Berlin has 23 hours; its midnight is 23:00Z.
+    assert_eq!(opens("Europe/Berlin", 1_711_839_600), 23 * 3_600);
+    // 2015-10-18 in Sao Paulo begins at 01:00, which is 03:00Z.
+    assert_eq!(opens("America/Sao_Paulo", 1_445_137_200), 23 * 3_600);
+    assert_eq!(opens("America/Sao_Paulo", 1_445_137_199), 1);
+    // On 2007-11-04 clocks in St John's went from 00:01 back to 23:01: what was that day stays it.
+    assert_eq!(opens("America/St_Johns", 1_194_143_400 - 1), 1);
+    assert_eq!(opens("America/St_Johns", 1_194_143_400), 25 * 3_600);
+    assert_eq!(opens("America/St_Johns", 1_194_143_400 + 90), 25 * 3_600 - 90);
+    // Apia left 2011-12-30 out: the 29th, 10:00Z to 10:00Z, is followed by the 31st.
+    assert_eq!(opens("Pacific/Apia", 1_325_152_800), 86_400);
+    assert_eq!(opens("Pacific/Apia", 1_325_239_200), 86_400);
+}
+
+#[test]
+fn a_clock_that_steps_back_holds_a_key_no_longer_than_the_step() {
+    for policy in ["fixed-window:5/10s", "sliding-log:5/10s", "token-bucket:5/10s:refill=interval"]
+    {
+        let mut key = Key::new();
+        key.at(20, policy, Op::Take, 5);
+        assert_eq!(counts(&key.at(17, policy, Op::Take, 1)), (false, 0, Some(10 * S)), "{policy}");
+        // The denial changed nothing: the later time is still what is stored.
+        assert_eq!(key.at(29, policy, Op::Peek, 1).retry_after_us, Some(S), "{policy}");
+    }
+}
+
+#[test]
+fn the_scenarios_are_counted_as_expected() {
+    macro_rules! trace {
+        ($name:literal) => {
+            include_str!(concat!("../../../../scenarios/", $name, ".csv"))
+        };
+    }
+    let table = [
+        (trace!("boundary-burst"), "fixed-window:100/60s:align=clock", 200, 0),
+        (trace!("boundary-burst"), "sliding-log:100/60s", 100, 100),
+        (trace!("boundary-burst"), "sliding-counter:100/60s", 101, 99),
+        (trace!("counter-1980"), "token-bucket:1000/3s", 1785, 215),
+        (trace!("late-rush"), "gcra:60/60s:burst=1", 1, 59),
+        (trace!("late-rush"), "token-bucket:60/60s:burst=10", 10, 50),
+        (trace!("queue-200ms"), "leaky-queue:5/1s:capacity=20", 20, 10),
+        (trace!("third-party-29"), "leaky-queue:30/60s:capacity=30", 29, 0),
+        (trace!("across-minutes"), "fixed-window:30/60s:align=clock", 40, 0),
+        (trace!("across-minutes"), "sliding-log:30/60s", 30, 10),
+        (trace!("time-bucketed-20"), "fixed-window:20/30s", 21, 6),
+        (trace!("time-bucketed-20"), "gcra:20/30s", 22, 5),
+        (trace!("gcra-10-per-minute"), "gcra:10/60s", 12, 3),
+        (trace!("interval-refill"), "token-bucket:10/1s:burst=20:refill=interval", 50, 30),
+        (trace!("interval-refill"), "token-bucket:10/1s:burst=20", 59, 21),
+        (trace!("count-all"), "sliding-log:30/60s:count=all", 30, 330),
+        (trace!("count-all"), "sliding-log:30/60s", 90, 270),
+        (trace!("spent-at-once"), "fixed-window:1000/3s:align=clock", 1300, 600),
+        (trace!("ten-or-one"), "gcra:10/60s", 19, 41),
+        (trace!("ten-or-one"), "gcra:1/6s", 10, 50),
+    ];
+    for (trace, policy, allowed, denied) in table {
+        let mut key = Key::new();
+        let mut counted = (0, 0);
+        for line in trace.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let (now, cost) = (fields[0].parse().unwrap(), fields[2].parse().unwrap());
+            match key.at_us(now, policy, Op::Take, cost).allowed {
+                true => counted.0 += 1,
+                false => counted.1 += 1,
+            }
+        }
+        assert_eq!(counted, (allowed, denied), "{policy}");
+    }
+}

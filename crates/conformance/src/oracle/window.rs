@@ -1,0 +1,137 @@
+//! `fixed-window`: opened by its first request, by the clock, or by the calendar.
+
+use num_traits::Zero;
+
+use super::calendar::Calendar;
+use super::exact::{Q, at_least_zero, ceiling};
+use super::machine::{Machine, State, Wait};
+
+/// At most `n` a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub(super) n: Q,
+    pub(super) span: Span,
+    pub(super) count_all: bool,
+}
+
+/// Where windows open, and how long they are (microseconds).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    First(Q),
+    Clock(Q),
+    Calendar(Calendar),
+}
+
+impl Span {
+    /// Opening of a window that is opened at `now`.
+    fn open(&self, now: &Q) -> Q {
+        match self {
+            Self::First(_) => now.clone(),
+            Self::Clock(p) => (now / p).floor() * p,
+            Self::Calendar(calendar) => calendar.start(now),
+        }
+    }
+
+    /// End of a window that was opened at `start`, wherever that lies.
+    fn end(&self, start: &Q) -> Q {
+        match self {
+            Self::First(p) | Self::Clock(p) => start + p,
+            Self::Calendar(calendar) => calendar.next(start),
+        }
+    }
+
+    /// The same period, as a duration: a calendar word is as long as its window at `now`.
+    pub(super) fn same_period(&self, other: &Self, now: &Q) -> bool {
+        match (self, other) {
+            (Self::Calendar(a), Self::Calendar(b)) if a.word == b.word => true,
+            _ => self.length(now) == other.length(now),
+        }
+    }
+
+    fn length(&self, now: &Q) -> Q {
+        match self {
+            Self::First(p) | Self::Clock(p) => p.clone(),
+            Self::Calendar(calendar) => calendar.next(now) - calendar.start(now),
+        }
+    }
+}
+
+impl Rule {
+    /// Carries the state of another rule of this machine over.
+    pub(super) fn continued(&self, old: &Self, state: &State, now: &Q) -> State {
+        let start = parts(state).0;
+        // A calendar window has no length of its own: its `start + P` is the boundary it ends at.
+        if now < &old.span.end(start).min(self.span.end(start)) {
+            return state.clone();
+        }
+        self.unused(now)
+    }
+}
+
+fn parts(state: &State) -> (&Q, &Q) {
+    let State::Window { start, used } = state else {
+        unreachable!("a state is kept under its own machine")
+    };
+    (start, used)
+}
+
+impl Machine for Rule {
+    fn capacity(&self) -> &Q {
+        &self.n
+    }
+
+    fn unused(&self, now: &Q) -> State {
+        State::Window { start: self.span.open(now), used: Q::zero() }
+    }
+
+    fn at(&self, state: &State, now: &Q) -> State {
+        let (start, used) = parts(state);
+        let start = start.min(now);
+        if used.is_zero() || now >= &self.span.end(start) {
+            return self.unused(now);
+        }
+        State::Window { start: start.clone(), used: used.clone() }
+    }
+
+    fn recovered(&self, state: &State, _now: &Q) -> bool {
+        parts(state).1.is_zero()
+    }
+
+    fn passes(&self, state: &State, _now: &Q, cost: &Q) -> bool {
+        parts(state).1 + cost <= self.n
+    }
+
+    fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
+        if cost > &self.n {
+            return Wait::Never;
+        }
+        Wait::After(self.span.end(parts(state).0) - now)
+    }
+
+    fn remaining(&self, state: &State, _now: &Q) -> Q {
+        at_least_zero(&self.n - parts(state).1)
+    }
+
+    fn reset_after(&self, state: &State, now: &Q) -> Q {
+        let (start, used) = parts(state);
+        if used > &Q::zero() { self.span.end(start) - now } else { Q::zero() }
+    }
+
+    fn charge(&self, state: &State, _now: &Q, cost: &Q) -> State {
+        let (start, used) = parts(state);
+        State::Window { start: start.clone(), used: (used + cost).min(ceiling()) }
+    }
+
+    fn refund(&self, state: &State, _now: &Q, cost: &Q) -> State {
+        let (start, used) = parts(state);
+        State::Window { start: start.clone(), used: at_least_zero(used - cost) }
+    }
+
+    fn records_denials(&self) -> bool {
+        self.count_all
+    }
+
+    fn used(&self, state: &State, _now: &Q) -> Q {
+        parts(state).1.clone()
+    }
+}

@@ -1,0 +1,149 @@
+//! Whoever answers, and how two answers are compared.
+
+use std::{collections::HashMap, time::Duration};
+
+use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp, apply};
+
+use crate::oracle::{Op, Oracle};
+
+/// A store under test: one operation on one key, at a time that the kit tells.
+pub trait Subject {
+    /// Answers, or says why it can't.
+    ///
+    /// # Errors
+    /// Any trouble, in words. A `reserve` that the policy does not support is one.
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String>;
+}
+
+/// The core over a plain map: what every store is compared with.
+#[derive(Debug, Default)]
+pub struct CoreSubject {
+    entries: HashMap<Vec<u8>, Entry>,
+}
+
+impl CoreSubject {
+    /// What is kept of a key.
+    #[must_use]
+    pub fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+}
+
+impl Subject for CoreSubject {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let mut entry = self.entries.remove(key);
+        let decision = apply(policy, &mut entry, now, operation);
+        if let Some(entry) = entry {
+            self.entries.insert(key.to_vec(), entry);
+        }
+        decision.map_err(|error| error.to_string())
+    }
+}
+
+/// The naive reading of the semantics as a store.
+#[derive(Debug, Default)]
+pub struct OracleSubject(Oracle);
+
+impl Subject for OracleSubject {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let (op, cost) = match operation {
+            Operation::Take(cost) => (Op::Take, cost),
+            Operation::Peek(cost) => (Op::Peek, cost),
+            Operation::Charge(cost) => (Op::Charge, cost),
+            Operation::Refund(cost) => (Op::Refund, cost),
+            Operation::Reserve { cost, max_wait } => {
+                let max_wait_us = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
+                (Op::Reserve { max_wait_us }, cost)
+            }
+            Operation::Reset => (Op::Reset, 0),
+        };
+        let answer = self.0.apply(key, &policy.to_string(), now.as_micros(), op, cost)?;
+        let units = |count: u64| u32::try_from(count).map_err(|_| format!("{count} units"));
+        let retry = answer
+            .retry_after_us
+            .map_or(Retry::Never, |micros| Retry::After(Duration::from_micros(micros)));
+        let outcome = if answer.allowed {
+            Outcome::Allow { delay: Duration::from_micros(answer.delay_us) }
+        } else {
+            Outcome::Deny { retry }
+        };
+        Ok(Decision {
+            outcome,
+            limit: units(answer.limit)?,
+            remaining: units(answer.remaining)?,
+            reset_after: Duration::from_micros(answer.reset_after_us),
+            binding: answer.binding,
+        })
+    }
+}
+
+/// Whether two answers to the same question agree; the difference in words if they do not.
+///
+/// # Errors
+/// The fields that differ, or that one side failed.
+pub fn compare(
+    expected: &Result<Decision, String>,
+    found: &Result<Decision, String>,
+) -> Result<(), String> {
+    match (expected, found) {
+        (Err(_), Err(_)) => Ok(()),
+        (Ok(expected), Ok(found)) if expected == found => Ok(()),
+        (Ok(expected), Ok(found)) => {
+            let names = ["allowed", "limit", "remaining", "retry", "reset", "delay", "binding"];
+            let pairs = expected.to_integers().into_iter().zip(found.to_integers());
+            let wrong = names.iter().zip(pairs).filter(|(_, (expected, found))| expected != found);
+            let wrong = wrong.map(|(name, (expected, found))| {
+                format!("{name} should be {expected} and is {found}")
+            });
+            Err(wrong.collect::<Vec<_>>().join(", "))
+        }
+        (Ok(_), Err(error)) => Err(format!("fails with `{error}`")),
+        (Err(error), Ok(_)) => Err(format!("should fail with `{error}` and does not")),
+    }
+}
+
+/// Keys are bytes of any kind, whatever they stand for, and none has to do with another.
+///
+/// # Panics
+/// Where a key is refused, or one takes from another.
+pub fn check_keys(subject: &mut impl Subject) {
+    let policy: Policy = "gcra:2/1m".parse().expect("a policy");
+    let now = Timestamp::saturating_from_micros(1_700_000_040_000_000);
+    let long = vec![b'k'; 65_536];
+    let keys: [&[u8]; 9] = [
+        b"user:17:comment",
+        b"user:17:like",
+        b"user:1:7:like",
+        b"203.0.113.7|GET /v1/items",
+        b"2001:db8::1|eth0",
+        b"\x00\xff\r\n\x80",
+        b"\x00\xff\r\n",
+        b"",
+        &long,
+    ];
+    for remaining in [1, 0] {
+        for key in keys {
+            let decision = subject.apply(key, &policy, now, Operation::Take(1));
+            let decision = decision.unwrap_or_else(|error| panic!("{}: {error}", key.len()));
+            assert_eq!(decision.remaining, remaining, "{}", key.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The core against the traces, and against the naive reading of the semantics.
+
+use sluicegate_conformance::{CoreSubject, OracleSubject, Shape, check_histories, check_traces};
+
+#[test]
+fn the_core_passes_the_traces() {
+    check_traces(&mut CoreSubject::default());
+}
+
+#[test]
+fn the_naive_reading_passes_the_traces() {
+    check_traces(&mut OracleSubject::default());
+}
+
+#[test]
+fn the_core_and_the_naive_reading_agree_under_one_rule() {
+    let shape = Shape { changes: false, ..Shape::default() };
+    check_histories(&mut OracleSubject::default(), 0, histories(), shape);
+}
+
+#[test]
+fn the_core_and_the_naive_reading_agree_when_rules_change() {
+    check_histories(&mut OracleSubject::default(), 1 << 40, histories(), Shape::default());
+}
+
+/// More than the usual number by the environment: `SLUICEGATE_HISTORIES=1000000`.
+fn histories() -> u64 {
+    let wanted = std::env::var("SLUICEGATE_HISTORIES").ok();
+    wanted.and_then(|count| count.parse().ok()).unwrap_or(1_500)
+}

@@ -1,0 +1,234 @@
+//! Generic cell rate algorithm, virtual-scheduling form (ITU-T I.371, annex A), under its four
+//! names: `gcra`, `token-bucket`, `leaky-bucket` (the meter) and `leaky-queue` (traffic shaping).
+//!
+//! A key is one number: the theoretical arrival time (TAT), when the next unit would come if
+//! traffic were perfectly paced. A token bucket that is refilled continuously holds
+//! `burst - (tat - now) / T` tokens; a leaky bucket as a meter holds `(tat - now) / T` units: the
+//! same number, read from the other end. The queue also tells whom it admits when to depart.
+//!
+//! Time is counted in *ticks* of `1/n` µs, where `n/p` is the rate in lowest terms (units per µs).
+//! The emission interval `T` is then exactly `p` ticks, so no rate is ever rounded.
+//!
+//! Invariants, each a property in the tests:
+//! - a TAT that is not in the future is the same as no state;
+//! - waiting `retry_after` is enough, and a microsecond less is not;
+//! - in any interval of length `t` at most `burst + t*N/P` units pass (without `borrow`, charges).
+
+use std::time::Duration;
+
+use super::{
+    Algorithm, LimitError, MAX_COUNT, MAX_DRAIN, check_period, check_units, narrow, units,
+};
+use crate::{decision::Retry, time::Timestamp};
+
+/// What the algorithm is called in a policy. All but the queue decide alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GcraName {
+    /// `gcra`: admits `burst` at once after idling.
+    Gcra,
+    /// `token-bucket`: holds `burst` tokens when full, refilled continuously.
+    TokenBucket,
+    /// `leaky-bucket`: holds `capacity` units and leaks; a meter, which delays nobody.
+    LeakyBucket,
+    /// `leaky-queue`: holds `capacity` units, and lets one go each `T`, in order.
+    LeakyQueue,
+}
+
+/// `N` units per period `P`, at most `burst` at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    name: GcraName,
+    limit: u32,
+    period: u64,
+    burst: u32,
+    borrow: bool,
+    /// Ticks in a microsecond: the numerator of the rate in lowest terms.
+    scale: u32,
+    /// Ticks from one unit to the next: the denominator of the rate in lowest terms.
+    interval: u64,
+}
+
+/// What a key keeps: its TAT, in ticks since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) tat: u128,
+}
+
+impl Gcra {
+    /// `limit` units per `period` (1 ms ..= 366 days), `burst` at once (`limit` if none is given).
+    ///
+    /// With `borrow` a request passes when one whole unit is free, whatever its cost; the balance
+    /// then goes below zero, and later requests wait until it is repaid.
+    ///
+    /// # Errors
+    /// [`LimitError`] for a value outside its domain, a burst that would take more than 2^50 µs to
+    /// drain, and for a queue that borrows.
+    pub fn new(
+        name: GcraName,
+        limit: u32,
+        period: Duration,
+        burst: Option<u32>,
+        borrow: bool,
+    ) -> Result<Self, LimitError> {
+        let limit = check_units("limit", limit)?;
+        let period = check_period("period", period)?;
+        let word = match name {
+            GcraName::Gcra | GcraName::TokenBucket => "burst",
+            GcraName::LeakyBucket | GcraName::LeakyQueue => "capacity",
+        };
+        let burst = check_units(word, burst.unwrap_or(limit))?;
+        if borrow && name == GcraName::LeakyQueue {
+            return Err(LimitError::Combination("a leaky-queue cannot `borrow`: it has an order"));
+        }
+        let divisor = greatest_common_divisor(u64::from(limit), period);
+        let scale = units(u64::from(limit) / divisor);
+        let interval = period / divisor;
+        if u128::from(burst) * u128::from(interval) > u128::from(MAX_DRAIN) * u128::from(scale) {
+            return Err(LimitError::Drain { name: word, value: burst });
+        }
+        Ok(Self { name, limit, period, burst, borrow, scale, interval })
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(&self) -> GcraName {
+        self.name
+    }
+
+    /// `N`: units per period.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// `P`: 1 ms ..= 366 days.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        Duration::from_micros(self.period)
+    }
+
+    /// `B`: what an idle key admits at once.
+    #[must_use]
+    pub const fn burst(&self) -> u32 {
+        self.burst
+    }
+
+    /// Whether a request may take more than is there, later ones paying for it.
+    #[must_use]
+    pub const fn borrow(&self) -> bool {
+        self.borrow
+    }
+
+    /// Ticks of this limit in a microsecond.
+    pub(crate) const fn scale(&self) -> u32 {
+        self.scale
+    }
+
+    /// How long a request that passes at `now` must be held back: a queue lets it go when those
+    /// before it have gone.
+    pub(crate) fn delay(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        match self.name {
+            GcraName::LeakyQueue => self.micros(self.debt(state, now)),
+            GcraName::Gcra | GcraName::TokenBucket | GcraName::LeakyBucket => 0,
+        }
+    }
+
+    /// What `state` becomes under this limit when it was written under `old`.
+    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
+        let debt = old.debt(state, now);
+        if (self.scale, self.interval) == (old.scale, old.interval) {
+            return self.with_debt(now, debt);
+        }
+        // Millionths of a unit in use; 2^50 units are 2^70 of them, and 2^115 ticks, at most.
+        let used = (debt * 1_000_000).div_ceil(u128::from(old.interval));
+        let used = used.min(u128::from(MAX_COUNT) * 1_000_000);
+        let debt = (used * u128::from(self.interval)).div_ceil(1_000_000);
+        self.with_debt(now, self.saturated(debt))
+    }
+
+    /// Ticks by which the TAT lies in the future.
+    fn debt(&self, state: Option<&State>, now: Timestamp) -> u128 {
+        state.map_or(0, |state| state.tat.saturating_sub(self.ticks(now.as_micros())))
+    }
+
+    fn with_debt(&self, now: Timestamp, debt: u128) -> Option<State> {
+        (debt > 0).then(|| State { tat: self.ticks(now.as_micros()) + debt })
+    }
+
+    /// `debt` ticks, or as many as drain in the longest time allowed.
+    fn saturated(&self, debt: u128) -> u128 {
+        debt.min(self.ticks(MAX_DRAIN))
+    }
+
+    fn ticks(&self, micros: u64) -> u128 {
+        u128::from(micros) * u128::from(self.scale)
+    }
+
+    /// Ticks that `units` take up.
+    fn span(&self, units: u32) -> u128 {
+        u128::from(units) * u128::from(self.interval)
+    }
+
+    /// Ticks as microseconds, rounded up, so that whoever waits that long is never early.
+    fn micros(&self, ticks: u128) -> u64 {
+        // A division of 64 bits is several times faster than one of 128, and nearly always enough.
+        match u64::try_from(ticks) {
+            Ok(ticks) => ticks.div_ceil(u64::from(self.scale)),
+            Err(_) => narrow(ticks.div_ceil(u128::from(self.scale))),
+        }
+    }
+}
+
+impl Algorithm for Gcra {
+    type State = State;
+
+    fn capacity(&self) -> u32 {
+        self.burst
+    }
+
+    fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
+        let asked = if self.borrow { 1 } else { cost };
+        if asked > self.burst {
+            return Retry::Never;
+        }
+        let new = self.debt(state, now) + self.span(asked);
+        Retry::after_micros(self.micros(new.saturating_sub(self.span(self.burst))))
+    }
+
+    fn remaining(&self, state: Option<&State>, now: Timestamp) -> u32 {
+        let free = self.span(self.burst).saturating_sub(self.debt(state, now));
+        match u64::try_from(free) {
+            Ok(free) => units(free / self.interval),
+            Err(_) => units(narrow(free / u128::from(self.interval))),
+        }
+    }
+
+    fn reset_after(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        self.micros(self.debt(state, now))
+    }
+
+    fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        narrow(self.debt(state, now).div_ceil(u128::from(self.interval))).min(MAX_COUNT)
+    }
+
+    fn charge(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
+        let debt = self.debt(state.as_ref(), now) + self.span(cost);
+        *state = self.with_debt(now, self.saturated(debt));
+    }
+
+    fn refund(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
+        let debt = self.debt(state.as_ref(), now).saturating_sub(self.span(cost));
+        *state = self.with_debt(now, debt);
+    }
+
+    fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
+        self.with_debt(now, self.saturated(u128::from(used) * u128::from(self.interval)))
+    }
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,164 @@
+//! Token bucket refilled in steps: `A` tokens each interval `I` (`refill=interval`).
+//!
+//! The bucket of ITU-T I.371 with a coarse clock, as many services word their plans ("100 more
+//! each hour"). The steps are counted from the first request after the bucket was full.
+//!
+//! Invariants: a full bucket is the same as no state; a step is never lost or gained, since `last`
+//! moves by whole intervals only; in any interval of length `t` at most
+//! `B + A*(floor(t/I) + 1)` pass.
+
+use std::time::Duration;
+
+use super::{
+    Algorithm, LimitError, MAX_COUNT, MAX_DRAIN, check_period, check_units, narrow, not_after,
+    units,
+};
+use crate::{decision::Retry, time::Timestamp};
+
+/// `A` tokens each interval `I`, at most `B` in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntervalBucket {
+    amount: u32,
+    interval: u64,
+    burst: u32,
+    borrow: bool,
+}
+
+/// What a key keeps: the tokens that are missing from a full bucket, and when the last step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) used: u128,
+    pub(crate) last: u64,
+}
+
+impl IntervalBucket {
+    /// `amount` tokens each `interval` (1 ms ..= 366 days), at most `burst` (`amount` if none is
+    /// given). With `borrow` a request passes when one token is there, whatever its cost.
+    ///
+    /// # Errors
+    /// [`LimitError`] for a value outside its domain, or a bucket that would take more than 2^50 µs
+    /// to fill.
+    pub fn new(
+        amount: u32,
+        interval: Duration,
+        burst: Option<u32>,
+        borrow: bool,
+    ) -> Result<Self, LimitError> {
+        let amount = check_units("limit", amount)?;
+        let interval = check_period("period", interval)?;
+        let burst = check_units("burst", burst.unwrap_or(amount))?;
+        if u64::from(burst.div_ceil(amount)).saturating_mul(interval) > MAX_DRAIN {
+            return Err(LimitError::Drain { name: "burst", value: burst });
+        }
+        Ok(Self { amount, interval, burst, borrow })
+    }
+
+    /// `A`: tokens a step.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.amount
+    }
+
+    /// `I`: from one step to the next.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        Duration::from_micros(self.interval)
+    }
+
+    /// `B`: tokens in a full bucket.
+    #[must_use]
+    pub const fn burst(&self) -> u32 {
+        self.burst
+    }
+
+    /// Whether a request may take more than is there, later ones paying for it.
+    #[must_use]
+    pub const fn borrow(&self) -> bool {
+        self.borrow
+    }
+
+    /// What `state` becomes under this limit when it was written under `old`.
+    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
+        let State { used, last } = old.refilled(state, now);
+        let kept = now.as_micros() - last < self.interval;
+        self.state(used, if kept { last } else { now.as_micros() })
+    }
+
+    /// The state with all steps up to `now` done.
+    fn refilled(&self, state: Option<&State>, now: Timestamp) -> State {
+        let now = now.as_micros();
+        let Some(state) = state else { return State { used: 0, last: now } };
+        let last = not_after(state.last, now);
+        let steps = (now - last) / self.interval;
+        let used = state.used.saturating_sub(u128::from(steps) * u128::from(self.amount));
+        if used == 0 {
+            return State { used: 0, last: now };
+        }
+        State { used, last: last + steps * self.interval }
+    }
+
+    /// Where debts saturate: the tokens that come in 2^50 µs.
+    pub(crate) fn most_used(&self) -> u128 {
+        u128::from(self.amount) * u128::from(MAX_DRAIN / self.interval)
+    }
+
+    fn state(&self, used: u128, last: u64) -> Option<State> {
+        (used > 0).then(|| State { used: used.min(self.most_used()), last })
+    }
+
+    /// Microseconds until all but `left` of the tokens missing are back.
+    fn until(&self, state: &State, left: u128, now: Timestamp) -> u64 {
+        let steps = state.used.saturating_sub(left).div_ceil(u128::from(self.amount));
+        let wait = u128::from(state.last) + steps * u128::from(self.interval);
+        narrow(wait.saturating_sub(u128::from(now.as_micros())))
+    }
+}
+
+impl Algorithm for IntervalBucket {
+    type State = State;
+
+    fn capacity(&self) -> u32 {
+        self.burst
+    }
+
+    fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
+        let asked = if self.borrow { 1 } else { cost };
+        if asked > self.burst {
+            return Retry::Never;
+        }
+        let state = self.refilled(state, now);
+        let left = u128::from(self.burst - asked);
+        if state.used <= left {
+            return Retry::NOW;
+        }
+        Retry::after_micros(self.until(&state, left, now))
+    }
+
+    fn remaining(&self, state: Option<&State>, now: Timestamp) -> u32 {
+        let used = self.refilled(state, now).used;
+        units(u64::from(self.burst).saturating_sub(narrow(used)))
+    }
+
+    fn reset_after(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        let state = self.refilled(state, now);
+        if state.used == 0 { 0 } else { self.until(&state, 0, now) }
+    }
+
+    fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        narrow(self.refilled(state, now).used).min(MAX_COUNT)
+    }
+
+    fn charge(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
+        let State { used, last } = self.refilled(state.as_ref(), now);
+        *state = self.state(used + u128::from(cost), last);
+    }
+
+    fn refund(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
+        let State { used, last } = self.refilled(state.as_ref(), now);
+        *state = self.state(used.saturating_sub(u128::from(cost)), last);
+    }
+
+    fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
+        self.state(u128::from(used), now.as_micros())
+    }
+}

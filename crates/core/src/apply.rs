@@ -1,0 +1,213 @@
+//! One decision, from the question to the answer: the whole of the semantics in one function.
+
+use std::time::Duration;
+
+use crate::{
+    algorithm::{Limit, State},
+    carry::carry,
+    decision::{Decision, Operation, Outcome, Retry},
+    entry::Entry,
+    policy::Policy,
+    time::{Timestamp, as_micros},
+};
+
+/// A `reserve` under a policy that has a limit which cannot say when a later request would pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or \
+     leaky-queue"
+)]
+#[non_exhaustive]
+pub struct ReserveError;
+
+/// Applies `operation` to what is kept of a key, under `policy`, at `now`.
+///
+/// `entry` is `None` for a key never used or fully recovered, and is left so where nothing need be
+/// kept. A denied request leaves it as it was, unless the policy has changed since it was written
+/// (then it is carried over) or denied requests count (`count=all`).
+///
+/// # Errors
+/// [`ReserveError`] for [`Operation::Reserve`] where a limit is of another machine than gcra; the
+/// entry is then untouched.
+pub fn apply(
+    policy: &Policy,
+    entry: &mut Option<Entry>,
+    now: Timestamp,
+    operation: Operation,
+) -> Result<Decision, ReserveError> {
+    if let Operation::Reserve { .. } = operation
+        && !policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
+    {
+        return Err(ReserveError);
+    }
+    if operation == Operation::Reset {
+        *entry = None;
+    }
+    let mut key = Key { policy, now, carried: None, entry };
+    key.carry();
+
+    Ok(match operation {
+        Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
+            key.answer()
+        }
+        Operation::Charge(0) | Operation::Refund(0) | Operation::Reset => key.answer(),
+        Operation::Take(cost) => key.take(cost),
+        Operation::Peek(cost) => key.decision(key.outcome(cost), cost),
+        Operation::Charge(cost) => {
+            key.store(|limit, state| limit.charge(state, now, cost)).answer()
+        }
+        Operation::Refund(cost) => {
+            key.store(|limit, state| limit.refund(state, now, cost)).answer()
+        }
+        Operation::Reserve { cost, max_wait } => key.reserve(cost, as_micros(max_wait)),
+    })
+}
+
+/// A key under the policy of a request.
+struct Key<'a> {
+    policy: &'a Policy,
+    now: Timestamp,
+    /// The state carried over to this policy, where it was written under another.
+    carried: Option<Entry>,
+    entry: &'a mut Option<Entry>,
+}
+
+impl Key<'_> {
+    fn carry(&mut self) {
+        if let Some(entry) = self.entry.as_ref()
+            && !entry.policy.same_rule(self.policy)
+        {
+            self.carried = Some(carry(entry, self.policy, self.now));
+        }
+    }
+
+    /// Each limit with its state.
+    fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
+        let entry = self.carried.as_ref().or(self.entry.as_ref());
+        let states = entry.map_or(&[] as &[State], |entry| &entry.states);
+        let states = states.iter().chain(std::iter::repeat(&State::None));
+        self.policy.limits().iter().zip(states)
+    }
+
+    /// Changes the state of every limit and keeps the outcome.
+    fn store(&mut self, change: impl Fn(&Limit, &mut State)) -> &Self {
+        let kept = self.carried.take().or_else(|| self.entry.take());
+        let mut kept = kept.unwrap_or_else(|| Entry::unused(self.policy));
+        for (limit, state) in self.policy.limits().iter().zip(&mut kept.states) {
+            change(limit, state);
+        }
+        kept.policy = self.policy.clone();
+        *self.entry = (!kept.is_unused()).then_some(kept);
+        self
+    }
+
+    fn take(&mut self, cost: u32) -> Decision {
+        let now = self.now;
+        let outcome = self.outcome(cost);
+        if let Outcome::Allow { .. } = outcome {
+            self.store(|limit, state| limit.charge(state, now, cost));
+            return self.decision(outcome, cost);
+        }
+        if self.policy.limits().iter().any(Limit::count_all) {
+            self.store(|limit, state| {
+                if limit.count_all() {
+                    limit.charge(state, now, cost);
+                }
+            });
+        } else if self.carried.is_some() {
+            self.store(|_, _| {});
+        }
+        let retry = self.wait(cost);
+        self.decision(Outcome::Deny { retry }, cost)
+    }
+
+    /// Whether a request of `cost` would pass, and what it would be told.
+    fn outcome(&self, cost: u32) -> Outcome {
+        match self.wait(cost) {
+            Retry::NOW => Outcome::Allow { delay: self.delay() },
+            retry => Outcome::Deny { retry },
+        }
+    }
+
+    /// After which time every limit would pass `cost`.
+    fn wait(&self, cost: u32) -> Retry {
+        let waits = self.limits().map(|(limit, state)| limit.wait(state, self.now, cost));
+        waits.max().unwrap_or(Retry::NOW)
+    }
+
+    fn delay(&self) -> Duration {
+        let delays = self.limits().map(|(limit, state)| limit.delay(state, self.now));
+        Duration::from_micros(delays.max().unwrap_or(0))
+    }
+
+    fn reserve(&mut self, cost: u32, max_wait: u64) -> Decision {
+        let now = self.now;
+        // What each limit asks the caller to wait: until it would pass and, in a queue, until
+        // those before it have gone.
+        let needs = |(limit, state): (&Limit, &State)| {
+            if cost > limit.capacity() {
+                return Retry::Never;
+            }
+            limit.wait(state, now, cost).max(Retry::after_micros(limit.delay(state, now)))
+        };
+        let needed = self.limits().map(needs).max().unwrap_or(Retry::NOW);
+        match needed {
+            Retry::After(delay) if as_micros(delay) <= max_wait => {
+                self.store(|limit, state| limit.charge(state, now, cost));
+                self.decision(Outcome::Allow { delay }, cost)
+            }
+            _ => {
+                let less = |needed| match needed {
+                    Retry::After(wait) => {
+                        Retry::After(wait.saturating_sub(Duration::from_micros(max_wait)))
+                    }
+                    Retry::Never => Retry::Never,
+                };
+                let waits = self.limits().map(|limit| less(needs(limit)));
+                let binding = first_greatest(waits);
+                self.told(Outcome::Deny { retry: less(needed) }, binding)
+            }
+        }
+    }
+
+    /// Allowed, with the key as it stands.
+    fn answer(&self) -> Decision {
+        self.decision(Outcome::Allow { delay: Duration::ZERO }, 0)
+    }
+
+    /// `outcome` of a request of `cost`, with the key as it stands.
+    fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
+        let binding = match outcome {
+            Outcome::Allow { .. } => first_greatest(
+                self.limits().map(|(limit, state)| u32::MAX - limit.remaining(state, self.now)),
+            ),
+            Outcome::Deny { .. } => first_greatest(
+                self.limits().map(|(limit, state)| limit.wait(state, self.now, cost)),
+            ),
+        };
+        self.told(outcome, binding)
+    }
+
+    fn told(&self, outcome: Outcome, binding: usize) -> Decision {
+        let remaining = self.limits().map(|(limit, state)| limit.remaining(state, self.now)).min();
+        let reset = self.limits().map(|(limit, state)| limit.reset_after(state, self.now)).max();
+        Decision {
+            outcome,
+            limit: self.policy.limits().get(binding).map_or(0, Limit::capacity),
+            remaining: remaining.unwrap_or(0),
+            reset_after: Duration::from_micros(reset.unwrap_or(0)),
+            binding,
+        }
+    }
+}
+
+/// The index of the first of the greatest.
+fn first_greatest<T: Ord>(values: impl Iterator<Item = T>) -> usize {
+    let mut greatest: Option<(usize, T)> = None;
+    for (index, value) in values.enumerate() {
+        if greatest.as_ref().is_none_or(|(_, most)| value > *most) {
+            greatest = Some((index, value));
+        }
+    }
+    greatest.map_or(0, |(index, _)| index)
+}

@@ -1,0 +1,136 @@
+//! What is asked of a key, and what is answered.
+
+use std::time::Duration;
+
+use crate::time::as_micros;
+
+/// What to do with a key. Costs are whole units, `0..=u32::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Ask for `cost` units: all of them or none.
+    Take(u32),
+    /// What `Take` would answer, storing nothing.
+    Peek(u32),
+    /// Take `cost` units whether or not they fit: a cost that is known only afterwards.
+    Charge(u32),
+    /// Give back up to `cost` units of what is in use.
+    Refund(u32),
+    /// Take `cost` units now, for use after a wait of at most `max_wait`.
+    Reserve {
+        /// Units asked for.
+        cost: u32,
+        /// The longest wait that the caller accepts.
+        max_wait: Duration,
+    },
+    /// Make the key as if never used.
+    Reset,
+}
+
+/// What was decided. A refusal is an answer, never an error.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// May it pass?
+    pub outcome: Outcome,
+    /// The capacity of the limit that binds, in units.
+    pub limit: u32,
+    /// How many requests of cost 1 would still pass right after this one, at the same instant.
+    pub remaining: u32,
+    /// The time until the key is as if never used, rounded up to whole microseconds.
+    pub reset_after: Duration,
+    /// Which limit of the policy binds, as written, from 0. Denied: the one that takes longest to
+    /// pass; allowed: the one with the least remaining.
+    pub binding: usize,
+}
+
+/// The two outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Go.
+    Allow {
+        /// How long the caller must hold the request back first (`leaky-queue`, `reserve`).
+        delay: Duration,
+    },
+    /// Do not go.
+    Deny {
+        /// When the same request would pass if nothing else came.
+        retry: Retry,
+    },
+}
+
+/// After which time a denied request would pass. `Never` is the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Retry {
+    /// The least time, rounded up to whole microseconds.
+    After(Duration),
+    /// Its cost exceeds the capacity.
+    Never,
+}
+
+impl Retry {
+    /// Would pass at once.
+    pub(crate) const NOW: Self = Self::After(Duration::ZERO);
+
+    /// Would pass after so many microseconds.
+    pub(crate) const fn after_micros(micros: u64) -> Self {
+        Self::After(Duration::from_micros(micros))
+    }
+}
+
+impl Decision {
+    /// True means go.
+    #[must_use]
+    pub const fn allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow { .. })
+    }
+
+    /// How long to hold the request back; zero when denied.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        match self.outcome {
+            Outcome::Allow { delay } => delay,
+            Outcome::Deny { .. } => Duration::ZERO,
+        }
+    }
+
+    /// When to try again; `None` when allowed.
+    #[must_use]
+    pub const fn retry(&self) -> Option<Retry> {
+        match self.outcome {
+            Outcome::Allow { .. } => None,
+            Outcome::Deny { retry } => Some(retry),
+        }
+    }
+
+    /// The seven integers in which every face of Sluicegate tells a decision: allowed (1 or 0),
+    /// limit, remaining, retry after (µs; 0 when allowed, -1 for never), reset after (µs), delay
+    /// (µs), binding.
+    ///
+    /// ```
+    /// use sluicegate_core::{Operation, Policy, Timestamp, apply};
+    ///
+    /// let policy: Policy = "fixed-window:1/10s".parse()?;
+    /// let mut entry = None;
+    /// let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1))?;
+    /// let denied = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1))?;
+    /// assert_eq!(denied.to_integers(), [0, 1, 0, 10_000_000, 10_000_000, 0, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn to_integers(&self) -> [i64; 7] {
+        let micros = |span: Duration| i64::try_from(as_micros(span)).unwrap_or(i64::MAX);
+        [
+            i64::from(self.allowed()),
+            i64::from(self.limit),
+            i64::from(self.remaining),
+            match self.retry() {
+                None => 0,
+                Some(Retry::After(wait)) => micros(wait),
+                Some(Retry::Never) => -1,
+            },
+            micros(self.reset_after),
+            micros(self.delay()),
+            i64::try_from(self.binding).unwrap_or(i64::MAX),
+        ]
+    }
+}

@@ -1,0 +1,75 @@
+//! All that is kept of a key.
+
+use std::time::Duration;
+
+use crate::{
+    algorithm::{Limit, State},
+    policy::Policy,
+    time::Timestamp,
+};
+
+/// What is in use of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Units in use, rounded up.
+    pub used: u64,
+    /// How many requests of cost 1 this limit would still pass at once.
+    pub remaining: u32,
+    /// The time until nothing is in use.
+    pub reset_after: Duration,
+}
+
+/// All state of a key, with the policy that it was written under.
+///
+/// Only [`apply`](crate::apply) makes one. Stores keep it as it is, or as bytes
+/// ([`Entry::encode`](crate::Entry::encode)).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub(crate) policy: Policy,
+    /// As many as the policy has limits.
+    pub(crate) states: Vec<State>,
+}
+
+impl Entry {
+    /// A key of which nothing is known.
+    pub(crate) fn unused(policy: &Policy) -> Self {
+        Self { policy: policy.clone(), states: vec![State::None; policy.limits().len()] }
+    }
+
+    /// The policy that the state was last written under.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Each limit of the policy with what is in use of it at `now`, in the order written.
+    pub fn usage(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Usage)> {
+        self.limits().map(move |(limit, state)| {
+            let reset_after = Duration::from_micros(limit.reset_after(state, now));
+            let usage = Usage {
+                used: limit.used(state, now),
+                remaining: limit.remaining(state, now),
+                reset_after,
+            };
+            (limit, usage)
+        })
+    }
+
+    /// How long the entry must be kept from `now` on; zero when it may be forgotten.
+    ///
+    /// This is the `reset_after` of its policy, and longer for a log that keeps events for a later
+    /// rule (`keep`).
+    #[must_use]
+    pub fn lifetime(&self, now: Timestamp) -> Duration {
+        let micros = self.limits().map(|(limit, state)| limit.lifetime(state, now)).max();
+        Duration::from_micros(micros.unwrap_or(0))
+    }
+
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
+        self.policy.limits().iter().zip(&self.states)
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.states.iter().all(|state| *state == State::None)
+    }
+}

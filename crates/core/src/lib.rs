@@ -1,0 +1,45 @@
+//! Every rate limiting algorithm of Sluicegate, exact and pure.
+//!
+//! [`apply`] is the whole of the semantics: a [`Policy`], what is kept of a key (an [`Entry`]), the
+//! time and an [`Operation`] go in; a [`Decision`] comes out and the entry is brought up to date.
+//! Nothing here can tell the time, do I/O, wait, or count in floats.
+//!
+//! ```
+//! use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
+//!
+//! let policy: Policy = "gcra:30/60s:burst=16".parse()?;
+//! let mut entry: Option<Entry> = None; // a key never used
+//! let now = Timestamp::from_micros(1_700_000_000_000_000)?;
+//!
+//! let decision = apply(&policy, &mut entry, now, Operation::Take(1))?;
+//! assert!(decision.allowed());
+//! assert_eq!(decision.remaining, 15);
+//! assert_eq!(decision.reset_after.as_secs(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![deny(clippy::float_arithmetic)]
+
+mod algorithm;
+mod apply;
+mod calendar;
+mod carry;
+mod decision;
+mod encoding;
+mod entry;
+pub mod fuzz;
+mod policy;
+mod time;
+
+pub use algorithm::{
+    Align, FixedWindow, Gcra, GcraName, IntervalBucket, Limit, LimitError, SlidingCounter,
+    SlidingLog, Window,
+};
+pub use apply::{ReserveError, apply};
+pub use calendar::CalendarUnit;
+pub use decision::{Decision, Operation, Outcome, Retry};
+
+pub use encoding::StateError;
+pub use entry::{Entry, Usage};
+pub use policy::{MAX_LIMITS, Policy, PolicyError};
+pub use time::{Clock, ManualClock, Timestamp, TimestampError};

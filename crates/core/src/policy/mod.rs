@@ -1,0 +1,94 @@
+//! One to eight limits on the same key, and their text form.
+
+mod error;
+mod format;
+mod parse;
+mod period;
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+pub use self::error::PolicyError;
+pub(crate) use self::period::format as format_period;
+use crate::algorithm::Limit;
+
+/// The most limits that a policy may have.
+pub const MAX_LIMITS: usize = 8;
+
+/// One to eight limits on the same key, decided together. Cheap to clone.
+///
+/// The text form is `ALGORITHM:N/PERIOD[:option[=value]]...`, limits joined by commas. What is
+/// written out ([`Display`](fmt::Display)) is the canonical form, and reads back to the same.
+///
+/// ```
+/// use sluicegate_core::Policy;
+///
+/// let policy: Policy = "leaky-bucket:120/60s:burst=120,sliding-log:1000/1440m".parse()?;
+/// assert_eq!(policy.to_string(), "leaky-bucket:120/1m,sliding-log:1000/1d");
+///
+/// let error = "gcra:30/0s".parse::<Policy>().unwrap_err();
+/// assert_eq!(error.to_string(), "period `0s` is outside 1ms..=366d (limit 1, at byte 8)");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Policy(Arc<[Limit]>);
+
+impl Policy {
+    /// The limits, as written.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.0
+    }
+
+    /// Whether both decide alike: the same limits in the same order, names and defaults aside.
+    #[must_use]
+    pub fn same_rule(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.len() == other.0.len()
+                && self.0.iter().zip(&*other.0).all(|(a, b)| a.same_rule(b)))
+    }
+}
+
+/// One limit makes a policy.
+impl From<Limit> for Policy {
+    fn from(limit: Limit) -> Self {
+        Self(Arc::new([limit]))
+    }
+}
+
+impl TryFrom<Vec<Limit>> for Policy {
+    type Error = PolicyError;
+
+    fn try_from(limits: Vec<Limit>) -> Result<Self, PolicyError> {
+        if (1..=MAX_LIMITS).contains(&limits.len()) {
+            Ok(Self(limits.into()))
+        } else {
+            Err(PolicyError::count(limits.len()))
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        parse::policy(text)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, limit) in self.0.iter().enumerate() {
+            if index > 0 {
+                formatter.write_str(",")?;
+            }
+            limit.fmt(formatter)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Policy({self})")
+    }
+}

@@ -1,0 +1,114 @@
+//! The byte form of what is kept of a key.
+
+use proptest::prelude::*;
+use sluicegate_conformance::CoreSubject;
+use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
+
+use super::{CHANGING, KEY, ask, histories};
+
+/// The entry after one take of `cost`.
+fn entry(policy: &str, cost: u32) -> Entry {
+    let policy: Policy = policy.parse().unwrap();
+    let mut entry = None;
+    let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
+    let _ = apply(&policy, &mut entry, now, Operation::Charge(cost)).unwrap();
+    entry.unwrap()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_byte_form_is_what_the_specification_says() {
+    for (policy, cost, bytes) in [
+        // version, limits, machine | N, P (6 bytes), B | whole µs (7 bytes), ticks
+        ("gcra:30/60s:burst=16", 1, "0101011e00000000879303000010000000801e9f1a240a0600000000"),
+        ("gcra:7/60s:borrow", 1, "01011107000000008793030000070000002464031b240a0604000000"),
+        (
+            "token-bucket:10/1s:burst=20:refill=interval",
+            3,
+            "0101050a00000040420f00000014000000009a801a240a0603000000000000000000",
+        ),
+        (
+            "fixed-window:100/1m:align=clock:count=all",
+            5,
+            "01013664000000008793030000009a801a240a0605000000000000",
+        ),
+        (
+            "fixed-window:10000/month:tz=Asia/Shanghai",
+            2,
+            "01010710270000020d417369612f5368616e676861690020323f05090600606fbe600b0602000000000000",
+        ),
+        (
+            "sliding-log:30/1m:keep=1h",
+            1,
+            "0101281e00000000879303000000a493d600000807000001000000009a801a240a06010000",
+        ),
+        (
+            "sliding-log:30/1m:count=all",
+            300,
+            "0101181e00000000879303000001000000009a801a240a060102002c01",
+        ),
+        (
+            "sliding-counter:10/1s",
+            9,
+            "0101090a00000040420f000000009a801a240a060000000000000009000000000000",
+        ),
+        (
+            "gcra:1/1s,fixed-window:5/1h",
+            1,
+            "0102010100000040420f0000000100000040dc8f1a240a0600000000060500000000a493d60000009a801a240a0601000000000000",
+        ),
+    ] {
+        assert_eq!(hex(&entry(policy, cost).encode()), bytes, "{policy}");
+    }
+}
+
+#[test]
+fn one_gcra_limit_with_its_rule_takes_28_bytes() {
+    for policy in ["gcra:30/60s:burst=16", "token-bucket:7/1d", "leaky-queue:4294967295/366d"] {
+        assert_eq!(entry(policy, 1).encode().len(), 28);
+    }
+}
+
+#[test]
+fn a_version_from_the_future_is_a_clear_error() {
+    let mut bytes = entry("gcra:30/60s", 1).encode();
+    bytes[0] = 2;
+    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(2)));
+    assert_eq!(
+        StateError::Version(2).to_string(),
+        "state has version 2, and this version of sluicegate reads up to 1; upgrading it, or \
+         resetting the key, would do"
+    );
+}
+
+#[test]
+fn a_string_of_another_limiter_is_no_state() {
+    for text in ["", "0", "1700000040000000000", "[]", "\u{1}", "\u{1}\u{9}"] {
+        assert!(Entry::decode(text.as_bytes()).is_err(), "{text:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(super::cases(256))]
+
+    #[test]
+    fn what_is_written_is_read(history in histories(CHANGING)) {
+        let mut core = CoreSubject::default();
+        for step in &history.0 {
+            let _ = ask(&mut core, step);
+            if let Some(entry) = core.entry(KEY) {
+                let bytes = entry.encode();
+                prop_assert_eq!(&Entry::decode(&bytes).unwrap(), entry);
+            }
+        }
+        if let Some(entry) = core.entry(KEY) {
+            let bytes = entry.encode();
+            for cut in 0..bytes.len() {
+                prop_assert!(Entry::decode(&bytes[..cut]).is_err());
+            }
+        }
+    }
+}

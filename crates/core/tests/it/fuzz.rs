@@ -1,0 +1,58 @@
+//! The fuzz targets over the committed corpus, and over changes of it.
+
+use std::{fs, path::Path};
+
+use proptest::prelude::*;
+use sluicegate_core::fuzz::{check_policy, check_state};
+
+/// Every file of a corpus.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let seeds: Vec<_> = files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
+    assert!(!seeds.is_empty(), "{folder:?} is empty");
+    seeds
+}
+
+/// Each file as it is, cut at every byte, and with each byte changed.
+fn check_corpus(target: &str, check: fn(&[u8])) {
+    for seed in corpus(target) {
+        for cut in 0..=seed.len() {
+            check(&seed[..cut]);
+        }
+        for index in 0..seed.len() {
+            for change in [1, 0x10, 0x80, 0xff] {
+                let mut changed = seed.clone();
+                changed[index] ^= change;
+                check(&changed);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_policy_text_of_the_corpus_does_harm() {
+    check_corpus("policy", check_policy);
+}
+
+#[test]
+fn no_state_of_the_corpus_does_harm() {
+    check_corpus("state", check_state);
+}
+
+proptest! {
+    #![proptest_config(super::cases(256))]
+
+    #[test]
+    fn no_text_does_harm(text in "[a-z:/=,0-9-]{0,60}") {
+        check_policy(text.as_bytes());
+    }
+
+    #[test]
+    fn no_bytes_do_harm(mut bytes in prop::collection::vec(any::<u8>(), 0..80), machine in 0..12_u8) {
+        for (byte, value) in bytes.iter_mut().zip([1, 1, machine]) {
+            *byte = value;
+        }
+        check_state(&bytes);
+    }
+}

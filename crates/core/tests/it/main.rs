@@ -1,0 +1,43 @@
+//! What the core promises, as properties over random histories.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use proptest::prelude::*;
+use sluicegate_conformance::{CoreSubject, History, Shape, Step, Subject};
+use sluicegate_core::{Decision, Operation, Timestamp};
+
+mod algorithms;
+mod drift;
+mod encoding;
+mod fuzz;
+mod policy_text;
+mod promises;
+mod properties;
+
+const KEY: &[u8] = b"user:action";
+
+/// One rule; time that runs forwards only.
+const STEADY: Shape =
+    Shape { steps: 30, changes: false, steps_back: false, reserve: true, zones: true };
+/// Rules that change under the live key.
+const CHANGING: Shape = Shape { changes: true, ..STEADY };
+
+/// Failures are told as whole histories, which need no file to be run again.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+}
+
+fn histories(shape: Shape) -> impl Strategy<Value = History> {
+    any::<u64>().prop_map(move |seed| History::random(seed, shape))
+}
+
+/// Asks the core what `step` asks.
+fn ask(core: &mut CoreSubject, step: &Step) -> Option<Decision> {
+    core.apply(KEY, &step.policy, step.now, step.operation).ok()
+}
+
+/// `core` as it is, asked something else at another time.
+fn ask_aside(core: &CoreSubject, step: &Step, now: Timestamp, operation: Operation) -> Decision {
+    let mut entry = core.entry(KEY).cloned();
+    sluicegate_core::apply(&step.policy, &mut entry, now, operation).expect("was no error before")
+}

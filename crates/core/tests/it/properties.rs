@@ -1,0 +1,157 @@
+//! Properties of every algorithm, alone and together.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sluicegate_conformance::{CoreSubject, History, Shape, Subject};
+use sluicegate_core::{Limit, Operation, Policy, Retry, Timestamp, apply};
+
+use super::{CHANGING, KEY, STEADY, ask, ask_aside, histories};
+
+const MICRO: Duration = Duration::from_micros(1);
+
+fn retry_is_enough_and_tight(history: &History) -> Result<(), TestCaseError> {
+    let mut core = CoreSubject::default();
+    for step in &history.0 {
+        let Some(decision) = ask(&mut core, step) else { continue };
+        let again = match step.operation {
+            Operation::Take(cost) | Operation::Peek(cost) => Operation::Peek(cost),
+            reserve @ Operation::Reserve { .. } => reserve,
+            _ => continue,
+        };
+        // A peek under a new rule answers for now only: what it says is not stored.
+        let stored = core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy));
+        let Some(Retry::After(wait)) = decision.retry().filter(|_| stored) else { continue };
+        let then = step.now + wait;
+        if then == Timestamp::MAX {
+            continue;
+        }
+        let before = step.now + (wait - MICRO);
+        prop_assert!(
+            ask_aside(&core, step, then, again).allowed(),
+            "{step}: {wait:?} is too short"
+        );
+        prop_assert!(!ask_aside(&core, step, before, again).allowed(), "{step}: {wait:?} is long");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(super::cases(1_000))]
+
+    #[test]
+    fn retry_after_is_enough_and_a_microsecond_less_is_not(history in histories(STEADY)) {
+        retry_is_enough_and_tight(&history)?;
+    }
+
+    #[test]
+    fn retry_after_is_enough_and_tight_after_a_change_of_rule(history in histories(CHANGING)) {
+        retry_is_enough_and_tight(&history)?;
+    }
+
+    #[test]
+    fn recovered_is_the_same_as_unused(history in histories(CHANGING), cost in 0..9_u32) {
+        let mut core = CoreSubject::default();
+        for step in &history.0 {
+            let Some(decision) = ask(&mut core, step) else { continue };
+            // What is stored is stored under this rule only by an operation that stores.
+            if !core.entry(KEY).is_none_or(|entry| entry.policy().same_rule(&step.policy)) {
+                continue;
+            }
+            let later = step.now + decision.reset_after;
+            let mut unused = None;
+            for operation in [Operation::Peek(cost), Operation::Take(cost), Operation::Charge(cost)] {
+                let expected = apply(&step.policy, &mut unused, later, operation).unwrap();
+                unused = None;
+                prop_assert_eq!(ask_aside(&core, step, later, operation), expected, "{}", step);
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_may_be_forgotten_after_its_lifetime(history in histories(STEADY), cost in 0..9_u32) {
+        let mut core = CoreSubject::default();
+        for step in &history.0 {
+            let _ = ask(&mut core, step);
+            let Some(entry) = core.entry(KEY) else { continue };
+            let later = step.now + entry.lifetime(step.now);
+            let expected = apply(&step.policy, &mut None, later, Operation::Take(cost)).unwrap();
+            prop_assert_eq!(ask_aside(&core, step, later, Operation::Take(cost)), expected);
+            prop_assert!(entry.lifetime(later).is_zero());
+        }
+    }
+
+    #[test]
+    fn charge_and_refund_cancel(history in histories(STEADY), cost in 0..9_u32) {
+        let mut core = CoreSubject::default();
+        for step in &history.0 {
+            let _ = ask(&mut core, step);
+            // What does not fit may saturate a debt, or push events out of a log.
+            if !ask_aside(&core, step, step.now, Operation::Peek(cost)).allowed() {
+                continue;
+            }
+            let before = ask_aside(&core, step, step.now, Operation::Peek(1));
+            let mut entry = core.entry(KEY).cloned();
+            for operation in [Operation::Charge(cost), Operation::Refund(cost)] {
+                let _ = apply(&step.policy, &mut entry, step.now, operation).unwrap();
+            }
+            let after = apply(&step.policy, &mut entry, step.now, Operation::Peek(1)).unwrap();
+            prop_assert_eq!(before, after, "{}", step);
+        }
+    }
+
+    #[test]
+    fn a_denied_request_changes_nothing(history in histories(STEADY)) {
+        let mut core = CoreSubject::default();
+        for step in &history.0 {
+            let before = core.entry(KEY).cloned();
+            let Some(decision) = ask(&mut core, step) else { continue };
+            let records = matches!(step.operation, Operation::Take(_))
+                && step.policy.limits().iter().any(Limit::count_all);
+            if !decision.allowed() && !records {
+                prop_assert_eq!(core.entry(KEY), before.as_ref(), "{}", step);
+            }
+        }
+    }
+
+    #[test]
+    fn a_peek_tells_what_a_take_would(history in histories(CHANGING), cost in 0..40_u32) {
+        let mut core = CoreSubject::default();
+        for step in &history.0 {
+            let _ = ask(&mut core, step);
+            let peek = ask_aside(&core, step, step.now, Operation::Peek(cost));
+            let take = ask_aside(&core, step, step.now, Operation::Take(cost));
+            prop_assert_eq!(peek.allowed(), take.allowed());
+            prop_assert_eq!(peek.delay(), take.delay());
+        }
+    }
+
+    /// Beside the policy runs each of its limits alone, charged when the policy allows.
+    #[test]
+    fn several_limits_are_all_or_nothing(history in histories(Shape { reserve: false, ..STEADY })) {
+        let mut core = CoreSubject::default();
+        let limits = history.0[0].policy.limits();
+        let alone: Vec<Policy> = limits.iter().cloned().map(Policy::from).collect();
+        let mut keys = CoreSubject::default();
+        for step in &history.0 {
+            let Operation::Take(cost) = step.operation else { continue };
+            let mut each = |operation: &dyn Fn(&Limit) -> Operation| -> Vec<_> {
+                let ask = |(index, policy): (usize, &Policy)| {
+                    let operation = operation(&policy.limits()[0]);
+                    keys.apply(&[u8::try_from(index).unwrap()], policy, step.now, operation).unwrap()
+                };
+                alone.iter().enumerate().map(ask).collect()
+            };
+            let passes = each(&|_| Operation::Peek(cost));
+            let decision = ask(&mut core, step).unwrap();
+            prop_assert_eq!(decision.allowed(), passes.iter().all(|one| one.allowed()));
+            let now = each(&|limit| match decision.allowed() || limit.count_all() {
+                true => Operation::Charge(cost),
+                false => Operation::Peek(cost),
+            });
+            let remaining = now.iter().map(|one| one.remaining).min().unwrap();
+            let reset_after = now.iter().map(|one| one.reset_after).max().unwrap();
+            prop_assert_eq!((decision.remaining, decision.reset_after), (remaining, reset_after));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! RESP2/RESP3 codec: bytes in, frames out, no sockets.
+//!
+//! The protocol is the [RESP specification](https://redis.io/docs/latest/develop/reference/protocol-spec/);
+//! the limits and the error texts of the request side are those of Redis's `networking.c`, except
+//! where a rate limiter can afford to be stricter.
+//!
+//! - [`Parser`]: the server's side of reading. Commands come out as slices of the read buffer.
+//! - [`Writer`]: the server's side of writing, in the [`Version`] the client asked for.
+//! - [`decode`] and [`encode_command`]: the client's side, as owned [`Value`]s.
+//!
+//! Invariants, each tested and fuzzed:
+//! - no input panics, and no declared length or count allocates: memory follows received bytes;
+//! - what is read does not depend on where the network cut it;
+//! - no text given to a [`Writer`] can break the framing of the reply it is in.
+
+mod error;
+mod frame;
+#[doc(hidden)]
+pub mod fuzz;
+mod number;
+mod reply;
+mod request;
+
+pub use error::ProtocolError;
+pub use frame::{MAX_DEPTH, Value, decode, encode_command};
+pub use reply::{MAX_ERROR, Version, Writer};
+pub use request::{Arguments, Limits, Parser};

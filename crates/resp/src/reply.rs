@@ -1,0 +1,286 @@
+//! Replies as a server writes them, in RESP2 or RESP3.
+//!
+//! One call per type of the specification; for a type that RESP2 lacks, its Redis equivalent.
+//!
+//! Invariants:
+//! - text cannot break framing: in a simple string or an error, line breaks become spaces;
+//! - an aggregate is a header only, and the caller writes as many elements as it announced.
+
+/// Longest text of an error, in bytes. What is beyond is cut: errors quote what strangers sent.
+pub const MAX_ERROR: usize = 512;
+
+/// The protocol a connection speaks: RESP2 until it says `HELLO 3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// The five types of Redis 1.2, which every client speaks.
+    #[default]
+    Resp2,
+    /// With maps, sets, booleans, doubles, verbatim strings and pushes.
+    Resp3,
+}
+
+/// Appends replies to a buffer.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    version: Version,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer at the end of `out`.
+    pub fn new(out: &'a mut Vec<u8>, version: Version) -> Self {
+        Self { out, version }
+    }
+
+    /// A simple string, such as `OK`.
+    pub fn simple(&mut self, text: impl AsRef<[u8]>) {
+        self.out.push(b'+');
+        self.one_line(text.as_ref());
+    }
+
+    /// An error. Its first word is its code: `ERR`, `NOAUTH`. Cut at [`MAX_ERROR`] bytes.
+    pub fn error(&mut self, text: impl AsRef<[u8]>) {
+        self.out.push(b'-');
+        self.one_line(cut(text.as_ref(), MAX_ERROR));
+    }
+
+    /// A whole number.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.header(b':', value);
+    }
+
+    /// A flat array of whole numbers: the reply of `CL.THROTTLE`.
+    pub fn integers(&mut self, values: &[i64]) {
+        // The longest number is 20 bytes, and 3 frame it.
+        self.out.reserve(23 * (values.len() + 1));
+        self.array(values.len());
+        for &value in values {
+            self.integer(value);
+        }
+    }
+
+    /// A string of any bytes.
+    pub fn bulk(&mut self, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
+        self.size(b'$', text.len());
+        self.text(text);
+    }
+
+    /// No value.
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.version {
+            Version::Resp2 => b"$-1\r\n",
+            Version::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The header of an array: `length` elements follow.
+    #[inline]
+    pub fn array(&mut self, length: usize) {
+        self.size(b'*', length);
+    }
+
+    /// The header of a map: `length` pairs follow, each a key and a value. RESP2: a flat array.
+    pub fn map(&mut self, length: usize) {
+        match self.version {
+            Version::Resp2 => self.array(length.saturating_mul(2)),
+            Version::Resp3 => self.size(b'%', length),
+        }
+    }
+
+    /// The header of a set: `length` elements follow. RESP2: an array.
+    pub fn set(&mut self, length: usize) {
+        self.size(self.or_array(b'~'), length);
+    }
+
+    /// The header of a push, which answers no request: `length` elements follow. RESP2: an array,
+    /// which only a client in subscribed mode expects.
+    pub fn push(&mut self, length: usize) {
+        self.size(self.or_array(b'>'), length);
+    }
+
+    /// True or false. RESP2: 1 or 0.
+    pub fn boolean(&mut self, value: bool) {
+        match self.version {
+            Version::Resp2 => self.integer(i64::from(value)),
+            Version::Resp3 => self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+        }
+    }
+
+    /// A floating point number, in the fewest digits that read back as the same. RESP2: a bulk.
+    pub fn double(&mut self, value: f64) {
+        let size = value.abs();
+        let text = if value.is_nan() {
+            "nan".to_owned() // whatever its sign
+        } else if value.is_infinite() || size == 0.0 || (1e-5..1e17).contains(&size) {
+            value.to_string()
+        } else {
+            format!("{value:e}") // not hundreds of zeros
+        };
+        match self.version {
+            Version::Resp2 => self.bulk(text),
+            Version::Resp3 => {
+                self.out.push(b',');
+                self.text(text.as_bytes());
+            }
+        }
+    }
+
+    /// Text meant for people, in a format such as `b"txt"` or `b"mkd"`. RESP2: a bulk.
+    pub fn verbatim(&mut self, format: &[u8; 3], text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
+        match self.version {
+            Version::Resp2 => self.bulk(text),
+            Version::Resp3 => {
+                self.size(b'=', text.len() + 4);
+                self.out.extend_from_slice(format);
+                self.out.push(b':');
+                self.text(text);
+            }
+        }
+    }
+
+    /// `kind` if the client knows it, else an array.
+    fn or_array(&self, kind: u8) -> u8 {
+        match self.version {
+            Version::Resp2 => b'*',
+            Version::Resp3 => kind,
+        }
+    }
+
+    #[inline]
+    fn size(&mut self, kind: u8, length: usize) {
+        // No slice or vector is longer than `isize::MAX`.
+        self.header(kind, i64::try_from(length).unwrap_or(i64::MAX));
+    }
+
+    #[inline]
+    fn header(&mut self, kind: u8, value: i64) {
+        // Most numbers are one or two digits; they go out as one copy.
+        match u8::try_from(value) {
+            Ok(one @ 0..=9) => self.out.extend_from_slice(&[kind, b'0' + one, b'\r', b'\n']),
+            Ok(two @ 10..=99) => {
+                let (ten, one) = (b'0' + two / 10, b'0' + two % 10);
+                self.out.extend_from_slice(&[kind, ten, one, b'\r', b'\n']);
+            }
+            _ => {
+                self.out.push(kind);
+                self.text(itoa::Buffer::new().format(value).as_bytes());
+            }
+        }
+    }
+
+    #[inline]
+    fn text(&mut self, text: &[u8]) {
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn one_line(&mut self, text: &[u8]) {
+        let safe = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
+        self.out.extend(text.iter().map(safe));
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// At most `most` bytes from the front, and no half of a UTF-8 character at the end.
+fn cut(text: &[u8], most: usize) -> &[u8] {
+    if text.len() <= most {
+        return text;
+    }
+    let continues = |at: usize| text[at] & 0b1100_0000 == 0b1000_0000;
+    let boundary = (most.saturating_sub(3)..=most).rev().find(|&at| !continues(at));
+    &text[..boundary.unwrap_or(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `write` appends in each version.
+    fn check(write: impl Fn(&mut Writer<'_>), resp2: &str, resp3: &str) {
+        for (version, expected) in [(Version::Resp2, resp2), (Version::Resp3, resp3)] {
+            let mut out = b"before".to_vec();
+            write(&mut Writer::new(&mut out, version));
+            let expected = format!("before{expected}");
+            assert_eq!(
+                out.escape_ascii().to_string(),
+                expected.as_bytes().escape_ascii().to_string()
+            );
+        }
+    }
+
+    /// The same in both versions.
+    fn same(write: impl Fn(&mut Writer<'_>), expected: &str) {
+        check(write, expected, expected);
+    }
+
+    #[test]
+    fn types_of_both_versions() {
+        same(|writer| writer.simple("OK"), "+OK\r\n");
+        same(|writer| writer.error("ERR no"), "-ERR no\r\n");
+        same(|writer| writer.bulk(b"a\r\nb"), "$4\r\na\r\nb\r\n");
+        same(|writer| writer.bulk(""), "$0\r\n\r\n");
+        same(|writer| writer.bulk([b'x'; 10]), "$10\r\nxxxxxxxxxx\r\n");
+        same(|writer| writer.array(0), "*0\r\n");
+        same(|writer| writer.array(128), "*128\r\n");
+        for value in [0, 9, 10, -1, i64::MAX, i64::MIN] {
+            same(|writer| writer.integer(value), &format!(":{value}\r\n"));
+        }
+        same(|writer| writer.integers(&[]), "*0\r\n");
+        same(
+            |writer| writer.integers(&[1, 16, 15, -1, 60]),
+            "*5\r\n:1\r\n:16\r\n:15\r\n:-1\r\n:60\r\n",
+        );
+    }
+
+    #[test]
+    fn types_of_resp3_have_a_form_in_resp2() {
+        check(|writer| writer.null(), "$-1\r\n", "_\r\n");
+        check(|writer| writer.map(7), "*14\r\n", "%7\r\n");
+        check(|writer| writer.set(2), "*2\r\n", "~2\r\n");
+        check(|writer| writer.push(3), "*3\r\n", ">3\r\n");
+        check(|writer| writer.boolean(true), ":1\r\n", "#t\r\n");
+        check(|writer| writer.boolean(false), ":0\r\n", "#f\r\n");
+        check(|writer| writer.verbatim(b"txt", "a b"), "$3\r\na b\r\n", "=7\r\ntxt:a b\r\n");
+    }
+
+    #[test]
+    fn doubles_are_short_and_exact() {
+        let table: [(f64, &str); 9] = [
+            (0.0, "0"),
+            (10.0, "10"),
+            (0.1, "0.1"),
+            (-2.5, "-2.5"),
+            (1e300, "1e300"),
+            (1.5e-9, "1.5e-9"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (-f64::NAN, "nan"),
+        ];
+        for (value, text) in table {
+            let resp2 = format!("${}\r\n{text}\r\n", text.len());
+            check(|writer| writer.double(value), &resp2, &format!(",{text}\r\n"));
+        }
+    }
+
+    #[test]
+    fn line_breaks_in_text_become_spaces() {
+        same(|writer| writer.simple("a\r\n+b\nc\r"), "+a  +b c \r\n");
+        same(|writer| writer.error("ERR 'x\r\n$1\r\n'"), "-ERR 'x  $1  '\r\n");
+    }
+
+    #[test]
+    fn errors_are_cut_between_characters() {
+        for (length, kept) in
+            [(MAX_ERROR - 1, MAX_ERROR - 1), (MAX_ERROR, MAX_ERROR), (MAX_ERROR + 1, MAX_ERROR)]
+        {
+            same(|writer| writer.error("x".repeat(length)), &format!("-{}\r\n", "x".repeat(kept)));
+        }
+        let text = format!("{}€€", "x".repeat(MAX_ERROR - 4));
+        same(|writer| writer.error(&text), &format!("-{}€\r\n", "x".repeat(MAX_ERROR - 4)));
+        let nonsense = [0x80; MAX_ERROR + 9];
+        assert_eq!(cut(&nonsense, MAX_ERROR).len(), MAX_ERROR);
+    }
+}
