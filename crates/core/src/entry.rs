@@ -65,6 +65,44 @@ impl Entry {
         Duration::from_micros(micros.unwrap_or(0))
     }
 
+    /// The entry of a key that owes `debt` ticks at `now`, under a policy of one limit of the gcra
+    /// family ([`Gcra::decide`](crate::Gcra::decide)); `None` under any other, and where nothing is
+    /// owed.
+    #[must_use]
+    pub fn with_debt(policy: &Policy, now: Timestamp, debt: u128) -> Option<Self> {
+        let state = policy.as_gcra()?.with_debt(now, debt)?;
+        Some(Self { policy: policy.clone(), states: vec![State::Gcra(state)] })
+    }
+
+    /// The ticks that the key owes at `now`, under a policy of one limit of the gcra family.
+    #[must_use]
+    pub fn debt(&self, now: Timestamp) -> Option<u128> {
+        let gcra = self.policy.as_gcra()?;
+        match self.states.first() {
+            Some(State::Gcra(state)) => Some(gcra.debt(Some(state), now)),
+            _ => Some(0),
+        }
+    }
+
+    /// The same entry under an equal policy, so that both are one object.
+    #[must_use]
+    pub fn under(self, policy: &Policy) -> Self {
+        if self.policy == *policy { Self { policy: policy.clone(), ..self } } else { self }
+    }
+
+    /// Whether it grows with every request, up to its limit: a log does.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.policy.limits().iter().any(|limit| matches!(limit, Limit::SlidingLog(_)))
+    }
+
+    /// Bytes of memory that the entry takes up, its policy aside: that is shared.
+    #[must_use]
+    pub fn heap_size(&self) -> usize {
+        let states = self.states.capacity() * size_of::<State>();
+        size_of::<Self>() + states + self.states.iter().map(State::heap_size).sum::<usize>()
+    }
+
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
         self.policy.limits().iter().zip(&self.states)
     }

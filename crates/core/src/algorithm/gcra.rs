@@ -19,7 +19,10 @@ use std::time::Duration;
 use super::{
     Algorithm, LimitError, MAX_COUNT, MAX_DRAIN, check_period, check_units, narrow, units,
 };
-use crate::{decision::Retry, time::Timestamp};
+use crate::{
+    decision::{Decision, Outcome, Retry},
+    time::Timestamp,
+};
 
 /// What the algorithm is called in a policy. All but the queue decide alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,9 +122,69 @@ impl Gcra {
         self.borrow
     }
 
-    /// Ticks of this limit in a microsecond.
-    pub(crate) const fn scale(&self) -> u32 {
+    /// Ticks in a microsecond: the numerator of the rate in lowest terms, `n`. One unit takes up
+    /// as many ticks as the denominator, so no rate is ever rounded.
+    #[must_use]
+    pub const fn scale(&self) -> u32 {
         self.scale
+    }
+
+    /// Decides a request of `cost` units on a key whose TAT lies `debt` ticks after now, and tells
+    /// the debt afterwards: [`apply`](crate::apply) for a policy of this one limit, for stores that
+    /// keep a TAT in a form of their own.
+    #[inline]
+    pub fn decide(&self, debt: u128, cost: u32) -> (u128, Decision) {
+        let depth = self.span(self.burst);
+        let asked = if self.borrow { cost.min(1) } else { cost };
+        let needed = debt + self.span(asked);
+        if needed <= depth || cost == 0 {
+            let delay = match (self.name, cost) {
+                (GcraName::LeakyQueue, 1..) => self.micros(debt),
+                _ => 0,
+            };
+            let after = if asked == cost { needed } else { debt + self.span(cost) };
+            let after = self.saturated(after);
+            return (
+                after,
+                self.decision(Outcome::Allow { delay: Duration::from_micros(delay) }, after),
+            );
+        }
+        let retry = if asked > self.burst {
+            Retry::Never
+        } else {
+            Retry::after_micros(self.micros(needed - depth))
+        };
+        (debt, self.decision(Outcome::Deny { retry }, debt))
+    }
+
+    /// Whether a debt is one that requests may run up, without charges and borrowing: it then
+    /// drains in the time that a full burst takes.
+    #[must_use]
+    pub fn holds(&self, debt: u128) -> bool {
+        debt <= self.span(self.burst)
+    }
+
+    #[inline]
+    fn decision(&self, outcome: Outcome, debt: u128) -> Decision {
+        Decision {
+            outcome,
+            limit: self.burst,
+            remaining: self.free(debt),
+            reset_after: Duration::from_micros(self.micros(debt)),
+            binding: 0,
+        }
+    }
+
+    /// Whole units that are free when so much is owed.
+    #[inline]
+    fn free(&self, debt: u128) -> u32 {
+        let free = self.span(self.burst).saturating_sub(debt);
+        match u64::try_from(free) {
+            // A denied key has less than one unit: the common case needs no division.
+            Ok(free) if free < self.interval => 0,
+            Ok(free) => units(free / self.interval),
+            Err(_) => units(narrow(free / u128::from(self.interval))),
+        }
     }
 
     /// How long a request that passes at `now` must be held back: a queue lets it go when those
@@ -147,11 +210,11 @@ impl Gcra {
     }
 
     /// Ticks by which the TAT lies in the future.
-    fn debt(&self, state: Option<&State>, now: Timestamp) -> u128 {
+    pub(crate) fn debt(&self, state: Option<&State>, now: Timestamp) -> u128 {
         state.map_or(0, |state| state.tat.saturating_sub(self.ticks(now.as_micros())))
     }
 
-    fn with_debt(&self, now: Timestamp, debt: u128) -> Option<State> {
+    pub(crate) fn with_debt(&self, now: Timestamp, debt: u128) -> Option<State> {
         (debt > 0).then(|| State { tat: self.ticks(now.as_micros()) + debt })
     }
 
@@ -173,6 +236,7 @@ impl Gcra {
     fn micros(&self, ticks: u128) -> u64 {
         // A division of 64 bits is several times faster than one of 128, and nearly always enough.
         match u64::try_from(ticks) {
+            Ok(ticks) if self.scale == 1 => ticks,
             Ok(ticks) => ticks.div_ceil(u64::from(self.scale)),
             Err(_) => narrow(ticks.div_ceil(u128::from(self.scale))),
         }
@@ -196,11 +260,7 @@ impl Algorithm for Gcra {
     }
 
     fn remaining(&self, state: Option<&State>, now: Timestamp) -> u32 {
-        let free = self.span(self.burst).saturating_sub(self.debt(state, now));
-        match u64::try_from(free) {
-            Ok(free) => units(free / self.interval),
-            Err(_) => units(narrow(free / u128::from(self.interval))),
-        }
+        self.free(self.debt(state, now))
     }
 
     fn reset_after(&self, state: Option<&State>, now: Timestamp) -> u64 {

@@ -34,6 +34,16 @@ pub(crate) enum State {
     SlidingCounter(CounterState),
 }
 
+impl State {
+    /// Bytes that it keeps elsewhere.
+    pub(crate) fn heap_size(&self) -> usize {
+        match self {
+            Self::SlidingLog(log) => log.heap_size(),
+            _ => 0,
+        }
+    }
+}
+
 /// Calls a method of the algorithm with the state that belongs to it.
 macro_rules! ask {
     ($limit:expr, $state:expr, |$algorithm:ident, $own:ident| $body:expr) => {

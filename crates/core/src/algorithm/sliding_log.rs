@@ -225,6 +225,10 @@ impl State {
         })
     }
 
+    pub(crate) fn heap_size(&self) -> usize {
+        self.log.capacity() * size_of::<Entry>()
+    }
+
     /// The times of the oldest and the newest event.
     pub(crate) fn bounds(&self) -> Option<(u64, u64)> {
         Some((self.log.front()?.time, self.log.back()?.time))

@@ -9,7 +9,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 pub use self::error::PolicyError;
 pub(crate) use self::period::format as format_period;
-use crate::algorithm::Limit;
+use crate::algorithm::{Gcra, Limit};
 
 /// The most limits that a policy may have.
 pub const MAX_LIMITS: usize = 8;
@@ -37,6 +37,22 @@ impl Policy {
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.0
+    }
+
+    /// Whether both are the same object: cheaper to tell than whether they are equal, and enough to
+    /// know that they are.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The only limit, where there is one and it is of the gcra family.
+    #[must_use]
+    pub fn as_gcra(&self) -> Option<&Gcra> {
+        match &*self.0 {
+            [Limit::Gcra(gcra)] => Some(gcra),
+            _ => None,
+        }
     }
 
     /// Whether both decide alike: the same limits in the same order, names and defaults aside.

@@ -126,6 +126,24 @@ proptest! {
         }
     }
 
+    #[test]
+    fn deciding_by_debt_is_deciding_by_entry(history in histories(STEADY)) {
+        for limit in history.0[0].policy.limits() {
+            let Limit::Gcra(gcra) = limit else { continue };
+            let (policy, mut entry) = (Policy::from(limit.clone()), None);
+            let (mut debt, mut last) = (0_u128, 0);
+            for step in &history.0 {
+                let Operation::Take(cost) = step.operation else { continue };
+                let elapsed = u128::from(step.now.as_micros() - last) * u128::from(gcra.scale());
+                last = step.now.as_micros();
+                let expected = apply(&policy, &mut entry, step.now, step.operation).unwrap();
+                let (after, decision) = gcra.decide(debt.saturating_sub(elapsed), cost);
+                prop_assert_eq!(decision, expected, "{}", step);
+                debt = after;
+            }
+        }
+    }
+
     /// Beside the policy runs each of its limits alone, charged when the policy allows.
     #[test]
     fn several_limits_are_all_or_nothing(history in histories(Shape { reserve: false, ..STEADY })) {

@@ -1,0 +1,104 @@
+//! Single arguments: keys, numbers, policies, and how a wrong one is shown.
+
+use sluicegate_core::Policy;
+
+use crate::CommandError;
+
+/// The longest key, in bytes.
+pub const MAX_KEY: usize = 65_536;
+
+/// So many bytes of an argument are shown in an error.
+const SHOWN: usize = 40;
+
+/// `bytes` as an error shows them: printable ASCII, and cut where they are long.
+///
+/// ```
+/// assert_eq!(sluicegate_commands::shown(b"a\r\nb\xff"), r"a\r\nb\xff");
+/// assert_eq!(sluicegate_commands::shown(&[b'x'; 41]), "x".repeat(40) + "...");
+/// ```
+#[must_use]
+pub fn shown(bytes: &[u8]) -> String {
+    if bytes.len() <= SHOWN {
+        return bytes.escape_ascii().to_string();
+    }
+    format!("{}...", bytes[..SHOWN].escape_ascii())
+}
+
+/// A key: any bytes, 0..=65 536 of them.
+pub(crate) fn key(bytes: &[u8]) -> Result<&[u8], CommandError> {
+    if bytes.len() <= MAX_KEY { Ok(bytes) } else { Err(CommandError::Key(bytes.len())) }
+}
+
+/// The policy that a text says.
+pub(crate) fn policy(text: &[u8]) -> Result<Policy, CommandError> {
+    let text = std::str::from_utf8(text)
+        .map_err(|error| CommandError::PolicyEncoding(error.valid_up_to()))?;
+    Ok(text.parse()?)
+}
+
+/// A whole number of `least..=most`, in decimal digits: no sign, no blank, no leading zero.
+pub(crate) fn number(
+    argument: &'static str,
+    text: &[u8],
+    least: u64,
+    most: u64,
+) -> Result<u64, CommandError> {
+    let wrong = || CommandError::Number { argument, value: shown(text), least, most };
+    digits(text).filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
+}
+
+/// A whole number of `least..=u32::MAX`.
+pub(crate) fn units(argument: &'static str, text: &[u8], least: u32) -> Result<u32, CommandError> {
+    let number = number(argument, text, least.into(), u32::MAX.into())?;
+    Ok(u32::try_from(number).unwrap_or(u32::MAX)) // it was checked
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    match text {
+        [b'0'] => Some(0),
+        [b'1'..=b'9', ..] => text.iter().try_fold(0_u64, |number, &byte| {
+            let digit = byte.checked_sub(b'0').filter(|&digit| digit <= 9)?;
+            number.checked_mul(10)?.checked_add(digit.into())
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_plain_decimal() {
+        let table: [(&[u8], Option<u64>); 16] = [
+            (b"0", Some(0)),
+            (b"7", Some(7)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"99999999999999999999999", None),
+            (b"", None),
+            (b"00", None),
+            (b"01", None),
+            (b"+5", None),
+            (b"-0", None),
+            (b"-5", None),
+            (b" 5", None),
+            (b"5 ", None),
+            (b"5.0", None),
+            (b"0x5", None),
+            (b"5\0", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(digits(text), expected, "{}", shown(text));
+        }
+    }
+
+    #[test]
+    fn bounds_are_inclusive() {
+        for (text, fits) in [("1", false), ("2", true), ("4", true), ("5", false)] {
+            assert_eq!(number("count", text.as_bytes(), 2, 4).is_ok(), fits, "{text}");
+        }
+        assert_eq!(units("count", b"4294967295", 0), Ok(u32::MAX));
+        assert!(units("count", b"4294967296", 0).is_err());
+    }
+}

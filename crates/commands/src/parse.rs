@@ -1,0 +1,278 @@
+//! A command's arguments as a request.
+
+use std::time::Duration;
+
+use sluicegate_core::{Operation, Policy, Timestamp};
+
+use crate::{
+    CommandError,
+    argument::{key, number, policy, shown, units},
+    table::find,
+    throttle,
+};
+
+/// The longest span that an option can say, in microseconds: 2^50, 35 years. `SG.RESERVE` without
+/// `MAXWAIT` means this: however long.
+pub const MAX_SPAN: u64 = 1 << 50;
+
+/// How long `SG.WAIT` waits at most when no `TIMEOUT` is given.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most decisions of one `SG.MTAKE`.
+pub const MAX_MANY: usize = 256;
+
+/// What the face allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether a request may say what time it is (`AT us`). Only for tests and simulations.
+    pub test_clock: bool,
+}
+
+/// What a command asks for. Keys are slices of its arguments.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Request<'a> {
+    /// `CL.THROTTLE`: answered with [`throttle_integers`](crate::throttle_integers).
+    Throttle {
+        /// The key.
+        key: &'a [u8],
+        /// A single gcra limit.
+        policy: Policy,
+        /// A take, or a peek of nothing for a quantity of 0.
+        operation: Operation,
+    },
+    /// `SG.TAKE`, `SG.PEEK`, `SG.CHARGE`, `SG.REFUND`, `SG.RESERVE`: answered with the seven
+    /// integers of the decision.
+    Decide {
+        /// The key.
+        key: &'a [u8],
+        /// The policy that it is asked under.
+        policy: Policy,
+        /// What is asked.
+        operation: Operation,
+        /// When, if the request says so.
+        at: Option<Timestamp>,
+    },
+    /// `SG.WAIT`: a take that is answered when it passes, or when `timeout` is sure to be missed.
+    Wait {
+        /// The key.
+        key: &'a [u8],
+        /// The policy that it is asked under.
+        policy: Policy,
+        /// Units asked for.
+        cost: u32,
+        /// The longest wait: 0 µs ..= 2^50 µs.
+        timeout: Duration,
+    },
+    /// `SG.RESET`: answered with 1 if there was state, else 0.
+    Reset {
+        /// The key.
+        key: &'a [u8],
+        /// When, if the request says so.
+        at: Option<Timestamp>,
+    },
+    /// `SG.INFO`: answered with a [`Description`](crate::Description), or null.
+    Info {
+        /// The key.
+        key: &'a [u8],
+        /// When, if the request says so.
+        at: Option<Timestamp>,
+    },
+    /// `SG.MTAKE`: answered with an array of decisions, in order.
+    TakeMany {
+        /// 1..=256 takes, each for itself.
+        takes: Vec<Take<'a>>,
+        /// When, if the request says so.
+        at: Option<Timestamp>,
+    },
+}
+
+/// One of the takes of `SG.MTAKE`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Take<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The policy that it is asked under.
+    pub policy: Policy,
+    /// Units asked for.
+    pub cost: u32,
+}
+
+/// The request that `arguments` say, the command's name first, in any case.
+///
+/// # Errors
+/// [`CommandError`], whose text is the whole error reply.
+pub fn parse<'a>(arguments: &[&'a [u8]], options: Options) -> Result<Request<'a>, CommandError> {
+    let name = arguments.first().copied().unwrap_or_default();
+    let rest = arguments.get(1..).unwrap_or_default();
+    let Some(command) = find(name) else {
+        return Err(CommandError::unknown_command(name, rest));
+    };
+    if !command.takes(arguments.len()) {
+        return Err(CommandError::arity(command.name));
+    }
+    let words = |known| Words { command: command.name, known, options };
+    match (command.name, rest) {
+        ("CL.THROTTLE", _) => throttle::parse(arguments),
+        ("SG.RESET", [key_bytes, rest @ ..]) => {
+            let given = words(&[Word::At]).parse(rest)?;
+            Ok(Request::Reset { key: key(key_bytes)?, at: given.at })
+        }
+        ("SG.INFO", [key_bytes, rest @ ..]) => {
+            let given = words(&[Word::At]).parse(rest)?;
+            Ok(Request::Info { key: key(key_bytes)?, at: given.at })
+        }
+        ("SG.MTAKE", [count, rest @ ..]) => take_many(count, rest, &words(&[Word::At])),
+        ("SG.WAIT", [key_bytes, text, rest @ ..]) => {
+            let given = words(&[Word::Cost, Word::Timeout]).parse(rest)?;
+            Ok(Request::Wait {
+                key: key(key_bytes)?,
+                policy: policy(text)?,
+                cost: given.cost.unwrap_or(1),
+                timeout: given.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            })
+        }
+        (name, [key_bytes, text, rest @ ..]) => {
+            let known: &[Word] = match name {
+                "SG.RESERVE" => &[Word::Cost, Word::MaxWait, Word::At],
+                _ => &[Word::Cost, Word::At],
+            };
+            let given = words(known).parse(rest)?;
+            let cost = given.cost.unwrap_or(1);
+            let operation = match name {
+                "SG.TAKE" => Operation::Take(cost),
+                "SG.PEEK" => Operation::Peek(cost),
+                "SG.CHARGE" => Operation::Charge(cost),
+                "SG.REFUND" => Operation::Refund(cost),
+                _ => {
+                    let max_wait = given.max_wait.unwrap_or(Duration::from_micros(MAX_SPAN));
+                    Operation::Reserve { cost, max_wait }
+                }
+            };
+            Ok(Request::Decide {
+                key: key(key_bytes)?,
+                policy: policy(text)?,
+                operation,
+                at: given.at,
+            })
+        }
+        _ => Err(CommandError::arity(command.name)),
+    }
+}
+
+fn take_many<'a>(
+    count: &[u8],
+    rest: &[&'a [u8]],
+    words: &Words,
+) -> Result<Request<'a>, CommandError> {
+    let count = number("n", count, 1, MAX_MANY as u64)?;
+    let count = usize::try_from(count).unwrap_or(MAX_MANY); // it was checked
+    let Some((triples, rest)) = rest.split_at_checked(3 * count) else {
+        return Err(CommandError::arity(words.command));
+    };
+    let given = words.parse(rest)?;
+    let takes = triples.as_chunks().0.iter().map(|&[key_bytes, text, cost]| {
+        Ok(Take { key: key(key_bytes)?, policy: policy(text)?, cost: units("cost", cost, 0)? })
+    });
+    Ok(Request::TakeMany { takes: takes.collect::<Result<_, CommandError>>()?, at: given.at })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Cost,
+    MaxWait,
+    Timeout,
+    At,
+}
+
+impl Word {
+    const ALL: [Self; 4] = [Self::Cost, Self::MaxWait, Self::Timeout, Self::At];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "COST",
+            Self::MaxWait => "MAXWAIT",
+            Self::Timeout => "TIMEOUT",
+            Self::At => "AT",
+        }
+    }
+}
+
+/// The options that were given.
+#[derive(Default)]
+struct Given {
+    cost: Option<u32>,
+    max_wait: Option<Duration>,
+    timeout: Option<Duration>,
+    at: Option<Timestamp>,
+}
+
+/// The options that a command knows.
+struct Words {
+    command: &'static str,
+    known: &'static [Word],
+    options: Options,
+}
+
+impl Words {
+    /// Options in any order, each at most once.
+    fn parse(&self, mut rest: &[&[u8]]) -> Result<Given, CommandError> {
+        let mut given = Given::default();
+        while let [name, values @ ..] = rest {
+            let word = self.word(name)?;
+            let [value, after @ ..] = values else {
+                return Err(CommandError::MissingValue(word.name()));
+            };
+            let repeated = match word {
+                Word::Cost => given.cost.replace(units("COST", value, 0)?).is_some(),
+                Word::MaxWait => given.max_wait.replace(span("MAXWAIT", value)?).is_some(),
+                Word::Timeout => given.timeout.replace(span("TIMEOUT", value)?).is_some(),
+                Word::At => given.at.replace(time(value)?).is_some(),
+            };
+            if repeated {
+                return Err(CommandError::RepeatedOption(word.name()));
+            }
+            rest = after;
+        }
+        Ok(given)
+    }
+
+    fn word(&self, name: &[u8]) -> Result<Word, CommandError> {
+        let word =
+            Word::ALL.into_iter().find(|word| name.eq_ignore_ascii_case(word.name().as_bytes()));
+        match word {
+            Some(Word::At) if !self.known.contains(&Word::At) => {
+                Err(CommandError::NoTestClockToWait)
+            }
+            Some(Word::At) if !self.options.test_clock => Err(CommandError::NoTestClock),
+            Some(word) if self.known.contains(&word) => Ok(word),
+            Some(_) | None => Err(CommandError::UnknownOption {
+                command: self.command,
+                option: shown(name),
+                known: self.would_do(),
+            }),
+        }
+    }
+
+    /// Which options would do, in words.
+    fn would_do(&self) -> String {
+        let known = self.known.iter().filter(|&&word| word != Word::At || self.options.test_clock);
+        let names: Vec<_> = known.map(|word| word.name()).collect();
+        match *names.as_slice() {
+            [] => "it has none".to_owned(),
+            [one] => format!("{one} would do"),
+            [ref first @ .., last] => format!("{} or {last} would do", first.join(", ")),
+        }
+    }
+}
+
+fn span(argument: &'static str, text: &[u8]) -> Result<Duration, CommandError> {
+    number(argument, text, 0, MAX_SPAN).map(Duration::from_micros)
+}
+
+fn time(text: &[u8]) -> Result<Timestamp, CommandError> {
+    number("AT", text, 0, Timestamp::MAX.as_micros()).map(Timestamp::saturating_from_micros)
+}
+
+#[cfg(test)]
+mod tests;

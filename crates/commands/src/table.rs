@@ -1,0 +1,290 @@
+//! The commands: what each is called, takes, does and needs.
+
+/// A command, as `COMMAND` and `COMMAND DOCS` describe it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// In upper case. Clients may write it in any.
+    pub name: &'static str,
+    /// How many arguments, the name among them; negative: at least so many.
+    pub arity: i64,
+    /// In Redis's words.
+    pub flags: &'static [&'static str],
+    /// Which arguments are keys.
+    pub keys: Keys,
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+    /// The group that its documentation is filed under.
+    pub group: &'static str,
+    /// What it takes, its name aside.
+    pub arguments: &'static [Argument],
+}
+
+/// Which arguments are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// None.
+    None,
+    /// The first.
+    First,
+    /// All of them.
+    All,
+    /// The first argument says how many; they are the second and each third after it.
+    Counted,
+}
+
+/// One argument of a command, or a block of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// What it is.
+    pub name: &'static str,
+    /// Of what kind.
+    pub kind: ArgumentKind,
+    /// The word that it is introduced by.
+    pub token: Option<&'static str>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether it may be repeated.
+    pub multiple: bool,
+    /// What it consists of, if it is a block.
+    pub parts: &'static [Self],
+}
+
+/// The kinds of arguments, in Redis's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentKind {
+    /// `key`
+    Key,
+    /// `string`
+    Text,
+    /// `integer`
+    Integer,
+    /// `block`: several, one after the other.
+    Block,
+}
+
+impl ArgumentKind {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Text => "string",
+            Self::Integer => "integer",
+            Self::Block => "block",
+        }
+    }
+}
+
+impl Argument {
+    /// An argument that must be given.
+    #[must_use]
+    pub const fn new(name: &'static str, kind: ArgumentKind) -> Self {
+        Self { name, kind, token: None, optional: false, multiple: false, parts: &[] }
+    }
+
+    /// An argument that may be given.
+    #[must_use]
+    pub const fn optional(name: &'static str, kind: ArgumentKind) -> Self {
+        Self { optional: true, ..Self::new(name, kind) }
+    }
+
+    /// A whole number that may be given behind the word `token`.
+    #[must_use]
+    pub const fn option(token: &'static str, name: &'static str) -> Self {
+        Self { token: Some(token), ..Self::optional(name, ArgumentKind::Integer) }
+    }
+
+    /// Arguments that may be given again and again.
+    #[must_use]
+    pub const fn repeated(name: &'static str, parts: &'static [Self]) -> Self {
+        Self { multiple: true, parts, ..Self::new(name, ArgumentKind::Block) }
+    }
+}
+
+impl Command {
+    /// Whether it takes `count` arguments, its name among them.
+    #[must_use]
+    pub const fn takes(&self, count: usize) -> bool {
+        let least = self.arity.unsigned_abs();
+        if self.arity < 0 { count as u64 >= least } else { count as u64 == least }
+    }
+
+    /// The keys among `arguments`, the name first. `None` if it takes none, or if they do not say.
+    #[must_use]
+    pub fn keys_of<'a>(&self, arguments: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+        if !self.takes(arguments.len()) {
+            return None;
+        }
+        match self.keys {
+            Keys::None => None,
+            Keys::First => arguments.get(1).map(|&key| vec![key]),
+            Keys::All => arguments.get(1..).map(<[_]>::to_vec),
+            Keys::Counted => {
+                let most = crate::MAX_MANY as u64;
+                let count = crate::argument::number("n", arguments.get(1)?, 1, most).ok()?;
+                let triples = arguments.get(2..2 + 3 * usize::try_from(count).ok()?)?;
+                Some(triples.iter().copied().step_by(3).collect())
+            }
+        }
+    }
+}
+
+/// The command of that name, in any case.
+#[must_use]
+pub fn find(name: &[u8]) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
+}
+
+const KEY: Argument = Argument::new("key", ArgumentKind::Key);
+const POLICY: Argument = Argument::new("policy", ArgumentKind::Text);
+const COST: Argument = Argument::option("COST", "cost");
+const DECISION: &[Argument] = &[KEY, POLICY, COST];
+
+/// All commands that decide, and those that look after what is stored.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "CL.THROTTLE",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        keys: Keys::First,
+        summary: "Takes from a gcra limit, with the arguments and the reply of redis-cell.",
+        group: GROUP,
+        arguments: &[
+            KEY,
+            Argument::new("max_burst", ArgumentKind::Integer),
+            Argument::new("count", ArgumentKind::Integer),
+            Argument::new("period", ArgumentKind::Integer),
+            Argument::optional("quantity", ArgumentKind::Integer),
+        ],
+    },
+    Command {
+        name: "SG.TAKE",
+        arity: -3,
+        flags: &["write", "denyoom", "fast"],
+        keys: Keys::First,
+        summary: "Asks for units under a policy: all of them or none.",
+        group: GROUP,
+        arguments: DECISION,
+    },
+    Command {
+        name: "SG.PEEK",
+        arity: -3,
+        flags: &["readonly", "fast"],
+        keys: Keys::First,
+        summary: "Tells what SG.TAKE would answer, and stores nothing.",
+        group: GROUP,
+        arguments: DECISION,
+    },
+    Command {
+        name: "SG.CHARGE",
+        arity: -3,
+        flags: &["write", "denyoom", "fast"],
+        keys: Keys::First,
+        summary: "Takes units whether or not they fit; later requests wait until it is repaid.",
+        group: GROUP,
+        arguments: DECISION,
+    },
+    Command {
+        name: "SG.REFUND",
+        arity: -3,
+        flags: &["write", "denyoom", "fast"],
+        keys: Keys::First,
+        summary: "Gives back units of what is in use.",
+        group: GROUP,
+        arguments: DECISION,
+    },
+    Command {
+        name: "SG.RESERVE",
+        arity: -3,
+        flags: &["write", "denyoom", "fast"],
+        keys: Keys::First,
+        summary: "Takes units now, for use after the delay that it answers.",
+        group: GROUP,
+        arguments: &[KEY, POLICY, COST, Argument::option("MAXWAIT", "microseconds")],
+    },
+    Command {
+        name: "SG.WAIT",
+        arity: -3,
+        flags: &["write", "denyoom", "blocking"],
+        keys: Keys::First,
+        summary: "Takes units, and answers when they pass or when the timeout is sure to be missed.",
+        group: GROUP,
+        arguments: &[KEY, POLICY, COST, Argument::option("TIMEOUT", "microseconds")],
+    },
+    Command {
+        name: "SG.RESET",
+        arity: -2,
+        flags: &["write", "fast"],
+        keys: Keys::First,
+        summary: "Makes a key as if never used.",
+        group: GROUP,
+        arguments: &[KEY],
+    },
+    Command {
+        name: "SG.INFO",
+        arity: -2,
+        flags: &["readonly", "fast"],
+        keys: Keys::First,
+        summary: "Tells what is stored of a key, in words and numbers.",
+        group: GROUP,
+        arguments: &[KEY],
+    },
+    Command {
+        name: "SG.MTAKE",
+        arity: -5,
+        flags: &["write", "denyoom", "movablekeys"],
+        keys: Keys::Counted,
+        summary: "Takes from several keys, each for itself.",
+        group: GROUP,
+        arguments: &[
+            Argument::new("n", ArgumentKind::Integer),
+            Argument::repeated(
+                "take",
+                &[KEY, POLICY, Argument::new("cost", ArgumentKind::Integer)],
+            ),
+        ],
+    },
+];
+
+const GROUP: &str = "module";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case() {
+        assert_eq!(find(b"sg.Take").unwrap().name, "SG.TAKE");
+        assert_eq!(find(b"SG.TAK"), None);
+        assert_eq!(find(b""), None);
+    }
+
+    #[test]
+    fn keys_are_where_the_command_says() {
+        let check = |line: &str, expected: Option<&[&str]>| {
+            let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let keys = find(arguments[0]).unwrap().keys_of(&arguments);
+            let expected =
+                expected.map(|keys| keys.iter().map(|key| key.as_bytes()).collect::<Vec<_>>());
+            assert_eq!(keys, expected, "{line}");
+        };
+        check("SG.TAKE a gcra:1/s", Some(&["a"]));
+        check("SG.TAKE a", None);
+        check("SG.MTAKE 2 a p 1 b p 1", Some(&["a", "b"]));
+        check("SG.MTAKE 1 a p 1 AT 5", Some(&["a"]));
+        check("SG.MTAKE 2 a p 1", None);
+        check("SG.MTAKE 18446744073709551615 a p 1", None);
+        check("SG.MTAKE x a p 1", None);
+    }
+
+    #[test]
+    fn every_command_is_described() {
+        for command in COMMANDS {
+            assert_eq!(command.name, command.name.to_ascii_uppercase());
+            assert!(command.summary.ends_with('.'), "{}", command.name);
+            let mandatory = command.arguments.iter().filter(|argument| !argument.optional).count();
+            let least = usize::try_from(command.arity.unsigned_abs()).unwrap();
+            assert!(mandatory < least, "{}", command.name);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`: the arguments and the reply of redis-cell.
+//!
+//! It is the policy `gcra:count/period s:burst=max_burst+1`. Unlike the original it refuses values
+//! out of range, a quantity of 0 takes nothing, and seconds are rounded up, so that nobody who
+//! waits as told is denied.
+
+use std::time::Duration;
+
+use sluicegate_core::{Decision, Gcra, GcraName, Limit, LimitError, Operation, Policy, Retry};
+
+use crate::{
+    CommandError, Request,
+    argument::{key, number, units},
+};
+
+const SECONDS_MAX: u64 = 366 * 86_400;
+
+/// The request that `arguments` say, the command's name first.
+pub(crate) fn parse<'a>(arguments: &[&'a [u8]]) -> Result<Request<'a>, CommandError> {
+    let &[name, key_bytes, max_burst, count, period, ref quantity @ ..] = arguments else {
+        return Err(CommandError::arity("cl.throttle"));
+    };
+    debug_assert!(name.eq_ignore_ascii_case(b"cl.throttle"));
+    let quantity = match *quantity {
+        [] => 1,
+        [quantity] => units("quantity", quantity, 0)?,
+        [_, _, ..] => return Err(CommandError::arity("cl.throttle")),
+    };
+    let key = key(key_bytes)?;
+    let max_burst = number("max_burst", max_burst, 0, u64::from(u32::MAX) - 1)?;
+    let count = units("count", count, 1)?;
+    let period = number("period", period, 1, SECONDS_MAX)?;
+
+    let burst = u32::try_from(max_burst + 1).unwrap_or(u32::MAX); // it was checked
+    let limit =
+        Gcra::new(GcraName::Gcra, count, Duration::from_secs(period), Some(burst), false).map_err(
+            |_: LimitError| CommandError::Drain { max_burst, count: count.into(), period },
+        )?;
+    let operation = if quantity == 0 { Operation::Peek(0) } else { Operation::Take(quantity) };
+    Ok(Request::Throttle { key, policy: Policy::from(Limit::Gcra(limit)), operation })
+}
+
+/// The five integers that `CL.THROTTLE` answers: limited (1 or 0), limit, remaining, retry after in
+/// seconds (-1 when allowed, and when it would never pass), reset after in seconds. Seconds are
+/// rounded up.
+#[must_use]
+pub fn throttle_integers(decision: &Decision) -> [i64; 5] {
+    [
+        i64::from(!decision.allowed()),
+        decision.limit.into(),
+        decision.remaining.into(),
+        match decision.retry() {
+            Some(Retry::After(wait)) => seconds(wait),
+            Some(Retry::Never) | None => -1,
+        },
+        seconds(decision.reset_after),
+    ]
+}
+
+fn seconds(span: Duration) -> i64 {
+    let whole = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
+    i64::try_from(whole).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_core::{Entry, Timestamp, apply};
+
+    use super::*;
+
+    fn ask(entry: &mut Option<Entry>, now: u64, words: &str) -> [i64; 5] {
+        let line = format!("CL.THROTTLE user123 {words}");
+        let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let Request::Throttle { policy, operation, .. } = parse(&arguments).unwrap() else {
+            panic!("not a throttle");
+        };
+        let now = Timestamp::from_micros(now).unwrap();
+        throttle_integers(&apply(&policy, entry, now, operation).unwrap())
+    }
+
+    #[test]
+    fn the_five_integers() {
+        let entry = &mut None;
+        assert_eq!(ask(entry, 0, "15 30 60"), [0, 16, 15, -1, 2]);
+        assert_eq!(ask(entry, 0, "15 30 60 0"), [0, 16, 15, -1, 2], "a peek");
+        assert_eq!(ask(entry, 0, "15 30 60 15"), [0, 16, 0, -1, 32]);
+        assert_eq!(ask(entry, 0, "15 30 60"), [1, 16, 0, 2, 32]);
+        assert_eq!(ask(entry, 1, "15 30 60"), [1, 16, 0, 2, 32], "1 999 999 us is 2 s");
+        assert_eq!(ask(entry, 0, "15 30 60 17"), [1, 16, 0, -1, 32], "never");
+        assert_eq!(ask(entry, 2_000_000, "15 30 60"), [0, 16, 0, -1, 32]);
+    }
+
+    #[test]
+    fn a_burst_of_nothing_extra_is_pacing() {
+        let entry = &mut None;
+        assert_eq!(ask(entry, 0, "0 1 1"), [0, 1, 0, -1, 1]);
+        assert_eq!(ask(entry, 1, "0 1 1"), [1, 1, 0, 1, 1]);
+        assert_eq!(ask(entry, 1_000_000, "0 1 1"), [0, 1, 0, -1, 1]);
+    }
+
+    #[test]
+    fn a_rate_above_a_thousand_a_second_holds() {
+        let entry = &mut None;
+        assert_eq!(ask(entry, 0, "5999 6000 1 6000"), [0, 6000, 0, -1, 1]);
+        assert_eq!(ask(entry, 0, "5999 6000 1"), [1, 6000, 0, 1, 1]);
+        assert_eq!(ask(entry, 500_000, "5999 6000 1"), [0, 6000, 2999, -1, 1]);
+    }
+}

@@ -1,0 +1,120 @@
+//! `INFO [section ...]`: how the server is doing, in lines of `name:value`.
+
+use std::fmt::Write as _;
+
+use sluicegate_resp::Writer;
+
+use super::{session::Session, table};
+use crate::shared::Shared;
+
+/// What the server is called.
+pub(super) const NAME: &str = "sluicegate";
+/// The version of Redis whose clients find here all that they need. Some look at this number to
+/// decide what they may send.
+pub(super) const COMPATIBLE: &str = "7.4.0";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A section: its title, and what writes its lines.
+type Section = (&'static str, fn(&Shared, &mut String));
+
+const SECTIONS: [Section; 8] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("Commandstats", command_stats),
+    ("Cluster", cluster),
+    ("Keyspace", keyspace),
+];
+
+/// `INFO [section ...]`.
+pub(super) fn call(session: &Session<'_>, wanted: &[&[u8]], writer: &mut Writer<'_>) {
+    let all = |word: &&[u8]| {
+        ["all", "default", "everything"]
+            .iter()
+            .any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let everything = wanted.is_empty() || wanted.iter().any(all);
+    let mut text = String::new();
+    for (title, lines) in SECTIONS {
+        if everything || wanted.iter().any(|word| word.eq_ignore_ascii_case(title.as_bytes())) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {title}\r\n");
+            lines(session.shared, &mut text);
+        }
+    }
+    writer.verbatim(b"txt", text);
+}
+
+fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = write!(text, "{name}:{value}\r\n");
+}
+
+fn server(shared: &Shared, text: &mut String) {
+    line(text, "server_name", NAME);
+    line(text, "sluicegate_version", VERSION);
+    line(text, "redis_version", COMPATIBLE);
+    line(text, "redis_mode", "standalone");
+    line(text, "os", std::env::consts::OS);
+    line(text, "arch_bits", usize::BITS);
+    line(text, "process_id", std::process::id());
+    line(text, "tcp_port", shared.address.port());
+    line(text, "uptime_in_seconds", shared.clock.uptime().as_secs());
+    line(text, "uptime_in_days", shared.clock.uptime().as_secs() / 86_400);
+    line(text, "test_clock", if shared.config.test_clock { "yes" } else { "no" });
+}
+
+fn clients(shared: &Shared, text: &mut String) {
+    line(text, "connected_clients", shared.clients.len());
+    line(text, "maxclients", shared.config.max_clients);
+    line(text, "blocked_clients", shared.lines.waiting());
+}
+
+/// Nothing is loaded or saved; clients wait for `loading:0`.
+fn persistence(_: &Shared, text: &mut String) {
+    line(text, "loading", 0);
+    line(text, "async_loading", 0);
+}
+
+fn stats(shared: &Shared, text: &mut String) {
+    let stats = &shared.stats;
+    let (allowed, denied) = (stats.allowed.count(), stats.denied.count());
+    line(text, "total_connections_received", stats.connections.count());
+    line(text, "rejected_connections", stats.refused.count());
+    line(text, "total_commands_processed", stats.commands.count());
+    line(text, "total_error_replies", stats.errors.count());
+    line(text, "decisions", allowed.saturating_add(denied));
+    line(text, "allowed", allowed);
+    line(text, "denied", denied);
+    line(text, "keys", shared.store.len());
+}
+
+fn replication(_: &Shared, text: &mut String) {
+    line(text, "role", "master");
+    line(text, "connected_slaves", 0);
+}
+
+fn command_stats(shared: &Shared, text: &mut String) {
+    for (index, command) in table::all().enumerate() {
+        let calls = shared.stats.calls(index);
+        if calls > 0 {
+            let name = command.name.to_ascii_lowercase();
+            let _ = write!(text, "cmdstat_{name}:calls={calls}\r\n");
+        }
+    }
+}
+
+fn cluster(_: &Shared, text: &mut String) {
+    line(text, "cluster_enabled", 0);
+}
+
+fn keyspace(shared: &Shared, text: &mut String) {
+    let keys = shared.store.len();
+    if keys > 0 {
+        let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
+    }
+}

@@ -1,0 +1,14 @@
+//! The face for RESP: decodes commands, calls what carries them out, encodes replies.
+
+mod client;
+mod command;
+mod connection;
+mod greeting;
+mod info;
+mod keys;
+mod limiter;
+mod session;
+mod settings;
+mod table;
+
+pub(crate) use connection::serve;

@@ -1,0 +1,167 @@
+//! What is known of the client on a connection, and which command it calls.
+
+use std::sync::atomic::Ordering;
+
+use sluicegate_commands::{Command, CommandError};
+use sluicegate_core::{Decision, Timestamp};
+use sluicegate_resp::{Limits, Version, Writer};
+
+use super::{
+    client, command,
+    connection::LIMITS,
+    greeting, info, keys, limiter, settings,
+    table::{self, Word},
+};
+use crate::{
+    shared::{Client, Shared},
+    wait::{Refusal, Waiting},
+};
+
+/// What is known of the client on a connection.
+pub(super) struct Session<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) client: &'a Client,
+    pub(super) version: Version,
+    pub(super) authenticated: bool,
+    /// The time of the batch.
+    pub(super) now: Timestamp,
+}
+
+/// What is to happen after a command.
+pub(super) enum Next {
+    /// The next one.
+    Go,
+    /// The next one, read within other limits.
+    Limits(Limits),
+    /// The reply is still to come.
+    Wait(Waiting),
+    /// The connection is over.
+    Close,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(shared: &'a Shared, client: &'a Client) -> Self {
+        Self {
+            shared,
+            client,
+            version: Version::Resp2,
+            authenticated: !shared.asks_for_password(),
+            now: client.since,
+        }
+    }
+
+    pub(super) const fn shared(&self) -> &'a Shared {
+        self.shared
+    }
+
+    pub(super) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// A new batch begins: what it asks is decided at this time.
+    pub(super) fn tick(&mut self) {
+        self.now = self.shared.now();
+    }
+
+    /// Within which limits the client may send.
+    pub(super) const fn limits(&self) -> Limits {
+        if self.authenticated { LIMITS } else { Limits::UNAUTHENTICATED }
+    }
+
+    /// Carries out one command, its name first, and appends the reply to `out`.
+    pub(super) fn execute(&mut self, arguments: &[&[u8]], out: &mut Vec<u8>) -> Next {
+        let Some((name, rest)) = arguments.split_first() else { return Next::Go };
+        let found = table::find(name);
+        if !self.authenticated && !found.is_some_and(|(_, _, word)| word.before_password()) {
+            self.shared.stats.errors.add();
+            Writer::new(out, self.version).error("NOAUTH Authentication required.");
+            return Next::Go;
+        }
+        let Some((index, command, word)) = found else {
+            self.shared.stats.errors.add();
+            let error = CommandError::unknown_command(name, rest).to_string();
+            Writer::new(out, self.version).error(error);
+            return Next::Go;
+        };
+        self.shared.stats.called(index);
+        self.client.command.store(index, Ordering::Relaxed);
+        let done = if command.takes(arguments.len()) {
+            self.call(word, command, arguments, out)
+        } else {
+            Err(CommandError::arity(command.name).to_string())
+        };
+        done.unwrap_or_else(|error| {
+            self.shared.stats.errors.add();
+            Writer::new(out, self.version).error(error);
+            Next::Go
+        })
+    }
+
+    /// Calls `word` with enough arguments. The error is the whole error reply.
+    fn call(
+        &mut self,
+        word: Word,
+        command: &Command,
+        arguments: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<Next, String> {
+        let rest = &arguments[1..];
+        if word == Word::Hello {
+            return greeting::hello(self, rest, out);
+        }
+        let writer = &mut Writer::new(out, self.version);
+        match word {
+            Word::Limiter => {
+                return limiter::call(self, arguments, writer).map_err(|error| error.to_string());
+            }
+            Word::Hello => {} // above: it answers in the protocol that it picks
+            Word::Auth => return greeting::auth(self, rest, writer),
+            Word::Reset => {
+                greeting::reset(self);
+                writer.simple("RESET");
+                return Ok(Next::Limits(self.limits()));
+            }
+            Word::Quit => {
+                writer.simple("OK");
+                return Ok(Next::Close);
+            }
+            Word::Ping => match *rest {
+                [] => writer.simple("PONG"),
+                [message] => writer.bulk(message),
+                _ => return Err(CommandError::arity(command.name).to_string()),
+            },
+            Word::Echo => writer.bulk(rest[0]),
+            Word::Select => settings::select(rest[0], writer)?,
+            Word::Client => client::call(self, rest, writer)?,
+            Word::Command => command::call(rest, writer)?,
+            Word::Config => settings::config(self.shared, rest, writer)?,
+            Word::Cluster => return Err("ERR This instance has cluster support disabled".into()),
+            Word::Role => settings::role(writer),
+            Word::Time => settings::time(self.now, writer),
+            Word::Latency => settings::latency(rest, writer)?,
+            Word::SlowLog => settings::slow_log(rest, writer)?,
+            Word::Info => info::call(self, rest, writer),
+            Word::DbSize => keys::count(self.shared, writer),
+            Word::Exists => keys::exists(self, rest, writer),
+            Word::Del => keys::delete(self, rest, writer),
+            Word::Ttl => keys::time_to_live(self, rest[0], 1_000_000, writer),
+            Word::Pttl => keys::time_to_live(self, rest[0], 1_000, writer),
+        }
+        Ok(Next::Go)
+    }
+
+    /// Answers a request that waited.
+    pub(super) fn waited(&self, answer: Result<Decision, Refusal>, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out, self.version);
+        match answer {
+            Ok(decision) => {
+                self.shared.stats.decided(&decision);
+                writer.integers(&decision.to_integers());
+            }
+            Err(refusal) => {
+                self.shared.stats.errors.add();
+                writer.error(format!("ERR {refusal}"));
+            }
+        }
+    }
+}

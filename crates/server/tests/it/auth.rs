@@ -1,0 +1,95 @@
+//! The password.
+
+use sluicegate_resp::Value;
+
+use crate::harness::{Running, simple};
+
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+fn locked() -> Running {
+    Running::with(|config| config.requirepass = Some("secret".into()))
+}
+
+#[test]
+fn nothing_is_told_before_the_password() {
+    let server = locked();
+    let mut peer = server.connect();
+    for said in
+        ["PING", "SG.TAKE k gcra:1/s", "SG.TAKE", "INFO", "COMMAND", "CONFIG GET *", "nonsense"]
+    {
+        assert_eq!(peer.error(said), "NOAUTH Authentication required.", "{said}");
+    }
+    assert!(
+        peer.error("HELLO 3").starts_with("NOAUTH HELLO must be called with the client already")
+    );
+    for said in [
+        "AUTH wrong",
+        "AUTH default wrong",
+        "AUTH secre",
+        "AUTH secrets",
+        "AUTH other secret",
+        "HELLO 3 AUTH default wrong",
+    ] {
+        assert_eq!(peer.error(said), WRONG, "{said}");
+    }
+    assert_eq!(peer.error("AUTH a b c"), "ERR syntax error");
+    assert_eq!(peer.error("PING"), "NOAUTH Authentication required.");
+    assert_eq!(peer.say("AUTH secret"), simple("OK"));
+    assert_eq!(peer.say("PING"), simple("PONG"));
+    assert_eq!(peer.say("RESET"), simple("RESET"));
+    assert_eq!(peer.error("PING"), "NOAUTH Authentication required.");
+    assert_eq!(peer.say("AUTH default secret"), simple("OK"));
+    assert_eq!(peer.say("PING"), simple("PONG"));
+    assert!(matches!(server.connect().say("HELLO 3 AUTH default secret"), Value::Map(_)));
+    let mut peer = server.connect();
+    peer.send("QUIT\r\n");
+    assert_eq!(peer.rest(), "+OK\r\n");
+}
+
+#[test]
+fn the_password_is_told_to_nobody() {
+    let server = locked();
+    let mut peer = server.connect();
+    assert_eq!(peer.say("AUTH secret"), simple("OK"));
+    for said in ["CONFIG GET *", "INFO", "CLIENT LIST"] {
+        assert!(!format!("{:?}", peer.say(said)).contains("secret"), "{said}");
+    }
+}
+
+#[test]
+fn a_password_where_none_is_asked_for() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert!(
+        peer.error("AUTH secret").starts_with("ERR AUTH <password> called without any password")
+    );
+    assert_eq!(peer.say("AUTH default anything"), simple("OK"));
+    assert_eq!(peer.error("AUTH other anything"), WRONG);
+}
+
+#[test]
+fn limits_are_tight_before_the_password() {
+    let server = locked();
+    let closed = |bytes: &[u8], reply: &str| {
+        let mut peer = server.connect();
+        peer.send(bytes);
+        assert_eq!(peer.rest(), format!("-ERR Protocol error: {reply}\r\n"));
+    };
+    closed(b"*11\r\n", "unauthenticated multibulk length");
+    closed(b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "unauthenticated bulk length");
+    let mut peer = server.connect();
+    let long = vec![b'x'; 16_384];
+    assert_eq!(crate::harness::error(&peer.say_bytes(&[b"AUTH", &long])), WRONG);
+    assert_eq!(
+        crate::harness::error(&peer.say("A 1 2 3 4 5 6 7 8 9")),
+        "NOAUTH Authentication required."
+    );
+    assert_eq!(peer.say("AUTH secret"), simple("OK"));
+    // In the same batch, too: the limits hold from the next command on.
+    assert!(matches!(peer.say_bytes(&[b"ECHO", &[b'x'; 16_385]]), Value::Bulk(_)));
+    let mut together = server.connect();
+    together.send("AUTH secret\r\n");
+    together.ask_bytes(&[b"ECHO", &[b'x'; 16_385]]);
+    assert_eq!(together.hear(), simple("OK"));
+    assert!(matches!(together.hear(), Value::Bulk(_)));
+}

@@ -1,0 +1,202 @@
+//! `CLIENT`, `COMMAND`, `INFO` and the generic commands.
+
+use sluicegate_resp::Value;
+
+use crate::harness::{Running, bulk, simple};
+
+fn text(value: Value) -> String {
+    let (Value::Bulk(text) | Value::Verbatim(_, text)) = value else {
+        panic!("no text: {value:?}")
+    };
+    String::from_utf8(text).unwrap()
+}
+
+fn elements(value: Value) -> Vec<Value> {
+    let Value::Array(elements) = value else { panic!("no array: {value:?}") };
+    elements
+}
+
+#[test]
+fn clients_tell_of_themselves() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.say("CLIENT SETNAME me"), simple("OK"));
+    assert_eq!(peer.say("client setinfo lib-name test"), simple("OK"));
+    assert_eq!(peer.say("CLIENT SETINFO LIB-VER 1.2"), simple("OK"));
+    let Value::Integer(id) = peer.say("CLIENT ID") else { panic!("no id") };
+    let info = text(peer.say("CLIENT INFO"));
+    let address = peer.stream.local_addr().unwrap();
+    for part in [
+        &*format!("id={id} addr={address} "),
+        " name=me ",
+        " cmd=client ",
+        " resp=2 lib-name=test lib-ver=1.2\n",
+    ] {
+        assert!(info.contains(part), "{info}");
+    }
+    assert_eq!(text(peer.say("CLIENT LIST")), info);
+    for said in
+        ["CLIENT NO-EVICT ON", "CLIENT NO-TOUCH off", "CLIENT REPLY ON", "CLIENT TRACKING OFF"]
+    {
+        assert_eq!(peer.say(said), simple("OK"), "{said}");
+    }
+    for (said, heard) in [
+        (
+            "CLIENT MAINT_NOTIFICATIONS ON",
+            "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.",
+        ),
+        ("CLIENT ID 5", "ERR wrong number of arguments for 'client|id' command"),
+        ("CLIENT", "ERR wrong number of arguments for 'client' command"),
+        ("CLIENT SETINFO x y", "ERR Unrecognized option 'x'"),
+        ("CLIENT KILL 127.0.0.1:1", "ERR No such client"),
+        ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),
+        ("CLIENT KILL WHO ME", "ERR syntax error"),
+        ("CONFIG SET save x", "ERR unknown subcommand 'SET'. Try CONFIG HELP."),
+    ] {
+        assert_eq!(peer.error(said), heard);
+    }
+    let name = peer.say_bytes(&[b"CLIENT", b"SETNAME", b"a b"]);
+    assert!(crate::harness::error(&name).starts_with("ERR Client names cannot contain spaces"));
+}
+
+#[test]
+fn clients_can_be_closed() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let mut victim = server.connect();
+    let Value::Integer(id) = victim.say("CLIENT ID") else { panic!("no id") };
+    assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
+    assert_eq!(victim.rest(), "");
+
+    let mut victim = server.connect();
+    assert_eq!(victim.say("PING"), simple("PONG"));
+    let address = victim.stream.local_addr().unwrap();
+    assert_eq!(peer.say(&format!("CLIENT KILL {address}")), simple("OK"));
+    assert_eq!(victim.rest(), "");
+
+    let own = peer.stream.local_addr().unwrap();
+    assert_eq!(peer.say(&format!("CLIENT KILL ADDR {own}")), Value::Integer(0), "it skips itself");
+    assert_eq!(peer.say(&format!("CLIENT KILL ADDR {own} SKIPME no")), Value::Integer(1));
+    assert_eq!(peer.rest(), "");
+}
+
+#[test]
+fn a_closed_client_leaves_the_line() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
+    let mut victim = server.connect();
+    let Value::Integer(id) = victim.say("CLIENT ID") else { panic!("no id") };
+    victim.ask("SG.WAIT l gcra:1/1h TIMEOUT 10000000000");
+    server.until_told("blocked_clients", 1);
+    assert_eq!(peer.say(&format!("CLIENT KILL ID {id}")), Value::Integer(1));
+    assert_eq!(victim.rest(), "");
+    server.until_told("blocked_clients", 0);
+}
+
+#[test]
+fn commands_describe_themselves() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let Value::Integer(count) = peer.say("COMMAND COUNT") else { panic!("no count") };
+    for said in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
+        assert_eq!(elements(peer.say(said)).len(), usize::try_from(count).unwrap(), "{said}");
+    }
+    let entries = elements(peer.say("COMMAND INFO sg.take nonsense SG.MTAKE"));
+    let entry = elements(entries[0].clone());
+    assert_eq!(entry.len(), 10);
+    assert_eq!(entry[..2], [bulk("sg.take"), Value::Integer(-3)]);
+    assert_eq!(entry[2], Value::Array(vec![simple("write"), simple("denyoom"), simple("fast")]));
+    assert_eq!(entry[3..6], [Value::Integer(1), Value::Integer(1), Value::Integer(1)]);
+    assert_eq!(entries[1], Value::Null);
+    let text = format!("{:?}", elements(entries[2].clone())[8]);
+    assert!(text.contains(&format!("{:?}", bulk("keynum"))), "{text}");
+
+    for (said, keys) in [
+        ("COMMAND GETKEYS SG.TAKE k gcra:1/s", vec![bulk("k")]),
+        ("COMMAND GETKEYS CL.THROTTLE k 1 1 1", vec![bulk("k")]),
+        ("COMMAND GETKEYS SG.MTAKE 2 a p 1 b p 1", vec![bulk("a"), bulk("b")]),
+        ("COMMAND GETKEYS DEL a b c", vec![bulk("a"), bulk("b"), bulk("c")]),
+    ] {
+        assert_eq!(elements(peer.say(said)), keys, "{said}");
+    }
+    for (said, heard) in [
+        ("COMMAND GETKEYS PING", "ERR The command has no key arguments"),
+        ("COMMAND GETKEYS nonsense", "ERR Invalid command specified"),
+        ("COMMAND GETKEYS SG.TAKE k", "ERR Invalid number of arguments specified for command"),
+        ("COMMAND GETKEYS SG.MTAKE 9 a p 1", "ERR Invalid arguments specified for command"),
+        ("COMMAND NONSENSE", "ERR unknown subcommand 'NONSENSE'. Try COMMAND HELP."),
+    ] {
+        assert_eq!(peer.error(said), heard, "{said}");
+    }
+
+    assert!(matches!(peer.say("HELLO 3"), Value::Map(_)));
+    let Value::Map(docs) = peer.say("COMMAND DOCS") else { panic!("no map") };
+    assert_eq!(docs.len(), usize::try_from(count).unwrap());
+    let Value::Map(docs) = peer.say("COMMAND DOCS sg.wait nonsense") else { panic!("no map") };
+    let [(name, Value::Map(doc))] = &docs[..] else { panic!("not one: {docs:?}") };
+    assert_eq!(name, &bulk("sg.wait"));
+    let names: Vec<_> = doc.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, [bulk("summary"), bulk("since"), bulk("group"), bulk("arguments")]);
+}
+
+#[test]
+fn info_counts() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    for _ in 0..3 {
+        peer.integers("SG.TAKE k fixed-window:2/1h");
+    }
+    peer.say("SG.MTAKE 2 k gcra:1/h 0 l gcra:1/h 1");
+    peer.error("SG.TAKE k");
+    peer.error("nonsense");
+    let info = text(peer.say("INFO"));
+    for line in [
+        "redis_version:7.4.0",
+        "server_name:sluicegate",
+        "redis_mode:standalone",
+        "loading:0",
+        "role:master",
+        "connected_clients:1",
+        "decisions:5",
+        "allowed:4",
+        "denied:1",
+        "keys:2",
+        "total_error_replies:2",
+        "cmdstat_sg.take:calls=4",
+        "cmdstat_sg.mtake:calls=1",
+        "db0:keys=2,expires=2,avg_ttl=0",
+    ] {
+        assert!(info.lines().any(|found| found == line), "{line} is not in\n{info}");
+    }
+    let one = text(peer.say("INFO replication"));
+    assert_eq!(one, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
+    assert_eq!(text(peer.say("INFO nonsense")), "");
+    let two = text(peer.say("INFO cluster Replication"));
+    assert_eq!(two.lines().filter(|line| line.starts_with('#')).count(), 2);
+}
+
+#[test]
+fn keys_of_limiters_are_keys() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    for (said, heard) in
+        [("TTL k", -2), ("PTTL k", -2), ("EXISTS k k", 0), ("DEL k", 0), ("DBSIZE", 0)]
+    {
+        assert_eq!(peer.say(said), Value::Integer(heard), "{said}");
+    }
+    assert_eq!(peer.integers("SG.TAKE k fixed-window:1/1h")[0], 1);
+    let Value::Integer(seconds) = peer.say("TTL k") else { panic!("no integer") };
+    let Value::Integer(millis) = peer.say("PTTL k") else { panic!("no integer") };
+    assert!(
+        (1..=3_600).contains(&seconds) && (1..=3_600_000).contains(&millis),
+        "{seconds} {millis}"
+    );
+    for (said, heard) in
+        [("EXISTS k k l", 2), ("DBSIZE", 1), ("DEL k l", 1), ("DEL k", 0), ("EXISTS k", 0)]
+    {
+        assert_eq!(peer.say(said), Value::Integer(heard), "{said}");
+    }
+    let Value::Array(time) = peer.say("TIME") else { panic!("no array") };
+    assert_eq!(time.len(), 2);
+}

@@ -1,0 +1,200 @@
+//! A server of this process, and a client that says just what it is told to.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    sync::mpsc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use sluicegate_resp::{Value, decode, encode_command};
+use sluicegate_server::{Config, Server};
+use tokio::sync::oneshot;
+
+/// A server that hangs fails its test after so long; no test expects to come near.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server on a port of its own, until dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with_test_clock() -> Self {
+        Self::with(|config| config.test_clock = true)
+    }
+
+    pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        config.listen.set_port(0);
+        configure(&mut config);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (bound, address) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let server = Server::bind(config).await.unwrap();
+                bound.send(server.local_addr().unwrap()).unwrap();
+                let shutdown = async { drop(stopped.await) };
+                server.run(shutdown).await.unwrap();
+            });
+        });
+        Self { address: address.recv().unwrap(), stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub(crate) fn connect(&self) -> Peer {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer { stream, received: Vec::new() }
+    }
+
+    /// Tells the server to stop. It does so while the test goes on.
+    pub(crate) fn begin_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// The number that `INFO` tells under `name`, 0 if it tells none.
+    pub(crate) fn told(&self, name: &str) -> u64 {
+        let Value::Bulk(text) = self.connect().say("INFO") else { panic!("no text") };
+        let text = String::from_utf8(text).unwrap();
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let value = lines.find(|(found, _)| *found == name).map(|(_, value)| value);
+        value.map_or(0, |value| value.trim_start_matches("calls=").parse().unwrap())
+    }
+
+    /// Looks again and again until `INFO` tells `value` under `name`.
+    pub(crate) fn until_told(&self, name: &str, value: u64) {
+        let start = now();
+        while self.told(name) != value {
+            assert!(start.elapsed() < PATIENCE, "{name} never was {value}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+/// The server waits by the clock, and so it is measured.
+#[expect(clippy::disallowed_methods, reason = "a test of waiting reads the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// A connection.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Peer {
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends a command, its arguments parted by blanks.
+    pub(crate) fn ask(&mut self, line: &str) {
+        let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.ask_bytes(&arguments);
+    }
+
+    pub(crate) fn ask_bytes(&mut self, arguments: &[&[u8]]) {
+        let mut bytes = Vec::new();
+        encode_command(arguments, &mut bytes);
+        self.send(bytes);
+    }
+
+    /// The next reply.
+    pub(crate) fn hear(&mut self) -> Value {
+        loop {
+            if let Some((value, taken)) = decode(&self.received).unwrap() {
+                self.received.drain(..taken);
+                return value;
+            }
+            assert!(self.read() > 0, "closed before a reply");
+        }
+    }
+
+    /// A command, and its reply.
+    pub(crate) fn say(&mut self, line: &str) -> Value {
+        self.ask(line);
+        self.hear()
+    }
+
+    pub(crate) fn say_bytes(&mut self, arguments: &[&[u8]]) -> Value {
+        self.ask_bytes(arguments);
+        self.hear()
+    }
+
+    /// A command, and its reply as integers.
+    pub(crate) fn integers(&mut self, line: &str) -> Vec<i64> {
+        integers(&self.say(line))
+    }
+
+    /// A command, and its reply as the text of an error.
+    pub(crate) fn error(&mut self, line: &str) -> String {
+        error(&self.say(line))
+    }
+
+    /// All that comes until the server closes, as text.
+    pub(crate) fn rest(&mut self) -> String {
+        while self.read() > 0 {}
+        String::from_utf8(std::mem::take(&mut self.received)).unwrap()
+    }
+
+    fn read(&mut self) -> usize {
+        let mut chunk = [0; 16_384];
+        let count = self.stream.read(&mut chunk).unwrap();
+        self.received.extend_from_slice(&chunk[..count]);
+        count
+    }
+}
+
+pub(crate) fn integers(value: &Value) -> Vec<i64> {
+    let Value::Array(elements) = value else { panic!("no array: {value:?}") };
+    let integers = elements.iter().map(|element| match element {
+        Value::Integer(integer) => *integer,
+        other => panic!("no integer: {other:?}"),
+    });
+    integers.collect()
+}
+
+pub(crate) fn error(value: &Value) -> String {
+    let Value::Error(text) = value else { panic!("no error: {value:?}") };
+    String::from_utf8(text.clone()).unwrap()
+}
+
+pub(crate) fn simple(text: &str) -> Value {
+    Value::Simple(text.into())
+}
+
+pub(crate) fn bulk(text: &str) -> Value {
+    Value::Bulk(text.into())
+}
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}

@@ -1,0 +1,191 @@
+//! What goes over the wire, byte by byte, in both protocols.
+
+use sluicegate_resp::{Value, encode_command};
+
+use crate::harness::{Running, bulk, simple};
+
+/// The conversation in which `said` (lines of commands, inline) is answered by `heard`.
+fn check(server: &Running, said: &str, heard: &str) {
+    let mut peer = server.connect();
+    let said = said.lines().map(|line| line.trim().to_owned() + "\r\n").collect::<String>();
+    peer.send(said + "QUIT\r\n");
+    let expected = heard.lines().map(|line| line.to_owned() + "\r\n").collect::<String>();
+    assert_eq!(peer.rest(), expected + "+OK\r\n");
+}
+
+#[test]
+fn resp2() {
+    let server = Running::with_test_clock();
+    check(&server, "PING\nping hello\nEcho \"a b\"", "+PONG\n$5\nhello\n$3\na b");
+    check(&server, "SG.TAKE a gcra:30/60s:burst=16 AT 0", "*7\n:1\n:16\n:15\n:0\n:2000000\n:0\n:0");
+    check(&server, "CL.THROTTLE user123 15 30 60", "*5\n:0\n:16\n:15\n:-1\n:2");
+    check(
+        &server,
+        "SG.INFO a AT 1",
+        "*10\n$6\npolicy\n$19\ngcra:30/1m:burst=16\n$14\nreset_after_us\n:1999999\n$11\nlifetime_us\n\
+         :1999999\n$5\nbytes\n:28\n$6\nlimits\n*1\n*10\n$5\nlimit\n$19\ngcra:30/1m:burst=16\n$8\n\
+         capacity\n:16\n$4\nused\n:1\n$9\nremaining\n:15\n$14\nreset_after_us\n:1999999",
+    );
+    check(&server, "SG.INFO none\nCLIENT GETNAME", "$-1\n$-1");
+    check(
+        &server,
+        "SG.MTAKE 2 m fixed-window:1/s 1 m fixed-window:1/s 1 AT 0",
+        "*2\n*7\n:1\n:1\n:0\n:0\n:1000000\n:0\n:0\n*7\n:0\n:1\n:0\n:1000000\n:1000000\n:0\n:0",
+    );
+    check(&server, "SG.RESET m AT 0\nSG.RESET m AT 0", ":1\n:0");
+    check(
+        &server,
+        "CONFIG GET save\nconfig get Append*",
+        "*2\n$4\nsave\n$0\n\n*2\n$10\nappendonly\n$2\nno",
+    );
+    check(
+        &server,
+        "SELECT 0\nSELECT 1\nSELECT x",
+        "+OK\n-ERR DB index is out of range\n-ERR value is not an integer or out of range",
+    );
+    check(
+        &server,
+        "ROLE\nLATENCY LATEST\nSLOWLOG GET\nSLOWLOG LEN",
+        "*3\n$6\nmaster\n:0\n*0\n*0\n*0\n:0",
+    );
+    check(&server, "CLUSTER SLOTS", "-ERR This instance has cluster support disabled");
+    check(&server, "GET x y", "-ERR unknown command 'GET', with args beginning with: 'x' 'y' ");
+    check(&server, "SG.TAKE x", "-ERR wrong number of arguments for 'sg.take' command");
+    check(&server, "ECHO", "-ERR wrong number of arguments for 'echo' command");
+    check(
+        &server,
+        "SG.TAKE x gcra:30/0s",
+        "-SGPOLICY period `0s` is outside 1ms..=366d (limit 1, at byte 8)",
+    );
+    check(
+        &server,
+        "SG.RESERVE x fixed-window:1/s",
+        "-ERR reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or leaky-queue",
+    );
+}
+
+#[test]
+fn resp3() {
+    let server = Running::with_test_clock();
+    let check = |said: &str, heard: &str| {
+        let mut peer = server.connect();
+        let Value::Map(hello) = peer.say("HELLO 3") else { panic!("no map") };
+        assert_eq!(hello.len(), 7);
+        assert_eq!(hello[2], (bulk("proto"), Value::Integer(3)));
+        peer.send(format!("{said}\r\nQUIT\r\n"));
+        let expected = heard.lines().map(|line| line.to_owned() + "\r\n").collect::<String>();
+        assert_eq!(peer.rest(), expected + "+OK\r\n");
+    };
+    check("SG.TAKE a gcra:30/60s:burst=16 AT 0", "*7\n:1\n:16\n:15\n:0\n:2000000\n:0\n:0");
+    check("CL.THROTTLE user123 15 30 60", "*5\n:0\n:16\n:15\n:-1\n:2");
+    check(
+        "SG.INFO a AT 1",
+        "%5\n$6\npolicy\n$19\ngcra:30/1m:burst=16\n$14\nreset_after_us\n:1999999\n$11\nlifetime_us\n\
+         :1999999\n$5\nbytes\n:28\n$6\nlimits\n*1\n%5\n$5\nlimit\n$19\ngcra:30/1m:burst=16\n$8\n\
+         capacity\n:16\n$4\nused\n:1\n$9\nremaining\n:15\n$14\nreset_after_us\n:1999999",
+    );
+    check("SG.INFO none", "_");
+    check("CONFIG GET save", "%1\n$4\nsave\n$0\n\n");
+    check("INFO cluster", "=34\ntxt:# Cluster\ncluster_enabled:0\n\n");
+}
+
+#[test]
+fn hello() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let Value::Array(told) = peer.say("HELLO") else { panic!("no array") };
+    let id = told[7].clone();
+    let modules = Value::Array(Vec::new());
+    let expected = [
+        bulk("server"),
+        bulk("sluicegate"),
+        bulk("version"),
+        bulk("7.4.0"),
+        bulk("proto"),
+        Value::Integer(2),
+        bulk("id"),
+        id,
+        bulk("mode"),
+        bulk("standalone"),
+        bulk("role"),
+        bulk("master"),
+        bulk("modules"),
+        modules,
+    ];
+    assert_eq!(told, expected);
+    for (said, heard) in [
+        ("HELLO 4", "NOPROTO unsupported protocol version"),
+        ("HELLO x", "ERR Protocol version is not an integer or out of range"),
+        ("HELLO 3 NONSENSE", "ERR Syntax error in HELLO option 'NONSENSE'"),
+        ("HELLO 3 AUTH default", "ERR Syntax error in HELLO option 'AUTH'"),
+        (
+            "HELLO 3 AUTH somebody secret",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+    ] {
+        assert_eq!(peer.error(said), heard, "{said}");
+    }
+    assert!(matches!(peer.say("hello 3 setname me"), Value::Map(_)));
+    assert_eq!(peer.say("CLIENT GETNAME"), bulk("me"));
+    assert_eq!(peer.say("RESET"), simple("RESET"));
+    assert_eq!(peer.say("CLIENT GETNAME"), Value::Null);
+    assert!(matches!(peer.say("HELLO"), Value::Array(_)), "back to RESP2");
+    assert!(matches!(peer.say("HELLO 3"), Value::Map(_)));
+    assert!(matches!(peer.say("HELLO 2"), Value::Array(_)));
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    let mut bytes = Vec::new();
+    for index in 0..100 {
+        encode_command(&[b"SG.TAKE", b"pipeline", b"fixed-window:60/1h"], &mut bytes);
+        encode_command(&[b"ECHO", format!("{index}").as_bytes()], &mut bytes);
+    }
+    peer.send(bytes);
+    for index in 0..100_u32 {
+        let Value::Array(decision) = peer.hear() else { panic!("no decision") };
+        assert_eq!(decision[0], Value::Integer((index < 60).into()), "{index}");
+        assert_eq!(peer.hear(), bulk(&index.to_string()));
+    }
+}
+
+#[test]
+fn a_command_may_be_cut_anywhere() {
+    let server = Running::new();
+    let mut whole = Vec::new();
+    encode_command(&[b"SG.PEEK", b"k\r\n", b"gcra:30/1m"], &mut whole);
+    encode_command(&[b"ECHO", b"\0\r\n$3\r\n"], &mut whole);
+    whole.extend_from_slice(b"PING inline\r\n");
+    let mut peer = server.connect();
+    for cut in 0..=whole.len() {
+        peer.send(&whole[..cut]);
+        // The first part has arrived when another connection made after it was served; it does
+        // not matter if not.
+        if cut % 8 == 0 {
+            assert_eq!(server.connect().say("PING"), simple("PONG"));
+        }
+        peer.send(&whole[cut..]);
+        assert!(matches!(peer.hear(), Value::Array(_)), "cut at {cut}");
+        assert_eq!(peer.hear(), Value::Bulk(b"\0\r\n$3\r\n".to_vec()), "cut at {cut}");
+        assert_eq!(peer.hear(), bulk("inline"), "cut at {cut}");
+    }
+}
+
+#[test]
+fn empty_requests_are_passed_over() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    peer.send("\r\n\r\n*0\r\n*-1\r\nPING\r\n");
+    assert_eq!(peer.hear(), simple("PONG"));
+}
+
+#[test]
+fn a_client_that_sends_and_shuts_its_side_is_answered() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    peer.send("PING\r\nPING\r\nPIN");
+    peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(peer.rest(), "+PONG\r\n+PONG\r\n");
+}
