@@ -1,12 +1,30 @@
 //! State in this process, and the clock that goes with it.
 //!
-//! - [`MemoryStore`]: keys and their entries, atomic per key, forgetting what has recovered.
+//! - [`MemoryStore`]: a bounded table of keys, sixteen bytes each under a simple policy; atomic per
+//!   key, without a lock for who is denied; saved to a file and loaded again.
+//! - [`Rule`]: a policy as the store knows it, for who asks often.
 //! - [`SystemClock`]: the time of this process, which never steps.
 //!
 //! The store reads no clock: whoever calls it says what time it is.
+//!
+//! From the outside in: `store` (which slot, which lock), `shard` (segments behind a directory, and
+//! how they split), `segment` (buckets, versions, moves), `slot` (sixteen bytes); beside them
+//! `room` (growing, and being full), `large` (entries that do not fit), `rules` (numbers of policies), `budget` (bytes and keys).
 
+mod budget;
 mod clock;
+mod large;
+mod room;
+mod rules;
+mod segment;
+mod shard;
+mod slot;
+mod snapshot;
 mod store;
+mod sync;
 
+pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
-pub use store::MemoryStore;
+pub use rules::Rule;
+pub use snapshot::SnapshotError;
+pub use store::{MemoryStore, Request};

@@ -1,21 +1,28 @@
-//! A sharded map of entries.
-//!
-//! Invariants:
-//! - what happens to one key happens under the lock of its shard, so a decision is atomic;
-//! - an entry that has recovered is not kept: it goes when it is touched, or when an insertion into
-//!   its shard passes by. Each insertion looks at a few slots, so nothing ever stops to sweep.
+//! The store: which slot, which lock, and what becomes of what was decided.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
-use hashbrown::HashTable;
-use parking_lot::Mutex;
 use sluicegate_core::{Decision, Entry, Operation, Policy, ReserveError, Timestamp, apply};
 
-const SHARD_BITS: u32 = 6;
-const SHARDS: usize = 1 << SHARD_BITS;
-/// Slots looked at per insertion. More than one, so that sweeping outruns growing.
-const SWEPT: usize = 4;
+use crate::{
+    Rule, Usage, WhenFull,
+    budget::Budget,
+    large::Large,
+    rules::Rules,
+    segment::{BYTES, Locked},
+    shard::{Part, SHARD_BITS, Shard},
+    slot::{LARGE, Slot, Tat},
+};
 
-/// State in this process. Shared by reference between threads; keys are any bytes.
+const SHARDS: usize = 16;
+/// Requests of a batch whose slots are brought near at a time.
+const NEAR: usize = 32;
+
+/// State in this process, bounded. Shared by reference between threads; keys are any bytes.
+///
+/// What is kept of a key is its keyed 64-bit hash and its state: sixteen bytes under a policy of
+/// one limit of the gcra family, whatever the length of the key.
 ///
 /// ```
 /// use sluicegate_core::{Clock, Operation, Policy};
@@ -31,30 +38,70 @@ const SWEPT: usize = 4;
 /// ```
 #[derive(Debug)]
 pub struct MemoryStore {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
-    forgetting: bool,
+    pub(crate) hasher: RandomState,
+    /// What the hasher was made from.
+    keys: [u64; 4],
+    shards: Box<[Shard<Large>]>,
+    /// The shard of each value of the first eight bits of a hash.
+    cells: Box<[u8; 1 << SHARD_BITS]>,
+    rules: Rules,
+    pub(crate) budget: Budget,
+    pub(crate) when_full: WhenFull,
+    /// The time that TATs in slots count from: that of the first request.
+    base: AtomicU64,
+    /// Whether the time of one request says something about all keys.
+    pub(crate) one_clock: bool,
+    pub(crate) seeds: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Shard {
-    table: HashTable<Item>,
-    /// The slot at which the next sweep begins.
-    cursor: usize,
+/// One request of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Whom it is about.
+    pub key: &'a [u8],
+    /// The policy.
+    pub rule: &'a Rule,
+    /// What is asked.
+    pub operation: Operation,
 }
 
-#[derive(Debug)]
-struct Item {
-    key: Box<[u8]>,
-    entry: Option<Entry>,
-}
+const NO_BASE: u64 = u64::MAX;
 
 impl MemoryStore {
+    /// The bound of a store that was given none: 1 GiB.
+    pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
+
     /// An empty store.
     #[must_use]
     pub fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, hasher: RandomState::new(), forgetting: true }
+        Self::bounded(Self::DEFAULT_MAX_BYTES, WhenFull::default())
+    }
+
+    /// An empty store that takes up to `max_bytes` (at least 2 MiB).
+    #[must_use]
+    pub fn bounded(max_bytes: usize, when_full: WhenFull) -> Self {
+        let fresh = RandomState::new();
+        Self::with_keys(std::array::from_fn(|index| fresh.hash_one(index)), max_bytes, when_full)
+    }
+
+    /// An empty store with these keys of the hash.
+    pub(crate) fn with_keys(keys: [u64; 4], max_bytes: usize, when_full: WhenFull) -> Self {
+        let hasher = RandomState::with_seeds(keys[0], keys[1], keys[2], keys[3]);
+        let seed = hasher.hash_one("seed");
+        let budget = Budget::new(max_bytes.max(2 << 20));
+        budget.resize(0, SHARDS * BYTES);
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::new(seed, Large::default())).collect(),
+            hasher,
+            keys,
+            cells: Box::new(cells()),
+            rules: Rules::default(),
+            budget,
+            when_full,
+            base: AtomicU64::new(NO_BASE),
+            one_clock: true,
+            seeds: AtomicU64::new(seed),
+        }
     }
 
     /// The same store, but it keeps entries that have recovered.
@@ -63,11 +110,18 @@ impl MemoryStore {
     /// request says nothing about the other keys. What is decided is the same.
     #[must_use]
     pub fn without_forgetting(mut self) -> Self {
-        self.forgetting = false;
+        self.one_clock = false;
         self
     }
 
-    /// Applies `operation` to `key` under `policy` at `now`, atomically.
+    /// The policy as this store knows it, for requests that follow.
+    #[must_use]
+    pub fn rule(&self, policy: &Policy, now: Timestamp) -> Rule {
+        self.rules.rule(policy, self.one_clock.then_some(now))
+    }
+
+    /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
+    /// who asks often holds a [`Rule`].
     ///
     /// # Errors
     /// [`ReserveError`] for [`Operation::Reserve`] under a policy that cannot tell when a later
@@ -79,24 +133,37 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let hash = self.hasher.hash_one(key);
-        let mut shard = self.shard(hash).lock();
-        match shard.table.find_entry(hash, |item| *item.key == *key) {
-            Ok(mut slot) => {
-                let entry = &mut slot.get_mut().entry;
-                let decision = apply(policy, entry, now, operation);
-                if entry.as_ref().is_none_or(|entry| self.forgets(entry, now)) {
-                    slot.remove();
-                }
-                decision
+        let rule = self.rule(policy, now);
+        self.ask(Request { key, rule: &rule, operation }, now)
+    }
+
+    /// Answers one request at `now`, atomically.
+    ///
+    /// # Errors
+    /// As [`MemoryStore::apply`].
+    #[inline]
+    pub fn ask(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, ReserveError> {
+        self.ask_hashed(self.hasher.hash_one(request.key), request.rule, now, request.operation)
+    }
+
+    /// Answers requests at one time, in order, each for itself. The slots of all are brought near
+    /// before the first is decided.
+    pub fn apply_many<'a>(
+        &self,
+        requests: &[Request<'a>],
+        now: Timestamp,
+        mut answer: impl FnMut(&Request<'a>, Result<Decision, ReserveError>),
+    ) {
+        let mut hashes = [0; NEAR];
+        for requests in requests.chunks(NEAR) {
+            let mut touched = 0;
+            for (request, hash) in requests.iter().zip(&mut hashes) {
+                *hash = self.hasher.hash_one(request.key);
+                touched ^= self.shard(*hash).segment(*hash).touch(*hash);
             }
-            Err(_) => {
-                let mut entry = None;
-                let decision = apply(policy, &mut entry, now, operation);
-                if entry.is_some() {
-                    self.insert(&mut shard, hash, Item { key: key.into(), entry }, now);
-                }
-                decision
+            std::hint::black_box(touched);
+            for (request, hash) in requests.iter().zip(hashes) {
+                answer(request, self.ask_hashed(hash, request.rule, now, request.operation));
             }
         }
     }
@@ -107,26 +174,29 @@ impl MemoryStore {
     /// and must not call the store.
     pub fn with_entry<R>(&self, key: &[u8], read: impl FnOnce(&Entry) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(key);
-        let shard = self.shard(hash).lock();
-        let item = shard.table.find(hash, |item| *item.key == *key)?;
-        item.entry.as_ref().map(read)
+        let locked = self.shard(hash).lock(hash);
+        let (_, slot) = locked.find(hash)?;
+        match slot.rule() {
+            LARGE => locked.kept().kept.get(slot.index()).map(read),
+            _ => self.simple_entry(slot).as_ref().map(read),
+        }
     }
 
     /// Makes `key` as if never used. Whether there was state that had not recovered at `now`.
     pub fn reset(&self, key: &[u8], now: Timestamp) -> bool {
         let hash = self.hasher.hash_one(key);
-        let mut shard = self.shard(hash).lock();
-        let Ok(slot) = shard.table.find_entry(hash, |item| *item.key == *key) else {
-            return false;
-        };
-        let (item, _) = slot.remove();
-        item.entry.is_some_and(|entry| !entry.lifetime(now).is_zero())
+        let mut locked = self.shard(hash).lock(hash);
+        let Some((place, slot)) = locked.find(hash) else { return false };
+        let entry = self.take_entry(&mut locked, slot);
+        locked.clear(place);
+        self.budget.count_keys(1, 0);
+        entry.is_some_and(|entry| !entry.lifetime(now).is_zero())
     }
 
     /// How many keys are stored, those among them that have recovered and were not passed by yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().table.len()).sum()
+        self.usage().keys
     }
 
     /// Whether nothing is stored.
@@ -135,36 +205,249 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        // The table takes the highest and the lowest bits; these are in between.
-        let index = usize::try_from((hash >> 32) & (SHARDS as u64 - 1)).unwrap_or_default();
-        &self.shards[index]
+    /// What is held, and what was turned away.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.budget.usage()
     }
 
-    fn forgets(&self, entry: &Entry, now: Timestamp) -> bool {
-        self.forgetting && entry.lifetime(now).is_zero()
+    pub(crate) const fn hash_keys(&self) -> [u64; 4] {
+        self.keys
     }
 
-    /// Adds a key that is not there.
-    fn insert(&self, shard: &mut Shard, hash: u64, item: Item, now: Timestamp) {
-        if self.forgetting {
-            self.sweep(shard, now);
-        }
-        let rehash = |item: &Item| self.hasher.hash_one(&*item.key);
-        shard.table.insert_unique(hash, item, rehash);
-    }
-
-    /// Drops what has recovered in the next few slots.
-    fn sweep(&self, shard: &mut Shard, now: Timestamp) {
-        let slots = shard.table.num_buckets();
-        for _ in 0..SWEPT.min(slots) {
-            shard.cursor = if shard.cursor + 1 < slots { shard.cursor + 1 } else { 0 };
-            if let Ok(slot) = shard.table.get_bucket_entry(shard.cursor)
-                && slot.get().entry.as_ref().is_none_or(|entry| self.forgets(entry, now))
-            {
-                slot.remove();
+    /// Every key that has not recovered at `now`, by its hash. Decisions go on meanwhile: a segment
+    /// is locked only while its slots are copied.
+    pub(crate) fn for_each(&self, now: Timestamp, mut each: impl FnMut(u64, &Entry)) {
+        for segment in self.shards.iter().flat_map(Shard::segments) {
+            let locked = segment.lock();
+            let slots: Vec<_> = locked.slots().collect();
+            let large = |slot: Slot| {
+                (slot.rule() == LARGE).then(|| locked.kept().kept.get(slot.index()).cloned())
+            };
+            let large: Vec<_> = slots.iter().map(|(_, slot)| large(*slot)).collect();
+            drop(locked);
+            for ((hash, slot), large) in slots.into_iter().zip(large) {
+                let entry = large.unwrap_or_else(|| self.simple_entry(slot));
+                if let Some(entry) = entry.filter(|entry| !entry.lifetime(now).is_zero()) {
+                    each(hash, &entry);
+                }
             }
         }
+    }
+
+    /// Puts in an entry that was kept elsewhere, unless it has recovered.
+    pub(crate) fn restore(&self, hash: u64, entry: Entry, now: Timestamp) {
+        if entry.lifetime(now).is_zero() {
+            return;
+        }
+        let _ = self.since_base(now);
+        let rule = self.rule(entry.policy(), now);
+        let entry = entry.under(rule.policy());
+        let shard = self.shard(hash);
+        loop {
+            let mut locked = shard.lock(hash);
+            let slot = self.slot_of(&mut locked, hash, entry.clone(), &rule, now);
+            if self.insert(&mut locked, hash, slot, now) {
+                return;
+            }
+            self.take_entry(&mut locked, slot);
+            if !self.make_room(shard, &mut locked, hash, now) {
+                self.budget.count_turned_away();
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard<Large> {
+        let cell = usize::try_from(hash >> (64 - SHARD_BITS)).unwrap_or_default();
+        &self.shards[usize::from(self.cells[cell])]
+    }
+
+    /// Microseconds since the base; `None` for a time before it.
+    #[inline]
+    pub(crate) fn since_base(&self, now: Timestamp) -> Option<u64> {
+        match self.base.load(Ordering::Relaxed) {
+            NO_BASE => {
+                let _ = self.base.compare_exchange(
+                    NO_BASE,
+                    now.as_micros(),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+                now.as_micros().checked_sub(self.base.load(Ordering::Relaxed))
+            }
+            base => now.as_micros().checked_sub(base),
+        }
+    }
+
+    fn base(&self) -> Timestamp {
+        Timestamp::saturating_from_micros(self.base.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn ask_hashed(
+        &self,
+        hash: u64,
+        rule: &Rule,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        if let Operation::Take(cost @ 1..) = operation
+            && let Some(decision) = self.take_in_slot(hash, rule, now, cost)
+        {
+            return Ok(decision);
+        }
+        self.apply_locked(hash, rule, now, operation)
+    }
+
+    /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
+    /// one or of which nothing is known. A denial writes nothing, not even a lock.
+    #[inline]
+    fn take_in_slot(&self, hash: u64, rule: &Rule, now: Timestamp, cost: u32) -> Option<Decision> {
+        let (number, gcra) = rule.numbered()?;
+        let since = self.since_base(now)?;
+        let shard = self.shard(hash);
+        if let Some(slot) = shard.segment(hash).peek(hash)
+            && slot.rule() == number
+        {
+            let (_, decision) = gcra.decide(slot.tat().debt(since, gcra.scale()), cost);
+            if !decision.allowed() {
+                return Some(decision);
+            }
+        }
+        let mut locked = shard.lock(hash);
+        let found = locked.find(hash);
+        let debt = match found {
+            Some((_, slot)) if slot.rule() == number => slot.tat().debt(since, gcra.scale()),
+            Some(_) => return None,
+            None => 0,
+        };
+        let (after, decision) = gcra.decide(debt, cost);
+        if !decision.allowed() {
+            return Some(decision);
+        }
+        if !gcra.holds(after) {
+            return None;
+        }
+        let slot = self.simple_slot(hash, rule, since, after)?;
+        match found {
+            Some((place, _)) => locked.set(place, slot),
+            None if !self.insert(&mut locked, hash, slot, now) => return None,
+            None => {}
+        }
+        rule.note_written(now);
+        Some(decision)
+    }
+
+    /// The long way: any operation under any policy, as an [`Entry`] under the segment's lock.
+    fn apply_locked(
+        &self,
+        hash: u64,
+        rule: &Rule,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let shard = self.shard(hash);
+        let mut locked = shard.lock(hash);
+        loop {
+            let found = locked.find(hash);
+            let adds = matches!(
+                operation,
+                Operation::Take(1..)
+                    | Operation::Charge(1..)
+                    | Operation::Reserve { cost: 1.., .. }
+            );
+            if adds && self.is_full(&mut locked, found, rule, now) {
+                return self.turn_away(rule.policy(), now, operation);
+            }
+            // What has recovered may have been given up to make room.
+            let found = locked.find(hash);
+            if !adds
+                && !matches!(operation, Operation::Refund(1..) | Operation::Reset)
+                && let Some((_, slot)) = found
+                && slot.rule() != LARGE
+            {
+                return apply(rule.policy(), &mut self.simple_entry(slot), now, operation);
+            }
+            let mut entry = found.and_then(|(_, slot)| self.take_entry(&mut locked, slot));
+            let decision = apply(rule.policy(), &mut entry, now, operation);
+            let forget =
+                entry.as_ref().is_none_or(|entry| self.one_clock && entry.lifetime(now).is_zero());
+            match (found, entry.filter(|_| !forget)) {
+                (None, None) => {}
+                (Some((place, _)), None) => {
+                    locked.clear(place);
+                    self.budget.count_keys(1, 0);
+                }
+                (Some((place, _)), Some(entry)) => {
+                    let slot = self.slot_of(&mut locked, hash, entry, rule, now);
+                    locked.set(place, slot);
+                }
+                (None, Some(entry)) => {
+                    let slot = self.slot_of(&mut locked, hash, entry, rule, now);
+                    if !self.insert(&mut locked, hash, slot, now) {
+                        self.take_entry(&mut locked, slot);
+                        if !self.make_room(shard, &mut locked, hash, now) {
+                            return self.turn_away(rule.policy(), now, operation);
+                        }
+                        // A split may have moved the key's range to another segment.
+                        drop(locked);
+                        locked = shard.lock(hash);
+                        continue;
+                    }
+                }
+            }
+            return decision;
+        }
+    }
+
+    /// The slot for a debt `since` microseconds after the base, where it fits. Only what
+    /// [`holds`](sluicegate_core::Gcra::holds) may go there: what a charge or a borrower owes may
+    /// take longer to recover than the number of its rule is held for.
+    fn simple_slot(&self, hash: u64, rule: &Rule, since: u64, debt: u128) -> Option<Slot> {
+        let (number, gcra) = rule.numbered()?;
+        Some(Slot::simple(hash, number, Tat::new(since, debt, gcra.scale())?))
+    }
+
+    /// The slot for an entry, which is kept beside the table where it does not fit.
+    fn slot_of(
+        &self,
+        locked: &mut Locked<'_, Part<Large>>,
+        hash: u64,
+        entry: Entry,
+        rule: &Rule,
+        now: Timestamp,
+    ) -> Slot {
+        // An entry may still be under an older policy, where nothing was stored under this one.
+        if entry.policy().is(rule.policy())
+            && entry
+                .debt(now)
+                .is_some_and(|debt| rule.policy().as_gcra().is_some_and(|it| it.holds(debt)))
+            && let Some(since @ 1..) = entry.debt(self.base())
+            && let Some(slot) = self.simple_slot(hash, rule, 0, since)
+        {
+            rule.note_written(now);
+            return slot;
+        }
+        self.budget.resize(0, entry.heap_size());
+        Slot::large(hash, locked.kept_mut().kept.put(entry))
+    }
+
+    /// What a slot says, taken out of where it is kept if that is not the slot.
+    fn take_entry(&self, locked: &mut Locked<'_, Part<Large>>, slot: Slot) -> Option<Entry> {
+        if slot.rule() != LARGE {
+            return self.simple_entry(slot);
+        }
+        let entry = locked.kept_mut().kept.take(slot.index())?;
+        self.budget.resize(entry.heap_size(), 0);
+        Some(entry)
+    }
+
+    fn simple_entry(&self, slot: Slot) -> Option<Entry> {
+        let rule = self.rules.numbered(slot.rule())?;
+        let (_, gcra) = rule.numbered()?;
+        Entry::with_debt(rule.policy(), self.base(), slot.tat().since_base(gcra.scale()))
     }
 }
 
@@ -174,147 +457,14 @@ impl Default for MemoryStore {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::{
-        collections::HashMap,
-        sync::atomic::{AtomicU32, Ordering},
-    };
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn policy(text: &str) -> Policy {
-        text.parse().unwrap()
-    }
-
-    fn at(micros: u64) -> Timestamp {
-        Timestamp::from_micros(micros).unwrap()
-    }
-
-    fn take(store: &MemoryStore, key: &[u8], policy: &Policy, now: u64) -> bool {
-        store.apply(key, policy, at(now), Operation::Take(1)).unwrap().allowed()
-    }
-
-    #[test]
-    fn keys_are_any_bytes_and_apart() {
-        let store = MemoryStore::new();
-        let once = policy("fixed-window:1/1h");
-        let long = [0xff; 65_536];
-        for key in [&b""[..], b"\0", b"\0\0", b"a", &long] {
-            assert!(take(&store, key, &once, 0));
-            assert!(!take(&store, key, &once, 0));
-        }
-        assert_eq!(store.len(), 5);
-        assert_eq!(
-            store.with_entry(b"a", |entry| entry.policy().to_string()).unwrap(),
-            "fixed-window:1/1h"
-        );
-        assert_eq!(store.with_entry(b"b", |_| ()), None);
-    }
-
-    #[test]
-    fn a_reset_tells_whether_there_was_state() {
-        let store = MemoryStore::new();
-        let once = policy("fixed-window:1/1s");
-        assert!(!store.reset(b"a", at(0)));
-        assert!(take(&store, b"a", &once, 0));
-        assert!(store.reset(b"a", at(999_999)));
-        assert!(store.is_empty());
-        assert!(take(&store, b"a", &once, 0));
-        assert!(!store.reset(b"a", at(1_000_000)), "it had recovered");
-        assert!(store.is_empty());
-    }
-
-    #[test]
-    fn what_has_recovered_goes_when_it_is_touched() {
-        let store = MemoryStore::new();
-        let once = policy("fixed-window:1/1s");
-        assert!(take(&store, b"a", &once, 0));
-        assert!(store.apply(b"a", &once, at(999_999), Operation::Peek(0)).unwrap().allowed());
-        assert_eq!(store.len(), 1);
-        assert!(store.apply(b"a", &once, at(1_000_000), Operation::Peek(1)).unwrap().allowed());
-        assert_eq!(store.len(), 0);
-    }
-
-    #[test]
-    fn nothing_is_kept_of_what_stores_nothing() {
-        let store = MemoryStore::new();
-        let once = policy("fixed-window:1/1s");
-        for operation in
-            [Operation::Peek(1), Operation::Take(0), Operation::Refund(3), Operation::Reset]
-        {
-            assert!(store.apply(b"a", &once, at(5), operation).unwrap().allowed());
-        }
-        let later = Operation::Reserve { cost: 1, max_wait: std::time::Duration::ZERO };
-        assert!(store.apply(b"a", &once, at(5), later).is_err());
-        assert!(store.is_empty());
-    }
-
-    #[test]
-    fn insertions_sweep_what_has_recovered() {
-        let store = MemoryStore::new();
-        let once = policy("fixed-window:1/1s");
-        for key in 0..20_000_u32 {
-            assert!(take(&store, &key.to_le_bytes(), &once, 0));
-        }
-        assert_eq!(store.len(), 20_000);
-        // A stream of new keys, each seen once a second: the old ones are gone before long.
-        for key in 20_000..60_000_u32 {
-            assert!(take(&store, &key.to_le_bytes(), &once, u64::from(key) * 1_000));
-        }
-        assert!(store.len() < 8_000, "{} keys are left", store.len());
-    }
-
-    #[test]
-    fn without_forgetting_a_key_of_another_time_is_kept() {
-        let store = MemoryStore::new().without_forgetting();
-        let once = policy("fixed-window:1/1s");
-        assert!(take(&store, b"early", &once, 0));
-        for key in 0..1_000_u32 {
-            assert!(take(&store, &key.to_le_bytes(), &once, 1 << 50));
-        }
-        assert!(!take(&store, b"early", &once, 5));
-        assert_eq!(store.len(), 1_001);
-    }
-
-    #[test]
-    fn many_threads_on_one_key_never_admit_more_than_the_burst() {
-        let store = MemoryStore::new();
-        let burst = policy("gcra:1000/1h");
-        let allowed = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..500 {
-                        let passed = take(&store, b"hot", &burst, 7);
-                        allowed.fetch_add(u32::from(passed), Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        assert_eq!(allowed.load(Ordering::Relaxed), 1000);
-    }
-
-    proptest! {
-        /// Whatever is forgotten and swept, the answers are those of a plain map that keeps all.
-        #[test]
-        fn it_answers_as_a_plain_map(steps in prop::collection::vec((0..9_u8, 0..4_000_000_u64, 0..4_u32, 0..5_u8), 1..200)) {
-            let policies = [policy("gcra:3/1s"), policy("sliding-log:2/1s:count=all"), policy("fixed-window:3/2s")];
-            let (store, mut plain, mut now) = (MemoryStore::new(), HashMap::<u8, Option<Entry>>::new(), 0);
-            for (key, gap, cost, kind) in steps {
-                now += gap / 8;
-                let policy = &policies[usize::from(key) % 3];
-                let operation = match kind {
-                    0 | 1 => Operation::Take(cost),
-                    2 => Operation::Peek(cost),
-                    3 => Operation::Charge(cost),
-                    _ => Operation::Refund(cost),
-                };
-                let expected = apply(policy, plain.entry(key).or_default(), at(now), operation);
-                prop_assert_eq!(store.apply(&[key], policy, at(now), operation), expected);
-            }
-        }
-    }
+/// Shares the first eight bits of the hash out to the shards, to each 2^(1/16) times as many as to
+/// the one before: so they do not all grow at once, and the table is always about two thirds full.
+fn cells() -> [u8; 1 << SHARD_BITS] {
+    // 256 * 2^(i/16) / sum of them, rounded so that they add up.
+    const SHARES: [u8; SHARDS] = [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
+    let mut cells = [0; 1 << SHARD_BITS];
+    let shards =
+        (0..).zip(SHARES).flat_map(|(shard, share)| std::iter::repeat_n(shard, share.into()));
+    cells.iter_mut().zip(shards).for_each(|(cell, shard)| *cell = shard);
+    cells
 }

@@ -1,34 +1,26 @@
-//! The store against the conformance kit.
+//! The store against the conformance kit, a plain map, many threads and floods of keys.
 
-use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
-use sluicegate_core::{Decision, Operation, Policy, Timestamp};
-use sluicegate_memory::MemoryStore;
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-struct InMemory(MemoryStore);
+use sluicegate_core::{Policy, Timestamp};
+use sluicegate_memory::{MemoryStore, Request, Rule};
 
-impl Subject for InMemory {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
-        self.0.apply(key, policy, now, operation).map_err(|error| error.to_string())
-    }
+mod bounds;
+mod conformance;
+mod forgetting;
+mod snapshot;
+mod threads;
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
 }
 
-#[test]
-fn it_passes_the_kit() {
-    check_traces(&mut InMemory(MemoryStore::new().without_forgetting()));
-    check_keys(&mut InMemory(MemoryStore::new()));
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000 + micros).unwrap()
 }
 
-#[test]
-fn it_answers_random_histories_as_the_core_does() {
-    let keeping = MemoryStore::new().without_forgetting();
-    check_histories(&mut InMemory(keeping), 11, 1_000, Shape::default());
-    // What is forgotten is not remembered when the clock steps back, nor need it be.
-    let shape = Shape { steps_back: false, ..Shape::default() };
-    check_histories(&mut InMemory(MemoryStore::new()), 5_000, 1_000, shape);
+/// Whether one unit was to be had.
+fn take(store: &MemoryStore, key: &[u8], rule: &Rule, now: u64) -> bool {
+    let operation = sluicegate_core::Operation::Take(1);
+    store.ask(Request { key, rule, operation }, at(now)).unwrap().allowed()
 }

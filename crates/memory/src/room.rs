@@ -1,0 +1,144 @@
+//! Room for what is to be kept: what has recovered goes first, then the table grows, and where the
+//! bound is reached a new key is turned away. A live key is never dropped for another.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use sluicegate_core::{
+    Decision, Entry, Operation, Outcome, Policy, ReserveError, Retry, Timestamp, apply,
+};
+
+use crate::{
+    MemoryStore, Rule, WhenFull,
+    large::Large,
+    segment::{BYTES, Locked, Place, SLOTS},
+    shard::{Part, Shard},
+    slot::{LARGE, Slot, Tat},
+};
+
+/// What a request is told to wait that was denied for lack of room: nothing is known of its key.
+const NO_ROOM_RETRY: Duration = Duration::from_secs(1);
+/// Slots looked at, for what has recovered, for each key that is turned away.
+const SWEPT: usize = 32;
+
+impl MemoryStore {
+    /// Puts in a key that is not there, if one of its slots is free or has recovered.
+    pub(crate) fn insert(
+        &self,
+        locked: &mut Locked<'_, Part<Large>>,
+        hash: u64,
+        slot: Slot,
+        now: Timestamp,
+    ) -> bool {
+        let mut given_up = 0;
+        let inserted = locked.insert(hash, slot, |part, slot| {
+            let recovered = self.give_up(&mut part.kept, slot, now);
+            given_up += usize::from(recovered);
+            recovered
+        });
+        if inserted {
+            self.budget.count_keys(given_up, 1);
+        } else {
+            self.budget.count_keys(given_up, 0);
+        }
+        inserted
+    }
+
+    /// Whether a slot has recovered; what is kept of it elsewhere is then dropped.
+    fn give_up(&self, kept: &mut Large, slot: Slot, now: Timestamp) -> bool {
+        if !self.one_clock {
+            return false;
+        }
+        if slot.rule() != LARGE {
+            return self.since_base(now).is_some_and(|since| slot.tat() <= Tat::at(since));
+        }
+        if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
+            return false;
+        }
+        let size = kept.take(slot.index()).map_or(0, |entry| entry.heap_size());
+        self.budget.resize(size, 0);
+        true
+    }
+
+    /// Whether a request that adds must be turned away, since the bound is reached.
+    pub(crate) fn is_full(
+        &self,
+        locked: &mut Locked<'_, Part<Large>>,
+        found: Option<(Place, Slot)>,
+        rule: &Rule,
+        now: Timestamp,
+    ) -> bool {
+        if self.budget.has_room(0) || rule.numbered().is_some() {
+            return false;
+        }
+        self.sweep(locked, now);
+        if self.budget.has_room(0) {
+            return false;
+        }
+        // What is kept already may go on, unless it is a log that this request would lengthen.
+        found.is_none_or(|(_, slot)| {
+            let entry = locked.kept().kept.get(slot.index()).filter(|_| slot.rule() == LARGE);
+            let lengthens = |entry: &Entry| {
+                entry.grows() && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
+            };
+            entry.is_none_or(lengthens)
+        })
+    }
+
+    /// Gives up what has recovered of the next few slots. Looking at all of them for every key of a
+    /// flood would be a stop of its own.
+    fn sweep(&self, locked: &mut Locked<'_, Part<Large>>, now: Timestamp) {
+        let gone =
+            locked.take_out_some(SWEPT, |part, slot| self.give_up(&mut part.kept, slot, now));
+        self.budget.count_keys(gone, 0);
+    }
+
+    /// Makes room in the segment of a key that found none: what has recovered goes, or half of the
+    /// segment does. False where neither helps.
+    pub(crate) fn make_room(
+        &self,
+        shard: &Shard<Large>,
+        locked: &mut Locked<'_, Part<Large>>,
+        hash: u64,
+        now: Timestamp,
+    ) -> bool {
+        if !self.budget.has_room(BYTES) {
+            self.sweep(locked, now);
+            return false;
+        }
+        let gone = locked.take_out(|part, slot| self.give_up(&mut part.kept, slot, now)).len();
+        self.budget.count_keys(gone, 0);
+        if gone >= SLOTS / 8 {
+            return true;
+        }
+        if locked.slots().count() < SLOTS / 4 {
+            // Keys gather in few buckets: chance does not do that.
+            let seed = self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            if locked.reseed(self.hasher.hash_one(seed)) {
+                return true;
+            }
+        }
+        let split = shard.split(hash, locked, Large::split_off);
+        if split {
+            self.budget.resize(0, BYTES);
+        }
+        split
+    }
+
+    /// The answer to a request for which there is no room.
+    pub(crate) fn turn_away(
+        &self,
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        self.budget.count_turned_away();
+        let mut decision = apply(policy, &mut None, now, operation)?;
+        // A charge has been spent already, and cannot be denied.
+        let denies = self.when_full == WhenFull::Deny && !matches!(operation, Operation::Charge(_));
+        if denies && decision.allowed() {
+            decision.outcome = Outcome::Deny { retry: Retry::After(NO_ROOM_RETRY) };
+            decision.remaining = 0;
+        }
+        Ok(decision)
+    }
+}

@@ -1,0 +1,151 @@
+//! Rules: policies that have a number, so that a slot can say which one it was written under.
+//!
+//! There are 32 766 numbers. One is given again when nobody holds its rule any more and every state
+//! written under it has recovered, so a client that invents a policy a request costs no memory: a
+//! policy for which no number is free does without, and its states are kept beside the table.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::RwLock;
+use sluicegate_core::{Gcra, Policy, Timestamp};
+
+use crate::slot::MAX_RULE;
+
+/// How much later than the truth the time of a rule's last write may be told, in microseconds.
+const SLACK: u64 = 1_000_000;
+/// Numbers looked at for one that may be given again.
+const LOOKED_AT: usize = 16;
+
+/// A policy as a [`MemoryStore`](crate::MemoryStore) knows it: asked with one, the store need not
+/// look the policy up. Cheap to clone; made by [`MemoryStore::rule`](crate::MemoryStore::rule).
+#[derive(Clone, Debug)]
+pub struct Rule(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    policy: Policy,
+    /// 0 for a policy without a number.
+    number: u64,
+    /// The longest that a state in a slot takes to recover, in microseconds.
+    drain: u64,
+    /// When a slot was last written under it, at most `SLACK` too early.
+    written: AtomicU64,
+}
+
+impl Rule {
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// The number and the algorithm, where it has a number.
+    #[inline]
+    pub(crate) fn numbered(&self) -> Option<(u64, &Gcra)> {
+        let gcra = self.0.policy.as_gcra()?;
+        (self.0.number != 0).then_some((self.0.number, gcra))
+    }
+
+    /// Notes that a slot is written under it.
+    #[inline]
+    pub(crate) fn note_written(&self, now: Timestamp) {
+        // The line is shared by all threads, so it is written once a second only.
+        if self.0.written.load(Ordering::Relaxed) + SLACK < now.as_micros() {
+            self.0.written.store(now.as_micros(), Ordering::Relaxed);
+        }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        let over = self.0.written.load(Ordering::Relaxed) + SLACK + self.0.drain;
+        Arc::strong_count(&self.0) == 1 && over < now.as_micros()
+    }
+}
+
+/// All rules that have a number.
+#[derive(Debug, Default)]
+pub(crate) struct Rules(RwLock<Numbered>);
+
+#[derive(Debug, Default)]
+struct Numbered {
+    /// By number, from 1.
+    rules: Vec<Rule>,
+    numbers: HashMap<String, usize>,
+    /// Where to look next for a number that may be given again.
+    hand: usize,
+}
+
+impl Rules {
+    /// The rule of a policy, with a number where one is free. Numbers are not given again where
+    /// `now` says nothing about other keys.
+    pub(crate) fn rule(&self, policy: &Policy, now: Option<Timestamp>) -> Rule {
+        let Some(gcra) = policy.as_gcra() else { return Rule::new(policy, 0, 0) };
+        let text = policy.to_string();
+        if let Some(rule) = self.0.read().find(&text) {
+            return rule;
+        }
+        let mut numbered = self.0.write();
+        if let Some(rule) = numbered.find(&text) {
+            return rule;
+        }
+        let Some(index) = numbered.free(now) else { return Rule::new(policy, 0, 0) };
+        let rule = Rule::new(policy, index as u64 + 1, drain(gcra));
+        if let Some(now) = now {
+            rule.0.written.store(now.as_micros(), Ordering::Relaxed);
+        }
+        if index < numbered.rules.len() {
+            let old = std::mem::replace(&mut numbered.rules[index], rule.clone());
+            numbered.numbers.remove(&old.policy().to_string());
+        } else {
+            numbered.rules.push(rule.clone());
+        }
+        numbered.numbers.insert(text, index);
+        rule
+    }
+
+    /// The rule that has a number.
+    pub(crate) fn numbered(&self, number: u64) -> Option<Rule> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.0.read().rules.get(index).cloned()
+    }
+}
+
+impl Numbered {
+    fn find(&self, text: &str) -> Option<Rule> {
+        self.numbers.get(text).and_then(|&index| self.rules.get(index)).cloned()
+    }
+
+    /// The index for a new rule.
+    fn free(&mut self, now: Option<Timestamp>) -> Option<usize> {
+        let length = self.rules.len();
+        if (length as u64) < MAX_RULE {
+            return Some(length);
+        }
+        let now = now?;
+        for _ in 0..LOOKED_AT {
+            self.hand = (self.hand + 1) % length;
+            if self.rules[self.hand].is_over(now) {
+                return Some(self.hand);
+            }
+        }
+        None
+    }
+}
+
+impl Rule {
+    fn new(policy: &Policy, number: u64, drain: u64) -> Self {
+        let written = AtomicU64::new(0);
+        Self(Arc::new(Inner { policy: policy.clone(), number, drain, written }))
+    }
+}
+
+/// Microseconds that a full bucket takes to drain: no state in a slot owes more.
+fn drain(gcra: &Gcra) -> u64 {
+    let drain = gcra.period().as_micros() * u128::from(gcra.burst());
+    u64::try_from(drain.div_ceil(u128::from(gcra.limit()))).unwrap_or(u64::MAX / 2)
+}

@@ -1,0 +1,135 @@
+//! A slot: sixteen bytes that hold the state of one key under one gcra limit.
+//!
+//! ```text
+//! first  | fingerprint, high 48 bits | in its second bucket, 1 bit | rule, 15 bits |
+//! second | TAT: whole µs since the base, 48 | ticks, 10 bits | fingerprint, low 6 bits |
+//! ```
+//!
+//! The fingerprint is the keyed hash of the key without the ten bits that say its bucket, so a slot
+//! in its bucket tells all 64 bits of the hash: among 10 million live keys the odds that any two
+//! share one, and so a limit, are 1 to 370 000 (n²/2^65). A rule of 0 is a slot never used;
+//! [`LARGE`] says that the second word is an index into the entries beside the table, where states
+//! live that do not fit.
+
+/// The rule of a slot whose state is kept beside the table.
+pub(crate) const LARGE: u64 = 0x7fff;
+/// The greatest number that a rule may have.
+pub(crate) const MAX_RULE: u64 = LARGE - 1;
+
+const SECOND: u64 = 0x8000;
+const LOW: u64 = 0x3f;
+/// The most ticks a microsecond may have for a TAT to fit.
+const MAX_SCALE: u32 = 1 << 10;
+/// TATs later than this many microseconds after the base do not fit.
+const MAX_WHOLE: u64 = (1 << 48) - 1;
+
+/// The bits of a hash that a slot keeps.
+pub(crate) const fn fingerprint(hash: u64) -> u64 {
+    hash >> 10
+}
+
+/// What a slot holds at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+}
+
+impl Slot {
+    /// The state of the key with this hash, under the rule with this number.
+    pub(crate) const fn simple(hash: u64, rule: u64, tat: Tat) -> Self {
+        let fingerprint = fingerprint(hash);
+        Self { first: fingerprint >> 6 << 16 | rule, second: tat.0 | (fingerprint & LOW) }
+    }
+
+    /// The state of the key with this hash is kept elsewhere, under this index.
+    pub(crate) const fn large(hash: u64, index: u64) -> Self {
+        let fingerprint = fingerprint(hash);
+        Self { first: fingerprint >> 6 << 16 | LARGE, second: index << 16 | (fingerprint & LOW) }
+    }
+
+    /// What a slot of this key in its first bucket looks like, whatever its rule and state.
+    #[inline]
+    pub(crate) const fn wanted(fingerprint: u64) -> Self {
+        Self { first: fingerprint >> 6 << 16, second: fingerprint & LOW }
+    }
+
+    #[inline]
+    pub(crate) const fn matches(self, wanted: Self) -> bool {
+        (self.first ^ wanted.first) & !LARGE == 0
+            && (self.second ^ wanted.second) & LOW == 0
+            && self.is_used()
+    }
+
+    pub(crate) const fn is_used(self) -> bool {
+        self.rule() != 0
+    }
+
+    pub(crate) const fn rule(self) -> u64 {
+        self.first & LARGE
+    }
+
+    pub(crate) const fn tat(self) -> Tat {
+        Tat(self.second & !LOW)
+    }
+
+    pub(crate) const fn index(self) -> u64 {
+        self.second >> 16
+    }
+
+    pub(crate) const fn fingerprint(self) -> u64 {
+        self.first >> 16 << 6 | self.second & LOW
+    }
+
+    /// The same slot, of which the state is kept elsewhere under another index.
+    pub(crate) const fn moved(self, index: u64) -> Self {
+        Self { first: self.first, second: index << 16 | self.second & LOW }
+    }
+
+    pub(crate) const fn in_second(self) -> bool {
+        self.first & SECOND != 0
+    }
+
+    pub(crate) const fn placed(self, second: bool) -> Self {
+        Self { first: if second { self.first | SECOND } else { self.first & !SECOND }, ..self }
+    }
+}
+
+/// A theoretical arrival time, as a slot keeps it: comparable as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tat(u64);
+
+impl Tat {
+    /// As many ticks after the base.
+    pub(crate) fn since_base(self, scale: u32) -> u128 {
+        self.debt(0, scale)
+    }
+
+    /// The TAT that lies `debt` ticks of `1/scale` µs after `now`; `None` where it does not fit.
+    #[inline]
+    pub(crate) fn new(now: u64, debt: u128, scale: u32) -> Option<Self> {
+        let debt = u64::try_from(debt).ok()?;
+        let (whole, part) = match scale {
+            1 => (debt, 0),
+            _ => (debt / u64::from(scale), debt % u64::from(scale)),
+        };
+        let whole = now.checked_add(whole)?;
+        (whole <= MAX_WHOLE && scale <= MAX_SCALE).then_some(Self(whole << 16 | part << 6))
+    }
+
+    /// How many ticks it lies after `now`.
+    #[inline]
+    pub(crate) fn debt(self, now: u64, scale: u32) -> u128 {
+        if self <= Self::at(now) {
+            return 0;
+        }
+        let (whole, part) = (self.0 >> 16, self.0 >> 6 & 0x3ff);
+        u128::from(whole - now) * u128::from(scale) + u128::from(part)
+    }
+
+    /// `now` as a TAT: one that is not later has recovered.
+    #[inline]
+    pub(crate) const fn at(now: u64) -> Self {
+        Self(now << 16)
+    }
+}

@@ -1,0 +1,118 @@
+//! A flood of keys stays within the bound, and gets nobody past a limit. Each test prints its
+//! figures; `cargo xtask soak` runs the full sizes.
+
+use sluicegate_core::{Operation, apply};
+use sluicegate_memory::{MemoryStore, Request, WhenFull};
+
+use super::{at, policy, take};
+
+/// A number from the environment, for the full sizes.
+fn size(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn a_flood_of_keys_stays_within_the_bound_and_lets_no_watched_key_over_its_limit() {
+    let flood = size("SLUICEGATE_FLOOD", 2_000_000);
+    let bound = usize::try_from(size("SLUICEGATE_FLOOD_BYTES", 16 << 20)).unwrap();
+    let store = MemoryStore::bounded(bound, WhenFull::Deny);
+    let rule = store.rule(&policy("gcra:5/1d"), at(0));
+    let watched = |key: u64| [b"watched".as_slice(), &key.to_le_bytes()].concat();
+    let mut passed = vec![0; 1_000];
+    for key in 0..flood {
+        take(&store, &key.to_le_bytes(), &rule, key);
+        if key % 100 == 0 {
+            let one = usize::try_from(key / 100 % 1_000).unwrap();
+            passed[one] += u32::from(take(&store, &watched(one as u64), &rule, key));
+        }
+    }
+    let usage = store.usage();
+    println!("{flood} keys: {usage:?}");
+    assert!(usage.bytes <= bound + bound / 10);
+    assert!(usage.turned_away > 0);
+    assert!(passed.iter().all(|&count| count <= 5), "a watched key was let over its limit");
+    assert!(passed.iter().filter(|&&count| count == 5).count() >= 990, "live keys were dropped");
+}
+
+#[test]
+fn when_full_says_what_becomes_of_new_keys() {
+    for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
+        for text in ["gcra:1/1d", "sliding-log:1/1d"] {
+            let store = MemoryStore::bounded(0, when_full);
+            let rule = store.rule(&policy(text), at(0));
+            let mut key = 0_u64;
+            while store.usage().turned_away < 50_000 {
+                take(&store, &key.to_le_bytes(), &rule, 0);
+                key += 1;
+            }
+            let turned = store.usage().turned_away;
+            let mut passed = 0;
+            for new in 0..1_000_u64 {
+                passed +=
+                    u64::from(take(&store, &[b"new", &new.to_le_bytes()[..]].concat(), &rule, 0));
+            }
+            let turned = store.usage().turned_away - turned;
+            println!("{text}, {when_full:?}: {passed} of 1000 passed, {turned} turned away");
+            assert!(turned > 900);
+            assert_eq!(passed >= turned, passes);
+            // Those that are known are still limited.
+            assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
+            // A day later there is room again.
+            assert!(take(&store, b"later", &rule, 86_400_000_000));
+        }
+    }
+}
+
+#[test]
+fn a_log_of_a_hundred_thousand_events_is_fine_and_counts() {
+    let store = MemoryStore::bounded(4 << 20, WhenFull::Deny);
+    let log = policy("sliding-log:100000/1d");
+    let rule = store.rule(&log, at(0));
+    let mut entry = None;
+    for event in 0..100_001 {
+        let found =
+            store.ask(Request { key: b"a", rule: &rule, operation: Operation::Take(1) }, at(event));
+        let expected = apply(&log, &mut entry, at(event), Operation::Take(1));
+        assert_eq!(found, expected);
+    }
+    let bytes = store.usage().bytes;
+    assert!(bytes > 100_000 * 16, "{bytes}");
+    // Logs that do not fit are turned away, and the bound holds.
+    for key in 0..4_u8 {
+        for event in 0..100_000 {
+            take(&store, &[key], &rule, 200_000 + event);
+        }
+    }
+    let usage = store.usage();
+    println!("{usage:?}");
+    assert!(usage.bytes < (4 << 20) + (2 << 20), "{usage:?}");
+    assert!(usage.turned_away > 0);
+}
+
+#[test]
+fn policies_that_are_invented_cost_no_memory() {
+    let store = MemoryStore::bounded(64 << 20, WhenFull::Deny);
+    let invented = size("SLUICEGATE_POLICIES", 100_000);
+    for number in 1..=invented {
+        let policy = policy(&format!("gcra:{number}/1s:burst=1"));
+        // Each is asked once, some seconds after the one before.
+        let now = at(number * 2_000_000);
+        assert!(
+            store.apply(&number.to_le_bytes(), &policy, now, Operation::Take(1)).unwrap().allowed()
+        );
+    }
+    let usage = store.usage();
+    println!("{invented} policies: {usage:?}");
+    assert!(usage.bytes < 16 << 20, "{usage:?}");
+}
+
+#[test]
+fn policies_beyond_those_that_have_numbers_are_obeyed() {
+    let store = MemoryStore::new();
+    for number in 1..=40_000_u32 {
+        let policy = policy(&format!("gcra:{number}/1d:burst=1"));
+        let take = |key: &[u8]| store.apply(key, &policy, at(0), Operation::Take(1)).unwrap();
+        assert!(take(&number.to_le_bytes()).allowed());
+        assert!(!take(&number.to_le_bytes()).allowed());
+    }
+}

@@ -1,0 +1,76 @@
+//! The kit that every store passes, and a plain map that keeps all.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
+use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp, apply};
+use sluicegate_memory::{MemoryStore, Request, Rule};
+
+use super::{at, policy};
+
+struct InMemory(MemoryStore);
+
+impl Subject for InMemory {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        self.0.apply(key, policy, now, operation).map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn it_passes_the_kit() {
+    check_traces(&mut InMemory(MemoryStore::new().without_forgetting()));
+    check_keys(&mut InMemory(MemoryStore::new()));
+}
+
+#[test]
+fn it_answers_random_histories_as_the_core_does() {
+    let keeping = || InMemory(MemoryStore::new().without_forgetting());
+    check_histories(&mut keeping(), 11, 2_000, Shape::default());
+    // Under one rule of the gcra family states live in slots.
+    check_histories(&mut keeping(), 9_000, 2_000, Shape { changes: false, ..Shape::default() });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    /// Whatever is forgotten, the answers are those of a plain map that keeps all, one by one and
+    /// in batches.
+    #[test]
+    fn it_answers_as_a_plain_map(
+        steps in prop::collection::vec((0..40_u8, 0..4_000_000_u64, 0..4_u32, 0..6_u8), 1..300),
+        batch in 1..50_usize,
+    ) {
+        let policies = ["gcra:3/1s", "leaky-queue:7/1s", "token-bucket:3/1s:borrow", "fixed-window:3/2s",
+            "sliding-log:2/1s:count=all", "gcra:4/1s,gcra:9/10s"].map(policy);
+        let (store, mut plain, mut now) = (MemoryStore::new(), HashMap::<u8, Option<Entry>>::new(), 0);
+        let rules: Vec<Rule> = policies.iter().map(|policy| store.rule(policy, at(0))).collect();
+        for steps in steps.chunks(batch) {
+            now += steps[0].1 / 8;
+            let keys: Vec<_> = steps.iter().map(|step| [step.0]).collect();
+            let mut requests = Vec::new();
+            let mut expected = Vec::new();
+            for ((key, _, cost, kind), bytes) in steps.iter().zip(&keys) {
+                // Now and then a key comes under another rule.
+                let rule = &rules[(usize::from(*key) + usize::from(*kind == 5)) % rules.len()];
+                let operation = match kind {
+                    0 | 1 | 5 => Operation::Take(*cost),
+                    2 => Operation::Peek(*cost),
+                    3 => Operation::Charge(*cost),
+                    _ => Operation::Refund(*cost),
+                };
+                expected.push(apply(rule.policy(), plain.entry(*key).or_default(), at(now), operation));
+                requests.push(Request { key: bytes, rule, operation });
+            }
+            let mut found = Vec::new();
+            store.apply_many(&requests, at(now), |_, decision| found.push(decision));
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

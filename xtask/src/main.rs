@@ -1,0 +1,52 @@
+//! Our own automation: `cargo xtask` prints what there is.
+
+mod bench;
+mod fuzz;
+mod install;
+mod shell;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::{env, process::ExitCode};
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test [--no-install]              everything that CI checks: format, lints, tidy, tests,
+                                   documentation, benchmarks (briefly). Installs what is missing
+                                   and says so first; with --no-install it lists that and stops
+  tidy                             checks of the repository itself: which crate may use which,
+                                   manifests, licences, sources, links
+  bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
+  fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match &arguments[..] {
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        ["test"] => test::run(true),
+        ["test", "--no-install"] => test::run(false),
+        ["tidy"] => tidy::run(),
+        ["bench", rest @ ..] => bench::run(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["test" | "tidy", rest @ ..] => bail!("unknown argument `{}`\n\n{HELP}", rest.join(" ")),
+        [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),
+    }
+}

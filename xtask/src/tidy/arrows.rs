@@ -1,0 +1,93 @@
+//! Which of our crates may use which. Arrows point one way, so that each crate can be read, built
+//! and tested without those that stand on it.
+
+use cargo_metadata::{DependencyKind, Metadata};
+
+use super::Findings;
+
+/// Each role with the roles that it may use. `conformance` is in none of the lists: it may only
+/// ever be a dev-dependency, and then of any crate.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("resp", &[]),
+    ("commands", &["core"]),
+    ("conformance", &["core"]),
+    ("simulator", &["core"]),
+    ("memory", &["core"]),
+    ("redis", &["core"]),
+    ("module", &["core", "commands"]),
+    ("tower", &["core"]),
+    ("server", &["core", "commands", "resp", "memory", "redis"]),
+    ("sluicegate", &["core", "memory", "redis"]),
+    ("cli", &["core", "resp", "commands", "simulator", "memory", "redis", "server"]),
+    ("bench", &["core", "resp", "memory", "simulator", "server"]),
+    ("xtask", &[]),
+];
+
+pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
+    let packages = metadata.workspace_packages();
+    for package in &packages {
+        for dependency in &package.dependencies {
+            if packages.iter().any(|it| *it.name == *dependency.name)
+                && let Some(error) =
+                    fault(role(&package.name), role(&dependency.name), dependency.kind)
+            {
+                findings.error(error);
+            }
+        }
+    }
+}
+
+/// `core` for `sluicegate-core`.
+pub(super) fn role(package: &str) -> &str {
+    package.strip_prefix("sluicegate-").unwrap_or(package)
+}
+
+/// What is wrong with `from` using `to`.
+fn fault(from: &str, to: &str, kind: DependencyKind) -> Option<String> {
+    let Some((_, allowed)) = ARROWS.iter().find(|(role, _)| *role == from) else {
+        return Some(format!("crate `{from}` is not in the table of xtask/src/tidy/arrows.rs"));
+    };
+    if to == "conformance" {
+        let fits = kind == DependencyKind::Development;
+        return (!fits).then(|| format!("`{from}` uses `conformance`, a dev-dependency only"));
+    }
+    (!allowed.contains(&to)).then(|| {
+        let allowed =
+            if allowed.is_empty() { "none of ours".to_owned() } else { allowed.join(", ") };
+        format!("`{from}` uses `{to}`; it may use: {allowed}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_point_one_way() {
+        assert_eq!(fault("memory", "core", DependencyKind::Normal), None);
+        assert!(fault("core", "memory", DependencyKind::Normal).is_some());
+        assert!(fault("core", "memory", DependencyKind::Development).is_some());
+        assert!(fault("unheard-of", "core", DependencyKind::Normal).is_some());
+    }
+
+    #[test]
+    fn conformance_is_a_dev_dependency_only() {
+        assert_eq!(fault("core", "conformance", DependencyKind::Development), None);
+        assert!(fault("memory", "conformance", DependencyKind::Normal).is_some());
+        assert!(fault("memory", "conformance", DependencyKind::Build).is_some());
+    }
+
+    #[test]
+    fn the_table_has_no_circle() {
+        // In some order, every crate comes after all that it uses.
+        let mut placed: Vec<&str> = Vec::new();
+        while placed.len() < ARROWS.len() {
+            let ready = |(role, uses): &&(&str, &[&str])| {
+                !placed.contains(role) && uses.iter().all(|it| placed.contains(it))
+            };
+            let (role, _) = ARROWS.iter().find(ready).expect("no circle");
+            placed.push(role);
+        }
+    }
+}

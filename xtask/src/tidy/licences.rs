@@ -1,0 +1,108 @@
+//! Every dependency's licence is one of those that deny.toml allows.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use cargo_metadata::Metadata;
+
+use super::Findings;
+
+pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -> Result<()> {
+    let settings = fs::read_to_string(root.join("deny.toml")).context("deny.toml is missing")?;
+    let allowed = allowed(&settings).context("deny.toml has no `allow` under `[licenses]`")?;
+    for package in &metadata.packages {
+        let name = format!("`{}` {}", package.name, package.version);
+        match package.license.as_deref() {
+            None => findings.error(format!("{name} states no licence")),
+            Some(licence) if !satisfied(licence, &allowed) => findings.error(format!(
+                "{name} is under `{licence}`, which the list in deny.toml does not allow"
+            )),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The list `allow` under `[licenses]`.
+fn allowed(settings: &str) -> Option<Vec<&str>> {
+    let (_, section) = settings.split_once("\n[licenses]\n")?;
+    let section = section.split_once("\n[").map_or(section, |(section, _)| section);
+    let (_, list) = section.split_once("allow = [")?;
+    let (list, _) = list.split_once(']')?;
+    Some(list.split('"').skip(1).step_by(2).collect())
+}
+
+/// Whether the licences `allowed` are enough for `expression` (SPDX; the old `MIT/Apache-2.0` too).
+fn satisfied(expression: &str, allowed: &[&str]) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut words = spaced.split_whitespace().peekable();
+    let met = any(&mut words, allowed);
+    met == Some(true) && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+/// Parts joined by OR; `None` for what is no expression.
+fn any(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
+    let mut met = all(words, allowed)?;
+    while words.next_if_eq(&"OR").is_some() {
+        met |= all(words, allowed)?;
+    }
+    Some(met)
+}
+
+/// Parts joined by AND.
+fn all(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
+    let mut met = one(words, allowed)?;
+    while words.next_if_eq(&"AND").is_some() {
+        met &= one(words, allowed)?;
+    }
+    Some(met)
+}
+
+/// A licence, or an expression in parentheses. An exception only ever gives more rights.
+fn one(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
+    let word = words.next()?;
+    if word == "(" {
+        let met = any(words, allowed)?;
+        return (words.next()? == ")").then_some(met);
+    }
+    if words.next_if_eq(&"WITH").is_some() {
+        words.next()?;
+    }
+    Some(allowed.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_licence_expression_is_met_or_not() {
+        let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"];
+        for (expression, expected) in [
+            ("MIT", true),
+            ("GPL-3.0", false),
+            ("MIT/Apache-2.0", true),
+            ("GPL-3.0 OR MIT", true),
+            ("MIT AND GPL-3.0", false),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+            ("(MIT OR GPL-3.0) AND (GPL-3.0 OR ISC)", false),
+            ("Apache-2.0 WITH LLVM-exception OR GPL-3.0", true),
+            ("", false),
+            ("MIT OR", false),
+            ("(MIT", false),
+            ("MIT GPL-3.0", false),
+        ] {
+            assert_eq!(satisfied(expression, &allowed), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn the_list_is_read_from_the_settings() {
+        let settings =
+            "# x\n[licenses]\n# why\nallow = [\n    \"MIT\",\n    \"ISC\",\n]\n\n[bans]\n";
+        assert_eq!(allowed(settings), Some(vec!["MIT", "ISC"]));
+        assert_eq!(allowed("\n[licenses]\n\n[bans]\nallow = [\"MIT\"]\n"), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Links from one of our Markdown files to another lead somewhere.
+
+use std::{
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{Findings, Source};
+
+pub(super) fn check(files: &[Source], root: &Path, findings: &mut Findings) {
+    for Source { path, text } in files {
+        let Some(text) = text.as_deref().filter(|_| path.ends_with(".md")) else { continue };
+        for (line, target) in links(text) {
+            if let Some(fault) = fault(root, path, target) {
+                findings.error(format!("{path}:{line}: the link `{target}` {fault}"));
+            }
+        }
+    }
+}
+
+/// The target of every link outside code, with its line.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut links = Vec::new();
+    for (number, line) in prose(text) {
+        // What stands between backticks is code.
+        for part in line.split('`').step_by(2) {
+            let targets = part.split("](").skip(1);
+            let targets = targets.filter_map(|it| it.split([')', ' ']).next());
+            let targets = targets.filter(|it| !it.contains("://") && !it.starts_with("mailto:"));
+            links.extend(targets.map(|target| (number, target)));
+        }
+    }
+    links
+}
+
+/// The lines that are in no block of code, numbered from 1.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+            return None;
+        }
+        (!code).then_some((index + 1, line))
+    })
+}
+
+/// What is wrong with a link to `target` in the file `path`.
+fn fault(root: &Path, path: &str, target: &str) -> Option<String> {
+    let (file, anchor) = match target.split_once('#') {
+        Some((file, anchor)) => (file, Some(anchor)),
+        None => (target, None),
+    };
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let file = if file.is_empty() { PathBuf::from(path) } else { plain(&folder.join(file)) };
+    let file = root.join(file);
+    if !file.exists() {
+        return Some("leads nowhere".to_owned());
+    }
+    let anchor = anchor?;
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let known = prose(&text).any(|(_, line)| heading(line).as_deref() == Some(anchor));
+    (!known).then(|| format!("leads to no heading `{anchor}`"))
+}
+
+/// `path` without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// What a link to the heading in `line` says after `#`.
+fn heading(line: &str) -> Option<String> {
+    let text = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
+    let letters = text.trim().chars().filter_map(|it| match it {
+        ' ' => Some('-'),
+        '-' | '_' => Some(it),
+        _ if it.is_alphanumeric() => Some(it.to_ascii_lowercase()),
+        _ => None,
+    });
+    Some(letters.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_outside_code() {
+        let text = "[a](b.md) and [c](d.md#e \"title\")\n```\n[no](f.md)\n```\n`[no](g.md)` [h](#i)\n\
+                    [far](https://example.org)";
+        assert_eq!(links(text), [(1, "b.md"), (1, "d.md#e"), (5, "#i")]);
+    }
+
+    #[test]
+    fn headings_are_named_as_links_name_them() {
+        assert_eq!(heading("## The seven integers"), Some("the-seven-integers".to_owned()));
+        assert_eq!(heading("### `SG.TAKE key, policy`"), Some("sgtake-key-policy".to_owned()));
+        assert_eq!(heading("#![x]"), None);
+    }
+
+    #[test]
+    fn a_link_leads_from_the_folder_of_its_file() {
+        assert_eq!(plain(Path::new("docs/adr/../policies.md")), Path::new("docs/policies.md"));
+        assert_eq!(plain(Path::new("docs/./a.md")), Path::new("docs/a.md"));
+    }
+}
