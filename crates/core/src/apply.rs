@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::{Limit, State},
+    algorithm::{Gcra, Limit, State},
     carry::carry,
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
@@ -40,6 +40,12 @@ pub fn apply(
     {
         return Err(ReserveError);
     }
+    if let Operation::Take(cost @ 1..) = operation
+        && let Some(gcra) = policy.as_gcra()
+        && entry.as_ref().is_none_or(|entry| entry.policy.same_rule(policy))
+    {
+        return Ok(take_of_one(gcra, policy, entry, now, cost));
+    }
     if operation == Operation::Reset {
         *entry = None;
     }
@@ -61,6 +67,25 @@ pub fn apply(
         }
         Operation::Reserve { cost, max_wait } => key.reserve(cost, as_micros(max_wait)),
     })
+}
+
+/// The everyday case, several times faster: a take under one limit of the gcra family.
+fn take_of_one(
+    gcra: &Gcra,
+    policy: &Policy,
+    entry: &mut Option<Entry>,
+    now: Timestamp,
+    cost: u32,
+) -> Decision {
+    let debt = entry.as_ref().and_then(|entry| entry.debt(now)).unwrap_or(0);
+    let (after, decision) = gcra.decide(debt, cost);
+    if decision.allowed() {
+        match entry {
+            Some(entry) => entry.set_debt(policy, now, after),
+            None => *entry = Entry::with_debt(policy, now, after),
+        }
+    }
+    decision
 }
 
 /// A key under the policy of a request.

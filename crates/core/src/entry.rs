@@ -74,6 +74,16 @@ impl Entry {
         Some(Self { policy: policy.clone(), states: vec![State::Gcra(state)] })
     }
 
+    /// What [`Entry::with_debt`] makes, in place.
+    pub(crate) fn set_debt(&mut self, policy: &Policy, now: Timestamp, debt: u128) {
+        if !self.policy.is(policy) {
+            self.policy = policy.clone();
+        }
+        let state = policy.as_gcra().and_then(|gcra| gcra.with_debt(now, debt));
+        self.states.clear();
+        self.states.push(state.map_or(State::None, State::Gcra));
+    }
+
     /// The ticks that the key owes at `now`, under a policy of one limit of the gcra family.
     #[must_use]
     pub fn debt(&self, now: Timestamp) -> Option<u128> {
