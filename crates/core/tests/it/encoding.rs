@@ -65,6 +65,29 @@ fn the_byte_form_is_what_the_specification_says() {
     }
 }
 
+/// The examples of the specification: each line of a block begins with its bytes.
+#[test]
+fn the_examples_of_the_specification_are_true() {
+    let document = include_str!("../../../../docs/state-format.md");
+    let examples = document.split("```text\n").skip(1).filter_map(|rest| {
+        let block = rest.split("```").next().unwrap();
+        let bytes = block.lines().flat_map(|line| {
+            let words = line.split("   ").next().unwrap().split_whitespace();
+            words.map(|word| u8::from_str_radix(word, 16).ok()).collect::<Vec<_>>()
+        });
+        bytes.collect::<Option<Vec<u8>>>()
+    });
+    let decoded: Vec<_> = examples.map(|bytes| Entry::decode(&bytes).unwrap()).collect();
+    let policies: Vec<_> = decoded.iter().map(|entry| entry.policy().to_string()).collect();
+    assert_eq!(
+        policies,
+        ["gcra:30/1m:burst=16", "sliding-log:30/1m,fixed-window:1000/day:tz=Europe/Berlin"]
+    );
+    let now = Timestamp::from_micros(1_700_000_000_250_000).unwrap();
+    let used: Vec<_> = decoded[1].usage(now).map(|(_, usage)| usage.used).collect();
+    assert_eq!(used, [4, 4]);
+}
+
 #[test]
 fn one_gcra_limit_with_its_rule_takes_28_bytes() {
     for policy in ["gcra:30/60s:burst=16", "token-bucket:7/1d", "leaky-queue:4294967295/366d"] {
