@@ -17,6 +17,8 @@ use crate::{
 pub(crate) const BUCKET_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 const BUCKETS: usize = 1 << BUCKET_BITS;
 const WAYS: usize = 4;
+/// Both buckets of a key lie within one page of memory, which is looked up once then.
+const NEAR: usize = 63;
 /// Slots of a segment.
 pub(crate) const SLOTS: usize = BUCKETS * WAYS;
 
@@ -69,7 +71,7 @@ impl Stir {
     #[inline]
     fn new(fingerprint: u64, seed: u64) -> Self {
         let mixed = (fingerprint ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Self { first: low(mixed >> 54), apart: low(mixed >> 44) | 1 }
+        Self { first: low(mixed >> 54), apart: (low(mixed >> 44) & NEAR) | 1 }
     }
 }
 
@@ -207,7 +209,13 @@ impl<T> Locked<'_, T> {
     ) -> bool {
         let stir = self.segment.stir(fingerprint(hash));
         let first = low(hash) ^ stir.first;
-        let sides = [(first, false), (first ^ stir.apart, true)];
+        let mut sides = [(first, false), (first ^ stir.apart, true)];
+        // The emptier of both keeps the table even.
+        let used =
+            |bucket| (0..WAYS).filter(|&way| self.segment.read(bucket, way).is_used()).count();
+        if used(sides[0].0) > used(sides[1].0) {
+            sides.reverse();
+        }
         for (bucket, second) in sides {
             if let Some(place) = self.room(bucket, &mut give_up) {
                 self.write(|it| it.put(place, slot.placed(second)));
