@@ -1,0 +1,205 @@
+//! What may be said on the command line.
+
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use sluicegate_core::Policy;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluicegate serve
+      serves on 127.0.0.1:6380, for any Redis client
+  sluicegate take user7 gcra:30/1m:burst=16
+      asks that server whether user7 may pass
+  sluicegate policy sliding-log:30/1m,fixed-window:1000/day
+      says in words what a policy lets through
+  sluicegate simulate --policy fixed-window:100/60s:align=clock scenarios/boundary-burst.csv
+      shows what a policy would have done to recorded traffic
+
+A policy is ALGORITHM:N/PERIOD[:option[=value]]..., several limits joined by commas. The algorithms:
+gcra, token-bucket, leaky-bucket, leaky-queue, fixed-window, sliding-log, sliding-counter.";
+
+/// A rate limiter that is right to the microsecond.
+#[derive(Debug, Parser)]
+#[command(name = "sluicegate", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve decisions to Redis clients (RESP2 and RESP3)
+    Serve(Serve),
+    /// Ask a server for units of a key: ends with 0 if allowed, 1 if denied
+    Take(Question),
+    /// Ask what `take` would answer, taking nothing: ends with 0 if allowed, 1 if denied
+    Peek(Question),
+    /// Make a key of a server as if never used
+    Reset(Key),
+    /// Show what a server keeps of a key
+    Info(Key),
+    /// Say in words what a policy lets through
+    Policy {
+        /// Policies, as `gcra:30/1m:burst=16`
+        #[arg(required = true, value_name = "TEXT")]
+        policies: Vec<Policy>,
+    },
+    /// Run recorded traffic through a policy in virtual time
+    Simulate(Simulate),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Where to listen; port 0 picks a free one
+    #[arg(
+        long,
+        env = "SLUICEGATE_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:6380"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// The password that clients must give
+    #[arg(long, env = "SLUICEGATE_REQUIREPASS", hide_env_values = true, value_name = "PASSWORD")]
+    pub(crate) requirepass: Option<String>,
+    /// Most clients at a time
+    #[arg(long, env = "SLUICEGATE_MAX_CLIENTS", value_name = "N", default_value_t = 10_000)]
+    pub(crate) max_clients: usize,
+    /// Let requests say what time it is (`AT us`): for tests and `simulate --store` only
+    #[arg(long, env = "SLUICEGATE_TEST_CLOCK")]
+    pub(crate) test_clock: bool,
+}
+
+/// A server, from the client's side.
+#[derive(Args, Debug)]
+pub(crate) struct Connection {
+    /// The server to ask
+    #[arg(
+        long,
+        env = "SLUICEGATE_SERVER",
+        value_name = "resp://HOST:PORT",
+        default_value = "resp://127.0.0.1:6380"
+    )]
+    pub(crate) server: Address,
+    #[command(flatten)]
+    pub(crate) password: Password,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Password {
+    /// The server's password
+    #[arg(
+        long = "password",
+        env = "SLUICEGATE_PASSWORD",
+        hide_env_values = true,
+        value_name = "PASSWORD"
+    )]
+    pub(crate) text: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Question {
+    /// Whom it is about: any text
+    pub(crate) key: OsString,
+    /// The policy, as `gcra:30/1m:burst=16`
+    pub(crate) policy: Policy,
+    /// Units asked for
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) cost: u32,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Key {
+    /// Whom it is about: any text
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Simulate {
+    /// The policy in force for every event that names none
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<Policy>,
+    /// Who decides: `memory`, or a server that runs with --test-clock
+    #[arg(long, value_name = "memory|resp://HOST:PORT", default_value = "memory")]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    /// `table` for people, `csv` with one row an event for programs
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// A CSV file in time order, `-` for standard input. Its header is `t_us,key,cost`, and
+    /// optionally `policy` (in force for that event) and `op` (take, peek, charge, refund, reset)
+    pub(crate) trace: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Csv,
+}
+
+/// Where decisions are made.
+#[derive(Clone, Debug)]
+pub(crate) enum Store {
+    Memory,
+    Resp(Address),
+}
+
+impl FromStr for Store {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" => Ok(Self::Memory),
+            _ if text.starts_with(SCHEME) => text.parse().map(Self::Resp),
+            _ => Err("`memory` or `resp://HOST:PORT` would do".to_owned()),
+        }
+    }
+}
+
+/// `HOST:PORT` of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Address(pub(crate) String);
+
+const SCHEME: &str = "resp://";
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = text.strip_prefix(SCHEME).unwrap_or(text);
+        match address.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self(address.to_owned()))
+            }
+            _ => Err("`resp://HOST:PORT` would do, as `resp://127.0.0.1:6380`".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn addresses_are_checked() {
+        for text in ["resp://localhost:6380", "127.0.0.1:1", "[::1]:6380"] {
+            assert!(text.parse::<Address>().is_ok(), "{text}");
+        }
+        for text in ["", "localhost", ":6380", "resp://h:port", "resp://h:65536"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+        assert!("redis://h:1".parse::<Store>().is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! `take`, `peek`, `reset` and `info`: a server asked by hand.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use anyhow::bail;
+use sluicegate_core::{Decision, Outcome, Retry};
+use sluicegate_resp::Value;
+
+use crate::{
+    DENIED,
+    arguments::{Key, Question},
+    client::{Client, decision},
+    words::{span, units},
+};
+
+pub(crate) fn take(question: &Question) -> anyhow::Result<ExitCode> {
+    ask(b"SG.TAKE", question)
+}
+
+pub(crate) fn peek(question: &Question) -> anyhow::Result<ExitCode> {
+    ask(b"SG.PEEK", question)
+}
+
+fn ask(command: &[u8], question: &Question) -> anyhow::Result<ExitCode> {
+    let mut client = Client::connect(&question.connection.server, &question.connection.password)?;
+    let key = question.key.as_encoded_bytes();
+    let (policy, cost) = (question.policy.to_string(), question.cost.to_string());
+    let reply = client.call(&[command, key, policy.as_bytes(), b"COST", cost.as_bytes()])?;
+    let decision = decision(&reply)?;
+    writeln!(io::stdout(), "{}", sentence(&decision, question.cost))?;
+    Ok(if decision.allowed() { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+pub(crate) fn reset(key: &Key) -> anyhow::Result<()> {
+    let mut client = Client::connect(&key.connection.server, &key.connection.password)?;
+    let told = match client.call(&[b"SG.RESET", key.key.as_encoded_bytes()])? {
+        Value::Integer(0) => "nothing was stored",
+        _ => "forgotten",
+    };
+    Ok(writeln!(io::stdout(), "{told}")?)
+}
+
+pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
+    let mut client = Client::connect(&key.connection.server, &key.connection.password)?;
+    let reply = client.call(&[b"SG.INFO", key.key.as_encoded_bytes()])?;
+    let mut out = String::new();
+    match &reply {
+        Value::Null => out.push_str("nothing is stored\n"),
+        reply => show(reply, 0, &mut out)?,
+    }
+    Ok(io::stdout().write_all(out.as_bytes())?)
+}
+
+/// What was decided, in a sentence.
+fn sentence(decision: &Decision, cost: u32) -> String {
+    let micros = |duration: std::time::Duration| {
+        span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    };
+    let outcome = match decision.outcome {
+        Outcome::Allow { delay } if delay.is_zero() => "allowed".to_owned(),
+        Outcome::Allow { delay } => format!("allowed, to go in {}", micros(delay)),
+        Outcome::Deny { retry: Retry::After(wait) } => {
+            format!("denied; try again in {}", micros(wait))
+        }
+        Outcome::Deny { retry: Retry::Never } => {
+            format!("denied; {} never fit in {}", units(cost.into()), decision.limit)
+        }
+    };
+    let left = format!("{} of {} left", decision.remaining, decision.limit);
+    if decision.reset_after.is_zero() {
+        format!("{outcome}; {left}")
+    } else {
+        format!("{outcome}; {left}; full again in {}", micros(decision.reset_after))
+    }
+}
+
+/// The pairs of a map, or of the array that stands for one in RESP2, one a line.
+fn show(reply: &Value, depth: usize, out: &mut String) -> anyhow::Result<()> {
+    let pairs: Vec<(&Value, &Value)> = match reply {
+        Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
+        Value::Array(values) => values.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
+        _ => bail!("the server's answer tells of no key: {reply:?}"),
+    };
+    let indent = "  ".repeat(depth);
+    for (name, value) in pairs {
+        let name = text(name);
+        match value {
+            Value::Integer(number) => match (name.strip_suffix("_us"), u64::try_from(*number)) {
+                (Some(name), Ok(micros)) => {
+                    out.push_str(&format!("{indent}{name:<13} {}\n", span(micros)));
+                }
+                _ => out.push_str(&format!("{indent}{name:<13} {number}\n")),
+            },
+            Value::Array(parts) if name == "limits" => {
+                for part in parts {
+                    out.push('\n');
+                    show(part, depth + 1, out)?;
+                }
+            }
+            value => out.push_str(&format!("{indent}{name:<13} {}\n", text(value))),
+        }
+    }
+    Ok(())
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Bulk(text) | Value::Simple(text) => String::from_utf8_lossy(text).into_owned(),
+        value => format!("{value:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_core::{Operation, Policy, Timestamp, apply};
+
+    use super::*;
+
+    #[test]
+    fn a_decision_is_a_sentence() {
+        let said = |policy: &str, takes: &[u32]| {
+            let policy: Policy = policy.parse().unwrap();
+            let (mut entry, mut said) = (None, String::new());
+            for cost in takes {
+                let operation = Operation::Take(*cost);
+                let decision = apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap();
+                said = sentence(&decision, *cost);
+            }
+            said
+        };
+        let gcra = "gcra:30/60s:burst=16";
+        assert_eq!(said(gcra, &[2]), "allowed; 14 of 16 left; full again in 4s");
+        assert_eq!(
+            said(gcra, &[16, 1]),
+            "denied; try again in 2s; 0 of 16 left; full again in 32s"
+        );
+        assert_eq!(said(gcra, &[17]), "denied; 17 units never fit in 16; 16 of 16 left");
+        assert_eq!(said(gcra, &[0]), "allowed; 16 of 16 left");
+        assert_eq!(
+            said("leaky-queue:5/1s:capacity=20", &[1, 1]),
+            "allowed, to go in 200ms; 18 of 20 left; full again in 400ms"
+        );
+    }
+}

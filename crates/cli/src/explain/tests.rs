@@ -1,0 +1,107 @@
+use super::*;
+
+/// Each policy with the words for it, behind its canonical form.
+const WORDS: &[(&str, &str)] = &[
+    (
+        "gcra:30/60s:burst=16",
+        "gcra:30/1m:burst=16
+  at once    16 units after idling
+  sustained  30 units per 1m: one each 2s
+  at most    16 units in any second, 46 in any 1m, 43216 in any day
+  denied     waits 2s at most for 1 unit, 32s for 16
+  never      more than 16 units at a time
+",
+    ),
+    (
+        "leaky-queue:5/1s:capacity=20",
+        "leaky-queue:5/1s:capacity=20
+  at once    20 units into the queue, when it is empty
+  sustained  5 units per 1s: one goes each 200ms
+  at most    25 units in any second, 432020 in any day
+  departing  at most 6 units in any second, 432001 in any day
+  denied     waits 200ms at most for 1 unit, 4s for 20
+  never      more than 20 units at a time
+",
+    ),
+    (
+        "token-bucket:7/1m:borrow",
+        "token-bucket:7/1m:borrow
+  at once    7 units after idling; one request may take more, if 1 unit is there
+  sustained  7 units per 1m: one each 1m/7
+  at most    7 units in any second, 14 in any 1m, 10087 in any day, and what the last request \
+         borrows
+  denied     waits until what was borrowed is repaid, one unit each 1m/7
+",
+    ),
+    (
+        "token-bucket:10/1s:burst=20:refill=interval",
+        "token-bucket:10/1s:burst=20:refill=interval
+  at once    20 units after idling
+  sustained  10 units per 1s: all of them each 1s
+  at most    40 units in any second, 864030 in any day
+  denied     waits 1s at most for 1 unit, 2s for 20
+  never      more than 20 units at a time
+",
+    ),
+    (
+        "fixed-window:100/60s:align=clock",
+        "fixed-window:100/1m:align=clock
+  at once    100 units
+  sustained  100 units each window of 1m on the clock
+  at most    200 units in any second, 200 in any 1m, 144100 in any day
+  denied     waits until the window ends, 1m at most
+  never      more than 100 units at a time
+",
+    ),
+    (
+        "sliding-counter:100/1m",
+        "sliding-counter:100/1m
+  at once    100 units
+  sustained  100 units per 1m, by an estimate from two windows
+  at most    101 units in any second, 200 in any 1m, 144100 in any day
+  denied     waits until the estimate has fallen, 2m at most
+  never      more than 100 units at a time
+",
+    ),
+    (
+        "fixed-window:100/day:tz=Asia/Shanghai,sliding-log:30/1m:count=all",
+        "fixed-window:100/day:tz=Asia/Shanghai,sliding-log:30/1m:count=all
+
+  1. fixed-window:100/day:tz=Asia/Shanghai
+  at once    100 units
+  sustained  100 units each day of the calendar in Asia/Shanghai
+  at most    200 units in any second, 200 in any 1m, 300 in any day
+  denied     waits until the window ends, the next day
+  never      more than 100 units at a time
+
+  2. sliding-log:30/1m:count=all
+  at once    30 units
+  sustained  30 units per 1m
+  at most    30 units in any second, 30 in any 1m, 43200 in any day
+  denied     waits until enough of what passed is 1m old; denied requests count as well, and make \
+         it longer
+  never      more than 30 units at a time
+
+  together: what every limit allows; a denied request takes from none
+  at once    30 units
+  at most    30 units in any second, 30 in any 1m, 300 in any day
+  denied     waits until the last of them would pass it
+",
+    ),
+];
+
+#[test]
+fn every_policy_has_its_words() {
+    for (text, words) in WORDS {
+        assert_eq!(in_words(&text.parse().unwrap()), *words, "{text}");
+    }
+}
+
+#[test]
+fn several_policies_are_told_apart() {
+    let policies = ["gcra:1/1s", "gcra:2/1s"].map(|text| text.parse().unwrap());
+    let mut out = Vec::new();
+    explain(&policies, &mut out).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!(out, format!("{}\n{}", in_words(&policies[0]), in_words(&policies[1])));
+}

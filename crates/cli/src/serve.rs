@@ -1,0 +1,72 @@
+//! `serve`: the server until a signal comes.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, anyhow};
+use sluicegate_server::{Config, Server};
+use tracing_subscriber::EnvFilter;
+
+use crate::arguments::Serve;
+
+/// The environment variable that says what is logged, as `debug` or `sluicegate_server=trace`.
+const LOG: &str = "SLUICEGATE_LOG";
+
+pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
+    let text = std::env::var(LOG).unwrap_or_else(|_| "info".to_owned());
+    let filter = EnvFilter::try_new(&text)
+        .with_context(|| format!("{LOG} `{text}` is no filter; `info` or `debug` would do"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .init();
+
+    let mut config = Config::default();
+    config.listen = options.listen;
+    config.requirepass = options.requirepass;
+    config.test_clock = options.test_clock;
+    config.max_clients = options.max_clients;
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let address = config.listen;
+        let stop = stop_signal()?;
+        let server = Server::bind(config).await.map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => anyhow!(
+                "port {} of {} is in use; another with --listen, or 0 for any, would do",
+                address.port(),
+                address.ip()
+            ),
+            _ => anyhow!("cannot listen on {address}: {error}"),
+        })?;
+        // Whoever has started us may have closed our output: that is no reason not to serve.
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "listening on {}", server.local_addr()?).and_then(|()| out.flush());
+        drop(out);
+        server.run(stop).await?;
+        Ok(())
+    })
+}
+
+/// Is ready when the process is asked to stop. From now on it is not simply ended.
+#[cfg(unix)]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Is ready when the process is asked to stop.
+#[cfg(not(unix))]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}

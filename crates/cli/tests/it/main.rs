@@ -1,0 +1,8 @@
+//! The command, run as people run it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod run;
+mod scenarios;
+mod server;
+mod simulate;
+mod texts;

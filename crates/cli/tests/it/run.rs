@@ -1,0 +1,55 @@
+//! Runs the command.
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// The command, in an environment that says nothing to it.
+pub(crate) fn sluicegate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SLUICEGATE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// How it ended, and what it said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Ended {
+    let mut child = sluicegate()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.as_ref().to_vec();
+    // It may end without having read everything.
+    let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// What it prints where all goes well.
+pub(crate) fn output(arguments: &[&str], input: impl AsRef<[u8]>) -> String {
+    let ended = run(arguments, input);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{arguments:?}");
+    ended.out
+}
+
+pub(crate) fn scenarios() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}

@@ -1,0 +1,163 @@
+//! `serve`, and the commands that ask a server.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStderr, ChildStdout, Command, Stdio},
+};
+
+use crate::run::{output, run, scenarios, sluicegate};
+
+/// A server on a port of its own.
+struct Server {
+    child: Child,
+    address: String,
+    // Kept open, so that what it writes has somewhere to go.
+    _out: BufReader<ChildStdout>,
+    err: Option<ChildStderr>,
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Self {
+        let mut child = sluicegate()
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on ").expect("it says where it listens");
+        let address = format!("resp://{}", address.trim_end());
+        let err = child.stderr.take();
+        Self { child, address, _out: out, err }
+    }
+
+    /// Asks it to stop by a signal; its log.
+    #[cfg(unix)]
+    fn stop(mut self, signal: &str) -> String {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let mut log = String::new();
+        let mut err = self.err.take().unwrap();
+        std::io::Read::read_to_string(&mut err, &mut log).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{log}");
+        log
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been stopped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_key_is_taken_peeked_shown_and_forgotten() {
+    let server = Server::start(&[]);
+    let ask = |command: &str, arguments: &[&str]| {
+        let ended = run(&[&[command, "--server", &server.address], arguments].concat(), "");
+        assert_eq!(ended.err, "");
+        (ended.code.unwrap(), ended.out)
+    };
+    let policy = "gcra:1/1d:burst=3";
+    assert_eq!(ask("info", &["k"]), (0, "nothing is stored\n".to_owned()));
+    let (code, said) = ask("take", &["k", policy]);
+    assert!(said.starts_with("allowed; 2 of 3 left; full again in 1d"), "{said}");
+    assert_eq!(code, 0);
+    let (code, said) = ask("peek", &["k", policy, "--cost", "3"]);
+    assert!(said.starts_with("denied; try again in "), "{said}");
+    assert_eq!(code, 1);
+    let (_, said) = ask("take", &["k", policy, "--cost", "4"]);
+    assert!(said.starts_with("denied; 4 units never fit in 3; 2 of 3 left"), "{said}");
+    let (_, shown) = ask("info", &["k"]);
+    assert!(shown.starts_with("policy        gcra:1/1d:burst=3\n"), "{shown}");
+    assert!(shown.contains("  used          1\n  remaining     2\n"), "{shown}");
+    assert_eq!(ask("reset", &["k"]), (0, "forgotten\n".to_owned()));
+    assert_eq!(ask("reset", &["k"]), (0, "nothing was stored\n".to_owned()));
+}
+
+#[test]
+fn a_password_is_asked_for_and_given() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    let take = ["take", "k", "gcra:9/1s", "--server", &server.address];
+    let ended = run(&take, "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.starts_with("error: NOAUTH"), "{}", ended.err);
+    let ended = run(&[&take[..], &["--password", "wrong"]].concat(), "");
+    assert!(ended.err.starts_with("error: WRONGPASS"), "{}", ended.err);
+    output(&[&take[..], &["--password", "secret"]].concat(), "");
+    let by_environment =
+        sluicegate().args(take).env("SLUICEGATE_PASSWORD", "secret").output().unwrap();
+    assert!(by_environment.status.success());
+}
+
+#[test]
+fn a_server_with_a_test_clock_answers_a_trace_as_memory_does() {
+    let server = Server::start(&["--test-clock"]);
+    let rows = |more: &[&str], trace: &str| {
+        output(&[&["simulate", "--format", "csv", "-"], more].concat(), trace)
+    };
+    // Keys that no other trace uses: the server keeps what it has decided.
+    for (name, policy) in [
+        ("counter-1980", "token-bucket:1000/3s,sliding-log:900/3s"),
+        ("queue-200ms", "leaky-queue:5/1s:capacity=20"),
+        ("across-minutes", "fixed-window:30/60s:align=clock"),
+        ("count-all", "sliding-log:30/60s:count=all"),
+        ("ten-or-one", "sliding-counter:10/60s"),
+    ] {
+        let trace = fs::read_to_string(scenarios().join(format!("{name}.csv"))).unwrap();
+        let trace = trace.replace("user:action", &format!("\"{name}\r\n, key\""));
+        let by_memory = rows(&["--policy", policy], &trace);
+        let by_server = rows(&["--policy", policy, "--store", &server.address], &trace);
+        assert_eq!(by_memory, by_server, "{name}");
+    }
+    let trace = "t_us,key,cost,policy,op\n\
+                 0,all,2,,\n0,all,1,,peek\n5,all,9,gcra:7/1m,charge\n9,all,2,,refund\n\
+                 9,all,0,,reset\n9,all,1,,\n9,all,5000,sliding-log:5/1s,\n9,,0,,\n";
+    let by_memory = rows(&["--policy", "gcra:3/1s"], trace);
+    assert_eq!(by_memory, rows(&["--policy", "gcra:3/1s", "--store", &server.address], trace));
+
+    let broken = "t_us,key,cost,policy\n0,x,1,\n0,x,1,gcra:1/0s\n";
+    let simulate = ["simulate", "--format", "csv", "--policy", "gcra:1/1s", "-", "--store"];
+    let ended = run(&[&simulate[..], &[&server.address]].concat(), broken);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.starts_with("error: line 3: SGPOLICY period `0s`"), "{}", ended.err);
+    assert_eq!(ended.out.lines().count(), 2, "{}", ended.out);
+}
+
+#[test]
+fn a_server_by_its_own_clock_decides_no_trace() {
+    let server = Server::start(&[]);
+    let simulate = ["simulate", "--policy", "gcra:1/1s", "-", "--store", &server.address];
+    let ended = run(&simulate, "t_us,key,cost\n0,x,1\n");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.contains("line 2: ERR") && ended.err.contains("--test-clock"));
+}
+
+#[test]
+fn no_server_and_a_port_in_use_are_told() {
+    let server = Server::start(&[]);
+    let address = server.address.strip_prefix("resp://").unwrap();
+    let ended = run(&["serve", "--listen", address], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.contains("is in use"), "{}", ended.err);
+
+    // Port 1 is the port multiplexer's, which nobody runs.
+    let ended = run(&["take", "k", "gcra:1/1s", "--server", "127.0.0.1:1"], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.starts_with("error: no server at 127.0.0.1:1: "), "{}", ended.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_stops_it_gracefully() {
+    for signal in ["-TERM", "-INT"] {
+        let log = Server::start(&[]).stop(signal);
+        assert!(log.contains("listening") && log.contains("stopped"), "{log}");
+    }
+}

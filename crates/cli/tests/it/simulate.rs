@@ -1,0 +1,134 @@
+//! `simulate`: what goes in and what comes out.
+
+use std::{
+    io::{Read, Write},
+    process::Stdio,
+};
+
+use crate::run::{Ended, output, run, scenarios, sluicegate};
+
+const HEADER: &str =
+    "t_us,key,cost,allowed,limit,remaining,retry_after_us,reset_after_us,delay_us\n";
+
+fn csv(policy: &[&str], trace: &str) -> Ended {
+    run(&[&["simulate", "--format", "csv", "-"], policy].concat(), trace)
+}
+
+#[test]
+fn rows_say_what_was_decided() {
+    let trace = "t_us,key,cost,policy,op\n\
+                 0,\"a,\"\"b\"\"\",2,,\n\
+                 0,\"a,\"\"b\"\"\",1,,peek\n\
+                 1000,\"a,\"\"b\"\"\",9,,take\n\
+                 1000,\"a,\"\"b\"\"\",3,,charge\n\
+                 1000,\"a,\"\"b\"\"\",1,,refund\n\
+                 1000,\"a,\"\"b\"\"\",0,,reset\n\
+                 1000,,1,leaky-queue:1/1s:capacity=3,\n\
+                 1000,,1,leaky-queue:1/1s:capacity=3,\n";
+    let rows = "0,\"a,\"\"b\"\"\",2,1,2,0,0,2000000,0\n\
+                0,\"a,\"\"b\"\"\",1,0,2,0,1000000,2000000,0\n\
+                1000,\"a,\"\"b\"\"\",9,0,2,0,-1,1999000,0\n\
+                1000,\"a,\"\"b\"\"\",3,1,2,0,0,4999000,0\n\
+                1000,\"a,\"\"b\"\"\",1,1,2,0,0,3999000,0\n\
+                1000,\"a,\"\"b\"\"\",0,1,2,2,0,0,0\n\
+                1000,,1,1,3,2,0,1000000,0\n\
+                1000,,1,1,3,1,0,2000000,1000000\n";
+    let ended = csv(&["--policy", "gcra:1/1s:burst=2"], trace);
+    assert_eq!(ended.out, format!("{HEADER}{rows}"));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+}
+
+#[test]
+fn every_row_may_name_its_policy() {
+    let ended = csv(&[], "t_us,key,cost,policy\n0,a,1,gcra:1/1s\n0,b,1,\n");
+    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.out, format!("{HEADER}0,a,1,1,1,0,0,1000000,0\n"));
+    assert_eq!(ended.err, "error: line 3: no policy is named, and there is no default one\n");
+}
+
+#[test]
+fn a_broken_line_is_told_by_number_and_fault() {
+    for (lines, told) in [
+        ("7,a,x\n", "line 2: cost `x` is not a whole number of 0..=4294967295"),
+        ("7,a,1\n6,a,1\n", "line 3: t_us `6` is before `7`: time runs back"),
+        ("7,a\n", "line 2: 2 fields where the header has 3"),
+    ] {
+        let ended = csv(&["--policy", "gcra:1/1s"], &format!("t_us,key,cost\n{lines}"));
+        assert_eq!((ended.code, ended.err), (Some(2), format!("error: {told}\n")));
+        assert!(ended.out.starts_with(HEADER));
+    }
+    let ended = csv(&[], "t_us,key,cost,ip\n");
+    let told = "error: line 1: column `ip` is unknown; t_us, key, cost, policy and op would do\n";
+    assert_eq!((ended.code, &*ended.err), (Some(2), told));
+    let ended = run(&["simulate", "no-such-file.csv"], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.starts_with("error: cannot open no-such-file.csv: "), "{}", ended.err);
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let trace = scenarios().join("queue-200ms.csv");
+    let policy = "leaky-queue:5/1s:capacity=20";
+    let table = output(&["simulate", "--policy", policy, trace.to_str().unwrap()], "");
+    assert_eq!(
+        table,
+        "leaky-queue:5/1s:capacity=20
+
+requests                30
+allowed                 20   66.6 %
+denied                  10   33.3 %
+longest delay       3.781s
+
+most in any   arrived, passed      departed
+1s                         20             5
+2s                         20            10
+3s                         20            15
+10s                        20            20
+1m                         20            20
+
+busiest keys                                  requests        denied
+user:action                                         30            10
+"
+    );
+}
+
+#[test]
+fn the_table_has_the_period_of_the_policy_and_counts_requests_only() {
+    let trace = "t_us,key,cost,policy,op\n0,a,1,sliding-log:1/7s,charge\n6000000,b,1,gcra:1/1s,\n";
+    let table = output(&["simulate", "-"], trace);
+    assert!(table.starts_with("sliding-log:1/7s\n\nrequests                 1\n"), "{table}");
+    assert!(table.contains("\n7s                          1             1\n"), "{table}");
+    assert!(
+        table.contains("other events             1  peek, charge, refund and reset"),
+        "{table}"
+    );
+    let empty = output(&["simulate", "-"], "t_us,key,cost\n");
+    assert!(empty.starts_with("requests                 0\n"), "{empty}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let mut child = sluicegate()
+        .args(["simulate", "--policy", "gcra:1/1s", "--format", "csv", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        let mut written = stdin.write_all(b"t_us,key,cost\n");
+        // Much more than a pipe holds.
+        for _ in 0..100_000 {
+            written = written.and_then(|()| stdin.write_all(b"1,some-key-or-other,1\n"));
+        }
+        written.is_ok()
+    });
+    let mut first = [0; 10];
+    stdout.read_exact(&mut first).unwrap();
+    drop(stdout);
+    writer.join().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
+}

@@ -1,0 +1,36 @@
+//! What it says of itself, and of what it is told.
+
+use crate::run::{output, run};
+
+#[test]
+fn the_first_screen_of_help_has_examples() {
+    let help = output(&["--help"], "");
+    assert!(help.lines().count() <= 40, "{help}");
+    for command in ["serve", "take", "peek", "reset", "info", "policy", "simulate", "Examples:"] {
+        assert!(help.contains(command), "{help}");
+    }
+    assert!(help.contains("sluicegate simulate --policy fixed-window:100/60s:align=clock"));
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(output(&["--version"], ""), concat!("sluicegate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_policy_is_said_in_words() {
+    let words = output(&["policy", "gcra:30/60s:burst=16"], "");
+    assert!(words.starts_with("gcra:30/1m:burst=16\n"), "{words}");
+    assert!(words.contains("at most    16 units in any second, 46 in any 1m, 43216 in any day"));
+}
+
+#[test]
+fn what_is_wrong_with_an_argument_is_told() {
+    let ended = run(&["policy", "gcra:0/1s"], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.contains("limit `0` is outside 1..=4294967295"), "{}", ended.err);
+    assert_eq!(run(&["take", "key"], "").code, Some(2));
+    assert_eq!(run(&["take", "key", "gcra:1/1s", "--cost", "4294967296"], "").code, Some(2));
+    assert_eq!(run(&["simulate", "--store", "redis://localhost:1", "-"], "").code, Some(2));
+    assert_eq!(run(&["serve", "--listen", "here"], "").code, Some(2));
+}

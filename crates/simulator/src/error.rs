@@ -1,0 +1,122 @@
+//! What can be wrong with a trace, and where.
+
+use std::{fmt, io};
+
+use sluicegate_core::{PolicyError, Timestamp};
+
+use crate::records::MAX_LINE;
+
+/// A trace that cannot be read, or makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// Its source failed.
+    #[error("the trace cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// A line is broken.
+    #[error("line {line}: {fault}")]
+    Line {
+        /// The line that the record begins on, counted from 1.
+        line: u64,
+        /// What is wrong with it. Boxed, because every event read is beside it in a `Result`.
+        fault: Box<Fault>,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It has no end in sight.
+    #[error("longer than {MAX_LINE} bytes")]
+    TooLong,
+    /// The trace ends inside quotes.
+    #[error("the quote that is opened here is never closed")]
+    OpenQuote,
+    /// A quote where none may stand.
+    #[error(
+        "field {} has a quote in it; it would be written `\"...\"` as a whole, each quote in it \
+         doubled", .field + 1
+    )]
+    StrayQuote {
+        /// Which field, from 0.
+        field: usize,
+    },
+    /// The trace is empty.
+    #[error("there is no header; `t_us,key,cost` would do")]
+    NoHeader,
+    /// A column that is not known.
+    #[error("column `{0}` is unknown; t_us, key, cost, policy and op would do")]
+    UnknownColumn(Quoted),
+    /// A column that occurs twice.
+    #[error("column `{0}` is given twice")]
+    ColumnTwice(&'static str),
+    /// A column that must be there.
+    #[error("column `{0}` is missing")]
+    ColumnMissing(&'static str),
+    /// Not as many fields as the header has.
+    #[error("{found} {} where the header has {expected}", if *.found == 1 { "field" } else { "fields" })]
+    Fields {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// A time that is none.
+    #[error("t_us `{0}` is not a whole number of 0..={max}", max = Timestamp::MAX.as_micros())]
+    Time(Quoted),
+    /// A time before that of the line above.
+    #[error("t_us `{now}` is before `{last}`: time runs back")]
+    Backwards {
+        /// The time of this event, in microseconds.
+        now: u64,
+        /// The time of the one before.
+        last: u64,
+    },
+    /// A cost that is none.
+    #[error("cost `{0}` is not a whole number of 0..={max}", max = u32::MAX)]
+    Cost(Quoted),
+    /// An operation that is none.
+    #[error("op `{0}` is unknown; take, peek, charge, refund or reset would do")]
+    Operation(Quoted),
+    /// A policy that is none.
+    #[error("policy `{text}`: {error}")]
+    Policy {
+        /// The text.
+        text: Quoted,
+        /// What is wrong with it.
+        error: PolicyError,
+    },
+    /// No policy is named, and there is no default.
+    #[error("no policy is named, and there is no default one")]
+    NoPolicy,
+}
+
+impl Fault {
+    /// This fault as an error of `line`.
+    #[cold]
+    pub(crate) fn at(self, line: u64) -> TraceError {
+        TraceError::Line { line, fault: Box::new(self) }
+    }
+}
+
+/// A value for an error text: escaped where it is no plain text, cut where it is long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quoted(Box<[u8]>);
+
+/// Bytes of a value that an error shows.
+const SHOWN: usize = 60;
+
+impl From<&[u8]> for Quoted {
+    fn from(value: &[u8]) -> Self {
+        Self(value[..value.len().min(SHOWN + 1)].into())
+    }
+}
+
+impl fmt::Display for Quoted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cut = self.0.len() > SHOWN;
+        let shown = &self.0[..self.0.len().min(SHOWN)];
+        write!(formatter, "{}{}", shown.escape_ascii(), if cut { "…" } else { "" })
+    }
+}

@@ -1,0 +1,47 @@
+//! Traffic, run through the algorithms in virtual time.
+//!
+//! [`TraceReader`] reads a trace in CSV, event by event; a [`Simulation`] decides each as a store
+//! would; [`Rows`] writes what was decided as CSV again, and a [`Report`] sums it up. Any of them
+//! can be used without the others. Nothing here tells the time, opens a file or prints.
+//!
+//! ```
+//! use sluicegate_simulator::{Rows, Simulation, TraceReader};
+//!
+//! let trace = "t_us,key,cost\n0,alice,1\n250000,alice,1\n";
+//! let mut reader = TraceReader::new(trace.as_bytes())?;
+//! let mut simulation = Simulation::new(Some("gcra:1/1s".parse()?));
+//! let mut rows = Rows::new(Vec::new());
+//! while let Some(event) = reader.next_event()? {
+//!     let decision = simulation.decide(&event)?;
+//!     rows.write(event.time, event.key, event.cost, &decision)?;
+//! }
+//! let rows = String::from_utf8(rows.finish()?)?;
+//! assert!(rows.ends_with("250000,alice,1,0,1,0,750000,750000,0\n"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod bytes;
+mod error;
+mod event;
+mod everyday;
+#[doc(hidden)]
+pub mod fuzz;
+mod key;
+mod number;
+mod records;
+mod report;
+mod rows;
+mod run;
+mod trace;
+mod windows;
+
+pub use batch::Batch;
+pub use error::{Fault, Quoted, TraceError};
+pub use event::{Event, Kind};
+pub use records::MAX_LINE;
+pub use report::{BusyKey, MAX_BUSY_KEYS, Report, periods};
+pub use rows::{HEADER, Rows};
+pub use run::Simulation;
+pub use trace::TraceReader;
+pub use windows::Most;

@@ -1,0 +1,89 @@
+use proptest::prelude::*;
+use sluicegate_core::Timestamp;
+
+use super::*;
+
+fn add(report: &mut Report, time: u64, key: &[u8], outcome: Outcome) {
+    let time = Timestamp::from_micros(time).unwrap();
+    let event = Event { line: 0, time, key, cost: 1, policy: b"", kind: Kind::Take };
+    let (limit, remaining, reset_after, binding) = (0, 0, Duration::ZERO, 0);
+    report.add(&event, &Decision { outcome, limit, remaining, reset_after, binding });
+}
+
+fn allow(micros: u64) -> Outcome {
+    Outcome::Allow { delay: Duration::from_micros(micros) }
+}
+
+const DENY: Outcome = Outcome::Deny { retry: sluicegate_core::Retry::Never };
+
+#[test]
+fn busiest_keys_are_exact_up_to_the_bound_and_told_how_far_they_err_beyond() {
+    let mut report = Report::new(&[]);
+    for index in 0..MAX_BUSY_KEYS {
+        add(&mut report, 0, &index.to_le_bytes(), DENY);
+        add(&mut report, 0, b"busy", allow(0));
+    }
+    add(&mut report, 0, b"busy", DENY);
+    let (keys, missed) = report.busiest(2);
+    let busy = keys[0];
+    assert_eq!(busy.key, b"busy");
+    assert_eq!((keys.len(), missed), (2, 1));
+    let most = u64::try_from(MAX_BUSY_KEYS).unwrap() + 1;
+    assert!((most - missed..=most).contains(&busy.requests));
+    assert_eq!(busy.denied, 1);
+}
+
+#[test]
+fn only_takes_are_requests() {
+    let mut report = Report::new(&[Duration::from_secs(1)]);
+    let policy: Policy = "gcra:1/1s".parse().unwrap();
+    for kind in [Kind::Charge, Kind::Refund, Kind::Peek, Kind::Reset] {
+        let event =
+            Event { line: 0, time: Timestamp::EPOCH, key: b"k", cost: 1, policy: b"", kind };
+        let decision = sluicegate_core::apply(&policy, &mut None, event.time, event.operation());
+        report.add(&event, &decision.unwrap());
+    }
+    report.finish();
+    assert_eq!((report.requests(), report.others(), report.last_delay()), (0, 4, None));
+    assert!(report.busiest(1).0.is_empty());
+}
+
+#[test]
+fn the_periods_of_a_policy_are_told_once_each() {
+    let periods = |text: &str| periods(&text.parse().unwrap());
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    assert_eq!(
+        periods("sliding-log:1/1m,gcra:1/60s,sliding-counter:1/1s"),
+        [Duration::from_secs(1), Duration::from_secs(60)]
+    );
+    assert_eq!(
+        periods("fixed-window:9/month,token-bucket:1/1d:refill=interval,fixed-window:9/year"),
+        [days(1), days(31), days(366)]
+    );
+}
+
+proptest! {
+    #[test]
+    fn departures_are_counted_in_their_order(
+        mut arrivals in proptest::collection::vec((0..300_u64, 0..100_u64, any::<bool>()), 0..60),
+        span in 1..80_u64,
+    ) {
+        arrivals.sort_by_key(|(time, ..)| *time);
+        let mut report = Report::new(&[Duration::from_micros(span)]);
+        for (time, delay, passes) in &arrivals {
+            add(&mut report, *time, b"k", if *passes { allow(*delay) } else { DENY });
+        }
+        report.finish();
+        let departures: Vec<u64> = arrivals
+            .iter()
+            .filter(|(_, _, passes)| *passes)
+            .map(|(time, delay, _)| time + delay)
+            .collect();
+        let within = |from: &u64| {
+            departures.iter().filter(|time| (*from..from + span).contains(time)).count()
+        };
+        let most = departures.iter().map(within).max().unwrap_or(0);
+        prop_assert_eq!(report.most_departed().next().unwrap().count, u64::try_from(most).unwrap());
+        prop_assert_eq!(report.allowed() + report.denied(), report.requests());
+    }
+}

@@ -1,0 +1,282 @@
+//! Events, decided in virtual time.
+
+use std::hint::black_box;
+
+use ahash::RandomState;
+use hashbrown::{HashMap, HashTable};
+use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp, apply};
+
+use crate::{
+    batch::{self, Batch},
+    error::{Fault, TraceError},
+    event::{Event, Kind},
+    key::Key,
+};
+
+/// Fewest keys at which it is worth looking for ones that have recovered: so many take up 4 MB.
+const MIN_SWEEP: usize = 65_536;
+/// Most policies of a trace that are kept parsed.
+const MAX_POLICIES: usize = 1024;
+
+/// A store in virtual time: its clock is the time of each event.
+///
+/// Memory follows the keys that are in use: those that have recovered are forgotten whenever their
+/// number may have come to as much as half.
+#[derive(Debug)]
+pub struct Simulation {
+    policies: Policies,
+    keys: HashTable<Slot>,
+    hasher: RandomState,
+    /// The number of keys at which to look for ones that have recovered.
+    sweep_at: usize,
+}
+
+/// A key with what is kept of it: one line of a cache, so that a key of everyday length costs one
+/// miss.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot {
+    key: Key,
+    held: Held,
+}
+
+/// What is kept of a key.
+#[derive(Debug)]
+enum Held {
+    /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
+    /// traces have no other, and nothing to allocate then.
+    Tat { policy: Policy, tat: [u64; 2] },
+    /// Under any other. There always is one; it is taken out while it is decided on.
+    Entry(Option<Box<Entry>>),
+}
+
+impl Simulation {
+    /// With `default` in force for every event that names no policy.
+    #[must_use]
+    pub fn new(default: Option<Policy>) -> Self {
+        Self {
+            policies: Policies { default, last: None, seen: HashMap::default() },
+            keys: HashTable::new(),
+            hasher: RandomState::new(),
+            sweep_at: MIN_SWEEP,
+        }
+    }
+
+    /// Decides the events of `batch` one after the other, and hands each to `each`.
+    ///
+    /// # Errors
+    /// As for [`decide`](Self::decide), and the first that `each` returns.
+    #[inline]
+    pub fn decide_batch<E: From<TraceError>>(
+        &mut self,
+        batch: Batch<'_>,
+        mut each: impl FnMut(&Event<'_>, &Decision) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
+        // processor wait for many at a time, as no look depends on another.
+        let mut hashes = [0; batch::MOST];
+        for (key, hash) in batch.keys().zip(&mut hashes) {
+            *hash = self.hasher.hash_one(key);
+            black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());
+        }
+        for (event, hash) in batch.events().zip(hashes) {
+            let decision = self.decide_hashed(&event, hash)?;
+            each(&event, &decision)?;
+        }
+        Ok(())
+    }
+
+    /// Decides `event`. A `reset` is answered by the key as it then stands.
+    ///
+    /// # Errors
+    /// [`TraceError`] for a policy that is none, and where neither a policy is named nor a default
+    /// was given.
+    pub fn decide(&mut self, event: &Event<'_>) -> Result<Decision, TraceError> {
+        self.decide_hashed(event, self.hasher.hash_one(event.key))
+    }
+
+    #[inline(always)]
+    fn decide_hashed(&mut self, event: &Event<'_>, hash: u64) -> Result<Decision, TraceError> {
+        let found = self.policies.find(event.policy);
+        let policy = found.map_err(|fault| fault.at(event.line))?;
+        match self.keys.find_entry(hash, |slot| slot.key.as_slice() == event.key) {
+            Ok(mut found) => {
+                let held = &mut found.get_mut().held;
+                if let Held::Tat { policy: kept, tat } = held
+                    && event.kind == Kind::Take
+                    && kept.is(policy)
+                    && let Some(gcra) = policy.as_gcra()
+                {
+                    let now = ticks(gcra, event.time);
+                    let (debt, decision) = gcra.decide(join(*tat).saturating_sub(now), event.cost);
+                    *tat = split(now + debt);
+                    return Ok(decision);
+                }
+                let mut entry = held.take(event.time);
+                let decision = decide(policy, &mut entry, event);
+                match entry {
+                    Some(entry) => *held = Held::of(entry, event.time),
+                    None => drop(found.remove()),
+                }
+                Ok(decision)
+            }
+            Err(_) => {
+                let (held, decision) = first(policy, event);
+                if let Some(held) = held {
+                    let key = Key::from(event.key);
+                    self.insert(hash, Slot { key, held }, event.time);
+                }
+                Ok(decision)
+            }
+        }
+    }
+
+    /// The policy in force for an event that names `text`.
+    ///
+    /// # Errors
+    /// [`Fault`] as for [`decide`](Self::decide).
+    pub fn policy(&mut self, text: &[u8]) -> Result<&Policy, Fault> {
+        self.policies.find(text)
+    }
+
+    /// How many keys are kept.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn insert(&mut self, hash: u64, slot: Slot, now: Timestamp) {
+        if self.keys.len() >= self.sweep_at {
+            self.sweep(now);
+        }
+        self.keys.insert_unique(hash, slot, |slot| self.hasher.hash_one(slot.key.as_slice()));
+    }
+
+    /// Forgets the keys that have recovered. The next time comes when as many have been added as
+    /// are left now, so each added key pays for looking at two.
+    #[cold]
+    fn sweep(&mut self, now: Timestamp) {
+        self.keys.retain(|slot| slot.held.is_in_use(now));
+        self.sweep_at = MIN_SWEEP.max(2 * self.keys.len());
+        let hasher = &self.hasher;
+        self.keys.shrink_to(self.sweep_at, |slot| hasher.hash_one(slot.key.as_slice()));
+    }
+}
+
+impl Held {
+    fn of(entry: Entry, now: Timestamp) -> Self {
+        match (entry.policy().as_gcra(), entry.debt(now)) {
+            (Some(gcra), Some(debt)) => {
+                let tat = split(ticks(gcra, now) + debt);
+                Self::Tat { policy: entry.policy().clone(), tat }
+            }
+            _ => Self::Entry(Some(Box::new(entry))),
+        }
+    }
+
+    /// The same as the core keeps it, taken out.
+    fn take(&mut self, now: Timestamp) -> Option<Entry> {
+        match self {
+            Self::Tat { policy, tat } => {
+                let debt = policy.as_gcra().map_or(0, |gcra| owed(gcra, *tat, now));
+                Entry::with_debt(policy, now, debt)
+            }
+            Self::Entry(entry) => entry.take().map(|entry| *entry),
+        }
+    }
+
+    /// Whether it has not recovered yet.
+    fn is_in_use(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Tat { policy, tat } => {
+                policy.as_gcra().is_some_and(|gcra| owed(gcra, *tat, now) > 0)
+            }
+            Self::Entry(entry) => {
+                entry.as_ref().is_some_and(|entry| !entry.lifetime(now).is_zero())
+            }
+        }
+    }
+}
+
+/// `now` in ticks of the limit.
+#[inline]
+fn ticks(gcra: &Gcra, now: Timestamp) -> u128 {
+    u128::from(now.as_micros()) * u128::from(gcra.scale())
+}
+
+/// Ticks by which the TAT lies in the future.
+#[inline]
+fn owed(gcra: &Gcra, tat: [u64; 2], now: Timestamp) -> u128 {
+    join(tat).saturating_sub(ticks(gcra, now))
+}
+
+#[inline]
+fn join([high, low]: [u64; 2]) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
+}
+
+#[inline]
+fn split(ticks: u128) -> [u64; 2] {
+    [ticks >> 64, ticks & u128::from(u64::MAX)]
+        .map(|half| u64::try_from(half).expect("half of the bits"))
+}
+
+/// Decides on a key never used.
+#[inline]
+fn first(policy: &Policy, event: &Event<'_>) -> (Option<Held>, Decision) {
+    if event.kind == Kind::Take
+        && let Some(gcra) = policy.as_gcra()
+    {
+        let (debt, decision) = gcra.decide(0, event.cost);
+        let tat = split(ticks(gcra, event.time) + debt);
+        return ((debt > 0).then(|| Held::Tat { policy: policy.clone(), tat }), decision);
+    }
+    let mut entry = None;
+    let decision = decide(policy, &mut entry, event);
+    (entry.map(|entry| Held::of(entry, event.time)), decision)
+}
+
+fn decide(policy: &Policy, entry: &mut Option<Entry>, event: &Event<'_>) -> Decision {
+    apply(policy, entry, event.time, event.operation())
+        .expect("a trace has no operation that reserves")
+}
+
+/// The policies of a trace, each parsed once.
+#[derive(Debug)]
+struct Policies {
+    default: Option<Policy>,
+    /// The one named last, which is often the next one too.
+    last: Option<(Box<[u8]>, Policy)>,
+    seen: HashMap<Box<[u8]>, Policy, RandomState>,
+}
+
+impl Policies {
+    #[inline(always)]
+    fn find(&mut self, text: &[u8]) -> Result<&Policy, Fault> {
+        if text.is_empty() {
+            return self.default.as_ref().ok_or(Fault::NoPolicy);
+        }
+        if self.last.as_ref().is_none_or(|(last, _)| **last != *text) {
+            let policy = self.look_up(text)?;
+            self.last = Some((text.into(), policy));
+        }
+        self.last.as_ref().map(|(_, policy)| policy).ok_or(Fault::NoPolicy)
+    }
+
+    fn look_up(&mut self, text: &[u8]) -> Result<Policy, Fault> {
+        if let Some(policy) = self.seen.get(text) {
+            return Ok(policy.clone());
+        }
+        let policy: Policy = String::from_utf8_lossy(text)
+            .parse()
+            .map_err(|error| Fault::Policy { text: text.into(), error })?;
+        if self.seen.len() == MAX_POLICIES {
+            self.seen.clear();
+        }
+        self.seen.insert(text.into(), policy.clone());
+        Ok(policy)
+    }
+}
+
+#[cfg(test)]
+mod tests;

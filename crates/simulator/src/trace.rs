@@ -1,0 +1,355 @@
+//! Traces: CSV with a header of `t_us,key,cost`, and `policy` and `op` where wanted, in time order.
+
+use std::io::Read;
+
+use sluicegate_core::Timestamp;
+
+use crate::{
+    batch::{self, Batch, Stored},
+    error::{Fault, TraceError},
+    event::{Event, Kind},
+    everyday::Everyday,
+    number,
+    records::{MAX_FIELDS, Records},
+};
+
+/// Reads a trace, event by event, without allocating for any.
+///
+/// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never
+/// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295), and optionally
+/// `policy` (in force for that event; empty: the default) and `op` (`take` when empty, `peek`,
+/// `charge`, `refund`, `reset`). Fields may stand in quotes as RFC 4180 says; lines end in LF or
+/// CRLF; empty lines are skipped.
+#[derive(Debug)]
+pub struct TraceReader<R> {
+    records: Records<R>,
+    columns: Columns,
+    last: Timestamp,
+    /// Events that were read together, and how many of them were handed out.
+    batch: Vec<Stored>,
+    handed: usize,
+    /// What is wrong with the line behind them.
+    error: Option<TraceError>,
+}
+
+/// In which field each column is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Columns {
+    count: usize,
+    time: usize,
+    key: usize,
+    cost: usize,
+    policy: Option<usize>,
+    operation: Option<usize>,
+}
+
+const NAMES: [&str; 5] = ["t_us", "key", "cost", "policy", "op"];
+
+impl<R: Read> TraceReader<R> {
+    /// Reads the header. `source` need not be buffered.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the source fails, or for a header that has an unknown column, one twice,
+    /// or not all that are needed.
+    pub fn new(source: R) -> Result<Self, TraceError> {
+        let mut records = Records::new(source);
+        records.skip_byte_order_mark()?;
+        if !records.advance()? {
+            return Err(Fault::NoHeader.at(1));
+        }
+        let columns = Columns::of(&records).map_err(|fault| fault.at(records.line()))?;
+        let (last, batch) = (Timestamp::EPOCH, Vec::with_capacity(batch::MOST));
+        Ok(Self { records, columns, last, batch, handed: 0, error: None })
+    }
+
+    /// The next event, `None` at the end.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the source fails, and for a broken line: by its number, with the value at
+    /// fault. Reading can go on behind a line with a broken value.
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        if self.handed == self.batch.len() {
+            self.read_batch()?;
+        }
+        let Some(stored) = self.batch.get(self.handed) else { return Ok(None) };
+        self.handed += 1;
+        Ok(Some(stored.event(self.records.bytes())))
+    }
+
+    /// The next events, some at a time; none at the end.
+    ///
+    /// # Errors
+    /// As for [`next_event`](Self::next_event), once the events before the fault were handed out.
+    pub fn next_batch(&mut self) -> Result<Batch<'_>, TraceError> {
+        if self.handed == self.batch.len() {
+            self.read_batch()?;
+        }
+        let events = &self.batch[self.handed..];
+        self.handed = self.batch.len();
+        Ok(Batch { events, bytes: self.records.bytes() })
+    }
+
+    /// Reads the first event, and those that stand behind it in the buffer.
+    fn read_batch(&mut self) -> Result<(), TraceError> {
+        self.batch.clear();
+        self.handed = 0;
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        if !self.records.advance()? {
+            return Ok(());
+        }
+        match self.event() {
+            Some(event) => self.batch.push(event),
+            None => return Err(self.fault().at(self.records.line())),
+        }
+        if self.records.is_quoted() {
+            return Ok(());
+        }
+        while self.batch.len() < batch::MOST {
+            if let Some(event) = self.everyday() {
+                self.batch.push(event);
+                continue;
+            }
+            if !self.records.advance_in_place() {
+                break;
+            }
+            match self.event() {
+                Some(event) => self.batch.push(event),
+                None => {
+                    self.error = Some(self.fault().at(self.records.line()));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The event on the next line, if nothing is special about it.
+    #[inline(always)]
+    fn everyday(&mut self) -> Option<Stored> {
+        if self.columns != Columns::EVERYDAY {
+            return None;
+        }
+        let last = self.last.as_micros();
+        let in_order =
+            |line: &Everyday| last <= line.time && line.time <= Timestamp::MAX.as_micros();
+        let (found, start, line) = self.records.everyday_in_place(in_order)?;
+        let Everyday { time, key, cost, .. } = found;
+        let time = Timestamp::saturating_from_micros(time);
+        self.last = time;
+        let key = (start + key.0, start + key.1);
+        Some(Stored { line, time, cost, kind: Kind::Take, key, policy: (0, 0) })
+    }
+
+    /// The event that the record is, unless something is wrong with it.
+    #[inline(always)]
+    fn event(&mut self) -> Option<Stored> {
+        let (columns, records) = (&self.columns, &self.records);
+        if records.count() != columns.count {
+            return None;
+        }
+        let time = time(records.field(columns.time)).filter(|time| *time >= self.last)?;
+        let cost = cost(records.field(columns.cost))?;
+        let kind = match columns.operation {
+            Some(index) => Kind::of(records.field(index))?,
+            None => Kind::Take,
+        };
+        let key = records.place(columns.key);
+        let policy = columns.policy.map_or((0, 0), |index| records.place(index));
+        self.last = time;
+        Some(Stored { line: records.line(), time, cost, kind, key, policy })
+    }
+
+    #[inline(always)]
+    fn field(&self, index: usize) -> &[u8] {
+        self.records.field(index)
+    }
+
+    /// The first thing that is wrong with a record that is no event.
+    #[cold]
+    fn fault(&self) -> Fault {
+        let (found, expected) = (self.records.count(), self.columns.count);
+        if found != expected {
+            return Fault::Fields { found, expected };
+        }
+        let field = self.field(self.columns.time);
+        match time(field) {
+            None => return Fault::Time(field.into()),
+            Some(now) if now < self.last => {
+                return Fault::Backwards { now: now.as_micros(), last: self.last.as_micros() };
+            }
+            Some(_) => {}
+        }
+        let field = self.field(self.columns.cost);
+        if cost(field).is_none() {
+            return Fault::Cost(field.into());
+        }
+        Fault::Operation(self.columns.operation.map_or(&b""[..], |index| self.field(index)).into())
+    }
+}
+
+#[inline(always)]
+fn time(field: &[u8]) -> Option<Timestamp> {
+    Timestamp::from_micros(number::parse(field)?).ok()
+}
+
+#[inline(always)]
+fn cost(field: &[u8]) -> Option<u32> {
+    u32::try_from(number::parse(field)?).ok()
+}
+
+impl Columns {
+    /// `t_us,key,cost`.
+    const EVERYDAY: Self =
+        Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
+
+    fn of(header: &Records<impl Read>) -> Result<Self, Fault> {
+        let mut places = [None; NAMES.len()];
+        for index in 0..header.count().min(MAX_FIELDS) {
+            let field = header.field(index);
+            let known = NAMES.iter().position(|name| name.as_bytes() == field);
+            let column = known.ok_or_else(|| Fault::UnknownColumn(field.into()))?;
+            if places[column].replace(index).is_some() {
+                return Err(Fault::ColumnTwice(NAMES[column]));
+            }
+        }
+        let needed = |column: usize| places[column].ok_or(Fault::ColumnMissing(NAMES[column]));
+        Ok(Self {
+            count: header.count(),
+            time: needed(0)?,
+            key: needed(1)?,
+            cost: needed(2)?,
+            policy: places[3],
+            operation: places[4],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::MAX_LINE;
+
+    /// All events as text, then the error if there is one.
+    fn read(trace: impl AsRef<[u8]>) -> String {
+        let mut out = String::new();
+        let mut reader = match TraceReader::new(trace.as_ref()) {
+            Ok(reader) => reader,
+            Err(error) => return error.to_string(),
+        };
+        loop {
+            match reader.next_event() {
+                Ok(None) => return out,
+                Ok(Some(event)) => {
+                    let Event { line, time, key, policy, .. } = event;
+                    let operation = event.operation();
+                    let (key, policy) = (key.escape_ascii(), policy.escape_ascii());
+                    out += &format!("{line}: {time} {key} {policy} {operation:?}\n");
+                }
+                Err(error) => return out + &error.to_string(),
+            }
+        }
+    }
+
+    #[test]
+    fn columns_are_found_by_name() {
+        assert_eq!(
+            read("op,cost,policy,key,t_us\n,3,,a,5\nrefund,2,gcra:1/1s,b,6\nreset,0,,,6\n"),
+            "2: 5us a  Take(3)\n3: 6us b gcra:1/1s Refund(2)\n4: 6us   Reset\n"
+        );
+        assert_eq!(
+            read("key,t_us,cost,ip"),
+            "line 1: column `ip` is unknown; t_us, key, cost, \
+             policy and op would do"
+        );
+        assert_eq!(
+            read("t_us,key,cost,policy,op,x"),
+            "line 1: column `x` is unknown; t_us, key, \
+             cost, policy and op would do"
+        );
+        assert_eq!(read("t_us,key,t_us"), "line 1: column `t_us` is given twice");
+        assert_eq!(read("t_us,key\n1,a"), "line 1: column `cost` is missing");
+        assert_eq!(read(""), "line 1: there is no header; `t_us,key,cost` would do");
+    }
+
+    #[test]
+    fn quotes_line_ends_and_marks_are_those_of_rfc_4180() {
+        assert_eq!(
+            read("\u{feff}t_us,\"key\",cost\r\n1,\"a,\"\"b\"\"\",1\r\n\r\n2,\"x\r\ny\",1\n3,c,1"),
+            "2: 1us a,\\\"b\\\"  Take(1)\n4: 2us x\\r\\ny  Take(1)\n6: 3us c  Take(1)\n"
+        );
+        assert_eq!(read(b"t_us,key,cost\n1,\xff\0\r,1\n"), "2: 1us \\xff\\x00\\r  Take(1)\n");
+    }
+
+    #[test]
+    fn a_broken_line_is_told_by_number_and_fault() {
+        for (lines, told) in [
+            ("1,a,x", "line 2: cost `x` is not a whole number of 0..=4294967295"),
+            ("1,a,4294967296", "line 2: cost `4294967296` is not a whole number of 0..=4294967295"),
+            ("1,a,", "line 2: cost `` is not a whole number of 0..=4294967295"),
+            ("-1,a,1", "line 2: t_us `-1` is not a whole number of 0..=4503599627370496"),
+            (
+                "4503599627370497,a,1",
+                "line 2: t_us `4503599627370497` is not a whole number of 0..=4503599627370496",
+            ),
+            ("1,a", "line 2: 2 fields where the header has 3"),
+            ("1", "line 2: 1 field where the header has 3"),
+            ("1,a,1,,,,,", "line 2: 8 fields where the header has 3"),
+            ("\n\n1,\"a", "line 4: the quote that is opened here is never closed"),
+            (
+                "1,a\"b,1",
+                "line 2: field 2 has a quote in it; it would be written `\"...\"` as a whole, \
+                 each quote in it doubled",
+            ),
+            (
+                "1,\"a\"b,1",
+                "line 2: field 2 has a quote in it; it would be written `\"...\"` as a whole, \
+                 each quote in it doubled",
+            ),
+        ] {
+            assert_eq!(read(format!("t_us,key,cost\n{lines}")), told);
+        }
+        assert_eq!(
+            read("t_us,key,cost\n7,\"a\n\",1\n6,a,1\n"),
+            "2: 7us a\\n  Take(1)\nline 4: t_us `6` is before `7`: time runs back"
+        );
+        assert_eq!(
+            read("t_us,key,cost,op\n7,a,1,wait"),
+            "line 2: op `wait` is unknown; take, peek, charge, refund or reset would do"
+        );
+    }
+
+    #[test]
+    fn the_longest_times_and_costs_are_read() {
+        assert_eq!(
+            read("t_us,key,cost\n0,,0\n2251799813685248,,4294967295\n4503599627370496,a,1\n"),
+            "2: 0us   Take(0)\n3: 2251799813685248us   Take(4294967295)\n\
+             4: 4503599627370496us a  Take(1)\n"
+        );
+    }
+
+    #[test]
+    fn a_line_of_a_mebibyte_is_read_and_a_longer_one_is_not() {
+        for (quote, end) in [("", "\n"), ("\"", "\n"), ("", "")] {
+            let key = "k".repeat(MAX_LINE - "1,,1".len() - 2 * quote.len());
+            let longest = format!("t_us,key,cost\n1,{quote}{key}{quote},1{end}");
+            assert!(read(&longest).starts_with("2: 1us kkk"));
+            let longer = format!("t_us,key,cost\n1,{quote}{key}k{quote},1{end}");
+            assert_eq!(read(longer), "line 2: longer than 1048576 bytes");
+        }
+        let endless = std::io::Read::chain(&b"t_us,key,cost\n1,\""[..], std::io::repeat(b'\n'));
+        let mut reader = TraceReader::new(endless).unwrap();
+        let error = reader.next_event().unwrap_err();
+        assert_eq!(error.to_string(), "line 2: longer than 1048576 bytes");
+        assert!(reader.next_event().unwrap().is_none());
+    }
+
+    #[test]
+    fn reading_can_go_on_behind_a_broken_value() {
+        let mut reader = TraceReader::new(&b"t_us,key,cost\nx,a,1\n5,a,1\n"[..]).unwrap();
+        assert!(reader.next_event().is_err());
+        assert_eq!(reader.next_event().unwrap().unwrap().line, 3);
+    }
+}

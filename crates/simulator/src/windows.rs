@@ -1,0 +1,115 @@
+//! The most that happened in any window of time, as it goes by.
+
+use std::{collections::VecDeque, time::Duration};
+
+/// The most that happened in any half-open interval of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// The length. Two events exactly that far apart are not in the same interval.
+    pub span: Duration,
+    /// How many there were at most.
+    pub count: u64,
+}
+
+/// Counts events in windows of several lengths at once, all of which slide.
+///
+/// Memory is bounded by the events in the longest window.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    windows: Vec<Window>,
+    /// Times of the last events, in order, and the number of those forgotten.
+    times: VecDeque<u64>,
+    forgotten: u64,
+}
+
+#[derive(Debug)]
+struct Window {
+    /// In microseconds.
+    span: u64,
+    /// The number of the first event that is in it, counted from 0 over all.
+    first: u64,
+    most: u64,
+}
+
+impl Windows {
+    pub(crate) fn new(spans: &[Duration]) -> Self {
+        let micros = |span: &Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let mut spans: Vec<u64> = spans.iter().map(micros).collect();
+        spans.sort_unstable();
+        spans.dedup();
+        let window = |span| Window { span, first: 0, most: 0 };
+        let windows = spans.into_iter().map(window).collect();
+        Self { windows, times: VecDeque::new(), forgotten: 0 }
+    }
+
+    /// Counts an event at `time`, which is not before the last one.
+    pub(crate) fn count(&mut self, time: u64) {
+        self.times.push_back(time);
+        let next = self.forgotten + length(&self.times);
+        for window in &mut self.windows {
+            let in_window = |first: u64| {
+                let index = usize::try_from(first - self.forgotten).ok();
+                let held = index.and_then(|index| self.times.get(index));
+                held.is_none_or(|held| time - held < window.span)
+            };
+            while window.first < next && !in_window(window.first) {
+                window.first += 1;
+            }
+            window.most = window.most.max(next - window.first);
+        }
+        // The longest window is the last.
+        let needed = self.windows.last().map_or(next, |window| window.first);
+        while self.forgotten < needed && self.times.pop_front().is_some() {
+            self.forgotten += 1;
+        }
+    }
+
+    /// The most of each window, the shortest first.
+    pub(crate) fn most(&self) -> impl Iterator<Item = Most> {
+        self.windows
+            .iter()
+            .map(|window| Most { span: Duration::from_micros(window.span), count: window.most })
+    }
+}
+
+fn length(times: &VecDeque<u64>) -> u64 {
+    u64::try_from(times.len()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn most(times: &[u64], spans: &[u64]) -> Vec<u64> {
+        let spans: Vec<_> = spans.iter().copied().map(Duration::from_micros).collect();
+        let mut windows = Windows::new(&spans);
+        times.iter().for_each(|time| windows.count(*time));
+        windows.most().map(|most| most.count).collect()
+    }
+
+    #[test]
+    fn events_a_window_apart_are_not_in_the_same() {
+        assert_eq!(most(&[0, 10, 20], &[10, 11]), [1, 2]);
+        assert_eq!(most(&[], &[10]), [0]);
+        assert_eq!(most(&[3, 3, 3], &[1]), [3]);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_counting_every_window(
+            mut times in proptest::collection::vec(0..200_u64, 0..80),
+            spans in proptest::collection::btree_set(1..90_u64, 1..5),
+        ) {
+            times.sort_unstable();
+            let spans: Vec<u64> = spans.into_iter().collect();
+            let naive = spans.iter().map(|span| {
+                let within = |from: &u64| {
+                    times.iter().filter(|time| (*from..from + span).contains(time)).count()
+                };
+                u64::try_from(times.iter().map(within).max().unwrap_or(0)).unwrap()
+            });
+            prop_assert_eq!(most(&times, &spans), naive.collect::<Vec<_>>());
+        }
+    }
+}

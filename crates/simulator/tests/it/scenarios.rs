@@ -1,0 +1,64 @@
+//! Every expectation in `scenarios/expected.json`.
+
+use std::{collections::BTreeMap, fs::File, path::Path, time::Duration};
+
+use serde_json::{Map, Value, json};
+use sluicegate_simulator::{Report, Simulation, TraceReader};
+
+const SPANS: [u64; 5] = [1, 2, 3, 10, 60];
+
+#[test]
+fn every_scenario_comes_out_as_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let expected = File::open(folder.join("expected.json")).unwrap();
+    let scenarios: BTreeMap<String, Value> = serde_json::from_reader(expected).unwrap();
+    let mut checked = 0;
+    for (name, scenario) in &scenarios {
+        for (policy, expected) in scenario["expect"].as_object().unwrap() {
+            let mut expected = expected.clone();
+            expected.as_object_mut().unwrap().remove("note");
+            let found = run(&folder.join(format!("{name}.csv")), policy);
+            assert_eq!(found, expected, "{name}: {policy}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 26, "{checked} expectations");
+}
+
+fn run(trace: &Path, policy: &str) -> Value {
+    let mut reader = TraceReader::new(File::open(trace).unwrap()).unwrap();
+    let mut simulation = Simulation::new(Some(policy.parse().unwrap()));
+    let mut report = Report::new(&SPANS.map(Duration::from_secs));
+    while let Some(event) = reader.next_event().unwrap() {
+        let decision = simulation.decide(&event).unwrap();
+        report.add(&event, &decision);
+    }
+    report.finish();
+    let most = report.most_admitted();
+    let most: Map<_, _> =
+        most.map(|most| (format!("{}s", most.span.as_secs()), json!(most.count))).collect();
+    let micros = |delay: Duration| u64::try_from(delay.as_micros()).unwrap();
+    json!({
+        "requests": report.requests(),
+        "allowed": report.allowed(),
+        "denied": report.denied(),
+        "most_admitted_in": most,
+        "last_delay_us": report.last_delay().map(micros),
+        "longest_delay_us": micros(report.longest_delay()),
+    })
+}
+
+#[test]
+fn what_a_queue_lets_go_is_paced_where_what_it_admits_is_not() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut reader = TraceReader::new(File::open(folder.join("queue-200ms.csv")).unwrap()).unwrap();
+    let policy = "leaky-queue:5/1s:capacity=20".parse().unwrap();
+    let mut simulation = Simulation::new(Some(policy));
+    let mut report = Report::new(&SPANS.map(Duration::from_secs));
+    while let Some(event) = reader.next_event().unwrap() {
+        report.add(&event, &simulation.decide(&event).unwrap());
+    }
+    report.finish();
+    let departed: Vec<u64> = report.most_departed().map(|most| most.count).collect();
+    assert_eq!(departed, [5, 10, 15, 20, 20]);
+}
