@@ -68,6 +68,8 @@ pub(crate) struct Serve {
     /// Let requests say what time it is (`AT us`): for tests and `simulate --store` only
     #[arg(long, env = "SLUICEGATE_TEST_CLOCK")]
     pub(crate) test_clock: bool,
+    #[command(flatten)]
+    pub(crate) settings: crate::serve::Settings,
 }
 
 /// A server, from the client's side.

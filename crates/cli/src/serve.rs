@@ -1,11 +1,14 @@
 //! `serve`: the server until a signal comes.
 
+mod settings;
+
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
 use sluicegate_server::{Config, Server};
 use tracing_subscriber::EnvFilter;
 
+pub(crate) use self::settings::Settings;
 use crate::arguments::Serve;
 
 /// The environment variable that says what is logged, as `debug` or `sluicegate_server=trace`.
@@ -26,18 +29,21 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
     config.requirepass = options.requirepass;
     config.test_clock = options.test_clock;
     config.max_clients = options.max_clients;
+    options.settings.apply(&mut config);
 
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // It only accepts clients: the server has threads of its own to serve them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let address = config.listen;
+        let unix = config.unix.is_some();
         let stop = stop_signal()?;
         let server = Server::bind(config).await.map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => anyhow!(
+            io::ErrorKind::AddrInUse if !unix => anyhow!(
                 "port {} of {} is in use; another with --listen, or 0 for any, would do",
                 address.port(),
                 address.ip()
             ),
-            _ => anyhow!("cannot listen on {address}: {error}"),
+            _ => anyhow!("cannot serve on {address}: {error}"),
         })?;
         // Whoever has started us may have closed our output: that is no reason not to serve.
         let mut out = io::stdout().lock();

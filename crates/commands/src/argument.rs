@@ -2,7 +2,7 @@
 
 use sluicegate_core::Policy;
 
-use crate::CommandError;
+use crate::{CommandError, throttle::policy as throttle};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 65_536;
@@ -29,8 +29,46 @@ pub(crate) fn key(bytes: &[u8]) -> Result<&[u8], CommandError> {
     if bytes.len() <= MAX_KEY { Ok(bytes) } else { Err(CommandError::Key(bytes.len())) }
 }
 
+/// The policy of a request as its arguments say it: to be parsed, or to be known by its bytes.
+///
+/// ```
+/// use sluicegate_commands::PolicyText;
+///
+/// let text = PolicyText::Text(b"gcra:30/60s:burst=16");
+/// let numbers = PolicyText::Throttle { max_burst: b"15", count: b"30", period: b"60" };
+/// assert_eq!(text.parse()?, numbers.parse()?);
+/// # Ok::<(), sluicegate_commands::CommandError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyText<'a> {
+    /// A policy text.
+    Text(&'a [u8]),
+    /// The numbers of `CL.THROTTLE`, which say a single gcra limit.
+    Throttle {
+        /// One less than the burst.
+        max_burst: &'a [u8],
+        /// Units per period.
+        count: &'a [u8],
+        /// In seconds.
+        period: &'a [u8],
+    },
+}
+
+impl PolicyText<'_> {
+    /// The policy that it says.
+    ///
+    /// # Errors
+    /// [`CommandError`] for arguments that say none.
+    pub fn parse(self) -> Result<Policy, CommandError> {
+        match self {
+            Self::Text(text) => policy(text),
+            Self::Throttle { max_burst, count, period } => throttle(max_burst, count, period),
+        }
+    }
+}
+
 /// The policy that a text says.
-pub(crate) fn policy(text: &[u8]) -> Result<Policy, CommandError> {
+fn policy(text: &[u8]) -> Result<Policy, CommandError> {
     let text = std::str::from_utf8(text)
         .map_err(|error| CommandError::PolicyEncoding(error.valid_up_to()))?;
     Ok(text.parse()?)

@@ -4,7 +4,8 @@
 //! fails in the same words everywhere.
 //!
 //! - [`COMMANDS`]: name, arity, flags, keys, summary and arguments of each command.
-//! - [`parse`]: the arguments of a command as a [`Request`], or a [`CommandError`].
+//! - [`parse`]: the arguments of a command as a [`Request`], or a [`CommandError`]; [`parse_at`] for
+//!   a face that knows policies by their [texts](PolicyText) and need not parse them again.
 //! - [`throttle_integers`] and [`Description`]: replies that are not simply
 //!   [`Decision::to_integers`](sluicegate_core::Decision::to_integers).
 //!
@@ -31,9 +32,9 @@ mod parse;
 mod table;
 mod throttle;
 
-pub use argument::{MAX_KEY, shown};
+pub use argument::{MAX_KEY, PolicyText, shown};
 pub use describe::{Description, LimitDescription};
 pub use error::CommandError;
-pub use parse::{DEFAULT_TIMEOUT, MAX_MANY, MAX_SPAN, Options, Request, Take, parse};
-pub use table::{Argument, ArgumentKind, COMMANDS, Command, Keys, find};
+pub use parse::{DEFAULT_TIMEOUT, MAX_MANY, MAX_SPAN, Options, Request, Take, parse, parse_at};
+pub use table::{Argument, ArgumentKind, COMMANDS, Command, Keys, find, position};
 pub use throttle::throttle_integers;

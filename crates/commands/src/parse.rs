@@ -5,9 +5,9 @@ use std::time::Duration;
 use sluicegate_core::{Operation, Policy, Timestamp};
 
 use crate::{
-    CommandError,
-    argument::{key, number, policy, shown, units},
-    table::find,
+    CommandError, PolicyText,
+    argument::{key, number, shown, units},
+    table::{COMMANDS, VERBS, Verb, position},
     throttle,
 };
 
@@ -28,16 +28,17 @@ pub struct Options {
     pub test_clock: bool,
 }
 
-/// What a command asks for. Keys are slices of its arguments.
+/// What a command asks for. Keys are slices of its arguments; a policy is whatever was made of its
+/// [`PolicyText`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Request<'a> {
+pub enum Request<'a, P = Policy> {
     /// `CL.THROTTLE`: answered with [`throttle_integers`](crate::throttle_integers).
     Throttle {
         /// The key.
         key: &'a [u8],
         /// A single gcra limit.
-        policy: Policy,
+        policy: P,
         /// A take, or a peek of nothing for a quantity of 0.
         operation: Operation,
     },
@@ -47,7 +48,7 @@ pub enum Request<'a> {
         /// The key.
         key: &'a [u8],
         /// The policy that it is asked under.
-        policy: Policy,
+        policy: P,
         /// What is asked.
         operation: Operation,
         /// When, if the request says so.
@@ -58,7 +59,7 @@ pub enum Request<'a> {
         /// The key.
         key: &'a [u8],
         /// The policy that it is asked under.
-        policy: Policy,
+        policy: P,
         /// Units asked for.
         cost: u32,
         /// The longest wait: 0 µs ..= 2^50 µs.
@@ -81,7 +82,7 @@ pub enum Request<'a> {
     /// `SG.MTAKE`: answered with an array of decisions, in order.
     TakeMany {
         /// 1..=256 takes, each for itself.
-        takes: Vec<Take<'a>>,
+        takes: Vec<Take<'a, P>>,
         /// When, if the request says so.
         at: Option<Timestamp>,
     },
@@ -89,11 +90,11 @@ pub enum Request<'a> {
 
 /// One of the takes of `SG.MTAKE`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Take<'a> {
+pub struct Take<'a, P = Policy> {
     /// The key.
     pub key: &'a [u8],
     /// The policy that it is asked under.
-    pub policy: Policy,
+    pub policy: P,
     /// Units asked for.
     pub cost: u32,
 }
@@ -104,46 +105,69 @@ pub struct Take<'a> {
 /// [`CommandError`], whose text is the whole error reply.
 pub fn parse<'a>(arguments: &[&'a [u8]], options: Options) -> Result<Request<'a>, CommandError> {
     let name = arguments.first().copied().unwrap_or_default();
-    let rest = arguments.get(1..).unwrap_or_default();
-    let Some(command) = find(name) else {
+    let Some(index) = position(name) else {
+        let rest = arguments.get(1..).unwrap_or_default();
         return Err(CommandError::unknown_command(name, rest));
+    };
+    parse_at(index, arguments, options, PolicyText::parse)
+}
+
+/// The request that `arguments` say, for who has found the command already, at `index` of
+/// [`COMMANDS`], and knows policies by their texts: `resolve` makes of one what the request shall
+/// hold. Beyond what `resolve` does, only `SG.MTAKE` allocates.
+///
+/// # Errors
+/// [`CommandError`], whose text is the whole error reply; that of `resolve` where it fails.
+#[inline]
+pub fn parse_at<'a, P>(
+    index: usize,
+    arguments: &[&'a [u8]],
+    options: Options,
+    mut resolve: impl FnMut(PolicyText<'a>) -> Result<P, CommandError>,
+) -> Result<Request<'a, P>, CommandError> {
+    let (Some(command), Some(&verb), [_, rest @ ..]) =
+        (COMMANDS.get(index), VERBS.get(index), arguments)
+    else {
+        return Err(CommandError::unknown_command(b"", &[]));
     };
     if !command.takes(arguments.len()) {
         return Err(CommandError::arity(command.name));
     }
     let words = |known| Words { command: command.name, known, options };
-    match (command.name, rest) {
-        ("CL.THROTTLE", _) => throttle::parse(arguments),
-        ("SG.RESET", [key_bytes, rest @ ..]) => {
+    match (verb, rest) {
+        (Verb::Throttle, _) => throttle::parse(arguments, resolve),
+        (Verb::Reset, [key_bytes, rest @ ..]) => {
             let given = words(&[Word::At]).parse(rest)?;
             Ok(Request::Reset { key: key(key_bytes)?, at: given.at })
         }
-        ("SG.INFO", [key_bytes, rest @ ..]) => {
+        (Verb::Info, [key_bytes, rest @ ..]) => {
             let given = words(&[Word::At]).parse(rest)?;
             Ok(Request::Info { key: key(key_bytes)?, at: given.at })
         }
-        ("SG.MTAKE", [count, rest @ ..]) => take_many(count, rest, &words(&[Word::At])),
-        ("SG.WAIT", [key_bytes, text, rest @ ..]) => {
+        (Verb::TakeMany, [count, rest @ ..]) => {
+            take_many(count, rest, &words(&[Word::At]), resolve)
+        }
+        (Verb::Wait, [key_bytes, text, rest @ ..]) => {
             let given = words(&[Word::Cost, Word::Timeout]).parse(rest)?;
             Ok(Request::Wait {
                 key: key(key_bytes)?,
-                policy: policy(text)?,
+                policy: resolve(PolicyText::Text(text))?,
                 cost: given.cost.unwrap_or(1),
                 timeout: given.timeout.unwrap_or(DEFAULT_TIMEOUT),
             })
         }
-        (name, [key_bytes, text, rest @ ..]) => {
-            let known: &[Word] = match name {
-                "SG.RESERVE" => &[Word::Cost, Word::MaxWait, Word::At],
+        (verb, [key_bytes, text, rest @ ..]) => {
+            let known: &[Word] = match verb {
+                Verb::Reserve => &[Word::Cost, Word::MaxWait, Word::At],
                 _ => &[Word::Cost, Word::At],
             };
             let given = words(known).parse(rest)?;
             let cost = given.cost.unwrap_or(1);
-            let operation = match name {
-                "SG.TAKE" => Operation::Take(cost),
-                "SG.PEEK" => Operation::Peek(cost),
-                "SG.CHARGE" => Operation::Charge(cost),
-                "SG.REFUND" => Operation::Refund(cost),
+            let operation = match verb {
+                Verb::Take => Operation::Take(cost),
+                Verb::Peek => Operation::Peek(cost),
+                Verb::Charge => Operation::Charge(cost),
+                Verb::Refund => Operation::Refund(cost),
                 _ => {
                     let max_wait = given.max_wait.unwrap_or(Duration::from_micros(MAX_SPAN));
                     Operation::Reserve { cost, max_wait }
@@ -151,7 +175,7 @@ pub fn parse<'a>(arguments: &[&'a [u8]], options: Options) -> Result<Request<'a>
             };
             Ok(Request::Decide {
                 key: key(key_bytes)?,
-                policy: policy(text)?,
+                policy: resolve(PolicyText::Text(text))?,
                 operation,
                 at: given.at,
             })
@@ -160,11 +184,12 @@ pub fn parse<'a>(arguments: &[&'a [u8]], options: Options) -> Result<Request<'a>
     }
 }
 
-fn take_many<'a>(
+fn take_many<'a, P>(
     count: &[u8],
     rest: &[&'a [u8]],
     words: &Words,
-) -> Result<Request<'a>, CommandError> {
+    mut resolve: impl FnMut(PolicyText<'a>) -> Result<P, CommandError>,
+) -> Result<Request<'a, P>, CommandError> {
     let count = number("n", count, 1, MAX_MANY as u64)?;
     let count = usize::try_from(count).unwrap_or(MAX_MANY); // it was checked
     let Some((triples, rest)) = rest.split_at_checked(3 * count) else {
@@ -172,7 +197,11 @@ fn take_many<'a>(
     };
     let given = words.parse(rest)?;
     let takes = triples.as_chunks().0.iter().map(|&[key_bytes, text, cost]| {
-        Ok(Take { key: key(key_bytes)?, policy: policy(text)?, cost: units("cost", cost, 0)? })
+        Ok(Take {
+            key: key(key_bytes)?,
+            policy: resolve(PolicyText::Text(text))?,
+            cost: units("cost", cost, 0)?,
+        })
     });
     Ok(Request::TakeMany { takes: takes.collect::<Result<_, CommandError>>()?, at: given.at })
 }
@@ -216,6 +245,7 @@ struct Words {
 
 impl Words {
     /// Options in any order, each at most once.
+    #[inline]
     fn parse(&self, mut rest: &[&[u8]]) -> Result<Given, CommandError> {
         let mut given = Given::default();
         while let [name, values @ ..] = rest {

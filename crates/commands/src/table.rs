@@ -132,8 +132,44 @@ impl Command {
 /// The command of that name, in any case.
 #[must_use]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
-    COMMANDS.iter().find(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
+    position(name).map(|index| &COMMANDS[index])
 }
+
+/// Where in [`COMMANDS`] the command of that name stands, in any case.
+#[must_use]
+#[inline]
+pub fn position(name: &[u8]) -> Option<usize> {
+    COMMANDS.iter().position(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
+}
+
+/// What a command is to be parsed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Throttle,
+    Take,
+    Peek,
+    Charge,
+    Refund,
+    Reserve,
+    Wait,
+    Reset,
+    Info,
+    TakeMany,
+}
+
+/// What each of [`COMMANDS`] is to be parsed as, at the same place.
+pub(crate) const VERBS: [Verb; COMMANDS.len()] = [
+    Verb::Throttle,
+    Verb::Take,
+    Verb::Peek,
+    Verb::Charge,
+    Verb::Refund,
+    Verb::Reserve,
+    Verb::Wait,
+    Verb::Reset,
+    Verb::Info,
+    Verb::TakeMany,
+];
 
 const KEY: Argument = Argument::new("key", ArgumentKind::Key);
 const POLICY: Argument = Argument::new("policy", ArgumentKind::Text);
@@ -275,6 +311,18 @@ mod tests {
         check("SG.MTAKE 2 a p 1", None);
         check("SG.MTAKE 18446744073709551615 a p 1", None);
         check("SG.MTAKE x a p 1", None);
+    }
+
+    #[test]
+    fn every_command_is_parsed_as_its_name_says() {
+        for (command, verb) in COMMANDS.iter().zip(VERBS) {
+            let name = match verb {
+                Verb::TakeMany => "SG.MTAKE".to_owned(),
+                Verb::Throttle => "CL.THROTTLE".to_owned(),
+                verb => format!("SG.{verb:?}").to_uppercase(),
+            };
+            assert_eq!(command.name, name);
+        }
     }
 
     #[test]

@@ -9,24 +9,38 @@ use std::time::Duration;
 use sluicegate_core::{Decision, Gcra, GcraName, Limit, LimitError, Operation, Policy, Retry};
 
 use crate::{
-    CommandError, Request,
+    CommandError, PolicyText, Request,
     argument::{key, number, units},
 };
 
 const SECONDS_MAX: u64 = 366 * 86_400;
 
 /// The request that `arguments` say, the command's name first.
-pub(crate) fn parse<'a>(arguments: &[&'a [u8]]) -> Result<Request<'a>, CommandError> {
-    let &[name, key_bytes, max_burst, count, period, ref quantity @ ..] = arguments else {
+#[inline]
+pub(crate) fn parse<'a, P>(
+    arguments: &[&'a [u8]],
+    resolve: impl FnOnce(PolicyText<'a>) -> Result<P, CommandError>,
+) -> Result<Request<'a, P>, CommandError> {
+    let &[_, key_bytes, max_burst, count, period, ref quantity @ ..] = arguments else {
         return Err(CommandError::arity("cl.throttle"));
     };
-    debug_assert!(name.eq_ignore_ascii_case(b"cl.throttle"));
     let quantity = match *quantity {
         [] => 1,
         [quantity] => units("quantity", quantity, 0)?,
         [_, _, ..] => return Err(CommandError::arity("cl.throttle")),
     };
     let key = key(key_bytes)?;
+    let policy = resolve(PolicyText::Throttle { max_burst, count, period })?;
+    let operation = if quantity == 0 { Operation::Peek(0) } else { Operation::Take(quantity) };
+    Ok(Request::Throttle { key, policy, operation })
+}
+
+/// The policy that the three numbers say.
+pub(crate) fn policy(
+    max_burst: &[u8],
+    count: &[u8],
+    period: &[u8],
+) -> Result<Policy, CommandError> {
     let max_burst = number("max_burst", max_burst, 0, u64::from(u32::MAX) - 1)?;
     let count = units("count", count, 1)?;
     let period = number("period", period, 1, SECONDS_MAX)?;
@@ -36,8 +50,7 @@ pub(crate) fn parse<'a>(arguments: &[&'a [u8]]) -> Result<Request<'a>, CommandEr
         Gcra::new(GcraName::Gcra, count, Duration::from_secs(period), Some(burst), false).map_err(
             |_: LimitError| CommandError::Drain { max_burst, count: count.into(), period },
         )?;
-    let operation = if quantity == 0 { Operation::Peek(0) } else { Operation::Take(quantity) };
-    Ok(Request::Throttle { key, policy: Policy::from(Limit::Gcra(limit)), operation })
+    Ok(Policy::from(Limit::Gcra(limit)))
 }
 
 /// The five integers that `CL.THROTTLE` answers: limited (1 or 0), limit, remaining, retry after in
@@ -71,7 +84,9 @@ mod tests {
     fn ask(entry: &mut Option<Entry>, now: u64, words: &str) -> [i64; 5] {
         let line = format!("CL.THROTTLE user123 {words}");
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        let Request::Throttle { policy, operation, .. } = parse(&arguments).unwrap() else {
+        let Request::Throttle { policy, operation, .. } =
+            parse(&arguments, PolicyText::parse).unwrap()
+        else {
             panic!("not a throttle");
         };
         let now = Timestamp::from_micros(now).unwrap();

@@ -1,6 +1,8 @@
 //! How a server is to run.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use sluicegate_memory::{MemoryStore, WhenFull};
 
 /// How a server is to run. Start from the default and change what differs.
 ///
@@ -10,12 +12,20 @@ use std::net::SocketAddr;
 /// let mut config = Config::default();
 /// assert_eq!(config.listen.to_string(), "127.0.0.1:6380");
 /// config.listen.set_port(0);
+/// config.max_memory = 256 << 20;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
     /// Where to listen; port 0 picks a free one. Default: 127.0.0.1:6380.
     pub listen: SocketAddr,
+    /// A Unix socket to listen on besides. A socket file that nobody listens on is replaced.
+    /// Default: none.
+    pub unix: Option<PathBuf>,
+    /// Who may use the Unix socket, as for `chmod`. Default: 0o700, its owner alone.
+    pub unix_permissions: u32,
+    /// Speaks TLS at `listen`, and nothing else. Default: plain text.
+    pub tls: Option<TlsConfig>,
     /// The password that clients must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -23,15 +33,62 @@ pub struct Config {
     pub test_clock: bool,
     /// Most clients at a time; those beyond are told so and closed. Default: 10 000.
     pub max_clients: usize,
+    /// Threads that serve clients. Default: one for each core that is available.
+    pub workers: Option<usize>,
+    /// Bytes that the state of keys may take up; at least 2 MiB. Default: 1 GiB.
+    pub max_memory: usize,
+    /// What to answer a new key for which there is no room. Default: deny.
+    pub when_full: WhenFull,
+    /// The file that state is read from at the start, and written to. Default: none, a restart
+    /// forgets. Not together with `test_clock`.
+    pub state_file: Option<PathBuf>,
+    /// How often state is written to the file; zero: only when the server stops. Default: 60 s.
+    pub snapshot_every: Duration,
+    /// A client that asks nothing for so long is closed; zero: never. Default: never.
+    pub timeout: Duration,
+    /// A client that does not take its replies for so long is closed. Default: 10 s.
+    pub output_timeout: Duration,
+}
+
+/// What TLS needs. All files hold PEM.
+///
+/// ```
+/// use sluicegate_server::TlsConfig;
+///
+/// let tls = TlsConfig {
+///     cert: "/etc/sluicegate/server.crt".into(),
+///     key: "/etc/sluicegate/server.key".into(),
+///     client_ca: None,
+/// };
+/// # let _ = tls;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The certificate of the server, and those between it and its authority.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities that clients must have a certificate from; `None`: they need none.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 6380)),
+            unix: None,
+            unix_permissions: 0o700,
+            tls: None,
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,
+            workers: None,
+            max_memory: MemoryStore::DEFAULT_MAX_BYTES,
+            when_full: WhenFull::default(),
+            state_file: None,
+            snapshot_every: Duration::from_secs(60),
+            timeout: Duration::ZERO,
+            output_timeout: Duration::from_secs(10),
         }
     }
 }

@@ -4,18 +4,29 @@
 //! request that was read. The one face for now is RESP (`resp/`): it decodes, calls, encodes; what
 //! is decided is the core's, where it is kept is the store's.
 //!
+//! One thread accepts clients (`listen`) and hands them to the workers (`worker`), one a core. What
+//! a worker does for a request writes nothing that another worker writes, except in the store.
+//!
 //! Invariants:
-//! - time is read once per batch of pipelined requests;
+//! - time is read once per batch of pipelined requests, and a batch is answered with one write;
 //! - a client that does not read its replies is not read from either: what is pending for it, and
-//!   what it has sent unasked, is bounded;
-//! - a panic in one connection ends that connection and nothing else.
+//!   what it has sent unasked, is bounded; and it is closed when that lasts;
+//! - a panic in one connection ends that connection and nothing else;
+//! - the state file is at any time a whole one, or there is none.
 
 mod config;
+mod listen;
 mod resp;
+mod rules;
 mod server;
 mod shared;
+mod state;
 mod stats;
+mod stream;
+mod tls;
 mod wait;
+mod worker;
 
-pub use config::Config;
+pub use config::{Config, TlsConfig};
 pub use server::Server;
+pub use sluicegate_memory::WhenFull;

@@ -2,18 +2,20 @@
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::{
-    io::AsyncWriteExt,
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    task::{JoinError, JoinSet},
-    time::{sleep, timeout},
+use sluicegate_core::Clock;
+use sluicegate_memory::SystemClock;
+use tokio::time::sleep;
+
+use crate::{
+    Config,
+    listen::Listeners,
+    shared::{Clients, Shared},
+    state,
+    stream::Socket,
+    tls,
+    worker::Workers,
 };
 
-use crate::{Config, resp, shared::Shared};
-
-/// How long a server that stops waits for its clients to take their answers.
-const GRACE: Duration = Duration::from_secs(5);
 /// How long to wait after a failed accept: it fails again at once where file descriptors are out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -34,19 +36,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listeners: Listeners,
     shared: Arc<Shared>,
 }
 
 impl Server {
-    /// Starts to listen. Clients may connect from now on; they are served once it runs.
+    /// Starts to listen, and reads the state file. Clients may connect from now on; they are served
+    /// once it runs.
     ///
     /// # Errors
-    /// What the system says if it cannot listen there.
+    /// What the system says if it cannot listen there, or cannot read a file that it needs. A state
+    /// file that can be read but not understood is no error: it is set aside.
     pub async fn bind(config: Config) -> io::Result<Self> {
-        let listener = TcpListener::bind(config.listen).await?;
-        let address = listener.local_addr()?;
-        Ok(Self { listener, shared: Arc::new(Shared::new(config, address)) })
+        let tls = config.tls.as_ref().map(tls::read).transpose()?;
+        let listeners = Listeners::bind(&config).await?;
+        let address = listeners.address()?;
+        let clock = SystemClock::new();
+        let store = state::load(&config, clock.now())?;
+        Ok(Self { listeners, shared: Arc::new(Shared::new(config, address, store, clock, tls)) })
     }
 
     /// Where it listens, the port that was picked for port 0 included.
@@ -54,115 +61,78 @@ impl Server {
     /// # Errors
     /// What the system says if it cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listeners.address()
     }
 
     /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
-    /// read (those that wait with a denial) and closes, within 5 seconds.
+    /// read (those that wait with a denial), closes, within 5 seconds, and writes the state file.
     ///
-    /// Must run on a tokio runtime with I/O and time enabled. To drop it instead closes all
-    /// connections at once.
+    /// Must run on a tokio runtime with I/O and time enabled, which only accepts clients: they are
+    /// served by threads of the server's own. To drop it instead closes all connections at once,
+    /// and writes no state.
     ///
     /// # Errors
-    /// None for now: an accept that fails is logged and tried again.
+    /// What the system says if it starts no thread. An accept that fails is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { listener, shared } = self;
-        let (stop, stopping) = watch::channel(false);
-        let mut tasks = JoinSet::new();
+        let Self { listeners, shared } = self;
+        let workers = Workers::start(&shared)?;
+        let snapshots = state::Writer::start(&shared)?;
         tokio::pin!(shutdown);
-        tracing::info!(address = %shared.address, "listening");
+        tracing::info!(address = %shared.address, workers = shared.workers.len(), "listening");
         if shared.config.test_clock {
             tracing::warn!("clients tell the time (test clock): not for production");
         }
 
-        let mut full = false;
+        let (mut full, mut failing) = (false, false);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                Some(ended) = tasks.join_next() => { report(ended); }
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => {
-                        let refused = admit(stream, peer, &shared, &stopping, &mut tasks);
-                        if refused && !full {
-                            let most = shared.config.max_clients;
-                            tracing::warn!(%peer, most, "refusing clients: there are too many");
-                        }
-                        full = refused;
+                accepted = listeners.accept() => match accepted {
+                    Ok((socket, address)) => {
+                        failing = false;
+                        full = admit(socket, address, &shared, &workers, full);
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "could not accept a client");
+                        shared.accepting.errors.add();
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(%error, "could not accept a client; trying on");
+                        }
                         sleep(ACCEPT_PAUSE).await;
                     }
                 }
             }
         }
 
-        drop(listener);
-        tracing::info!(clients = tasks.len(), "stopping");
-        stop.send_replace(true);
-        let all_ended = async {
-            while let Some(ended) = tasks.join_next().await {
-                report(ended);
-            }
-        };
-        if timeout(GRACE, all_ended).await.is_err() {
-            tracing::warn!(clients = tasks.len(), "closing clients that do not take their answers");
-            tasks.shutdown().await;
+        drop(listeners);
+        tracing::info!(clients = shared.clients.len(), "stopping");
+        workers.stop().await;
+        if let Some(snapshots) = snapshots {
+            snapshots.finish().await;
         }
         tracing::info!("stopped");
         Ok(())
     }
 }
 
-/// Serves a client, or refuses it: then `true`.
+/// Hands a client to a worker, or refuses it: then `true`. `full`: so was the one before.
 fn admit(
-    mut stream: TcpStream,
-    peer: SocketAddr,
+    socket: Socket,
+    address: String,
     shared: &Arc<Shared>,
-    stopping: &watch::Receiver<bool>,
-    tasks: &mut JoinSet<()>,
+    workers: &Workers,
+    full: bool,
 ) -> bool {
-    let Some(client) = shared.clients.enter(peer, shared.now(), shared.config.max_clients) else {
-        shared.stats.refused.add();
-        tasks.spawn(async move {
-            let told = stream.write_all(b"-ERR max number of clients reached\r\n");
-            // Whether it hears that or not, it is closed.
-            let _ = timeout(Duration::from_secs(1), told).await;
-        });
+    let Some(seat) = Clients::enter(shared, address) else {
+        shared.accepting.refused.add();
+        if shared.tls.is_none() {
+            socket.say(b"-ERR max number of clients reached\r\n");
+        }
+        if !full {
+            let most = shared.config.max_clients;
+            tracing::warn!(most, "refusing clients: there are too many");
+        }
         return true;
     };
-    shared.stats.connections.add();
-    tasks.spawn(resp::serve(stream, Arc::clone(shared), client, stopping.clone()));
+    workers.serve(socket, seat);
     false
-}
-
-/// Logs a connection that ended in a panic.
-fn report(ended: Result<(), JoinError>) -> bool {
-    match ended {
-        Err(error) if error.is_panic() => {
-            let panic = error.into_panic();
-            let text = panic.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            tracing::error!(
-                panic = text.unwrap_or("unknown"),
-                "a connection failed; it was closed"
-            );
-            true
-        }
-        Ok(()) | Err(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_connection_that_panics_is_told_from_one_that_ends() {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async { panic!("as a test") });
-        assert!(report(tasks.join_next().await.unwrap()));
-        tasks.spawn(async {});
-        assert!(!report(tasks.join_next().await.unwrap()));
-    }
 }

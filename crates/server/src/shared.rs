@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
+    num::NonZeroUsize,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -10,6 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustls::ServerConfig;
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Clock, Timestamp};
 use sluicegate_memory::{MemoryStore, SystemClock};
@@ -17,7 +19,12 @@ use sluicegate_resp::Version;
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, watch};
 
-use crate::{Config, stats::Stats, wait::Lines};
+use crate::{
+    Config,
+    state::Snapshots,
+    stats::{Accepting, Stats},
+    wait::Lines,
+};
 
 /// What all connections have in common.
 #[derive(Debug)]
@@ -25,26 +32,37 @@ pub(crate) struct Shared {
     pub(crate) store: MemoryStore,
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
-    pub(crate) stats: Stats,
     pub(crate) clients: Clients,
     pub(crate) config: Config,
     /// Where the server really listens.
     pub(crate) address: SocketAddr,
+    /// What each worker counts.
+    pub(crate) workers: Box<[Stats]>,
+    pub(crate) accepting: Accepting,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     password: Option<[u8; 32]>,
 }
 
 impl Shared {
-    pub(crate) fn new(mut config: Config, address: SocketAddr) -> Self {
-        let mut store = MemoryStore::new();
-        if config.test_clock {
-            store = store.without_forgetting();
-        }
+    pub(crate) fn new(
+        mut config: Config,
+        address: SocketAddr,
+        store: MemoryStore,
+        clock: SystemClock,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = config.workers.unwrap_or_else(cores).max(1);
         Self {
-            store,
-            clock: SystemClock::new(),
+            store: if config.test_clock { store.without_forgetting() } else { store },
+            clock,
             lines: Lines::default(),
-            stats: Stats::default(),
             clients: Clients::default(),
+            workers: (0..workers).map(|_| Stats::default()).collect(),
+            accepting: Accepting::default(),
+            snapshots: Snapshots::default(),
+            tls,
             password: config.requirepass.take().map(|password| Sha256::digest(password).into()),
             config,
             address,
@@ -53,6 +71,11 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// What `count` tells of all workers.
+    pub(crate) fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
+        self.workers.iter().map(count).sum()
     }
 
     /// Whether clients must give a password.
@@ -71,14 +94,39 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     last_id: AtomicU64,
-    connected: Mutex<HashMap<u64, Arc<Client>>>,
+    connected: Mutex<Connected>,
+}
+
+#[derive(Debug, Default)]
+struct Connected {
+    clients: HashMap<u64, Arc<Client>>,
+    /// How many each worker has.
+    of_worker: Vec<usize>,
+    /// Which worker was the last to get one.
+    last: usize,
+}
+
+/// The place of a client among all, until dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Arc<Client>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.shared.clients.leave(&self.client);
+    }
 }
 
 /// A client, as others see it.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
-    pub(crate) address: SocketAddr,
+    /// Where it comes from, in words.
+    pub(crate) address: String,
+    /// The worker that serves it.
+    pub(crate) worker: usize,
     pub(crate) since: Timestamp,
     pub(crate) details: Mutex<Details>,
     /// Its last command, as a place in the table of commands.
@@ -97,42 +145,53 @@ pub(crate) struct Details {
 }
 
 impl Clients {
-    /// Takes in a client, unless there are `most` already.
-    pub(crate) fn enter(
-        &self,
-        address: SocketAddr,
-        since: Timestamp,
-        most: usize,
-    ) -> Option<Arc<Client>> {
-        let mut connected = self.connected.lock();
-        if connected.len() >= most {
+    /// Takes in a client for the worker that has the fewest, unless there are too many already.
+    pub(crate) fn enter(shared: &Arc<Shared>, address: String) -> Option<Seat> {
+        let mut connected = shared.clients.connected.lock();
+        if connected.clients.len() >= shared.config.max_clients {
             return None;
         }
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let workers = shared.workers.len();
+        connected.of_worker.resize(workers, 0);
+        // Of those that have as few, the next one in turn.
+        let turns = (1..=workers).map(|turn| (connected.last + turn) % workers);
+        let worker = turns.min_by_key(|&worker| connected.of_worker[worker]).unwrap_or(0);
+        connected.of_worker[worker] += 1;
+        connected.last = worker;
+        let id = shared.clients.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client {
             id,
             address,
-            since,
+            worker,
+            since: shared.now(),
             details: Mutex::default(),
             command: AtomicUsize::new(usize::MAX),
             killed: Notify::new(),
         };
         let client = Arc::new(client);
-        connected.insert(id, Arc::clone(&client));
-        Some(client)
+        connected.clients.insert(id, Arc::clone(&client));
+        Some(Seat { shared: Arc::clone(shared), client })
     }
 
-    pub(crate) fn leave(&self, id: u64) {
-        self.connected.lock().remove(&id);
+    fn leave(&self, client: &Client) {
+        let mut connected = self.connected.lock();
+        if connected.clients.remove(&client.id).is_some() {
+            connected.of_worker[client.worker] -= 1;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.connected.lock().len()
+        self.connected.lock().clients.len()
+    }
+
+    /// How many the worker at `index` has.
+    pub(crate) fn of_worker(&self, index: usize) -> usize {
+        self.connected.lock().of_worker.get(index).copied().unwrap_or(0)
     }
 
     /// All of them, the oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
-        let mut clients: Vec<_> = self.connected.lock().values().cloned().collect();
+        let mut clients: Vec<_> = self.connected.lock().clients.values().cloned().collect();
         clients.sort_unstable_by_key(|client| client.id);
         clients
     }

@@ -287,6 +287,35 @@ fn long_values_are_cut() {
     assert_eq!(message, format!("ERR COST `{nines}...` is not a whole number of 0..=4294967295"));
 }
 
+#[test]
+fn a_policy_is_whatever_its_text_is_made_into() {
+    let at = |line: &str| {
+        let words = words(line);
+        let index = crate::position(words[0]).unwrap();
+        let mut asked = Vec::new();
+        let parsed = parse_at(index, &words, NO_CLOCK, |text| {
+            asked.push(format!("{text:?}"));
+            Ok(asked.len())
+        });
+        let held = match parsed.unwrap() {
+            Request::Throttle { policy, .. }
+            | Request::Decide { policy, .. }
+            | Request::Wait { policy, .. } => vec![policy],
+            Request::TakeMany { takes, .. } => takes.iter().map(|take| take.policy).collect(),
+            Request::Reset { .. } | Request::Info { .. } => Vec::new(),
+        };
+        assert_eq!(held, (1..=asked.len()).collect::<Vec<_>>(), "{line}");
+        held.len()
+    };
+    assert_eq!(at("CL.THROTTLE k a b c"), 1);
+    assert_eq!(at("SG.TAKE k anything"), 1);
+    assert_eq!(at("SG.WAIT k anything"), 1);
+    assert_eq!(at("SG.MTAKE 3 k x 1 k y 1 k z 1"), 3);
+    assert_eq!(at("SG.RESET k"), 0);
+    assert!(parse_at(99, &words("SG.RESET k"), NO_CLOCK, PolicyText::parse).is_err());
+    assert!(parse_at(0, &[], NO_CLOCK, PolicyText::parse).is_err());
+}
+
 /// Arguments that get past the first checks more often than random bytes would.
 fn arguments() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let names = crate::COMMANDS.iter().map(|command| command.name).collect::<Vec<_>>();

@@ -137,7 +137,7 @@ fn line(session: &Session<'_>, client: &Client) -> String {
 /// `CLIENT KILL addr:port`, or filters and values: `ID`, `ADDR`, `SKIPME`.
 fn kill(session: &Session<'_>, arguments: &[&[u8]], writer: &mut Writer<'_>) -> Result<(), String> {
     if let [address] = arguments {
-        let named = |client: &Client| client.address.to_string().as_bytes() == *address;
+        let named = |client: &Client| client.address.as_bytes() == *address;
         if close(session, false, named) == 0 {
             return Err("ERR No such client".into());
         }
@@ -162,7 +162,7 @@ fn kill(session: &Session<'_>, arguments: &[&[u8]], writer: &mut Writer<'_>) -> 
     }
     let closed = close(session, skip_me, |client| {
         id.is_none_or(|id| client.id == id)
-            && address.is_none_or(|address| client.address.to_string().as_bytes() == address)
+            && address.is_none_or(|address| client.address.as_bytes() == address)
     });
     writer.integer(closed);
     Ok(())

@@ -4,34 +4,46 @@
 //! client does not take its replies, nothing more is read from it.
 
 use std::{
+    future::poll_fn,
     io::{self, Read as _},
-    sync::Arc,
+    pin::pin,
+    rc::Rc,
+    task::Poll,
     time::Duration,
 };
 
+use sluicegate_core::Timestamp;
 use sluicegate_resp::{Arguments, Limits, Parser, Writer};
-use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     sync::watch,
-    time::timeout,
+    time::{Instant, error::Elapsed, sleep, timeout},
 };
 
-use super::session::{Next, Session};
+use super::{
+    batch::Gathered,
+    session::{Next, Session},
+};
 use crate::{
-    shared::{Client, Shared, stopped},
+    shared::{Seat, stopped},
+    stream::{Socket, Stream},
     wait::{self, Waiting},
+    worker::Worker,
 };
 
 /// The most that is kept of what a client sent and was not answered yet, in bytes.
 const MAX_UNREAD: usize = 1024 * 1024;
 /// How much is read at once, in bytes.
 const CHUNK: usize = 16 * 1024;
-/// When so much is pending for a client, it is sent before the next command is carried out.
+/// When so much is pending for a client, it is sent before the next command is carried out. A single
+/// reply is shorter than 1 MiB, and so is all that is ever pending.
 const FLUSH: usize = 64 * 1024;
 /// A buffer that has grown beyond this is given back when it is empty.
 const KEPT: usize = 64 * 1024;
+/// How long a client has for agreeing on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The longest single sleep; a longer time takes several.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -41,15 +53,24 @@ pub(super) const LIMITS: Limits =
     Limits { max_arguments: 1024, max_bulk: 131_072, max_inline: 65_536, authenticated: true };
 
 /// Serves a client until it leaves, is closed, or the server stops.
-pub(crate) async fn serve(
-    stream: TcpStream,
-    shared: Arc<Shared>,
-    client: Arc<Client>,
-    stopping: watch::Receiver<bool>,
-) {
-    let _leaving = Leaving { shared: &shared, id: client.id };
-    // Replies go out in whole batches; waiting to merge them could only delay them.
-    let _ = stream.set_nodelay(true);
+pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
+    let shared = &*worker.shared;
+    let client = &*seat.client;
+    let mut stopping = worker.stop.subscribe();
+    let opened = tokio::select! {
+        opened = timeout(HANDSHAKE, socket.open(shared.tls.as_ref())) => opened,
+        () = stopped(&mut stopping) => return,
+    };
+    let stream = match opened {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            if shared.tls.is_some() {
+                worker.stats().tls_failures.add();
+            }
+            tracing::debug!(client = client.id, error = ?failed.err(), "a client was not taken in");
+            return;
+        }
+    };
     let limits = if shared.asks_for_password() { Limits::UNAUTHENTICATED } else { LIMITS };
     let mut connection = Connection {
         stream,
@@ -58,36 +79,26 @@ pub(crate) async fn serve(
         out: Vec::new(),
         sent: 0,
         parser: Parser::new(limits),
-        session: Session::new(&shared, &client),
+        session: Session::new(&worker, client),
+        worker: &worker,
         stopping,
     };
     tokio::select! {
-        () = client.killed.notified() => {
-            // Its own last command may have done it: what was answered is sent, if it can be.
-            let _ = timeout(LINGER, connection.close()).await;
-        }
+        biased;
         ended = connection.run() => {
             if ended.is_ok() {
                 let _ = timeout(LINGER, connection.close()).await;
             }
         }
-    }
-}
-
-/// Takes the client off the list however the connection ends.
-struct Leaving<'a> {
-    shared: &'a Shared,
-    id: u64,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.shared.clients.leave(self.id);
+        () = client.killed.notified() => {
+            // Its own last command may have done it: what was answered is sent, if it can be.
+            let _ = timeout(LINGER, connection.close()).await;
+        }
     }
 }
 
 struct Connection<'a> {
-    stream: TcpStream,
+    stream: Stream,
     /// What was received; what lies before `start` was carried out.
     unread: Vec<u8>,
     start: usize,
@@ -97,6 +108,7 @@ struct Connection<'a> {
     sent: usize,
     parser: Parser,
     session: Session<'a>,
+    worker: &'a Worker,
     stopping: watch::Receiver<bool>,
 }
 
@@ -115,7 +127,11 @@ enum Batch {
 impl Connection<'_> {
     /// Serves until the client leaves or is to be closed.
     async fn run(&mut self) -> io::Result<()> {
+        let shared = self.session.shared();
         let mut stopping = self.stopping.clone();
+        let mut stop = pin!(stopped(&mut stopping));
+        let most = shared.config.timeout;
+        let mut idle = pin!(sleep(most));
         loop {
             if !self.answer().await? {
                 return Ok(());
@@ -125,14 +141,25 @@ impl Connection<'_> {
                 writer.error(format!("ERR Protocol error: a command exceeds {MAX_UNREAD} bytes"));
                 return Ok(());
             }
+            if self.worker.stopping.get() {
+                self.read_what_is_there().await?;
+                self.answer().await?;
+                return Ok(());
+            }
             tokio::select! {
                 biased;
-                () = stopped(&mut stopping) => {
-                    self.read_what_is_there()?;
-                    self.answer().await?;
-                    return Ok(());
-                }
                 read = self.read() => if read? == 0 { return Ok(()) },
+                () = &mut stop => {}
+                () = &mut idle, if !most.is_zero() => {
+                    // One timer a client, set anew when it rings, costs nothing a request.
+                    let since = elapsed(self.session.now, shared.now());
+                    if since >= most {
+                        self.worker.stats().idle.add();
+                        return Ok(());
+                    }
+                    let left = (most - since).min(LONGEST_SLEEP);
+                    idle.as_mut().reset(Instant::now() + left);
+                }
             }
         }
     }
@@ -167,31 +194,42 @@ impl Connection<'_> {
         }
         self.session.tick();
         let mut arguments = Arguments::new();
-        loop {
+        let mut gathered = Gathered::new();
+        let end = loop {
             let before = unread.len();
             match self.parser.parse(&mut unread, &mut arguments) {
                 Ok(true) => {}
-                Ok(false) => return Batch::Done,
+                Ok(false) => break Batch::Done,
                 Err(error) => {
+                    gathered.answer(&self.session, &mut self.out);
                     Writer::new(&mut self.out, self.session.version())
                         .error(format!("ERR {error}"));
-                    return Batch::Close;
+                    break Batch::Close;
                 }
             }
             self.start += before - unread.len();
             if arguments.is_empty() {
                 continue;
             }
-            match self.session.execute(&arguments, &mut self.out) {
+            match self.session.execute(&arguments, &mut gathered, &mut self.out) {
                 Next::Go => {}
                 Next::Limits(limits) => self.parser.set_limits(limits),
-                Next::Wait(waiting) => return Batch::Wait(waiting),
-                Next::Close => return Batch::Close,
+                Next::Wait(waiting) => break Batch::Wait(waiting),
+                Next::Close => break Batch::Close,
+            }
+            if gathered.is_full() {
+                gathered.answer(&self.session, &mut self.out);
+            }
+            if gathered.is_empty() {
+                self.session.settle();
             }
             if self.out.len() >= FLUSH {
-                return Batch::Full;
+                break Batch::Full;
             }
-        }
+        };
+        gathered.answer(&self.session, &mut self.out);
+        self.session.settle();
+        end
     }
 
     /// Waits for a request's turn and answers it. `false`: the client has left, and its turn goes
@@ -226,30 +264,47 @@ impl Connection<'_> {
     }
 
     /// Reads what has arrived, waiting for nothing.
-    fn read_what_is_there(&mut self) -> io::Result<()> {
-        // The system is asked, not the runtime, which may not have heard of it yet.
-        let socket = SockRef::from(&self.stream);
+    async fn read_what_is_there(&mut self) -> io::Result<()> {
         let mut chunk = [0; CHUNK];
         while self.unread.len() < MAX_UNREAD {
             let room = CHUNK.min(MAX_UNREAD - self.unread.len());
+            // The system is asked, not the runtime, which may not have heard of it yet.
+            let Some(socket) = self.stream.plain() else { break };
             match (&*socket).read(&mut chunk[..room]) {
-                Ok(0) => break,
+                Ok(0) => return Ok(()),
                 Ok(count) => self.unread.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
+            }
+        }
+        // Beneath TLS only the runtime can tell; once round, it has heard of what there is.
+        tokio::task::yield_now().await;
+        while self.unread.len() < MAX_UNREAD {
+            let mut read = pin!(self.read());
+            match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+                Poll::Ready(count) => {
+                    if count? == 0 {
+                        break;
+                    }
+                }
+                Poll::Pending => break,
             }
         }
         Ok(())
     }
 
     /// Sends all that is pending. It may be dropped halfway and called again.
+    ///
+    /// A client that takes too long is slow: that is an error, so that nothing more is sent to it.
     async fn flush(&mut self) -> io::Result<()> {
-        while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                sent => self.sent += sent,
-            }
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let most = self.session.shared().config.output_timeout;
+        if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
+            self.worker.stats().slow.add();
+            return Err(io::ErrorKind::TimedOut.into());
         }
         self.sent = 0;
         self.out.clear();
@@ -275,4 +330,34 @@ impl Connection<'_> {
         while self.stream.read(&mut dropped).await? > 0 {}
         Ok(())
     }
+}
+
+/// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.
+async fn send(
+    stream: &mut Stream,
+    bytes: &[u8],
+    sent: &mut usize,
+    most: Duration,
+) -> io::Result<Result<(), Elapsed>> {
+    let mut sending = pin!(async {
+        while *sent < bytes.len() {
+            match stream.write(&bytes[*sent..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => *sent += count,
+            }
+        }
+        stream.flush().await
+    });
+    // Most replies fit into the system's buffer: only what does not needs a timer.
+    match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
+        Poll::Ready(sent) => sent.map(Ok),
+        Poll::Pending => {
+            timeout(most, sending).await.map_or_else(|late| Ok(Err(late)), |sent| sent.map(Ok))
+        }
+    }
+}
+
+/// From `then` to `now`.
+fn elapsed(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_micros(now.as_micros().saturating_sub(then.as_micros()))
 }

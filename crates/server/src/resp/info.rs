@@ -2,10 +2,15 @@
 
 use std::fmt::Write as _;
 
+use sluicegate_core::Timestamp;
+use sluicegate_memory::WhenFull;
 use sluicegate_resp::Writer;
 
 use super::{session::Session, table};
-use crate::shared::Shared;
+use crate::{
+    shared::Shared,
+    stats::{Counter, Stats},
+};
 
 /// What the server is called.
 pub(super) const NAME: &str = "sluicegate";
@@ -18,11 +23,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A section: its title, and what writes its lines.
 type Section = (&'static str, fn(&Shared, &mut String));
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 10] = [
     ("Server", server),
     ("Clients", clients),
+    ("Memory", memory),
     ("Persistence", persistence),
     ("Stats", stats),
+    ("Workers", workers),
     ("Replication", replication),
     ("Commandstats", command_stats),
     ("Cluster", cluster),
@@ -74,23 +81,62 @@ fn clients(shared: &Shared, text: &mut String) {
     line(text, "blocked_clients", shared.lines.waiting());
 }
 
-/// Nothing is loaded or saved; clients wait for `loading:0`.
-fn persistence(_: &Shared, text: &mut String) {
+fn memory(shared: &Shared, text: &mut String) {
+    let usage = shared.store.usage();
+    line(text, "bytes", usage.bytes);
+    line(text, "max_bytes", usage.max_bytes);
+    line(text, "turned_away", usage.turned_away);
+    line(
+        text,
+        "when_full",
+        match shared.config.when_full {
+            WhenFull::Deny => "deny",
+            WhenFull::Allow => "allow",
+        },
+    );
+}
+
+/// State is read before clients are accepted; they wait for `loading:0`.
+fn persistence(shared: &Shared, text: &mut String) {
     line(text, "loading", 0);
     line(text, "async_loading", 0);
+    let told = shared.snapshots.told();
+    let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
+    line(text, "state_file", if shared.config.state_file.is_some() { "yes" } else { "no" });
+    line(text, "snapshots", told.written);
+    line(text, "snapshots_failed", told.failed);
+    line(text, "last_snapshot_time", told.at.map_or(0, seconds));
+    line(text, "last_snapshot_keys", told.keys);
+    line(text, "last_snapshot_status", if told.failing { "failed" } else { "ok" });
 }
 
 fn stats(shared: &Shared, text: &mut String) {
-    let stats = &shared.stats;
-    let (allowed, denied) = (stats.allowed.count(), stats.denied.count());
-    line(text, "total_connections_received", stats.connections.count());
-    line(text, "rejected_connections", stats.refused.count());
-    line(text, "total_commands_processed", stats.commands.count());
-    line(text, "total_error_replies", stats.errors.count());
+    let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
+    let (allowed, denied) = (sum(|stats| &stats.allowed), sum(|stats| &stats.denied));
+    line(text, "total_connections_received", sum(|stats| &stats.connections));
+    line(text, "rejected_connections", shared.accepting.refused.count());
+    line(text, "accept_errors", shared.accepting.errors.count());
+    line(text, "tls_failures", sum(|stats| &stats.tls_failures));
+    line(text, "closed_idle", sum(|stats| &stats.idle));
+    line(text, "closed_slow", sum(|stats| &stats.slow));
+    line(text, "total_commands_processed", sum(|stats| &stats.commands));
+    line(text, "total_error_replies", sum(|stats| &stats.errors));
     line(text, "decisions", allowed.saturating_add(denied));
     line(text, "allowed", allowed);
     line(text, "denied", denied);
     line(text, "keys", shared.store.len());
+}
+
+fn workers(shared: &Shared, text: &mut String) {
+    line(text, "workers", shared.workers.len());
+    for (index, stats) in shared.workers.iter().enumerate() {
+        let clients = shared.clients.of_worker(index);
+        let (commands, decisions) = (stats.commands.count(), stats.decisions());
+        let _ = write!(
+            text,
+            "worker_{index}:clients={clients},commands={commands},decisions={decisions}\r\n"
+        );
+    }
 }
 
 fn replication(_: &Shared, text: &mut String) {
@@ -100,7 +146,7 @@ fn replication(_: &Shared, text: &mut String) {
 
 fn command_stats(shared: &Shared, text: &mut String) {
     for (index, command) in table::all().enumerate() {
-        let calls = shared.stats.calls(index);
+        let calls = shared.sum(|stats| stats.calls(index));
         if calls > 0 {
             let name = command.name.to_ascii_lowercase();
             let _ = write!(text, "cmdstat_{name}:calls={calls}\r\n");

@@ -1,42 +1,89 @@
 //! The commands that decide: from a request to its reply.
 
-use sluicegate_commands::{CommandError, Description, Options, Request, parse, throttle_integers};
-use sluicegate_core::{Decision, Operation, Policy, ReserveError, Timestamp};
+use sluicegate_commands::{
+    CommandError, Description, Options, PolicyText, Request, Take, parse_at,
+};
+use sluicegate_core::Operation;
 use sluicegate_resp::Writer;
 
-use super::session::{Next, Session};
-use crate::{shared::Shared, wait::Waiting};
+use super::{
+    batch::{Gather, Gathered, Reply},
+    session::{Next, Session},
+};
+use crate::{rules::Known, wait::Waiting};
 
-/// Carries out one of the commands of `sluicegate_commands`.
-pub(super) fn call(
+/// Carries out the command that stands at `index` of the commands of `sluicegate_commands`: a
+/// decision at the time of the batch is gathered; before anything else, what was gathered is
+/// answered.
+#[inline]
+pub(super) fn call<'a>(
     session: &Session<'_>,
+    index: usize,
+    arguments: &[&'a [u8]],
+    gathered: &mut Gathered<'a>,
+    out: &mut Vec<u8>,
+) -> Result<Next, CommandError> {
+    let options = Options { test_clock: session.shared.config.test_clock };
+    let request = parse_at(index, arguments, options, |text| rule(session, text))?;
+    match request {
+        Request::Throttle { key, policy: rule, operation } => {
+            gathered.push(Gather { key, rule, operation, reply: Reply::Throttle });
+        }
+        Request::Decide { key, policy: rule, operation, at: None } => {
+            gathered.push(Gather { key, rule, operation, reply: Reply::Decision });
+        }
+        Request::TakeMany { takes, at: None } => gather_all(&takes, gathered),
+        request => {
+            gathered.answer(session, out);
+            return alone(session, request, arguments, out);
+        }
+    }
+    Ok(Next::Go)
+}
+
+/// The rule that a text says, by the worker's table.
+#[inline]
+fn rule(session: &Session<'_>, text: PolicyText<'_>) -> Result<Known, CommandError> {
+    let make = |text: PolicyText<'_>| Ok(session.shared.store.rule(&text.parse()?, session.now));
+    session.worker.rules.borrow_mut().find(text, make)
+}
+
+fn gather_all<'a>(takes: &[Take<'a, Known>], gathered: &mut Gathered<'a>) {
+    let mut reply = Reply::First(takes.len());
+    for take in takes {
+        let operation = Operation::Take(take.cost);
+        gathered.push(Gather { key: take.key, rule: take.policy, operation, reply });
+        reply = Reply::Decision;
+    }
+}
+
+/// Carries out a request by itself.
+fn alone(
+    session: &Session<'_>,
+    request: Request<'_, Known>,
     arguments: &[&[u8]],
-    writer: &mut Writer<'_>,
+    out: &mut Vec<u8>,
 ) -> Result<Next, CommandError> {
     let shared = session.shared;
-    let options = Options { test_clock: shared.config.test_clock };
-    match parse(arguments, options)? {
-        Request::Throttle { key, policy, operation } => {
-            let decision = decide(shared, key, &policy, session.now, operation)?;
-            writer.integers(&throttle_integers(&decision));
-        }
-        Request::Decide { key, policy, operation, at } => {
-            let now = at.unwrap_or(session.now);
-            let decision = decide(shared, key, &policy, now, operation)?;
-            writer.integers(&decision.to_integers());
+    // One that is decided at another time than that of the batch is a batch of its own.
+    let at_its_time = |at| Session { now: at, ..*session };
+    let writer = &mut Writer::new(out, session.version);
+    match request {
+        Request::Decide { key, policy: rule, operation, at } => {
+            let session = at_its_time(at.unwrap_or(session.now));
+            let mut gathered = Gathered::new();
+            gathered.push(Gather { key, rule, operation, reply: Reply::Decision });
+            gathered.answer(&session, out);
         }
         Request::TakeMany { takes, at } => {
-            let now = at.unwrap_or(session.now);
-            writer.array(takes.len());
-            for take in takes {
-                let operation = Operation::Take(take.cost);
-                let decision = decide(shared, take.key, &take.policy, now, operation)?;
-                writer.integers(&decision.to_integers());
-            }
+            let session = at_its_time(at.unwrap_or(session.now));
+            let mut gathered = Gathered::new();
+            gather_all(&takes, &mut gathered);
+            gathered.answer(&session, out);
         }
         Request::Wait { key, policy, cost, timeout } => {
-            let key = key.into();
-            return Ok(Next::Wait(Waiting { key, policy, cost, timeout }));
+            let rule = session.worker.rules.borrow().get(policy).clone();
+            return Ok(Next::Wait(Waiting { key: key.into(), rule, cost, timeout }));
         }
         Request::Reset { key, at } => {
             let there = shared.store.reset(key, at.unwrap_or(session.now));
@@ -55,24 +102,6 @@ pub(super) fn call(
         _ => return Err(CommandError::unknown_command(arguments[0], &arguments[1..])),
     }
     Ok(Next::Go)
-}
-
-/// Decides, counts, and wakes who may have become able to pass.
-fn decide(
-    shared: &Shared,
-    key: &[u8],
-    policy: &Policy,
-    now: Timestamp,
-    operation: Operation,
-) -> Result<Decision, ReserveError> {
-    let decision = shared.store.apply(key, policy, now, operation)?;
-    shared.stats.decided(&decision);
-    match operation {
-        Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => shared.lines.changed(key),
-        Operation::Take(_) | Operation::Reserve { .. } => shared.lines.taken(key, policy),
-        Operation::Peek(_) => {}
-    }
-    Ok(decision)
 }
 
 fn describe(description: &Description, writer: &mut Writer<'_>) {

@@ -7,6 +7,7 @@ use sluicegate_core::{Decision, Timestamp};
 use sluicegate_resp::{Limits, Version, Writer};
 
 use super::{
+    batch::Gathered,
     client, command,
     connection::LIMITS,
     greeting, info, keys, limiter, settings,
@@ -15,11 +16,13 @@ use super::{
 use crate::{
     shared::{Client, Shared},
     wait::{Refusal, Waiting},
+    worker::Worker,
 };
 
 /// What is known of the client on a connection.
 pub(super) struct Session<'a> {
     pub(super) shared: &'a Shared,
+    pub(super) worker: &'a Worker,
     pub(super) client: &'a Client,
     pub(super) version: Version,
     pub(super) authenticated: bool,
@@ -40,9 +43,11 @@ pub(super) enum Next {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(shared: &'a Shared, client: &'a Client) -> Self {
+    pub(super) fn new(worker: &'a Worker, client: &'a Client) -> Self {
+        let shared = &*worker.shared;
         Self {
             shared,
+            worker,
             client,
             version: Version::Resp2,
             authenticated: !shared.asks_for_password(),
@@ -63,38 +68,65 @@ impl<'a> Session<'a> {
         self.now = self.shared.now();
     }
 
+    /// Nothing that was looked up is held any more: all that was gathered is answered.
+    #[inline]
+    pub(super) fn settle(&self) {
+        self.worker.rules.borrow_mut().settle();
+    }
+
     /// Within which limits the client may send.
     pub(super) const fn limits(&self) -> Limits {
         if self.authenticated { LIMITS } else { Limits::UNAUTHENTICATED }
     }
 
-    /// Carries out one command, its name first, and appends the reply to `out`.
-    pub(super) fn execute(&mut self, arguments: &[&[u8]], out: &mut Vec<u8>) -> Next {
-        let Some((name, rest)) = arguments.split_first() else { return Next::Go };
-        let found = table::find(name);
-        if !self.authenticated && !found.is_some_and(|(_, _, word)| word.before_password()) {
-            self.shared.stats.errors.add();
-            Writer::new(out, self.version).error("NOAUTH Authentication required.");
-            return Next::Go;
-        }
-        let Some((index, command, word)) = found else {
-            self.shared.stats.errors.add();
-            let error = CommandError::unknown_command(name, rest).to_string();
-            Writer::new(out, self.version).error(error);
-            return Next::Go;
+    /// Carries out one command, its name first: gathers what it asks, or appends the reply to `out`.
+    #[inline]
+    pub(super) fn execute<'b>(
+        &mut self,
+        arguments: &[&'b [u8]],
+        gathered: &mut Gathered<'b>,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let name = arguments.first().copied().unwrap_or_default();
+        let Some((index, command, word)) = self.find(name) else {
+            gathered.answer(self, out);
+            return self.refuse(name, arguments, out);
         };
-        self.shared.stats.called(index);
+        self.worker.stats().called(index);
         self.client.command.store(index, Ordering::Relaxed);
-        let done = if command.takes(arguments.len()) {
-            self.call(word, command, arguments, out)
-        } else {
+        let done = if !command.takes(arguments.len()) {
             Err(CommandError::arity(command.name).to_string())
+        } else if word == Word::Limiter {
+            limiter::call(self, index, arguments, gathered, out).map_err(|error| error.to_string())
+        } else {
+            gathered.answer(self, out);
+            self.call(word, command, arguments, out)
         };
         done.unwrap_or_else(|error| {
-            self.shared.stats.errors.add();
-            Writer::new(out, self.version).error(error);
-            Next::Go
+            gathered.answer(self, out);
+            self.fail(error, out)
         })
+    }
+
+    /// The command of that name, if the client may call it.
+    #[inline]
+    fn find(&self, name: &[u8]) -> Option<(usize, &'static Command, Word)> {
+        table::find(name).filter(|(_, _, word)| self.authenticated || word.before_password())
+    }
+
+    /// The error for a command that is not there, or not for this client.
+    fn refuse(&self, name: &[u8], arguments: &[&[u8]], out: &mut Vec<u8>) -> Next {
+        if !self.authenticated {
+            return self.fail("NOAUTH Authentication required.", out);
+        }
+        let rest = arguments.get(1..).unwrap_or_default();
+        self.fail(CommandError::unknown_command(name, rest).to_string(), out)
+    }
+
+    fn fail(&self, error: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Next {
+        self.worker.stats().errors.add();
+        Writer::new(out, self.version).error(error);
+        Next::Go
     }
 
     /// Calls `word` with enough arguments. The error is the whole error reply.
@@ -111,10 +143,8 @@ impl<'a> Session<'a> {
         }
         let writer = &mut Writer::new(out, self.version);
         match word {
-            Word::Limiter => {
-                return limiter::call(self, arguments, writer).map_err(|error| error.to_string());
-            }
-            Word::Hello => {} // above: it answers in the protocol that it picks
+            Word::Limiter => {} // gathered
+            Word::Hello => {}   // above: it answers in the protocol that it picks
             Word::Auth => return greeting::auth(self, rest, writer),
             Word::Reset => {
                 greeting::reset(self);
@@ -155,11 +185,11 @@ impl<'a> Session<'a> {
         let mut writer = Writer::new(out, self.version);
         match answer {
             Ok(decision) => {
-                self.shared.stats.decided(&decision);
+                self.worker.stats().decided(&decision);
                 writer.integers(&decision.to_integers());
             }
             Err(refusal) => {
-                self.shared.stats.errors.add();
+                self.worker.stats().errors.add();
                 writer.error(format!("ERR {refusal}"));
             }
         }

@@ -1,6 +1,6 @@
 //! All commands of this face: those that decide, and those that look after a connection.
 
-use sluicegate_commands::{Argument, ArgumentKind, COMMANDS, Command, Keys};
+use sluicegate_commands::{Argument, ArgumentKind, COMMANDS, Command, Keys, position};
 
 /// What carries a command out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Word {
 /// The command of that name, in any case, with its place among all and what carries it out.
 pub(super) fn find(name: &[u8]) -> Option<(usize, &'static Command, Word)> {
     let named = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());
-    if let Some(index) = COMMANDS.iter().position(named) {
+    if let Some(index) = position(name) {
         return Some((index, &COMMANDS[index], Word::Limiter));
     }
     let index = CONNECTION.iter().position(|(_, command)| named(command))?;

@@ -14,6 +14,7 @@ mod line;
 use std::time::Duration;
 
 use sluicegate_core::{Decision, GcraName, Limit, Operation, Outcome, Policy, Retry, Timestamp};
+use sluicegate_memory::Rule;
 use tokio::{sync::watch, time::sleep};
 
 pub(crate) use self::line::{Lines, Refusal};
@@ -27,7 +28,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) key: Box<[u8]>,
-    pub(crate) policy: Policy,
+    pub(crate) rule: Rule,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
 }
@@ -41,16 +42,17 @@ pub(crate) async fn wait(
     stopping: watch::Receiver<bool>,
 ) -> Result<Decision, Refusal> {
     let now = shared.now();
-    let Waiting { key, policy, cost, timeout } = waiting;
-    let ask = Ask { shared, key: &key, policy: &policy, cost, deadline: now + timeout };
+    let Waiting { key, rule, cost, timeout } = waiting;
+    let policy = rule.policy();
+    let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout };
     if cost == 0 {
         return Ok(ask.apply(now, Operation::Take(0)));
     }
-    if departs(&policy) {
+    if departs(policy) {
         let _place = shared.lines.hold(&key)?;
         let reserve = Operation::Reserve { cost, max_wait: timeout };
         let decision = ask.apply(now, reserve);
-        shared.lines.taken(&key, &policy);
+        shared.lines.taken(&key, policy);
         if !decision.allowed() {
             return Ok(decision);
         }
@@ -58,7 +60,7 @@ pub(crate) async fn wait(
     }
     let request = Request { policy: policy.clone(), cost, deadline: ask.deadline };
     let mut place = shared.lines.join(&key, request)?;
-    let answer = ask.turn(&place, stopping.clone()).await;
+    let answer = ask.turn(now, &place, stopping.clone()).await;
     place.step_out();
     match answer {
         Asked::Passed(at, decision) => Ok(ask.departure(at, decision, stopping).await),
@@ -81,7 +83,7 @@ fn is_queue(limit: &Limit) -> bool {
 struct Ask<'a> {
     shared: &'a Shared,
     key: &'a [u8],
-    policy: &'a Policy,
+    rule: &'a Rule,
     cost: u32,
     deadline: Timestamp,
 }
@@ -94,10 +96,16 @@ enum Asked {
 
 impl Ask<'_> {
     /// Stands in line until the request passes or its deadline is sure to be missed.
-    async fn turn(self, place: &Place<'_>, mut stopping: watch::Receiver<bool>) -> Asked {
+    ///
+    /// It arrived at `now`, and is asked at that time: so one that may not wait at all may pass.
+    async fn turn(
+        self,
+        mut now: Timestamp,
+        place: &Place<'_>,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Asked {
         let mut arrived = false;
         loop {
-            let now = self.shared.now();
             let next = if place.is_head() {
                 match self.head(now) {
                     Ok(later) => later,
@@ -116,13 +124,15 @@ impl Ask<'_> {
                 () = place.turn() => {}
                 () = stopped(&mut stopping) => return self.deny(self.shared.now(), place),
             }
+            now = self.shared.now();
         }
     }
 
     /// Asks as the head of the line: the answer, or when to ask again.
     fn head(self, now: Timestamp) -> Result<Timestamp, Asked> {
         // Where a denial leaves a mark, or a pass may come too late to be of use, look first.
-        let careful = self.policy.limits().iter().any(|limit| limit.count_all() || is_queue(limit));
+        let careful =
+            self.rule.policy().limits().iter().any(|limit| limit.count_all() || is_queue(limit));
         let take = || {
             let decision = self.apply(now, Operation::Take(self.cost));
             if decision.allowed() { Asked::Passed(now, decision) } else { Asked::Denied(decision) }
@@ -194,7 +204,8 @@ impl Ask<'_> {
     }
 
     fn apply(self, now: Timestamp, operation: Operation) -> Decision {
-        let applied = self.shared.store.apply(self.key, self.policy, now, operation);
+        let request = sluicegate_memory::Request { key: self.key, rule: self.rule, operation };
+        let applied = self.shared.store.ask(request, now);
         applied.expect("reserve is only asked of policies of the gcra machine")
     }
 }

@@ -4,7 +4,10 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -54,6 +57,11 @@ impl Running {
         Self { address: address.recv().unwrap(), stop: Some(stop), thread: Some(thread) }
     }
 
+    /// A server of another process, which ends by itself.
+    pub(crate) const fn elsewhere(address: SocketAddr) -> Self {
+        Self { address, stop: None, thread: None }
+    }
+
     pub(crate) fn connect(&self) -> Peer {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -89,9 +97,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.stop.take());
-        let ended = self.thread.take().unwrap().join();
+        let ended = self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
-            ended.unwrap();
+            ended.unwrap_or(Ok(())).unwrap();
         }
     }
 }
@@ -100,6 +108,39 @@ impl Drop for Running {
 #[expect(clippy::disallowed_methods, reason = "a test of waiting reads the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// A folder of its own, until dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static LAST: AtomicUsize = AtomicUsize::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sluicegate-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The names of the files in it, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A connection.

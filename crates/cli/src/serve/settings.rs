@@ -1,0 +1,132 @@
+//! What may be said of a server besides where it listens: memory, state, sockets, TLS.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use sluicegate_server::{Config, TlsConfig, WhenFull};
+
+#[derive(Args, Debug)]
+pub(crate) struct Settings {
+    /// A Unix socket to listen on besides
+    #[arg(long, env = "SLUICEGATE_UNIX", value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// Who may use the Unix socket, in octal
+    #[arg(
+        long,
+        env = "SLUICEGATE_UNIX_PERMISSIONS",
+        value_name = "MODE",
+        default_value = "700",
+        value_parser = octal
+    )]
+    unix_permissions: u32,
+    /// Speak TLS, with this certificate (PEM), and nothing else at --listen
+    #[arg(long, env = "SLUICEGATE_TLS_CERT", value_name = "PATH", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, env = "SLUICEGATE_TLS_KEY", value_name = "PATH", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Serve only clients with a certificate from these authorities (PEM)
+    #[arg(long, env = "SLUICEGATE_TLS_CLIENT_CA", value_name = "PATH", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Threads that serve clients; one a core if not given
+    #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
+    workers: Option<usize>,
+    /// What the state of keys may take up, as `256mb`
+    #[arg(
+        long,
+        env = "SLUICEGATE_MAX_MEMORY",
+        value_name = "BYTES",
+        default_value = "1gb",
+        value_parser = bytes
+    )]
+    max_memory: usize,
+    /// What to answer new keys for which there is no room
+    #[arg(long, env = "SLUICEGATE_WHEN_FULL", value_enum, default_value_t = Full::Deny)]
+    when_full: Full,
+    /// The file that state is read from, and kept in
+    #[arg(long, env = "SLUICEGATE_STATE_FILE", value_name = "PATH", conflicts_with = "test_clock")]
+    state_file: Option<PathBuf>,
+    /// How often the state file is written; 0: only when the server stops
+    #[arg(long, env = "SLUICEGATE_SNAPSHOT_EVERY", value_name = "SECONDS", default_value_t = 60)]
+    snapshot_every: u64,
+    /// Close clients that ask nothing for so long; 0: never
+    #[arg(long, env = "SLUICEGATE_TIMEOUT", value_name = "SECONDS", default_value_t = 0)]
+    timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Full {
+    Deny,
+    Allow,
+}
+
+impl Settings {
+    pub(super) fn apply(self, config: &mut Config) {
+        config.unix = self.unix;
+        config.unix_permissions = self.unix_permissions;
+        config.tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsConfig {
+            cert,
+            key,
+            client_ca: self.tls_client_ca,
+        });
+        config.workers = self.workers;
+        config.max_memory = self.max_memory;
+        config.when_full = match self.when_full {
+            Full::Deny => WhenFull::Deny,
+            Full::Allow => WhenFull::Allow,
+        };
+        config.state_file = self.state_file;
+        config.snapshot_every = Duration::from_secs(self.snapshot_every);
+        config.timeout = Duration::from_secs(self.timeout);
+    }
+}
+
+/// A number of bytes, with or without a unit.
+fn bytes(text: &str) -> Result<usize, String> {
+    let lower = text.to_ascii_lowercase();
+    let units = [("kb", 1 << 10), ("mb", 1 << 20), ("gb", 1 << 30)];
+    let split = units.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?, *unit)));
+    let (digits, unit): (&str, usize) = split.unwrap_or((&lower, 1));
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = plain.then(|| digits.parse::<usize>().ok()).flatten();
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| "a whole number of bytes, kb, mb or gb would do, as `256mb`".to_owned())
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "three octal digits would do, as `770`".to_owned())
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=1024).contains(count));
+    count.ok_or_else(|| "a whole number of 1..=1024 would do".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_their_units() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("4096", Some(4096)),
+            ("64kb", Some(65_536)),
+            ("256MB", Some(256 << 20)),
+            ("2gb", Some(2 << 30)),
+            ("", None),
+            ("gb", None),
+            ("1.5gb", None),
+            ("-1", None),
+            ("+1", None),
+            ("1tb", None),
+            ("99999999999gb", None),
+        ] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
+        assert_eq!((octal("770"), octal("1000").is_err()), (Ok(0o770), true));
+        assert_eq!((workers("2"), workers("0").is_err()), (Ok(2), true));
+    }
+}

@@ -1,0 +1,133 @@
+//! Decisions that are gathered and then made together.
+//!
+//! Commands that decide at the time of the batch are gathered as they are read; before any other
+//! command is carried out, and at the end of what was read, all are decided and answered, in order.
+
+use sluicegate_core::{Operation, Policy};
+use sluicegate_memory::Request;
+use sluicegate_resp::Writer;
+use smallvec::SmallVec;
+
+use super::session::Session;
+use crate::rules::Known;
+
+/// When so many are gathered they are decided.
+pub(super) const MOST: usize = 128;
+/// As many as the store brings near at a time.
+const CHUNK: usize = 32;
+
+/// Decisions to be made.
+#[derive(Debug)]
+pub(super) struct Gathered<'a>(SmallVec<[Gather<'a>; MOST]>);
+
+/// A decision to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) rule: Known,
+    pub(super) operation: Operation,
+    pub(super) reply: Reply,
+}
+
+/// What a decision is answered with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reply {
+    /// Five integers.
+    Throttle,
+    /// Seven integers.
+    Decision,
+    /// Seven integers, the first of so many decisions in an array.
+    First(usize),
+}
+
+impl<'a> Gathered<'a> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self(SmallVec::new())
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, gather: Gather<'a>) {
+        self.0.push(gather);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= MOST
+    }
+
+    /// Decides and answers all that was gathered.
+    #[inline]
+    pub(super) fn answer(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
+        if !self.0.is_empty() {
+            self.answer_some(session, out);
+        }
+    }
+
+    fn answer_some(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
+        let shared = session.shared;
+        let stats = session.worker.stats();
+        let rules = session.worker.rules.borrow();
+        let writer = &mut Writer::new(out, session.version);
+        for chunk in self.0.chunks(CHUNK) {
+            let requests: SmallVec<[Request<'_>; CHUNK]> = chunk
+                .iter()
+                .map(|gather| Request {
+                    key: gather.key,
+                    rule: rules.get(gather.rule),
+                    operation: gather.operation,
+                })
+                .collect();
+            let mut replies = chunk.iter().map(|gather| gather.reply);
+            shared.store.apply_many(&requests, session.now, |_, answer| {
+                let reply = replies.next().unwrap_or(Reply::Decision);
+                match answer {
+                    Ok(decision) => {
+                        stats.decided(&decision);
+                        reply.write(&decision, writer);
+                    }
+                    Err(error) => {
+                        stats.errors.add();
+                        writer.error(format!("ERR {error}"));
+                    }
+                }
+            });
+        }
+        // Looked at after all was decided: who comes to wait from now on sees what was.
+        if shared.lines.waiting() > 0 {
+            for gather in &self.0 {
+                session.wake(gather.key, rules.get(gather.rule).policy(), gather.operation);
+            }
+        }
+        self.0.clear();
+    }
+}
+
+impl Reply {
+    #[inline]
+    pub(super) fn write(self, decision: &sluicegate_core::Decision, writer: &mut Writer<'_>) {
+        match self {
+            Self::Throttle => {
+                return writer.integers(&sluicegate_commands::throttle_integers(decision));
+            }
+            Self::Decision => {}
+            Self::First(count) => writer.array(count),
+        }
+        writer.integers(&decision.to_integers());
+    }
+}
+
+impl Session<'_> {
+    /// Wakes who may have become able to pass, now that `key` was asked.
+    pub(super) fn wake(&self, key: &[u8], policy: &Policy, operation: Operation) {
+        let lines = &self.shared.lines;
+        match operation {
+            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => lines.changed(key),
+            Operation::Take(_) | Operation::Reserve { .. } => lines.taken(key, policy),
+            Operation::Peek(_) => {}
+        }
+    }
+}

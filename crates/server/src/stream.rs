@@ -1,0 +1,125 @@
+//! A connection as bytes: TCP, TLS over TCP, or a Unix socket.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use rustls::ServerConfig;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// A connection that was accepted, and belongs to no runtime yet.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(std::net::TcpStream),
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// A connection.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// The connection on the current runtime; where TLS is spoken, once both agree on it.
+    pub(crate) async fn open(self, tls: Option<&Arc<ServerConfig>>) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(socket) => {
+                let stream = TcpStream::from_std(socket)?;
+                // Replies go out in whole batches; waiting to merge them could only delay them.
+                stream.set_nodelay(true)?;
+                match tls {
+                    Some(tls) => {
+                        let acceptor = TlsAcceptor::from(Arc::clone(tls));
+                        Ok(Stream::Tls(Box::new(acceptor.accept(stream).await?)))
+                    }
+                    None => Ok(Stream::Tcp(stream)),
+                }
+            }
+            #[cfg(unix)]
+            Self::Unix(socket) => Ok(Stream::Unix(UnixStream::from_std(socket)?)),
+        }
+    }
+
+    /// Sends a few last bytes, if they can be sent at once.
+    pub(crate) fn say(&self, text: &[u8]) {
+        use std::io::Write;
+        // Whether it hears that or not, it is closed.
+        let _ = match self {
+            Self::Tcp(socket) => (&*socket).write(text),
+            #[cfg(unix)]
+            Self::Unix(socket) => (&*socket).write(text),
+        };
+    }
+}
+
+impl Stream {
+    /// The socket beneath, where its bytes are those of the client.
+    pub(crate) fn plain(&self) -> Option<SockRef<'_>> {
+        match self {
+            Self::Tcp(stream) => Some(SockRef::from(stream)),
+            Self::Tls(_) => None,
+            #[cfg(unix)]
+            Self::Unix(stream) => Some(SockRef::from(stream)),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Clients that ask nothing, and clients that take nothing.
+
+use std::{
+    io::{Read, Write},
+    time::Duration,
+};
+
+use crate::harness::{Running, integers, simple};
+
+#[test]
+fn one_who_asks_nothing_is_closed() {
+    let server = Running::with(|config| config.timeout = Duration::from_millis(300));
+    let mut silent = server.connect();
+    assert_eq!(silent.rest(), "");
+    // Who has asked is closed as well, some time later. Who waits for an answer is not.
+    let mut waiting = server.connect();
+    waiting.send("SG.WAIT k gcra:1/1s COST 1\r\nSG.WAIT k gcra:1/1s\r\nINFO stats\r\n");
+    assert_eq!(integers(&waiting.hear())[0], 1);
+    assert_eq!(integers(&waiting.hear())[0], 1);
+    let told = waiting.rest();
+    let closed = told.lines().find_map(|line| line.strip_prefix("closed_idle:")).unwrap();
+    assert_eq!(closed, "1");
+}
+
+#[test]
+fn one_who_takes_nothing_is_closed() {
+    let server = Running::with(|config| config.output_timeout = Duration::from_millis(300));
+    let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    let line = format!("ECHO {}\r\n", "x".repeat(60_000));
+    for peer in &mut peers {
+        // Closed while it still sends: it hears of that sooner or later.
+        while peer.stream.write_all(line.as_bytes()).is_ok() {}
+    }
+    server.until_told("closed_slow", 20);
+    server.until_told("connected_clients", 1);
+    // What one had been sent before ends without the rest.
+    let mut taken = Vec::new();
+    let _ = peers[0].stream.read_to_end(&mut taken);
+    assert_eq!(server.connect().say("PING"), simple("PONG"));
+}

@@ -1,0 +1,141 @@
+//! TLS: who is who is checked, and plain text is refused.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    net::TcpStream,
+    sync::Arc,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
+};
+use sluicegate_server::{Config, Server, TlsConfig};
+
+use crate::harness::{Folder, Running};
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate for `localhost`, and its key.
+fn certificate(
+    authority: &Authority,
+    purpose: ExtendedKeyUsagePurpose,
+) -> (rcgen::Certificate, KeyPair) {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.extended_key_usages = vec![purpose];
+    let key = KeyPair::generate().unwrap();
+    (params.signed_by(&key, authority).unwrap(), key)
+}
+
+/// A server whose certificate is from `authority`.
+fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>) -> Running {
+    let (certificate, key) = certificate(authority, ExtendedKeyUsagePurpose::ServerAuth);
+    let files = [("cert", certificate.pem()), ("key", key.serialize_pem())];
+    for (name, text) in files {
+        fs::write(folder.file(name), text).unwrap();
+    }
+    if let Some(authority) = client_ca {
+        fs::write(folder.file("ca"), authority.pem()).unwrap();
+    }
+    let tls = TlsConfig {
+        cert: folder.file("cert"),
+        key: folder.file("key"),
+        client_ca: client_ca.map(|_| folder.file("ca")),
+    };
+    Running::with(|config| config.tls = Some(tls))
+}
+
+/// What the server answers to `text` and `QUIT` over TLS, for a client that trusts `authority`.
+fn say(
+    server: &Running,
+    authority: &Authority,
+    identity: Option<(rcgen::Certificate, KeyPair)>,
+    text: &str,
+) -> io::Result<String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+            let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(server.address)?);
+    stream.write_all(format!("{text}QUIT\r\n").as_bytes())?;
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard)?;
+    Ok(heard)
+}
+
+#[test]
+fn a_client_that_trusts_the_authority_is_served() {
+    let (folder, ours, other) = (Folder::new(), authority(), authority());
+    let server = server(&folder, &ours, None);
+    let heard = say(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
+    assert_eq!(heard, "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n+OK\r\n");
+    let long = "PING\r\n".repeat(20_000);
+    let heard = say(&server, &ours, None, &long).unwrap();
+    assert_eq!(heard.len(), "+PONG\r\n".len() * 20_000 + "+OK\r\n".len());
+
+    let error = say(&server, &other, None, "PING\r\n").unwrap_err();
+    assert!(error.to_string().starts_with("invalid peer certificate"), "{error}");
+
+    // Plain text gets no answer in plain text: an alert of TLS, if anything.
+    let mut plain = server.connect();
+    plain.send("PING\r\n");
+    let mut heard = Vec::new();
+    let _ = plain.stream.read_to_end(&mut heard);
+    assert!(heard.is_empty() || heard[0] == 21, "{}", heard.escape_ascii());
+
+    let failures = |count: &str| {
+        let info = say(&server, &ours, None, "INFO stats\r\n").unwrap();
+        info.lines().any(|line| line == format!("tls_failures:{count}"))
+    };
+    while !failures("2") {}
+}
+
+#[test]
+fn clients_show_a_certificate_where_one_is_asked_for() {
+    let (folder, ours, theirs) = (Folder::new(), authority(), authority());
+    let server = server(&folder, &ours, Some(&theirs));
+    let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
+    assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
+    assert!(say(&server, &ours, None, "PING\r\n").is_err());
+    let stranger = certificate(&ours, ExtendedKeyUsagePurpose::ClientAuth);
+    assert!(say(&server, &ours, Some(stranger), "PING\r\n").is_err());
+}
+
+#[test]
+fn files_that_will_not_do_are_named() {
+    let folder = Folder::new();
+    fs::write(folder.file("empty"), "").unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for name in ["empty", "none"] {
+        let mut config = Config::default();
+        config.listen.set_port(0);
+        let file = folder.file(name);
+        config.tls = Some(TlsConfig { cert: file.clone(), key: file.clone(), client_ca: None });
+        let error = runtime.block_on(Server::bind(config)).unwrap_err().to_string();
+        assert!(error.contains(file.to_str().unwrap()), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! The Unix socket.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::Shutdown,
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+};
+
+use sluicegate_server::{Config, Server};
+
+use crate::harness::{Folder, Running, simple};
+
+fn say(stream: &mut UnixStream, text: &str) -> String {
+    stream.write_all(text.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard).unwrap();
+    heard
+}
+
+#[test]
+fn it_serves_as_the_port_does() {
+    let folder = Folder::new();
+    let path = folder.file("socket");
+    let mut server = Running::with(|config| config.unix = Some(path.clone()));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let heard = say(&mut stream, "PING\r\nCL.THROTTLE k 0 1 3600\r\nCLIENT INFO\r\n");
+    assert!(heard.starts_with("+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n$"), "{heard}");
+    assert!(heard.contains(&format!(" addr={}:0 ", path.display())), "{heard}");
+    assert_eq!(server.connect().integers("CL.THROTTLE k 0 1 3600")[0], 1, "one state for both");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+
+    let mut left = UnixStream::connect(&path).unwrap();
+    left.write_all(b"PING\r\n").unwrap();
+    left.read_exact(&mut [0; 7]).unwrap();
+    left.write_all(b"PING\r\n").unwrap();
+    server.begin_to_stop();
+    let mut heard = String::new();
+    left.read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, "+PONG\r\n", "what was sent is answered");
+    drop(server);
+    assert_eq!(folder.names(), Vec::<String>::new(), "the file is gone");
+}
+
+#[test]
+fn a_file_that_nobody_listens_on_is_replaced() {
+    let folder = Folder::new();
+    let path = folder.file("socket");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let server = Running::with(|config| {
+        config.unix = Some(path.clone());
+        config.unix_permissions = 0o770;
+    });
+    assert_eq!(say(&mut UnixStream::connect(&path).unwrap(), "PING\r\n"), "+PONG\r\n");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o770);
+
+    // One that is listened on is not, nor is a file of another kind.
+    let file = folder.file("file");
+    fs::write(&file, "precious").unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for path in [path, file.clone()] {
+        let mut config = Config::default();
+        config.listen.set_port(0);
+        config.unix = Some(path.clone());
+        let error = runtime.block_on(Server::bind(config)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"precious");
+    assert_eq!(server.connect().say("PING"), simple("PONG"));
+}
