@@ -1,0 +1,61 @@
+//! The clocks: the only file of this crate that reads one.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sluicegate_core::Timestamp;
+
+/// The processor's time stamp counter, as points in time and as nanoseconds between two readings.
+#[derive(Debug)]
+pub(crate) struct TscClock {
+    clock: quanta::Clock,
+    /// What the wall clock said at the start, in microseconds.
+    start: u64,
+    /// What the counter said at the start.
+    started: u64,
+}
+
+impl TscClock {
+    pub(crate) fn new() -> Self {
+        let clock = quanta::Clock::new();
+        let since = wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let start = u64::try_from(since.as_micros()).expect("the year is not yet 2112");
+        Self { start, started: clock.raw(), clock }
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::saturating_from_micros(self.start + self.nanos(self.started, self.raw()) / 1000)
+    }
+
+    /// The counter itself.
+    #[inline]
+    pub(crate) fn raw(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    /// Nanoseconds between two readings of the counter.
+    #[inline]
+    pub(crate) fn nanos(&self, from: u64, to: u64) -> u64 {
+        self.clock.delta_as_nanos(from, to)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark is about the time it takes")]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+/// For the peer that must be told the time of day.
+#[expect(clippy::disallowed_methods, reason = "a peer takes the time as an argument of this type")]
+pub(crate) fn wall() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Nanoseconds that one of `calls` calls takes.
+pub(crate) fn per_call(calls: u64, mut call: impl FnMut()) -> f64 {
+    let start = instant();
+    for _ in 0..calls {
+        call();
+    }
+    start.elapsed().as_secs_f64() * 1e9 / calls as f64
+}

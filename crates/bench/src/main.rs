@@ -1,0 +1,79 @@
+//! Measures the store and the server beside their peers, in one run, and prints the ratios with the
+//! bars that they must reach.
+//!
+//! What is compared runs in turn, round by round, so that a ratio survives a machine whose speed
+//! changes; a figure is the median of its rounds. `memory` is about the store in this process,
+//! `resp` about servers that it starts. Nothing here is optimised: it measures and prints.
+
+#[cfg(target_os = "linux")]
+mod clock;
+#[cfg(target_os = "linux")]
+mod keys;
+#[cfg(target_os = "linux")]
+mod memory;
+#[cfg(target_os = "linux")]
+mod others;
+#[cfg(target_os = "linux")]
+mod pin;
+#[cfg(target_os = "linux")]
+mod report;
+#[cfg(target_os = "linux")]
+mod resp;
+
+use std::{env, io, process::ExitCode};
+
+const HELP: &str = "\
+sluicegate-bench WHAT [--quick]
+
+  memory   the store in this process, beside governor, throttlecrab and a plain map
+  resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
+           that does nothing
+  all      both
+
+With --quick everything is tiny and in this process: it shows that nothing is broken, and its
+figures mean nothing.
+
+What `memory` and `resp` start themselves:
+  grow SUBJECT KEYS   one store, from empty to so many keys
+  nothing [ADDRESS]   the server that does nothing, on a free port if not told one";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluicegate-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn run(arguments: &[&str]) -> io::Result<()> {
+    let (what, quick) = match arguments {
+        ["grow", subject, keys] => return memory::grow_one(subject, keys),
+        ["nothing"] => return resp::serve_nothing(None),
+        ["nothing", address] => return resp::serve_nothing(Some(address)),
+        [what] => (*what, false),
+        [what, "--quick"] => (*what, true),
+        _ => ("", false),
+    };
+    match what {
+        "memory" => memory::run(quick),
+        "resp" => resp::run(quick),
+        "all" => {
+            memory::run(quick)?;
+            resp::run(quick)
+        }
+        _ => {
+            println!("{HELP}");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn run(_: &[&str]) -> io::Result<()> {
+    Err(io::Error::other(format!("this needs Linux: it pins to cores and reads /proc\n\n{HELP}")))
+}

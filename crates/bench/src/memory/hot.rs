@@ -1,0 +1,98 @@
+//! One hot key of sixteen bytes, by one thread and by two. Clocks are read for each call.
+
+use std::{hint::black_box, num::NonZeroU32, sync::Barrier, thread, time::Duration};
+
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use sluicegate_core::{Clock, Operation, Policy};
+use sluicegate_memory::{MemoryStore, Request, SystemClock};
+
+use super::Sizes;
+use crate::{
+    clock::{TscClock, per_call},
+    pin,
+    report::{Bar, Table, median, time},
+};
+
+const KEY: &str = "a key of 16 byte";
+/// A unit a millisecond, and so deep that no run comes to its end.
+const ALLOWED: (&str, Duration, u32) =
+    ("gcra:1000/1s:burst=100000000", Duration::from_millis(1), 100_000_000);
+/// One unit, and the next after a day.
+const DENIED: (&str, Duration, u32) = ("gcra:1/1d:burst=1", Duration::from_secs(86_400), 1);
+
+pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
+    for (what, limit, threads, bar) in [
+        ("allowed, 1 thread", ALLOWED, 1, Bar::AtLeast(1.7)),
+        ("denied, 1 thread", DENIED, 1, Bar::AtLeast(1.7)),
+        ("allowed, 2 threads", ALLOWED, 2, Bar::None),
+        ("denied, 2 threads", DENIED, 2, Bar::AtLeast(4.0)),
+    ] {
+        let [tsc, system, made, kept] = compare(sizes, limit, threads);
+        let work = format!("hot key, {what}");
+        let mut row = |clock: &str, ours: f64, (peer, theirs): (&str, f64), bar| {
+            let work = format!("{work}, {clock}");
+            table.compare(&work, time(ours), (peer, time(theirs)), theirs / ours, "x", bar);
+        };
+        row("TSC", tsc, ("governor, String", made), bar);
+        row("Instant", system, ("governor, String", made), Bar::None);
+        row("TSC", tsc, ("governor, String kept", kept), Bar::None);
+    }
+}
+
+/// Nanoseconds a call and thread: ours by either clock, governor with a `String` made and kept.
+fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64; 4] {
+    let (policy, interval, burst) = limit;
+    let (tsc, system) = (TscClock::new(), SystemClock::new());
+    let policy: Policy = policy.parse().expect("a policy");
+    let store = MemoryStore::new();
+    let rule = store.rule(&policy, tsc.now());
+    let ask = |now| {
+        let request =
+            Request { key: black_box(KEY).as_bytes(), rule: &rule, operation: Operation::Take(1) };
+        store.ask(request, now).expect("a take is always answered")
+    };
+
+    let burst = NonZeroU32::new(burst).expect("not zero");
+    let quota = Quota::with_period(interval).expect("not zero").allow_burst(burst);
+    let governor: DefaultKeyedRateLimiter<String> = RateLimiter::keyed(quota);
+    let kept = KEY.to_owned();
+
+    // The unit there is, where there is but one.
+    let _ = (ask(tsc.now()), governor.check_key(&kept));
+    let mut rounds: [Vec<f64>; 4] = Default::default();
+    for _ in 0..sizes.rounds {
+        let calls = sizes.hot_calls;
+        rounds[0].push(on_threads(threads, calls, || black_box(ask(tsc.now()))));
+        rounds[1].push(on_threads(threads, calls, || black_box(ask(system.now()))));
+        rounds[2].push(on_threads(threads, calls, || {
+            let key = black_box(KEY).to_owned();
+            black_box(governor.check_key(&key))
+        }));
+        rounds[3]
+            .push(on_threads(threads, calls, || black_box(governor.check_key(black_box(&kept)))));
+    }
+    let allowed = ask(tsc.now()).allowed();
+    assert_eq!(allowed, governor.check_key(&kept).is_ok(), "both decide alike");
+    assert_eq!(allowed, burst.get() > 1, "as the row says");
+    rounds.map(|figures| median(&figures))
+}
+
+/// What a call takes when so many threads make `calls` calls each, at once, a core each.
+fn on_threads<T>(threads: usize, calls: u64, call: impl Fn() -> T + Sync) -> f64 {
+    let cores = pin::cores().unwrap_or_default();
+    let start = Barrier::new(threads);
+    let run = |index: usize| {
+        // A thread that cannot be pinned measures all the same.
+        let _ = cores.get(index).map(|&core| pin::pin(&[core]));
+        start.wait();
+        per_call(calls, || {
+            call();
+        })
+    };
+    let run = &run;
+    let times: Vec<f64> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|index| scope.spawn(move || run(index))).collect();
+        running.into_iter().map(|it| it.join().expect("no thread panics")).collect()
+    });
+    times.iter().sum::<f64>() / threads as f64
+}

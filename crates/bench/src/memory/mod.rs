@@ -1,0 +1,48 @@
+//! The store in this process, beside its peers.
+
+mod grow;
+mod hot;
+mod random;
+
+use std::io;
+
+pub(crate) use grow::grow_one;
+
+use crate::{others::Others, report::Table};
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rounds: usize,
+    /// Calls a round on one key.
+    hot_calls: u64,
+    /// Calls a round on keys at random.
+    random_calls: u64,
+    keys: u64,
+}
+
+const FULL: Sizes =
+    Sizes { rounds: 5, hot_calls: 2_000_000, random_calls: 3_000_000, keys: 10_000_000 };
+const QUICK: Sizes = Sizes { rounds: 2, hot_calls: 1000, random_calls: 1000, keys: 5000 };
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    println!("memory: {} rounds, {} keys", sizes.rounds, sizes.keys);
+    let others = Others::start();
+    let mut table = Table::comparison();
+    hot::measure(&sizes, &mut table);
+    random::measure(&sizes, &mut table);
+    let grown = grow::measure(&sizes, &mut table)?;
+    let others = others.told(0.0);
+    println!("{table}");
+    println!("growing from empty to {} keys, each decision timed, a new key each:", sizes.keys);
+    println!("{grown}");
+    println!(
+        "`governor, String`: keyed by `String`, made for each call from the text at hand, as `check_key`\n\
+         takes a `&String`; `kept`: the caller has it already. `Instant` is our SystemClock, `TSC` reads\n\
+         the time stamp counter through quanta, as governor does. `preempted`: how\n\
+         often another process had the core meanwhile; each time may have stretched a decision."
+    );
+    println!("{others}");
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Keys at random among very many, all of them known and allowed.
+
+use std::{hint::black_box, num::NonZeroU32, time::Duration};
+
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use sluicegate_core::{Operation, Policy};
+use sluicegate_memory::{MemoryStore, Request};
+
+use super::Sizes;
+use crate::{
+    clock::{TscClock, per_call},
+    keys::{Random, bytes},
+    report::{Bar, Table, median, time},
+};
+
+/// A unit an hour, and room for a thousand: no key runs out, and none recovers during the run.
+const POLICY: &str = "gcra:24/1d:burst=1000";
+const HOUR: Duration = Duration::from_secs(3600);
+const BURST: u32 = 1000;
+const BATCH: usize = 32;
+
+pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
+    let clock = TscClock::new();
+    let policy: Policy = POLICY.parse().expect("a policy");
+    let store = MemoryStore::bounded(4 << 30, Default::default());
+    let rule = store.rule(&policy, clock.now());
+    let burst = NonZeroU32::new(BURST).expect("not zero");
+    let quota = Quota::with_period(HOUR).expect("not zero").allow_burst(burst);
+    let governor: DefaultKeyedRateLimiter<[u8; 16]> = RateLimiter::keyed(quota);
+
+    let take = Operation::Take(1);
+    let ask = |key: &[u8]| {
+        let request = Request { key, rule: &rule, operation: take };
+        store.ask(request, clock.now()).expect("a take is always answered").allowed()
+    };
+    for number in 0..sizes.keys {
+        assert!(ask(&bytes(number)), "each key is new");
+        assert!(governor.check_key(&bytes(number)).is_ok(), "each key is new");
+    }
+
+    let mut random = Random::new(0x5eed);
+    let mut draw = || bytes(random.below(sizes.keys));
+    let (mut one, mut many, mut peer) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut allowed, mut asked) = (0_u64, 0_u64);
+    for _ in 0..sizes.rounds {
+        one.push(per_call(sizes.random_calls, || {
+            allowed += u64::from(black_box(ask(&draw())));
+        }));
+        peer.push(per_call(sizes.random_calls, || {
+            let _ = black_box(governor.check_key(&draw()));
+        }));
+        let batches = sizes.random_calls / BATCH as u64;
+        let batch = per_call(batches, || {
+            let keys: [[u8; 16]; BATCH] = std::array::from_fn(|_| draw());
+            let requests = keys.each_ref().map(|key| Request { key, rule: &rule, operation: take });
+            store.apply_many(&requests, clock.now(), |_, decision| {
+                allowed += u64::from(black_box(decision).is_ok_and(|it| it.allowed()));
+            });
+        });
+        many.push(batch / BATCH as f64);
+        asked += sizes.random_calls + batches * BATCH as u64;
+    }
+    assert!(allowed * 100 >= asked * 99, "all but a few are allowed: {allowed} of {asked}");
+    assert_eq!(store.usage().turned_away, 0, "there is room for all");
+
+    let governor = median(&peer);
+    let mut row = |work: &str, figures: &[f64], bar| {
+        let ours = median(figures);
+        let work = format!("{} keys at random, {work}", sizes.keys);
+        let peer = ("governor, [u8; 16]", time(governor));
+        table.compare(&work, time(ours), peer, governor / ours, "x", bar);
+    };
+    row("one by one, clock each", &one, Bar::AtLeast(3.5));
+    row("32 at a time, clock a batch", &many, Bar::AtLeast(8.0));
+}

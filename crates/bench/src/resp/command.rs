@@ -1,0 +1,127 @@
+//! The commands that are sent, and what a first one is answered.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use sluicegate_resp::{Value, decode, encode_command};
+
+use crate::keys::Random;
+
+/// How long a server may take for an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The number in a key, in decimal, in two parts of three digits.
+const DIGITS: usize = 6;
+/// How many keys there can be.
+pub(super) const MAX_KEYS: u64 = 1_000_000;
+
+/// A command with a key of sixteen bytes, as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    bytes: Vec<u8>,
+    /// Where the number of the key begins.
+    number_at: usize,
+    /// `000` to `999`.
+    triples: Vec<[u8; 3]>,
+}
+
+impl Command {
+    /// The words of a command, of which the second is the start of a key, ten bytes long.
+    pub(super) fn new(words: &[&str]) -> Self {
+        let key = format!("{:0<16}", words[1]);
+        assert_eq!((words[1].len(), key.len()), (16 - DIGITS, 16), "the key has 16 bytes");
+        let mut arguments: Vec<_> = words.iter().map(|it| it.as_bytes()).collect();
+        arguments[1] = key.as_bytes();
+        let mut bytes = Vec::new();
+        encode_command(&arguments, &mut bytes);
+        let key_at = bytes.windows(16).position(|it| it == key.as_bytes());
+        let number_at = key_at.expect("the key was just written") + 16 - DIGITS;
+        let digit = |number: u8| b'0' + number % 10;
+        let triples = (0..100_u8)
+            .flat_map(|high| (0..10).map(move |low| [digit(high / 10), digit(high), digit(low)]))
+            .collect();
+        Self { bytes, number_at, triples }
+    }
+
+    /// So many of them, one after the other.
+    pub(super) fn batch(&self, count: usize) -> Vec<u8> {
+        self.bytes.repeat(count)
+    }
+
+    /// Gives each command of a batch the key that `draw` says.
+    #[inline]
+    pub(super) fn draw(&self, batch: &mut [u8], mut draw: impl FnMut() -> u64) {
+        for command in batch.chunks_exact_mut(self.bytes.len()) {
+            let number = usize::try_from(draw()).unwrap_or(0);
+            let digits = &mut command[self.number_at..self.number_at + DIGITS];
+            digits[..3].copy_from_slice(&self.triples[number / 1000 % 1000]);
+            digits[3..].copy_from_slice(&self.triples[number % 1000]);
+        }
+    }
+
+    /// Sends one, and gives the integers that it is answered with.
+    pub(super) fn ask(&self, address: SocketAddr) -> io::Result<Vec<i64>> {
+        let mut socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut command = self.bytes.clone();
+        self.draw(&mut command, || 0);
+        socket.write_all(&command)?;
+        let mut reply = Vec::new();
+        let mut buffer = [0; 1024];
+        loop {
+            let count = socket.read(&mut buffer)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            reply.extend_from_slice(&buffer[..count]);
+            if let Some((value, _)) = decode(&reply).map_err(io::Error::other)? {
+                let wrong = || io::Error::other(format!("the answer is no array: {value:?}"));
+                let Value::Array(items) = &value else { return Err(wrong()) };
+                let integer = |item: &Value| match item {
+                    Value::Integer(number) => Some(*number),
+                    _ => None,
+                };
+                return items.iter().map(integer).collect::<Option<_>>().ok_or_else(wrong);
+            }
+        }
+    }
+}
+
+/// Which key comes next.
+#[derive(Debug)]
+pub(super) enum Draw {
+    Random(Random, u64),
+    /// Each once, from 0.
+    InOrder(u64),
+}
+
+impl Draw {
+    #[inline]
+    pub(super) const fn next(&mut self) -> u64 {
+        match self {
+            Self::Random(random, keys) => random.below(*keys),
+            Self::InOrder(next) => {
+                *next += 1;
+                *next - 1
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_of_a_batch_gets_its_key() {
+        let command = Command::new(&["GO", "ten bytes!", "1"]);
+        let mut batch = command.batch(2);
+        let mut draw = Draw::InOrder(123_456);
+        command.draw(&mut batch, || draw.next());
+        let sent = "*3\r\n$2\r\nGO\r\n$16\r\nten bytes!123456\r\n$1\r\n1\r\n";
+        let next = sent.replace("123456", "123457");
+        assert_eq!(String::from_utf8_lossy(&batch), format!("{sent}{next}"));
+    }
+}

@@ -1,0 +1,165 @@
+//! Who is compared: which server, and which command it is sent.
+
+use std::{
+    env, io,
+    net::{SocketAddr, TcpListener},
+    process::Command as Program,
+    rc::Rc,
+    sync::mpsc,
+    thread,
+};
+
+use sluicegate_server::{Config, Server as OurServer};
+
+use super::{
+    PIPELINES,
+    command::Command,
+    cores,
+    load::Sample,
+    nothing, peers,
+    servers::{Server, free_address},
+};
+use crate::pin;
+
+pub(super) const NOTHING: &str = "does nothing";
+pub(super) const OURS: &str = "sluicegate";
+pub(super) const OURS_SMALL: &str = "sluicegate, CL.THROTTLE key 15 30 60";
+pub(super) const OURS_TEXT: &str = "sluicegate, SG.TAKE key gcra:30/60s:burst=16";
+pub(super) const REDIS_CELL: &str = "redis-cell on Redis";
+pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
+
+/// A unit an hour, and room for ten thousand: no key runs out, and none recovers during the run.
+const LIMIT: [&str; 3] = ["9999", "24", "86400"];
+
+/// A server, and what it is asked.
+#[derive(Debug)]
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    pub(super) server: Rc<Server>,
+    pub(super) command: Command,
+    pub(super) pipelines: &'static [usize],
+    /// What was measured, with the depth of the pipeline.
+    pub(super) samples: Vec<(usize, Sample)>,
+}
+
+impl Contender {
+    fn new(name: &'static str, server: &Rc<Server>, command: &[&str]) -> Self {
+        let (server, command) = (Rc::clone(server), Command::new(command));
+        Self { name, server, command, pipelines: &PIPELINES, samples: Vec::new() }
+    }
+
+    /// Only where commands are many: alone, one costs what the kernel costs.
+    fn pipelined(mut self) -> Self {
+        self.pipelines = &PIPELINES[1..];
+        self
+    }
+}
+
+/// Ours and the one that does nothing, in this process.
+pub(super) fn here() -> io::Result<Vec<Contender>> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let nothing = Server::here(listener.local_addr()?);
+    // Both end with the process.
+    thread::spawn(move || nothing::serve(&listener));
+    Ok(ours(nothing, Server::here(serve_ours()?)))
+}
+
+/// Serves ours in a thread. Where it listens.
+fn serve_ours() -> io::Result<SocketAddr> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut config = Config::default();
+            config.listen.set_port(0);
+            let server = OurServer::bind(config).await?;
+            // Nobody waits for the address of a server that is not needed any more.
+            let _ = tell.send(server.local_addr()?);
+            server.run(std::future::pending()).await
+        })
+    });
+    told.recv().map_err(|_| io::Error::other("our server does not listen"))
+}
+
+/// All of them, each a process on the servers' core. A peer that cannot be had is left out.
+pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
+    let program = peers::ours()?;
+    let peers = [
+        (REDIS_CELL, peers::redis_cell().map(redis)),
+        (THROTTLECRAB, peers::throttlecrab().map(throttlecrab)),
+    ];
+    let (load_core, core) = cores()?;
+    let start = |name: &str, run: Run| {
+        let address = free_address()?;
+        let log = peers::folder()?.join(format!("{}.log", name.replace(' ', "-")));
+        Server::start(run(address), address, core, &log)
+    };
+
+    let us = env::current_exe()?;
+    let nothing: Run = Box::new(move |address| {
+        let mut run = Program::new(&us);
+        run.arg("nothing").arg(address.to_string());
+        run
+    });
+    let serve: Run = Box::new(move |address| {
+        let mut run = Program::new(&program);
+        run.args(["serve", "--listen", &address.to_string()]);
+        run
+    });
+    let mut contenders = ours(start("nothing", nothing)?, start("sluicegate", serve)?);
+    for (name, run) in peers {
+        let words = if name == REDIS_CELL { "CL.THROTTLE" } else { "THROTTLE" };
+        let started = run.and_then(|run| start(name, run)).and_then(|server| {
+            let contender = Contender::new(name, &Rc::new(server), &with_limit(words));
+            let answer = contender.command.ask(contender.server.address)?;
+            // The first of five integers: the one says 0 for allow, the other 1.
+            let works = answer.len() == 5 && (answer[0] == 0) == (name == REDIS_CELL);
+            if works { Ok(contender) } else { Err(io::Error::other(format!("{answer:?}"))) }
+        });
+        match started {
+            Ok(contender) => contenders.push(contender),
+            Err(error) => println!("\n*** {name} IS LEFT OUT: {error} ***\n"),
+        }
+    }
+    // From here on, this is the load.
+    pin::pin(&[load_core])?;
+    Ok(contenders)
+}
+
+/// What runs a server at an address.
+type Run = Box<dyn FnOnce(SocketAddr) -> Program>;
+
+fn ours(nothing: Server, server: Server) -> Vec<Contender> {
+    let (nothing, server) = (Rc::new(nothing), Rc::new(server));
+    let small = ["CL.THROTTLE", "throttled:", "15", "30", "60"];
+    let text = ["SG.TAKE", "taken-key:", "gcra:30/60s:burst=16"];
+    vec![
+        Contender::new(NOTHING, &nothing, &with_limit("CL.THROTTLE")),
+        Contender::new(OURS, &server, &with_limit("CL.THROTTLE")),
+        Contender::new(OURS_SMALL, &server, &small).pipelined(),
+        Contender::new(OURS_TEXT, &server, &text).pipelined(),
+    ]
+}
+
+fn with_limit(name: &'static str) -> [&'static str; 5] {
+    let [burst, count, period] = LIMIT;
+    [name, "sluicegate", burst, count, period]
+}
+
+fn redis(module: std::path::PathBuf) -> Run {
+    Box::new(move |address| {
+        let mut run = Program::new("redis-server");
+        run.args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()]);
+        run.args(["--save", "", "--appendonly", "no", "--loadmodule"]).arg(module);
+        run
+    })
+}
+
+fn throttlecrab(program: std::path::PathBuf) -> Run {
+    Box::new(move |address| {
+        let mut run = Program::new(program);
+        run.args(["--redis", "--redis-host", &address.ip().to_string()]);
+        run.args(["--redis-port", &address.port().to_string(), "--log-level", "error"]);
+        run
+    })
+}

@@ -1,0 +1,227 @@
+//! The load: one thread that keeps many connections busy.
+//!
+//! Each connection sends a batch, reads until it is answered, and sends the next. Commands are
+//! bytes made beforehand in which only the key changes; of the replies only line ends and array
+//! headers are counted: a generator that does more is what it measures.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use memchr::memchr_iter;
+
+use super::{
+    command::{Command, Draw, PATIENCE},
+    poll::{Outgoing, Poll, READ, read},
+};
+use crate::clock::instant;
+
+/// What a server did in a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) requests: f64,
+    pub(super) seconds: f64,
+    /// Seconds of the server's processor time, where it is a process.
+    pub(super) cpu: Option<f64>,
+}
+
+/// Connections to one server, each with its batch.
+pub(super) struct Load {
+    poll: Poll,
+    clients: Vec<Client>,
+    command: Command,
+    draw: Draw,
+    pipeline: usize,
+    /// Line ends of one reply.
+    reply_lines: usize,
+    /// Line ends read from all.
+    lines: u64,
+    /// Connections that wait for replies.
+    busy: usize,
+    stopping: bool,
+    ready: Vec<usize>,
+    buffer: Vec<u8>,
+}
+
+struct Client {
+    socket: TcpStream,
+    batch: Outgoing,
+    replies: Replies,
+}
+
+impl Load {
+    /// Connects, after one command has told what replies look like.
+    pub(super) fn connect(
+        address: SocketAddr,
+        connections: usize,
+        pipeline: usize,
+        command: &Command,
+        draw: Draw,
+    ) -> io::Result<Self> {
+        let integers = command.ask(address)?.len();
+        let poll = Poll::new()?;
+        let mut clients = Vec::new();
+        for number in 0..connections {
+            let socket = TcpStream::connect(address)?;
+            socket.set_nonblocking(true)?;
+            socket.set_nodelay(true)?;
+            poll.watch(&socket, number)?;
+            let batch = Outgoing::new(command.batch(pipeline));
+            clients.push(Client { socket, batch, replies: Replies::default() });
+        }
+        Ok(Self {
+            poll,
+            clients,
+            command: command.clone(),
+            draw,
+            pipeline,
+            reply_lines: 1 + integers,
+            lines: 0,
+            busy: 0,
+            stopping: false,
+            ready: Vec::new(),
+            buffer: vec![0; READ],
+        })
+    }
+
+    /// Asks for so many keys at least, and waits for all answers.
+    pub(super) fn ask_for(mut self, keys: u64) -> io::Result<()> {
+        self.start()?;
+        while self.requests() < keys as f64 {
+            self.turn()?;
+        }
+        self.stop()
+    }
+
+    /// Runs for a while, uncounted first. `cpu` tells the server's processor time so far.
+    pub(super) fn measure(
+        mut self,
+        warm_up: Duration,
+        measured: Duration,
+        cpu: impl Fn() -> io::Result<Option<f64>>,
+    ) -> io::Result<Sample> {
+        self.start()?;
+        let start = instant();
+        while start.elapsed() < warm_up {
+            self.turn()?;
+        }
+        let (start, requests, cpu_before) = (instant(), self.requests(), cpu()?);
+        while start.elapsed() < measured {
+            self.turn()?;
+        }
+        let (seconds, cpu_after) = (start.elapsed().as_secs_f64(), cpu()?);
+        let requests = self.requests() - requests;
+        self.stop()?;
+        let cpu = cpu_before.zip(cpu_after).map(|(before, after)| after - before);
+        Ok(Sample { requests, seconds, cpu })
+    }
+
+    /// Requests answered so far.
+    fn requests(&self) -> f64 {
+        self.lines as f64 / self.reply_lines as f64
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        (0..self.clients.len()).try_for_each(|number| self.send(number))
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        self.stopping = true;
+        while self.busy > 0 {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next batch of a connection.
+    fn send(&mut self, number: usize) -> io::Result<()> {
+        let client = &mut self.clients[number];
+        client.replies = Replies::default();
+        client.batch.rewind();
+        self.command.draw(&mut client.batch.bytes, || self.draw.next());
+        client.batch.flush(&client.socket, number, &self.poll)?;
+        self.busy += 1;
+        Ok(())
+    }
+
+    /// Waits once, and reads from whoever is ready.
+    fn turn(&mut self) -> io::Result<()> {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.poll.wait(&mut ready, PATIENCE)?;
+        if ready.is_empty() {
+            let told = format!("no answer for {PATIENCE:?}, or one that is no array of integers");
+            return Err(io::Error::other(told));
+        }
+        for &number in &ready {
+            let client = &mut self.clients[number];
+            if client.batch.waits() {
+                client.batch.flush(&client.socket, number, &self.poll)?;
+            }
+            let Some(count) = read(&client.socket, &mut self.buffer)? else { continue };
+            let bytes = self.buffer.get(..count).filter(|it| !it.is_empty());
+            let bytes = bytes.ok_or(io::ErrorKind::ConnectionReset)?;
+            let before = client.replies.lines;
+            let complete = client.replies.complete(bytes, self.pipeline, self.reply_lines)?;
+            self.lines += (client.replies.lines - before) as u64;
+            if complete {
+                self.busy -= 1;
+                if !self.stopping {
+                    self.send(number)?;
+                }
+            }
+        }
+        self.ready = ready;
+        Ok(())
+    }
+}
+
+/// The replies of one batch, as they come.
+#[derive(Debug, Default)]
+struct Replies {
+    lines: usize,
+    headers: usize,
+}
+
+impl Replies {
+    /// Whether `count` replies of `lines` lines each are complete with these bytes.
+    fn complete(&mut self, bytes: &[u8], count: usize, lines: usize) -> io::Result<bool> {
+        let starts_well = self.lines > 0 || self.headers > 0 || bytes.first() == Some(&b'*');
+        self.lines += memchr_iter(b'\n', bytes).count();
+        self.headers += memchr_iter(b'*', bytes).count();
+        let complete = self.lines == count * lines;
+        let too_many = self.lines > count * lines || self.headers > count;
+        let ends_well = !complete || (self.headers == count && bytes.last() == Some(&b'\n'));
+        if starts_well && ends_well && !too_many {
+            return Ok(complete);
+        }
+        let told = String::from_utf8_lossy(&bytes[..bytes.len().min(100)]);
+        Err(io::Error::other(format!("unexpected in an answer: {told:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_counted_wherever_they_are_cut() {
+        let two = b"*2\r\n:1\r\n:-22\r\n".repeat(2);
+        for cut in 1..two.len() {
+            let mut replies = Replies::default();
+            let (first, second) = two.split_at(cut);
+            assert!(!replies.complete(first, 2, 3).unwrap(), "cut at {cut}");
+            assert!(replies.complete(second, 2, 3).unwrap(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_reply_is_told() {
+        for wrong in ["-ERR no\r\n", "*1\r\n:1\r\n*1\r\n", "*1\r\n:1\r\nx", "*1\r\n-ERR\r\n*"] {
+            let replies = Replies::default().complete(wrong.as_bytes(), 1, 2);
+            assert!(replies.is_err(), "{wrong:?}");
+        }
+        assert!(!Replies::default().complete(b"*1\r\n-ERR ", 1, 2).unwrap());
+    }
+}

@@ -1,0 +1,128 @@
+//! Servers over TCP, beside each other: ours, one that does nothing, and the peers.
+
+mod command;
+mod contenders;
+mod load;
+mod nothing;
+mod peers;
+mod poll;
+mod servers;
+mod verdict;
+
+use std::{
+    io::{self, Write},
+    net::TcpListener,
+    rc::Rc,
+    time::Duration,
+};
+
+use contenders::Contender;
+use load::{Load, Sample};
+
+use crate::{keys::Random, others::Others, pin};
+use command::{Draw, MAX_KEYS};
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rounds: usize,
+    connections: usize,
+    keys: u64,
+    warm_up: Duration,
+    measured: Duration,
+}
+
+const FULL: Sizes = Sizes {
+    rounds: 5,
+    connections: 50,
+    keys: MAX_KEYS,
+    warm_up: Duration::from_millis(300),
+    measured: Duration::from_millis(1500),
+};
+const QUICK: Sizes = Sizes {
+    rounds: 2,
+    connections: 4,
+    keys: 1000,
+    warm_up: Duration::from_millis(2),
+    measured: Duration::from_millis(10),
+};
+const PIPELINES: [usize; 3] = [1, 16, 128];
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    let mut contenders = if quick { contenders::here()? } else { contenders::everywhere()? };
+    let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);
+    println!("resp: {rounds} rounds, {connections} connections, {keys} keys at random");
+    let others = Others::start();
+    let before = servers_cpu(&contenders)?;
+
+    for contender in &contenders {
+        let load = connect(contender, &sizes, PIPELINES[2], Draw::InOrder(0));
+        load.and_then(|load| load.ask_for(keys)).map_err(|error| named(contender, &error))?;
+    }
+    for round in 0..rounds {
+        for pipeline in PIPELINES {
+            for contender in in_turn(&mut contenders, round) {
+                if contender.pipelines.contains(&pipeline) {
+                    let seed = 1 + round as u64 * 1000 + pipeline as u64;
+                    let sample = measure(contender, &sizes, pipeline, seed);
+                    let sample = sample.map_err(|error| named(contender, &error))?;
+                    contender.samples.push((pipeline, sample));
+                }
+            }
+        }
+        print!(".");
+        io::stdout().flush()?;
+    }
+    println!();
+    let others = others.told(servers_cpu(&contenders)? - before);
+    verdict::print(&contenders);
+    println!("{others}");
+    Ok(())
+}
+
+/// Seconds of processor time of all servers, each counted once.
+fn servers_cpu(contenders: &[Contender]) -> io::Result<f64> {
+    let mut servers: Vec<_> = contenders.iter().map(|it| &it.server).collect();
+    servers.dedup_by(|one, other| Rc::ptr_eq(one, other));
+    servers.into_iter().map(|it| Ok(it.cpu()?.unwrap_or(0.0))).sum()
+}
+
+/// All of them: each second round the other way about, so that none always follows the same.
+fn in_turn(
+    contenders: &mut [Contender],
+    round: usize,
+) -> Box<dyn Iterator<Item = &mut Contender> + '_> {
+    let all = contenders.iter_mut();
+    if round.is_multiple_of(2) { Box::new(all) } else { Box::new(all.rev()) }
+}
+
+fn measure(contender: &Contender, sizes: &Sizes, pipeline: usize, seed: u64) -> io::Result<Sample> {
+    let draw = Draw::Random(Random::new(seed), sizes.keys);
+    let load = connect(contender, sizes, pipeline, draw)?;
+    load.measure(sizes.warm_up, sizes.measured, || contender.server.cpu())
+}
+
+fn connect(contender: &Contender, sizes: &Sizes, pipeline: usize, draw: Draw) -> io::Result<Load> {
+    let (address, command) = (contender.server.address, &contender.command);
+    Load::connect(address, sizes.connections, pipeline, command, draw)
+}
+
+fn named(contender: &Contender, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", contender.name))
+}
+
+/// The server that does nothing, on a free port unless told one.
+pub(crate) fn serve_nothing(address: Option<&str>) -> io::Result<()> {
+    let listener = TcpListener::bind(address.unwrap_or("127.0.0.1:0"))?;
+    println!("listening on {}", listener.local_addr()?);
+    nothing::serve(&listener)
+}
+
+/// The core for the load, and the one for the servers.
+fn cores() -> io::Result<(usize, usize)> {
+    match pin::cores()?[..] {
+        [load, servers, ..] => Ok((load, servers)),
+        _ => Err(io::Error::other("this needs two cores: one for the load, one for the servers")),
+    }
+}

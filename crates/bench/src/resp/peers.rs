@@ -1,0 +1,110 @@
+//! What is compared, built by Cargo under the target folder: ours from here, the peers from their
+//! packages. What is there already is not built again.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The repository's manifest.
+const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+const REDIS_CELL: &str = "redis-cell = \"=0.2.2\"";
+/// The compiler of protocol buffers that throttlecrab-server's build asks for.
+const PROTOC: &str = "protoc-bin-vendored = \"3\"";
+const PROTOC_MAIN: &str =
+    "fn main() { print!(\"{}\", protoc_bin_vendored::protoc_bin_path().unwrap().display()) }";
+
+/// The folder that Cargo builds into: the one that we were built into.
+fn target() -> io::Result<PathBuf> {
+    let us = env::current_exe()?;
+    let folder = us.ancestors().nth(2).ok_or(io::ErrorKind::NotFound)?;
+    Ok(folder.to_owned())
+}
+
+/// The folder for the peers, and for what servers tell.
+pub(super) fn folder() -> io::Result<PathBuf> {
+    let folder = target()?.join("bench-peers");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Our own server, as it is now.
+pub(super) fn ours() -> io::Result<PathBuf> {
+    let target = target()?;
+    let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-cli"]);
+    run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
+    Ok(target.join("release/sluicegate"))
+}
+
+/// redis-cell, as a module that Redis loads. A dependency's `cdylib` is not built, so the package
+/// is laid out as a folder and built there.
+pub(super) fn redis_cell() -> io::Result<PathBuf> {
+    let scratch = folder()?.join("redis-cell");
+    let module = scratch.join("built/release/libredis_cell.so");
+    if !module.exists() {
+        package(&scratch, REDIS_CELL, "")?;
+        run(cargo(&["vendor", "--quiet", "vendor"]).current_dir(&scratch).stdout(Stdio::null()))?;
+        let mut build = cargo(&["build", "--release", "--quiet", "--target-dir", "built"]);
+        build.args(["--manifest-path", "vendor/redis-cell/Cargo.toml"]);
+        // It is years old: its warnings are of no use here.
+        run(build.current_dir(&scratch).env("RUSTFLAGS", "--cap-lints=allow"))?;
+    }
+    Ok(module)
+}
+
+/// throttlecrab-server.
+pub(super) fn throttlecrab() -> io::Result<PathBuf> {
+    let folder = folder()?;
+    let program = folder.join("bin/throttlecrab-server");
+    if !program.exists() {
+        let mut install = cargo(&["install", "--quiet", "--locked", "throttlecrab-server"]);
+        install.args(["--version", "^0.4", "--root"]).arg(&folder);
+        install.arg("--target-dir").arg(folder.join("build")).env("PROTOC", protoc(&folder)?);
+        run(&mut install)?;
+    }
+    Ok(program)
+}
+
+/// Where there is a `protoc`: the one that is set, or one from a package.
+fn protoc(folder: &Path) -> io::Result<PathBuf> {
+    if let Some(set) = env::var_os("PROTOC") {
+        return Ok(set.into());
+    }
+    let scratch = folder.join("protoc");
+    package(&scratch, PROTOC, PROTOC_MAIN)?;
+    let output = cargo(&["run", "--quiet", "--target-dir", "built"])
+        .current_dir(&scratch)
+        .stderr(Stdio::inherit())
+        .output()?;
+    let path = String::from_utf8(output.stdout).map_err(io::Error::other)?;
+    if path.is_empty() { Err(io::Error::other("there is no `protoc`")) } else { Ok(path.into()) }
+}
+
+/// A package of our own, only to have another one fetched.
+fn package(folder: &Path, dependency: &str, main: &str) -> io::Result<()> {
+    fs::create_dir_all(folder.join("src"))?;
+    let manifest = format!(
+        "[package]\nname = \"fetch\"\nedition = \"2024\"\n\n[dependencies]\n{dependency}\n\n\
+         [workspace]\nexclude = [\"vendor\"]\n"
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    fs::write(folder.join(if main.is_empty() { "src/lib.rs" } else { "src/main.rs" }), main)
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let words: Vec<_> = command.get_args().map(|it| it.to_string_lossy()).collect();
+    let words = words.join(" ");
+    println!("==> cargo {words}");
+    let status = command.status()?;
+    if !status.success() {
+        return Err(io::Error::other(format!("`cargo {words}` failed ({status})")));
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Every benchmark, tiny: that it runs to its end and prints its rows. Nothing is said about time.
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+
+fn quick(what: &str) -> String {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
+    let output = bench.args([what, "--quick"]).output().expect("it was built");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout).expect("it prints text")
+}
+
+fn assert_rows(printed: &str, rows: &[&str]) {
+    for row in rows {
+        assert!(printed.contains(row), "`{row}` is not in:\n{printed}");
+    }
+}
+
+#[test]
+fn memory_prints_all_rows() {
+    let rows = [
+        "hot key, allowed, 1 thread, TSC",
+        "hot key, denied, 2 threads, Instant",
+        "keys at random, one by one",
+        "keys at random, 32 at a time",
+        "bytes a key, 1 rule",
+        "bytes a key, 10000 rules",
+        "growing, 99.999th percentile",
+        "growing, worst decision",
+        "hashbrown-mutex",
+        "throttlecrab-mutex",
+    ];
+    assert_rows(&quick("memory"), &rows);
+}
+
+#[test]
+fn resp_prints_what_does_not_need_a_peer() {
+    let rows = [
+        "pipeline 1 ",
+        "pipeline 16 ",
+        "pipeline 128 ",
+        "does nothing",
+        "SG.TAKE key gcra:30/60s:burst=16",
+        "requests/s, pipeline 128, sluicegate",
+        "TCP_NODELAY",
+    ];
+    assert_rows(&quick("resp"), &rows);
+}
+
+#[test]
+fn a_word_that_means_nothing_is_answered_with_help() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
+    let output = bench.arg("help").output().unwrap();
+    assert_rows(&String::from_utf8_lossy(&output.stdout), &["memory", "resp", "--quick"]);
+}
