@@ -3,6 +3,7 @@
 mod bench;
 mod fuzz;
 mod install;
+mod loom;
 mod shell;
 mod test;
 mod tidy;
@@ -21,7 +22,8 @@ cargo xtask COMMAND
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
-  fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)";
+  fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
+  loom                             model checks of what threads share in the in-memory table";
 
 fn main() -> ExitCode {
     match run() {
@@ -46,7 +48,10 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
-        ["test" | "tidy", rest @ ..] => bail!("unknown argument `{}`\n\n{HELP}", rest.join(" ")),
+        ["loom"] => loom::run(),
+        ["test" | "tidy" | "loom", rest @ ..] => {
+            bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
+        }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),
     }
 }
