@@ -127,14 +127,15 @@ impl<T> Segment<T> {
         self.read(first, 0).first ^ self.read(first ^ stir.apart, 0).first
     }
 
-    /// What is kept of a key, read without a lock; `None` also where it could not be read in peace.
+    /// What is kept of a key, and where, read without a lock; `None` also where it could not be read
+    /// in peace.
     #[inline]
-    pub(crate) fn peek(&self, hash: u64) -> Option<Slot> {
+    pub(crate) fn peek(&self, hash: u64) -> Option<(Place, Slot)> {
         let version = self.version.load(Ordering::Acquire);
         let found = self.find(hash);
         fence(Ordering::Acquire);
         let in_peace = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
-        found.filter(|_| in_peace).map(|(_, slot)| slot)
+        found.filter(|_| in_peace)
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T> {
@@ -165,7 +166,9 @@ impl<T> Locked<'_, T> {
         self.segment.find(hash)
     }
 
-    fn get(&self, place: Place) -> Slot {
+    /// What a slot holds.
+    #[inline]
+    pub(crate) fn get(&self, place: Place) -> Slot {
         self.segment.read(place / WAYS, place % WAYS)
     }
 
@@ -357,6 +360,10 @@ mod model {
         Slot::simple(hash, number, Tat::at(number))
     }
 
+    fn seen(segment: &Segment<()>) -> Option<Slot> {
+        segment.peek(HASH).map(|(_, slot)| slot)
+    }
+
     fn with_key() -> Arc<Segment<()>> {
         let segment = Arc::new(Segment::new(7, ()));
         assert!(segment.lock().insert(HASH, slot(HASH, 1), |(), _| false));
@@ -380,9 +387,9 @@ mod model {
                     locked.set(place, slot(HASH, 2));
                 }
             });
-            assert!(segment.peek(HASH).is_none_or(is_whole));
+            assert!(seen(&segment).is_none_or(is_whole));
             writer.join().expect("no panic");
-            assert_eq!(segment.peek(HASH).map(Slot::rule), Some(2));
+            assert_eq!(seen(&segment).map(Slot::rule), Some(2));
         });
     }
 
@@ -400,9 +407,9 @@ mod model {
                 move || add(&segment)
             });
             add(&segment);
-            assert!(segment.peek(HASH).is_none_or(is_whole));
+            assert!(seen(&segment).is_none_or(is_whole));
             other.join().expect("no panic");
-            assert_eq!(segment.peek(HASH).map(Slot::rule), Some(3));
+            assert_eq!(seen(&segment).map(Slot::rule), Some(3));
         });
     }
 
@@ -426,7 +433,7 @@ mod model {
                     .is_none_or(|seen| seen == slot(HASH, 1).placed(seen.in_second()))
             );
             writer.join().expect("no panic");
-            assert_eq!(segment.peek(HASH), None);
+            assert_eq!(seen(&segment), None);
         });
     }
 }

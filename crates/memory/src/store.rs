@@ -308,15 +308,28 @@ impl MemoryStore {
         let (number, gcra) = rule.numbered()?;
         let since = self.since_base(now)?;
         let shard = self.shard(hash);
-        if let Some(slot) = shard.segment(hash).peek(hash)
+        let mut seen = None;
+        if let Some((place, slot)) = shard.segment(hash).peek(hash)
             && slot.rule() == number
         {
-            let (_, decision) = gcra.decide(slot.tat().debt(since, gcra.scale()), cost);
+            let (after, decision) = gcra.decide(slot.tat().debt(since, gcra.scale()), cost);
             if !decision.allowed() {
                 return Some(decision);
             }
+            seen = Some((place, slot, after, decision));
         }
         let mut locked = shard.lock(hash);
+        // What was decided without the lock holds if the slot is still what it was, whoever wrote
+        // it meanwhile; a split leaves it at its place too.
+        if let Some((place, slot, after, decision)) = seen
+            && locked.get(place) == slot
+            && gcra.holds(after)
+            && let Some(slot) = self.simple_slot(hash, rule, since, after)
+        {
+            locked.set(place, slot);
+            rule.note_written(now);
+            return Some(decision);
+        }
         let found = locked.find(hash);
         let debt = match found {
             Some((_, slot)) if slot.rule() == number => slot.tat().debt(since, gcra.scale()),
