@@ -427,11 +427,7 @@ mod model {
                     assert!(locked.insert(OTHER, slot(OTHER, 2), |(), _| false));
                 }
             });
-            assert!(
-                segment
-                    .peek(HASH)
-                    .is_none_or(|seen| seen == slot(HASH, 1).placed(seen.in_second()))
-            );
+            assert!(seen(&segment).is_none_or(|it| it == slot(HASH, 1).placed(it.in_second())));
             writer.join().expect("no panic");
             assert_eq!(seen(&segment), None);
         });
