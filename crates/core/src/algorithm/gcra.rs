@@ -132,7 +132,8 @@ impl Gcra {
     /// Decides a request of `cost` units on a key whose TAT lies `debt` ticks after now, and tells
     /// the debt afterwards: [`apply`](crate::apply) for a policy of this one limit, for stores that
     /// keep a TAT in a form of their own.
-    #[inline]
+    // The call, and the copy of the answer, would cost as much as the decision.
+    #[inline(always)]
     pub fn decide(&self, debt: u128, cost: u32) -> (u128, Decision) {
         let depth = self.span(self.burst);
         let asked = if self.borrow { cost.min(1) } else { cost };
@@ -164,7 +165,7 @@ impl Gcra {
         debt <= self.span(self.burst)
     }
 
-    #[inline]
+    #[inline(always)]
     fn decision(&self, outcome: Outcome, debt: u128) -> Decision {
         Decision {
             outcome,
@@ -176,7 +177,7 @@ impl Gcra {
     }
 
     /// Whole units that are free when so much is owed.
-    #[inline]
+    #[inline(always)]
     fn free(&self, debt: u128) -> u32 {
         let free = self.span(self.burst).saturating_sub(debt);
         match u64::try_from(free) {
