@@ -471,7 +471,8 @@ impl Default for MemoryStore {
 }
 
 /// Shares the first eight bits of the hash out to the shards, to each 2^(1/16) times as many as to
-/// the one before: so they do not all grow at once, and the table is always about two thirds full.
+/// the one before: so they do not all grow at once, and the table is always about half to two
+/// thirds full.
 fn cells() -> [u8; 1 << SHARD_BITS] {
     // 256 * 2^(i/16) / sum of them, rounded so that they add up.
     const SHARES: [u8; SHARDS] = [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
