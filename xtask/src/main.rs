@@ -5,6 +5,7 @@ mod fuzz;
 mod install;
 mod loom;
 mod shell;
+mod soak;
 mod test;
 mod tidy;
 mod workspace;
@@ -17,13 +18,15 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test [--no-install]              everything that CI checks: format, lints, tidy, tests,
-                                   documentation, benchmarks (briefly). Installs what is missing
+                                   model checks, documentation, benchmarks (briefly). Installs what is missing
                                    and says so first; with --no-install it lists that and stops
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
-  loom                             model checks of what threads share in the in-memory table";
+  loom                             model checks of what threads share in the in-memory table
+  soak                             the tests of faults and bounds in their full sizes, and a table
+                                   of what they measured; takes some twenty minutes";
 
 fn main() -> ExitCode {
     match run() {
@@ -49,7 +52,8 @@ fn run() -> Result<()> {
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
-        ["test" | "tidy" | "loom", rest @ ..] => {
+        ["soak"] => soak::run(),
+        ["test" | "tidy" | "loom" | "soak", rest @ ..] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
         }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{bench, install, shell, tidy, workspace};
+use crate::{bench, install, loom, shell, tidy, workspace};
 
 /// Every step is run even when one before it failed, so that one run tells all there is to mend.
 pub(crate) fn run(may_install: bool) -> Result<()> {
@@ -18,6 +18,7 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.note("tidy", tidy::run());
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     steps.run(test.env("PATH", path));
+    steps.note("loom", loom::run());
     let mut doc = command(&["doc", "--workspace", "--no-deps", "--locked"]);
     steps.run(doc.env("RUSTDOCFLAGS", "-D warnings"));
     for (name, package) in workspace::benches(&workspace::packages()?) {

@@ -43,8 +43,9 @@ pub fn apply(
     if let Operation::Take(cost @ 1..) = operation
         && let Some(gcra) = policy.as_gcra()
         && entry.as_ref().is_none_or(|entry| entry.policy.same_rule(policy))
+        && let Some(decision) = take_of_one(gcra, policy, entry, now, cost)
     {
-        return Ok(take_of_one(gcra, policy, entry, now, cost));
+        return Ok(decision);
     }
     if operation == Operation::Reset {
         *entry = None;
@@ -76,16 +77,17 @@ fn take_of_one(
     entry: &mut Option<Entry>,
     now: Timestamp,
     cost: u32,
-) -> Decision {
+) -> Option<Decision> {
     let debt = entry.as_ref().and_then(|entry| entry.debt(now)).unwrap_or(0);
-    let (after, decision) = gcra.decide(debt, cost);
-    if decision.allowed() {
+    let judgement = gcra.judge(u64::try_from(debt).ok()?, cost)?;
+    if judgement.allowed {
+        let after = judgement.after.into();
         match entry {
             Some(entry) => entry.set_debt(policy, now, after),
             None => *entry = Entry::with_debt(policy, now, after),
         }
     }
-    decision
+    Some(gcra.tell(&judgement))
 }
 
 /// A key under the policy of a request.

@@ -106,11 +106,10 @@ impl Entry {
         self.policy.limits().iter().any(|limit| matches!(limit, Limit::SlidingLog(_)))
     }
 
-    /// Bytes of memory that the entry takes up, its policy aside: that is shared.
-    #[must_use]
-    pub fn heap_size(&self) -> usize {
+    /// The bytes of each piece of memory that the entry holds, its policy aside: that is shared.
+    pub fn allocations(&self) -> impl Iterator<Item = usize> {
         let states = self.states.capacity() * size_of::<State>();
-        size_of::<Self>() + states + self.states.iter().map(State::heap_size).sum::<usize>()
+        std::iter::once(states).chain(self.states.iter().map(State::heap_size))
     }
 
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {

@@ -32,8 +32,8 @@ mod policy;
 mod time;
 
 pub use algorithm::{
-    Align, FixedWindow, Gcra, GcraName, IntervalBucket, Limit, LimitError, SlidingCounter,
-    SlidingLog, Window,
+    Align, FixedWindow, Gcra, GcraName, IntervalBucket, Judgement, Limit, LimitError,
+    SlidingCounter, SlidingLog, Window,
 };
 pub use apply::{ReserveError, apply};
 pub use calendar::CalendarUnit;

@@ -10,9 +10,10 @@ use sluicegate_core::{
 use crate::{
     MemoryStore, Rule, WhenFull,
     large::Large,
-    segment::{BYTES, Locked, Place, SLOTS},
+    segment::{BYTES, Locked, SLOTS},
     shard::{Part, Shard},
     slot::{LARGE, Slot, Tat},
+    store::narrow,
 };
 
 /// What a request is told to wait that was denied for lack of room: nothing is known of its key.
@@ -54,8 +55,7 @@ impl MemoryStore {
         if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
             return false;
         }
-        let size = kept.take(slot.index()).map_or(0, |entry| entry.heap_size());
-        self.budget.resize(size, 0);
+        kept.take(slot.index(), &self.budget);
         true
     }
 
@@ -63,19 +63,22 @@ impl MemoryStore {
     pub(crate) fn is_full(
         &self,
         locked: &mut Locked<'_, Part<Large>>,
-        found: Option<(Place, Slot)>,
+        found: Option<Slot>,
         rule: &Rule,
         now: Timestamp,
+        operation: Operation,
     ) -> bool {
-        if self.budget.has_room(0) || rule.numbered().is_some() {
+        if self.budget.has_room(0) || self.stays_in_slot(found, rule, now, operation) {
             return false;
         }
-        self.sweep(locked, now);
-        if self.budget.has_room(0) {
-            return false;
+        // Each look that finds something was paid for when that was put in.
+        while self.sweep(locked, now) > 0 {
+            if self.budget.has_room(0) {
+                return false;
+            }
         }
         // What is kept already may go on, unless it is a log that this request would lengthen.
-        found.is_none_or(|(_, slot)| {
+        found.is_none_or(|slot| {
             let entry = locked.kept().kept.get(slot.index()).filter(|_| slot.rule() == LARGE);
             let lengthens = |entry: &Entry| {
                 entry.grows() && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
@@ -84,12 +87,32 @@ impl MemoryStore {
         })
     }
 
-    /// Gives up what has recovered of the next few slots. Looking at all of them for every key of a
-    /// flood would be a stop of its own.
-    fn sweep(&self, locked: &mut Locked<'_, Part<Large>>, now: Timestamp) {
+    /// Whether all that `operation` leaves behind fits in a slot: it then takes no memory. A debt
+    /// beyond the burst, from a charge or a borrower, does not.
+    fn stays_in_slot(
+        &self,
+        found: Option<Slot>,
+        rule: &Rule,
+        now: Timestamp,
+        operation: Operation,
+    ) -> bool {
+        let Some((_, gcra)) = rule.numbered() else { return false };
+        let mut entry = match found {
+            Some(slot) if slot.rule() == LARGE => return false,
+            Some(slot) => self.simple_entry(slot),
+            None => None,
+        };
+        let _ = apply(rule.policy(), &mut entry, now, operation);
+        entry.and_then(|entry| entry.debt(now)).is_none_or(|debt| gcra.holds(debt))
+    }
+
+    /// Gives up what has recovered of the next few slots, and tells how many that were. Looking at
+    /// all of them for every key of a flood would be a stop of its own.
+    fn sweep(&self, locked: &mut Locked<'_, Part<Large>>, now: Timestamp) -> usize {
         let gone =
             locked.take_out_some(SWEPT, |part, slot| self.give_up(&mut part.kept, slot, now));
         self.budget.count_keys(gone, 0);
+        gone
     }
 
     /// Makes room in the segment of a key that found none: what has recovered goes, or half of the
@@ -113,11 +136,11 @@ impl MemoryStore {
         if locked.slots().count() < SLOTS / 4 {
             // Keys gather in few buckets: chance does not do that.
             let seed = self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            if locked.reseed(self.hasher.hash_one(seed)) {
+            if shard.reseed(hash, locked, narrow(self.hasher.hash_one(seed))) {
                 return true;
             }
         }
-        let split = shard.split(hash, locked, Large::split_off);
+        let split = shard.split(hash, locked, |kept, moving| kept.split_off(moving, &self.budget));
         if split {
             self.budget.resize(0, BYTES);
         }

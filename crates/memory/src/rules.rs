@@ -15,10 +15,14 @@ use std::{
 use parking_lot::RwLock;
 use sluicegate_core::{Gcra, Policy, Timestamp};
 
-use crate::slot::MAX_RULE;
+use crate::{budget::Budget, slot::MAX_RULE};
 
 /// How much later than the truth the time of a rule's last write may be told, in microseconds.
 const SLACK: u64 = 1_000_000;
+/// Bytes that a rule with a number takes, its text and its places in both tables included.
+const BYTES: usize = 304;
+/// Rules that have a number even where the bound is reached.
+const FEW: usize = 64;
 /// Numbers looked at for one that may be given again.
 const LOOKED_AT: usize = 16;
 
@@ -30,8 +34,8 @@ pub struct Rule(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     policy: Policy,
-    /// 0 for a policy without a number.
-    number: u64,
+    /// The number, and the one limit of the policy, where it has a number.
+    numbered: Option<(u64, Gcra)>,
     /// The longest that a state in a slot takes to recover, in microseconds.
     drain: u64,
     /// When a slot was last written under it, at most `SLACK` too early.
@@ -48,8 +52,7 @@ impl Rule {
     /// The number and the algorithm, where it has a number.
     #[inline]
     pub(crate) fn numbered(&self) -> Option<(u64, &Gcra)> {
-        let gcra = self.0.policy.as_gcra()?;
-        (self.0.number != 0).then_some((self.0.number, gcra))
+        self.0.numbered.as_ref().map(|(number, gcra)| (*number, gcra))
     }
 
     /// Notes that a slot is written under it.
@@ -83,8 +86,8 @@ struct Numbered {
 impl Rules {
     /// The rule of a policy, with a number where one is free. Numbers are not given again where
     /// `now` says nothing about other keys.
-    pub(crate) fn rule(&self, policy: &Policy, now: Option<Timestamp>) -> Rule {
-        let Some(gcra) = policy.as_gcra() else { return Rule::new(policy, 0, 0) };
+    pub(crate) fn rule(&self, policy: &Policy, now: Option<Timestamp>, budget: &Budget) -> Rule {
+        let Some(gcra) = policy.as_gcra() else { return Rule::new(policy, None) };
         let text = policy.to_string();
         if let Some(rule) = self.0.read().find(&text) {
             return rule;
@@ -93,8 +96,8 @@ impl Rules {
         if let Some(rule) = numbered.find(&text) {
             return rule;
         }
-        let Some(index) = numbered.free(now) else { return Rule::new(policy, 0, 0) };
-        let rule = Rule::new(policy, index as u64 + 1, drain(gcra));
+        let Some(index) = numbered.free(now, budget) else { return Rule::new(policy, None) };
+        let rule = Rule::new(policy, Some((index as u64 + 1, *gcra)));
         if let Some(now) = now {
             rule.0.written.store(now.as_micros(), Ordering::Relaxed);
         }
@@ -103,6 +106,7 @@ impl Rules {
             numbered.numbers.remove(&old.policy().to_string());
         } else {
             numbered.rules.push(rule.clone());
+            budget.resize(0, BYTES);
         }
         numbered.numbers.insert(text, index);
         rule
@@ -121,9 +125,10 @@ impl Numbered {
     }
 
     /// The index for a new rule.
-    fn free(&mut self, now: Option<Timestamp>) -> Option<usize> {
+    fn free(&mut self, now: Option<Timestamp>, budget: &Budget) -> Option<usize> {
         let length = self.rules.len();
-        if (length as u64) < MAX_RULE {
+        // The first few are of use even to a store that is full.
+        if (length as u64) < MAX_RULE && (length < FEW || budget.has_room(BYTES)) {
             return Some(length);
         }
         let now = now?;
@@ -138,9 +143,10 @@ impl Numbered {
 }
 
 impl Rule {
-    fn new(policy: &Policy, number: u64, drain: u64) -> Self {
+    fn new(policy: &Policy, numbered: Option<(u64, Gcra)>) -> Self {
+        let drain = numbered.as_ref().map_or(0, |(_, gcra)| drain(gcra));
         let written = AtomicU64::new(0);
-        Self(Arc::new(Inner { policy: policy.clone(), number, drain, written }))
+        Self(Arc::new(Inner { policy: policy.clone(), numbered, drain, written }))
     }
 }
 

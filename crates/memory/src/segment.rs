@@ -1,62 +1,134 @@
-//! A segment: 4096 slots, decided on without a lock where nothing changes.
+//! A segment: 1024 slots. Whoever finds a key decides on it without a lock.
 //!
 //! Each key has two buckets of four slots, one cache line each; where both are full, a slot moves
 //! to its other bucket (cuckoo hashing, Pagh and Rodler 2004; which bucket is the other follows
 //! from the fingerprint, as in Fan et al. 2014). A look-up so reads two lines at the most.
 //!
-//! Writers hold the segment's mutex and make its version odd while they write. Readers take no
-//! lock: they read the version, the slots, and the version again (a sequence lock; every shared
-//! word is an atomic, so a torn read is noticed and never undefined).
+//! The second word of a slot is its state; 0 is a slot that holds nothing, or is in somebody's hands.
+//! - Who decides on a key that is there replaces its state by compare-and-swap, lock or no lock.
+//! - Who puts a key in, moves one or takes one out holds the segment's lock, and takes the state out
+//!   by a swap first: so no replacement is lost, and a slot changes hands only while its state is 0.
+//! - A first word is written before the state that belongs to it, and read after it.
+//!
+//! A slot that was given up by one key and taken by another does not have the state that it had:
+//! what is given up has recovered, and what is put in has not. Only where a refund or a reset cut a
+//! state short might a state come back, to the microsecond; ADR 6 states the odds.
 
 use crate::{
     slot::{Slot, fingerprint},
-    sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock},
+    store::narrow,
+    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
 
-/// Bits of a hash that say a bucket.
-pub(crate) const BUCKET_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+/// Bits of a hash that say a bucket: those after the lowest two.
+const BUCKET_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
+/// Buckets of a segment.
 const BUCKETS: usize = 1 << BUCKET_BITS;
 const WAYS: usize = 4;
 /// Both buckets of a key lie within one page of memory, which is looked up once then.
 const NEAR: usize = 63;
 /// Slots of a segment.
 pub(crate) const SLOTS: usize = BUCKETS * WAYS;
+/// Seeds are below this.
+pub(crate) const SEEDS: usize = 1 << 12;
 
 /// One cache line.
 #[repr(align(64))]
-#[derive(Debug)]
-struct Bucket([[AtomicU64; 2]; WAYS]);
+#[derive(Debug, Default)]
+pub(crate) struct Bucket([Cell; WAYS]);
+
+/// Where a slot is kept.
+#[derive(Debug, Default)]
+struct Cell {
+    first: AtomicU64,
+    second: AtomicU64,
+}
 
 impl Bucket {
-    fn new() -> Self {
-        Self(std::array::from_fn(|_| [AtomicU64::new(0), AtomicU64::new(0)]))
+    /// The slot with this first word, if the part of the fingerprint in the second is its too.
+    #[inline(always)]
+    fn peek(&self, wanted: Slot) -> Option<Seen<'_>> {
+        // Without a branch for each: which it is cannot be foretold, and a wrong guess would be found
+        // out only when the line has come from memory; meanwhile the next request could not begin.
+        let found = (0..WAYS).fold(0_u32, |found, way| {
+            let is_it = self.0[way].first.load(Ordering::Relaxed) == wanted.first;
+            found | u32::from(is_it) << way
+        });
+        if found == 0 {
+            return None;
+        }
+        let cell = &self.0[found.trailing_zeros() as usize % WAYS];
+        let slot = cell.read();
+        slot.is(wanted).then_some(Seen { cell, slot })
     }
 }
 
-/// The part of the table that a range of hashes lives in, and what is kept beside it.
-#[derive(Debug)]
-pub(crate) struct Segment<T> {
-    version: AtomicU64,
-    /// Stirred into the choice of buckets; changed when keys gather in few of them.
-    seed: AtomicU64,
-    /// Where the next look for what has recovered begins.
-    hand: AtomicU64,
-    buckets: Box<[Bucket]>,
-    guarded: Mutex<Guarded<T>>,
+impl Cell {
+    #[inline(always)]
+    fn read(&self) -> Slot {
+        // In this order: a state that is seen has its first word seen.
+        let second = self.second.load(Ordering::Acquire);
+        Slot { first: self.first.load(Ordering::Acquire), second }
+    }
+
+    fn write(&self, slot: Slot) {
+        self.first.store(slot.first, Ordering::Relaxed);
+        self.second.store(slot.second, Ordering::Release);
+    }
+
+    /// Takes the state `seen` out of it, unless it has changed.
+    fn take(&self, seen: Slot) -> bool {
+        self.swap(seen.second, 0)
+    }
+
+    #[inline(always)]
+    fn swap(&self, from: u64, to: u64) -> bool {
+        self.second.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
-/// What only the holder of the lock sees.
-#[derive(Debug)]
-struct Guarded<T> {
-    /// The version that the segment has: who writes need not read it from where others do.
-    version: u64,
-    kept: T,
+/// The slots of a segment, zeroed memory being slots never used.
+pub(crate) type Buckets = [Bucket; BUCKETS];
+
+/// The slots of a segment, and how a key finds its own among them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines<'a> {
+    buckets: &'a Buckets,
+    /// Stirred into the choice of buckets; changed when keys gather in few of them.
+    seed: u64,
+}
+
+/// A slot as it was seen without a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    cell: &'a Cell,
+    slot: Slot,
+}
+
+impl Seen<'_> {
+    #[inline(always)]
+    pub(crate) const fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Whether the slot was all of one moment: its words belong to each other.
+    #[inline(always)]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.cell.second.load(Ordering::Relaxed) == self.slot.second
+    }
+
+    /// Replaces the state, unless it has changed.
+    #[inline(always)]
+    pub(crate) fn replace(&self, slot: Slot) -> bool {
+        self.cell.swap(self.slot.second, slot.second)
+    }
 }
 
 /// Where a slot is: its number in the segment.
 pub(crate) type Place = usize;
 
-/// The two buckets of a fingerprint: the first, which its ten bits of the hash lie in, and the other.
+/// How a fingerprint chooses its buckets: what its bits of the hash are stirred with, and how far
+/// its other bucket is from the first.
 #[derive(Clone, Copy)]
 struct Stir {
     first: usize,
@@ -64,80 +136,79 @@ struct Stir {
 }
 
 fn low(bits: u64) -> usize {
-    usize::try_from(bits & (BUCKETS as u64 - 1)).unwrap_or_default()
+    narrow(bits) % BUCKETS
 }
 
 impl Stir {
-    #[inline]
+    #[inline(always)]
     fn new(fingerprint: u64, seed: u64) -> Self {
         let mixed = (fingerprint ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { first: low(mixed >> 54), apart: (low(mixed >> 44) & NEAR) | 1 }
     }
 }
 
-/// Bytes of memory that a segment takes, without what is kept beside it.
-pub(crate) const BYTES: usize = SLOTS * 16 + 256;
-
-impl<T> Segment<T> {
-    pub(crate) fn new(seed: u64, kept: T) -> Self {
-        let buckets = (0..BUCKETS).map(|_| Bucket::new()).collect();
-        let (version, hand) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self {
-            version,
-            seed: AtomicU64::new(seed),
-            hand,
-            buckets,
-            guarded: Mutex::new(Guarded { version: 0, kept }),
-        }
-    }
-
-    #[inline]
-    fn read(&self, bucket: usize, way: usize) -> Slot {
-        let [first, second] = &self.buckets[bucket].0[way];
-        Slot { first: first.load(Ordering::Relaxed), second: second.load(Ordering::Relaxed) }
-    }
-
-    #[inline]
-    fn stir(&self, fingerprint: u64) -> Stir {
-        Stir::new(fingerprint, self.seed.load(Ordering::Relaxed))
-    }
-
-    // A handful of instructions each, on the way of every decision.
+// A handful of instructions each, on the way of every decision.
+impl<'a> Lines<'a> {
     #[inline(always)]
-    fn find(&self, hash: u64) -> Option<(Place, Slot)> {
+    pub(crate) const fn new(buckets: &'a Buckets, seed: u64) -> Self {
+        Self { buckets, seed }
+    }
+
+    #[inline(always)]
+    fn stir(self, fingerprint: u64) -> Stir {
+        Stir::new(fingerprint, self.seed)
+    }
+
+    fn cell(self, place: Place) -> &'a Cell {
+        &self.buckets[place / WAYS].0[place % WAYS]
+    }
+
+    /// The two buckets of a hash.
+    #[inline(always)]
+    fn sides(self, hash: u64) -> [&'a Bucket; 2] {
         let stir = self.stir(fingerprint(hash));
-        let first = low(hash) ^ stir.first;
-        // Half of the keys are in their second bucket: it is on its way while the first is searched.
-        self.prefetch(first ^ stir.apart);
-        let wanted = Slot::wanted(fingerprint(hash));
-        self.find_in(first, wanted)
-            .or_else(|| self.find_in(first ^ stir.apart, wanted.placed(true)))
+        let first = low(hash >> 2) ^ stir.first;
+        [&self.buckets[first], &self.buckets[first ^ stir.apart]]
     }
 
-    #[inline(always)]
-    fn find_in(&self, bucket: usize, wanted: Slot) -> Option<(Place, Slot)> {
-        (0..WAYS).find_map(|way| {
-            let slot = self.read(bucket, way);
-            slot.matches(wanted).then_some((bucket * WAYS + way, slot))
+    fn find(self, hash: u64) -> Option<(Place, Seen<'a>)> {
+        let fingerprint = fingerprint(hash);
+        let stir = self.stir(fingerprint);
+        let first = low(hash >> 2) ^ stir.first;
+        [(first, false), (first ^ stir.apart, true)].into_iter().find_map(|(bucket, second)| {
+            let places = bucket * WAYS..(bucket + 1) * WAYS;
+            places.into_iter().find_map(|place| {
+                let cell = self.cell(place);
+                let slot = cell.read();
+                slot.is_of(fingerprint, second).then_some((place, Seen { cell, slot }))
+            })
         })
     }
 
+    /// What is seen without a lock of a key under a rule; `None` also where it is in somebody's
+    /// hands, and where only [`find`](Self::find) can tell.
+    #[inline(always)]
+    pub(crate) fn peek(self, hash: u64, rule: u64) -> Option<Seen<'a>> {
+        let [first, second] = self.sides(hash);
+        let wanted = Slot::wanted(fingerprint(hash), rule);
+        first.peek(wanted).or_else(|| second.peek(wanted.placed(true)))
+    }
+
     /// Brings the lines of a key near, for a request that comes soon.
-    #[inline]
-    pub(crate) fn touch(&self, hash: u64) {
+    #[inline(always)]
+    pub(crate) fn touch(self, hash: u64) {
         let stir = self.stir(fingerprint(hash));
-        let first = low(hash) ^ stir.first;
+        let first = low(hash >> 2) ^ stir.first;
         self.prefetch(first);
-        self.prefetch(first ^ stir.apart);
     }
 
     /// Asks for a line without waiting for it: a read would hold up all that comes after.
-    #[inline]
+    #[inline(always)]
     #[cfg_attr(
         target_arch = "x86_64",
         expect(unsafe_code, reason = "std has no other way to ask for a line")
     )]
-    fn prefetch(&self, bucket: usize) {
+    fn prefetch(self, bucket: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the line lies within `buckets`, and a prefetch changes nothing.
         unsafe {
@@ -145,33 +216,64 @@ impl<T> Segment<T> {
             _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(&self.buckets[bucket]).cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
-        std::hint::black_box(self.read(bucket, 0));
+        std::hint::black_box(self.cell(bucket * WAYS).read());
     }
+}
 
-    /// What is kept of a key, and where, read without a lock; `None` also where it could not be read
-    /// in peace.
-    #[inline(always)]
-    pub(crate) fn peek(&self, hash: u64) -> Option<(Place, Slot)> {
-        let version = self.version.load(Ordering::Acquire);
-        let found = self.find(hash);
-        fence(Ordering::Acquire);
-        let in_peace = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
-        found.filter(|_| in_peace)
+/// The part of the table that a range of hashes lives in, and what is kept beside it.
+#[derive(Debug)]
+pub(crate) struct Segment<T> {
+    buckets: *const Buckets,
+    guarded: Mutex<Guarded<T>>,
+}
+
+// SAFETY: the pointer is only ever read through, and what it points to is `Sync`.
+#[expect(unsafe_code, reason = "a raw pointer is not `Send` by itself")]
+unsafe impl<T: Send> Send for Segment<T> {}
+// SAFETY: as above; what is kept is behind a mutex.
+#[expect(unsafe_code, reason = "a raw pointer is not `Sync` by itself")]
+unsafe impl<T: Send> Sync for Segment<T> {}
+
+/// What only the holder of the lock sees.
+#[derive(Debug)]
+struct Guarded<T> {
+    seed: usize,
+    /// The lowest two bits of every hash here.
+    quarter: u64,
+    /// Where the next look for what has recovered begins.
+    hand: usize,
+    kept: T,
+}
+
+/// Bytes of memory that a segment takes, without what is kept beside it.
+pub(crate) const BYTES: usize = SLOTS * 16 + 256;
+
+impl<T> Segment<T> {
+    /// A segment of `buckets`, which must outlive it.
+    pub(crate) fn new(buckets: *const Buckets, seed: usize, quarter: u64, kept: T) -> Self {
+        let guarded = Guarded { seed: seed % SEEDS, quarter, hand: 0, kept };
+        Self { buckets, guarded: Mutex::new(guarded) }
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T> {
-        Locked { segment: self, guarded: lock(&self.guarded) }
+        Locked { buckets: self.buckets(), guarded: lock(&self.guarded) }
+    }
+
+    #[expect(unsafe_code, reason = "segments of a shard lie in blocks of memory")]
+    pub(crate) const fn buckets(&self) -> &Buckets {
+        // SAFETY: who made the segment saw to it that they outlive it.
+        unsafe { &*self.buckets }
     }
 }
 
-/// A segment that nobody else writes.
+/// A segment that nobody else puts keys into or takes any out of.
 #[derive(Debug)]
 pub(crate) struct Locked<'a, T> {
-    segment: &'a Segment<T>,
+    buckets: &'a Buckets,
     guarded: MutexGuard<'a, Guarded<T>>,
 }
 
-impl<T> Locked<'_, T> {
+impl<'a, T> Locked<'a, T> {
     /// What is kept beside the slots.
     pub(crate) fn kept(&self) -> &T {
         &self.guarded.kept
@@ -182,45 +284,52 @@ impl<T> Locked<'_, T> {
         &mut self.guarded.kept
     }
 
-    #[inline]
-    pub(crate) fn find(&self, hash: u64) -> Option<(Place, Slot)> {
-        self.segment.find(hash)
+    fn lines(&self) -> Lines<'a> {
+        Lines::new(self.buckets, self.guarded.seed as u64)
+    }
+
+    pub(crate) fn find(&self, hash: u64) -> Option<(Place, Seen<'a>)> {
+        self.lines().find(hash)
     }
 
     /// What a slot holds.
-    #[inline]
-    pub(crate) fn get(&self, place: Place) -> Slot {
-        self.segment.read(place / WAYS, place % WAYS)
+    fn get(&self, place: Place) -> Slot {
+        self.lines().cell(place).read()
     }
 
-    fn put(&mut self, place: Place, slot: Slot) {
-        let [first, second] = &self.segment.buckets[place / WAYS].0[place % WAYS];
-        first.store(slot.first, Ordering::Relaxed);
-        second.store(slot.second, Ordering::Relaxed);
+    /// Takes a slot into one's hands, until it is [`put`](Self::put) back or cleared.
+    pub(crate) fn claim(&mut self, place: Place) -> Slot {
+        let cell = self.lines().cell(place);
+        let second = cell.second.swap(0, Ordering::AcqRel);
+        Slot { first: cell.first.load(Ordering::Relaxed), second }
     }
 
-    /// Lets `change` write; readers meanwhile come to nothing and take the lock.
-    #[inline]
-    fn write<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
-        let version = self.guarded.version.wrapping_add(2);
-        self.guarded.version = version;
-        self.segment.version.store(version.wrapping_sub(1), Ordering::Relaxed);
-        fence(Ordering::Release);
-        let result = change(self);
-        self.segment.version.store(version, Ordering::Release);
-        result
-    }
-
-    /// Writes what a slot holds from now on.
-    #[inline]
-    pub(crate) fn set(&mut self, place: Place, slot: Slot) {
+    /// Writes a slot that is in one's hands.
+    pub(crate) fn put(&mut self, place: Place, slot: Slot) {
         let second = self.get(place).in_second();
-        self.write(|it| it.put(place, slot.placed(second)));
+        self.lines().cell(place).write(slot.placed(second));
     }
 
     /// Makes a slot one that was never used.
     pub(crate) fn clear(&mut self, place: Place) {
-        self.write(|it| it.put(place, Slot::default()));
+        self.claim(place);
+        self.lines().cell(place).write(Slot::default());
+    }
+
+    /// Takes out the slot at `place` if `which` names it. It is asked again where a decision comes
+    /// between; it must not do anything but answer for a state that decisions replace.
+    fn take(&mut self, place: Place, which: &mut impl FnMut(&mut T, Slot) -> bool) -> Option<Slot> {
+        let cell = self.lines().cell(place);
+        loop {
+            let slot = cell.read();
+            if !slot.is_used() || !which(&mut self.guarded.kept, slot) {
+                return None;
+            }
+            if cell.take(slot) {
+                cell.write(Slot::default());
+                return Some(slot);
+            }
+        }
     }
 
     /// Puts in a key that is not there, into a slot never used or into one that `give_up` gives up.
@@ -231,25 +340,19 @@ impl<T> Locked<'_, T> {
         slot: Slot,
         mut give_up: impl FnMut(&mut T, Slot) -> bool,
     ) -> bool {
-        let stir = self.segment.stir(fingerprint(hash));
-        let first = low(hash) ^ stir.first;
-        let mut sides = [(first, false), (first ^ stir.apart, true)];
-        // The emptier of both keeps the table even.
-        let used =
-            |bucket| (0..WAYS).filter(|&way| self.segment.read(bucket, way).is_used()).count();
-        if used(sides[0].0) > used(sides[1].0) {
-            sides.reverse();
-        }
+        let stir = self.lines().stir(fingerprint(hash));
+        let first = low(hash >> 2) ^ stir.first;
+        let sides = [(first, false), (first ^ stir.apart, true)];
         for (bucket, second) in sides {
             if let Some(place) = self.room(bucket, &mut give_up) {
-                self.write(|it| it.put(place, slot.placed(second)));
+                self.lines().cell(place).write(slot.placed(second));
                 return true;
             }
         }
         for (bucket, second) in sides {
             for place in bucket * WAYS..(bucket + 1) * WAYS {
                 if self.move_away(place, &mut give_up) {
-                    self.write(|it| it.put(place, slot.placed(second)));
+                    self.lines().cell(place).write(slot.placed(second));
                     return true;
                 }
             }
@@ -263,25 +366,17 @@ impl<T> Locked<'_, T> {
         bucket: usize,
         give_up: &mut impl FnMut(&mut T, Slot) -> bool,
     ) -> Option<Place> {
-        let places = bucket * WAYS..(bucket + 1) * WAYS;
+        let mut places = bucket * WAYS..(bucket + 1) * WAYS;
         let unused = places.clone().find(|&place| !self.get(place).is_used());
-        unused.or_else(|| {
-            places.into_iter().find(|&place| {
-                let slot = self.get(place);
-                give_up(&mut self.guarded.kept, slot)
-            })
-        })
+        unused.or_else(|| places.find(|&place| self.take(place, give_up).is_some()))
     }
 
     /// Moves a slot to its other bucket, if there is room.
     fn move_away(&mut self, place: Place, give_up: &mut impl FnMut(&mut T, Slot) -> bool) -> bool {
-        let slot = self.get(place);
-        let other = (place / WAYS) ^ self.segment.stir(slot.fingerprint()).apart;
+        let other = (place / WAYS) ^ self.lines().stir(self.get(place).fingerprint()).apart;
         let Some(target) = self.room(other, give_up) else { return false };
-        self.write(|it| {
-            it.put(target, slot.placed(!slot.in_second()));
-            it.put(place, Slot::default());
-        });
+        let slot = self.claim(place);
+        self.lines().cell(target).write(slot.placed(!slot.in_second()));
         true
     }
 
@@ -295,27 +390,20 @@ impl<T> Locked<'_, T> {
 
     /// The hash of the key whose slot this is.
     fn hash_at(&self, place: Place, slot: Slot) -> u64 {
-        let stir = self.segment.stir(slot.fingerprint());
+        let stir = self.lines().stir(slot.fingerprint());
         let apart = if slot.in_second() { stir.apart } else { 0 };
-        slot.fingerprint() << 10 | ((place / WAYS) ^ apart ^ stir.first) as u64
+        let bucket = (place / WAYS) ^ apart ^ stir.first;
+        slot.fingerprint() << 10 | (bucket as u64) << 2 | self.guarded.quarter
     }
 
-    /// Takes out every slot that `which` names.
+    /// Takes out every slot that `which` names; see [`take`](Self::take).
     pub(crate) fn take_out(
         &mut self,
         mut which: impl FnMut(&mut T, Slot) -> bool,
     ) -> Vec<(Place, Slot)> {
-        self.write(|it| {
-            let mut out = Vec::new();
-            for place in 0..SLOTS {
-                let slot = it.get(place);
-                if slot.is_used() && which(&mut it.guarded.kept, slot) {
-                    it.put(place, Slot::default());
-                    out.push((place, slot));
-                }
-            }
-            out
-        })
+        (0..SLOTS)
+            .filter_map(|place| self.take(place, &mut which).map(|slot| (place, slot)))
+            .collect()
     }
 
     /// Takes out those that `which` names of the next `count` slots, and tells how many they were.
@@ -324,43 +412,44 @@ impl<T> Locked<'_, T> {
         count: usize,
         mut which: impl FnMut(&mut T, Slot) -> bool,
     ) -> usize {
-        let start = usize::try_from(self.segment.hand.load(Ordering::Relaxed)).unwrap_or_default();
-        self.segment.hand.store((start + count) as u64, Ordering::Relaxed);
-        self.write(|it| {
-            let places = (start..start + count).map(|place| place % SLOTS);
-            let out = places.filter(|&place| {
-                let slot = it.get(place);
-                let goes = slot.is_used() && which(&mut it.guarded.kept, slot);
-                if goes {
-                    it.put(place, Slot::default());
-                }
-                goes
-            });
-            out.count()
-        })
+        let start = self.guarded.hand;
+        self.guarded.hand = (start + count) % SLOTS;
+        (start..start + count)
+            .filter(|place| self.take(place % SLOTS, &mut which).is_some())
+            .count()
     }
 
     /// Puts slots of a segment with the same seed where they were there.
     pub(crate) fn adopt(&mut self, slots: impl Iterator<Item = (Place, Slot)>) {
-        self.write(|it| slots.for_each(|(place, slot)| it.put(place, slot)));
+        slots.for_each(|(place, slot)| self.lines().cell(place).write(slot));
+    }
+
+    pub(crate) const fn buckets(&self) -> &'a Buckets {
+        self.buckets
     }
 
     /// The seed by which buckets are chosen.
-    pub(crate) fn seed(&self) -> u64 {
-        self.segment.seed.load(Ordering::Relaxed)
+    pub(crate) fn seed(&self) -> usize {
+        self.guarded.seed
+    }
+
+    /// The lowest two bits of every hash here.
+    pub(crate) fn quarter(&self) -> u64 {
+        self.guarded.quarter
     }
 
     /// Chooses buckets anew by `seed`. False where a slot would find no room; all is then as before.
-    pub(crate) fn reseed(&mut self, seed: u64) -> bool {
+    pub(crate) fn reseed(&mut self, seed: usize) -> bool {
         let before = self.seed();
-        let hashes: Vec<_> = self.slots().collect();
         let places = self.take_out(|_, _| true);
-        self.segment.seed.store(seed, Ordering::Relaxed);
+        let hashes: Vec<_> =
+            places.iter().map(|&(place, slot)| (self.hash_at(place, slot), slot)).collect();
+        self.guarded.seed = seed % SEEDS;
         if hashes.iter().all(|(hash, slot)| self.insert(*hash, *slot, |_, _| false)) {
             return true;
         }
         self.take_out(|_, _| true);
-        self.segment.seed.store(before, Ordering::Relaxed);
+        self.guarded.seed = before;
         self.adopt(places.into_iter());
         false
     }
@@ -369,88 +458,4 @@ impl<T> Locked<'_, T> {
 /// Every order in which threads can meet, up to the bound that `loom` sets:
 /// `RUSTFLAGS="--cfg loom" cargo test --release -p sluicegate-memory --lib model`.
 #[cfg(all(test, loom))]
-mod model {
-    use loom::{sync::Arc, thread};
-
-    use super::*;
-    use crate::slot::Tat;
-
-    const HASH: u64 = 0x1234_5678_9abc_def1;
-
-    fn slot(hash: u64, number: u64) -> Slot {
-        Slot::simple(hash, number, Tat::at(number))
-    }
-
-    fn seen(segment: &Segment<()>) -> Option<Slot> {
-        segment.peek(HASH).map(|(_, slot)| slot)
-    }
-
-    fn with_key() -> Arc<Segment<()>> {
-        let segment = Arc::new(Segment::new(7, ()));
-        assert!(segment.lock().insert(HASH, slot(HASH, 1), |(), _| false));
-        segment
-    }
-
-    /// What a reader may see of the key: all of one state.
-    fn is_whole(seen: Slot) -> bool {
-        seen.tat() == Tat::at(seen.rule())
-    }
-
-    #[test]
-    fn a_reader_sees_a_slot_whole_or_not_at_all() {
-        loom::model(|| {
-            let segment = with_key();
-            let writer = thread::spawn({
-                let segment = Arc::clone(&segment);
-                move || {
-                    let mut locked = segment.lock();
-                    let (place, _) = locked.find(HASH).expect("the key is there");
-                    locked.set(place, slot(HASH, 2));
-                }
-            });
-            assert!(seen(&segment).is_none_or(is_whole));
-            writer.join().expect("no panic");
-            assert_eq!(seen(&segment).map(Slot::rule), Some(2));
-        });
-    }
-
-    #[test]
-    fn no_write_is_lost() {
-        loom::model(|| {
-            let segment = with_key();
-            let add = |segment: &Segment<()>| {
-                let mut locked = segment.lock();
-                let (place, seen) = locked.find(HASH).expect("the key is there");
-                locked.set(place, slot(HASH, seen.rule() + 1));
-            };
-            let other = thread::spawn({
-                let segment = Arc::clone(&segment);
-                move || add(&segment)
-            });
-            add(&segment);
-            assert!(seen(&segment).is_none_or(is_whole));
-            other.join().expect("no panic");
-            assert_eq!(seen(&segment).map(Slot::rule), Some(3));
-        });
-    }
-
-    #[test]
-    fn a_slot_that_another_key_takes_over_is_never_taken_for_the_first() {
-        const OTHER: u64 = 0xfeed_5678_9abc_def1;
-        loom::model(|| {
-            let segment = with_key();
-            let writer = thread::spawn({
-                let segment = Arc::clone(&segment);
-                move || {
-                    let mut locked = segment.lock();
-                    let (place, _) = locked.find(HASH).expect("the key is there");
-                    locked.clear(place);
-                    assert!(locked.insert(OTHER, slot(OTHER, 2), |(), _| false));
-                }
-            });
-            assert!(seen(&segment).is_none_or(|it| it == slot(HASH, 1).placed(it.in_second())));
-            writer.join().expect("no panic");
-            assert_eq!(seen(&segment), None);
-        });
-    }
-}
+mod model;

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! first  | fingerprint, high 48 bits | in its second bucket, 1 bit | rule, 15 bits |
-//! second | TAT: whole µs since the base, 48 | ticks, 10 bits | fingerprint, low 6 bits |
+//! second | 0 | TAT: whole µs since the base, 47 | ticks, 10 bits | fingerprint, low 6 bits |
 //! ```
 //!
-//! The fingerprint is the keyed hash of the key without the ten bits that say its bucket, so a slot
-//! in its bucket tells all 64 bits of the hash: among 10 million live keys the odds that any two
-//! share one, and so a limit, are 1 to 370 000 (n²/2^65). A rule of 0 is a slot never used;
-//! [`LARGE`] says that the second word is an index into the entries beside the table, where states
-//! live that do not fit.
+//! The fingerprint is the keyed hash of the key without the ten bits that say its bucket and one of
+//! four shards, so a slot in its bucket tells all 64 bits of the hash: among 10 million live keys the odds that any two
+//! share one, and so a limit, are 1 to 370 000 (n²/2^65). A rule of 0 is a slot never used, and a
+//! second word of 0 one that is in somebody's hands: no TAT that is kept is 0. [`LARGE`] says that
+//! the second word is an index into the entries beside the table, where states live that do not fit;
+//! its highest bit is then set, so that it is never taken for a TAT.
 
 /// The rule of a slot whose state is kept beside the table.
 pub(crate) const LARGE: u64 = 0x7fff;
@@ -21,7 +22,9 @@ const LOW: u64 = 0x3f;
 /// The most ticks a microsecond may have for a TAT to fit.
 const MAX_SCALE: u32 = 1 << 10;
 /// TATs later than this many microseconds after the base do not fit.
-const MAX_WHOLE: u64 = (1 << 48) - 1;
+const MAX_WHOLE: u64 = (1 << 47) - 1;
+/// Set in the second word of a slot whose state is kept beside the table.
+const INDEXED: u64 = 1 << 63;
 
 /// The bits of a hash that a slot keeps.
 pub(crate) const fn fingerprint(hash: u64) -> u64 {
@@ -45,20 +48,27 @@ impl Slot {
     /// The state of the key with this hash is kept elsewhere, under this index.
     pub(crate) const fn large(hash: u64, index: u64) -> Self {
         let fingerprint = fingerprint(hash);
-        Self { first: fingerprint >> 6 << 16 | LARGE, second: index << 16 | (fingerprint & LOW) }
+        Self {
+            first: fingerprint >> 6 << 16 | LARGE,
+            second: INDEXED | index << 16 | (fingerprint & LOW),
+        }
     }
 
-    /// What a slot of this key in its first bucket looks like, whatever its rule and state.
-    #[inline]
-    pub(crate) const fn wanted(fingerprint: u64) -> Self {
-        Self { first: fingerprint >> 6 << 16, second: fingerprint & LOW }
+    /// A slot of the key with this fingerprint under this rule, in its first bucket, but for the TAT.
+    #[inline(always)]
+    pub(crate) const fn wanted(fingerprint: u64, rule: u64) -> Self {
+        Self { first: fingerprint >> 6 << 16 | rule, second: fingerprint & LOW }
     }
 
-    #[inline]
-    pub(crate) const fn matches(self, wanted: Self) -> bool {
-        (self.first ^ wanted.first) & !LARGE == 0
-            && (self.second ^ wanted.second) & LOW == 0
-            && self.is_used()
+    /// Whether it is a slot of this kind. Never so where it is in somebody's hands.
+    #[inline(always)]
+    pub(crate) const fn is(self, wanted: Self) -> bool {
+        self.first == wanted.first && (self.second ^ wanted.second) & LOW == 0 && self.second != 0
+    }
+
+    /// Whether it is of the key with this fingerprint, in its first bucket or its second.
+    pub(crate) const fn is_of(self, fingerprint: u64, second: bool) -> bool {
+        self.is_used() && self.is(Self::wanted(fingerprint, self.rule()).placed(second))
     }
 
     pub(crate) const fn is_used(self) -> bool {
@@ -73,8 +83,14 @@ impl Slot {
         Tat(self.second & !LOW)
     }
 
+    /// The same slot with another TAT.
+    #[inline(always)]
+    pub(crate) const fn at(self, tat: Tat) -> Self {
+        Self { first: self.first, second: tat.0 | self.second & LOW }
+    }
+
     pub(crate) const fn index(self) -> u64 {
-        self.second >> 16
+        (self.second & !INDEXED) >> 16
     }
 
     pub(crate) const fn fingerprint(self) -> u64 {
@@ -83,7 +99,7 @@ impl Slot {
 
     /// The same slot, of which the state is kept elsewhere under another index.
     pub(crate) const fn moved(self, index: u64) -> Self {
-        Self { first: self.first, second: index << 16 | self.second & LOW }
+        Self { first: self.first, second: INDEXED | index << 16 | self.second & LOW }
     }
 
     pub(crate) const fn in_second(self) -> bool {
@@ -102,13 +118,12 @@ pub(crate) struct Tat(u64);
 impl Tat {
     /// As many ticks after the base.
     pub(crate) fn since_base(self, scale: u32) -> u128 {
-        self.debt(0, scale)
+        self.debt(0, scale).into()
     }
 
     /// The TAT that lies `debt` ticks of `1/scale` µs after `now`; `None` where it does not fit.
     #[inline]
-    pub(crate) fn new(now: u64, debt: u128, scale: u32) -> Option<Self> {
-        let debt = u64::try_from(debt).ok()?;
+    pub(crate) fn new(now: u64, debt: u64, scale: u32) -> Option<Self> {
         let (whole, part) = match scale {
             1 => (debt, 0),
             _ => (debt / u64::from(scale), debt % u64::from(scale)),
@@ -118,13 +133,14 @@ impl Tat {
     }
 
     /// How many ticks it lies after `now`.
-    #[inline]
-    pub(crate) fn debt(self, now: u64, scale: u32) -> u128 {
+    #[inline(always)]
+    pub(crate) fn debt(self, now: u64, scale: u32) -> u64 {
         if self <= Self::at(now) {
             return 0;
         }
         let (whole, part) = (self.0 >> 16, self.0 >> 6 & 0x3ff);
-        u128::from(whole - now) * u128::from(scale) + u128::from(part)
+        // 47 bits times 10: the ticks of a TAT that fits.
+        (whole - now) * u64::from(scale) + part
     }
 
     /// `now` as a TAT: one that is not later has recovered.

@@ -1,6 +1,9 @@
 //! The store: which slot, which lock, and what becomes of what was decided.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use ahash::RandomState;
 use sluicegate_core::{Decision, Entry, Operation, Policy, ReserveError, Timestamp, apply};
@@ -8,6 +11,7 @@ use sluicegate_core::{Decision, Entry, Operation, Policy, ReserveError, Timestam
 use crate::{
     Rule, Usage, WhenFull,
     budget::Budget,
+    ground::Ground,
     large::Large,
     rules::Rules,
     segment::{BYTES, Locked},
@@ -15,7 +19,11 @@ use crate::{
     slot::{LARGE, Slot, Tat},
 };
 
-const SHARDS: usize = 16;
+/// Sizes of shards.
+const SIZES: usize = 16;
+/// Shards of each size: the lowest two bits of a hash choose among them.
+const QUARTERS: usize = 4;
+const SHARDS: usize = SIZES * QUARTERS;
 /// Requests of a batch whose slots are brought near at a time.
 const NEAR: usize = 32;
 
@@ -41,10 +49,11 @@ pub struct MemoryStore {
     pub(crate) hasher: RandomState,
     /// What the hasher was made from.
     keys: [u64; 4],
-    shards: Box<[Shard<Large>]>,
-    /// The shard of each value of the first eight bits of a hash.
-    cells: Box<[u8; 1 << SHARD_BITS]>,
+    shards: Box<[Shard<Large>; SHARDS]>,
+    /// The first of four shards for each value of the first eight bits of a hash.
+    cells: [u8; 1 << SHARD_BITS],
     rules: Rules,
+    ground: Ground,
     pub(crate) budget: Budget,
     pub(crate) when_full: WhenFull,
     /// The time that TATs in slots count from: that of the first request.
@@ -90,11 +99,16 @@ impl MemoryStore {
         let seed = hasher.hash_one("seed");
         let budget = Budget::new(max_bytes.max(2 << 20));
         budget.resize(0, SHARDS * BYTES);
+        let ground = Ground::new(budget.usage().max_bytes);
         Self {
-            shards: (0..SHARDS).map(|_| Shard::new(seed, Large::default())).collect(),
+            shards: Box::new(std::array::from_fn(|shard| {
+                let quarter = (shard % QUARTERS) as u64;
+                Shard::new(ground.clone(), narrow(seed), quarter, Large::default())
+            })),
+            ground,
             hasher,
             keys,
-            cells: Box::new(cells()),
+            cells: cells(),
             rules: Rules::default(),
             budget,
             when_full,
@@ -117,7 +131,7 @@ impl MemoryStore {
     /// The policy as this store knows it, for requests that follow.
     #[must_use]
     pub fn rule(&self, policy: &Policy, now: Timestamp) -> Rule {
-        self.rules.rule(policy, self.one_clock.then_some(now))
+        self.rules.rule(policy, self.one_clock.then_some(now), &self.budget)
     }
 
     /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
@@ -141,9 +155,9 @@ impl MemoryStore {
     ///
     /// # Errors
     /// As [`MemoryStore::apply`].
-    #[inline]
+    #[inline(always)]
     pub fn ask(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, ReserveError> {
-        self.ask_hashed(self.hasher.hash_one(request.key), request.rule, now, request.operation)
+        self.ask_hashed(self.hash(request.key), request.rule, now, request.operation)
     }
 
     /// Answers requests at one time, in order, each for itself. The slots of all are brought near
@@ -157,10 +171,8 @@ impl MemoryStore {
         let mut hashes = [0; NEAR];
         for requests in requests.chunks(NEAR) {
             for (request, hash) in requests.iter().zip(&mut hashes) {
-                *hash = self.hasher.hash_one(request.key);
-            }
-            for hash in hashes.iter().take(requests.len()) {
-                self.shard(*hash).segment(*hash).touch(*hash);
+                *hash = self.hash(request.key);
+                self.shard(*hash).lines(*hash).touch(*hash);
             }
             for (request, hash) in requests.iter().zip(hashes) {
                 answer(request, self.ask_hashed(hash, request.rule, now, request.operation));
@@ -173,9 +185,9 @@ impl MemoryStore {
     /// The entry may have recovered: its [`lifetime`](Entry::lifetime) tells. `read` holds a lock,
     /// and must not call the store.
     pub fn with_entry<R>(&self, key: &[u8], read: impl FnOnce(&Entry) -> R) -> Option<R> {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let locked = self.shard(hash).lock(hash);
-        let (_, slot) = locked.find(hash)?;
+        let slot = locked.find(hash)?.1.slot();
         match slot.rule() {
             LARGE => locked.kept().kept.get(slot.index()).map(read),
             _ => self.simple_entry(slot).as_ref().map(read),
@@ -184,9 +196,10 @@ impl MemoryStore {
 
     /// Makes `key` as if never used. Whether there was state that had not recovered at `now`.
     pub fn reset(&self, key: &[u8], now: Timestamp) -> bool {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let mut locked = self.shard(hash).lock(hash);
-        let Some((place, slot)) = locked.find(hash) else { return false };
+        let Some((place, _)) = locked.find(hash) else { return false };
+        let slot = locked.claim(place);
         let entry = self.take_entry(&mut locked, slot);
         locked.clear(place);
         self.budget.count_keys(1, 0);
@@ -258,10 +271,19 @@ impl MemoryStore {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn hash(&self, key: &[u8]) -> u64 {
+        // `write` stirs the length in; `hash_one` of a slice would do so twice.
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    #[inline(always)]
     fn shard(&self, hash: u64) -> &Shard<Large> {
-        let cell = usize::try_from(hash >> (64 - SHARD_BITS)).unwrap_or_default();
-        &self.shards[usize::from(self.cells[cell])]
+        // The masks are of no effect, but spare two checks.
+        let cell = narrow(hash >> (64 - SHARD_BITS)) % self.cells.len();
+        &self.shards[(usize::from(self.cells[cell]) + narrow(hash) % QUARTERS) % SHARDS]
     }
 
     /// Microseconds since the base; `None` for a time before it.
@@ -285,7 +307,9 @@ impl MemoryStore {
         Timestamp::saturating_from_micros(self.base.load(Ordering::Relaxed))
     }
 
-    #[inline]
+    /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
+    /// one. A denial writes nothing; what is taken is one compare-and-swap.
+    #[inline(always)]
     fn ask_hashed(
         &self,
         hash: u64,
@@ -294,63 +318,65 @@ impl MemoryStore {
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
         if let Operation::Take(cost @ 1..) = operation
-            && let Some(decision) = self.take_in_slot(hash, rule, now, cost)
+            && let Some((number, gcra)) = rule.numbered()
+            && let Some(since) = self.since_base(now)
+        {
+            let shard = self.shard(hash);
+            while let Some(seen) = shard.lines(hash).peek(hash, number)
+                && let Some(judgement) =
+                    gcra.judge(seen.slot().tat().debt(since, gcra.scale()), cost)
+            {
+                if !judgement.allowed {
+                    if seen.is_whole() {
+                        return Ok(gcra.tell(&judgement));
+                    }
+                    continue;
+                }
+                let Some(tat) = Tat::new(since, judgement.after, gcra.scale()) else { break };
+                if seen.replace(seen.slot().at(tat)) {
+                    rule.note_written(now);
+                    return Ok(gcra.tell(&judgement));
+                }
+            }
+        }
+        self.ask_locked(hash, rule, now, operation)
+    }
+
+    /// What [`ask_hashed`](Self::ask_hashed) leaves: most often, a key of which nothing is known.
+    // Apart, so that the short way needs few registers.
+    #[inline(never)]
+    fn ask_locked(
+        &self,
+        hash: u64,
+        rule: &Rule,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        if let Operation::Take(cost @ 1..) = operation
+            && let Some(decision) = self.put_in_slot(hash, rule, now, cost)
         {
             return Ok(decision);
         }
         self.apply_locked(hash, rule, now, operation)
     }
 
-    /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
-    /// one or of which nothing is known. A denial writes nothing, not even a lock.
-    #[inline]
-    fn take_in_slot(&self, hash: u64, rule: &Rule, now: Timestamp, cost: u32) -> Option<Decision> {
-        let (number, gcra) = rule.numbered()?;
+    /// A take of a key of which nothing is known, where its state fits in a slot and there is room.
+    fn put_in_slot(&self, hash: u64, rule: &Rule, now: Timestamp, cost: u32) -> Option<Decision> {
+        let (_, gcra) = rule.numbered()?;
         let since = self.since_base(now)?;
-        let shard = self.shard(hash);
-        let mut seen = None;
-        if let Some((place, slot)) = shard.segment(hash).peek(hash)
-            && slot.rule() == number
-        {
-            let (after, decision) = gcra.decide(slot.tat().debt(since, gcra.scale()), cost);
-            if !decision.allowed() {
-                return Some(decision);
-            }
-            seen = Some((place, slot, after, decision));
-        }
-        let mut locked = shard.lock(hash);
-        // What was decided without the lock holds if the slot is still what it was, whoever wrote
-        // it meanwhile; a split leaves it at its place too.
-        if let Some((place, slot, after, decision)) = seen
-            && locked.get(place) == slot
-            && gcra.holds(after)
-            && let Some(slot) = self.simple_slot(hash, rule, since, after)
-        {
-            locked.set(place, slot);
-            rule.note_written(now);
-            return Some(decision);
-        }
-        let found = locked.find(hash);
-        let debt = match found {
-            Some((_, slot)) if slot.rule() == number => slot.tat().debt(since, gcra.scale()),
-            Some(_) => return None,
-            None => 0,
-        };
-        let (after, decision) = gcra.decide(debt, cost);
-        if !decision.allowed() {
-            return Some(decision);
-        }
-        if !gcra.holds(after) {
+        let mut locked = self.shard(hash).lock(hash);
+        if locked.find(hash).is_some() {
             return None;
         }
-        let slot = self.simple_slot(hash, rule, since, after)?;
-        match found {
-            Some((place, _)) => locked.set(place, slot),
-            None if !self.insert(&mut locked, hash, slot, now) => return None,
-            None => {}
+        let judgement = gcra.judge(0, cost)?;
+        if judgement.allowed {
+            let slot = self.simple_slot(hash, rule, since, judgement.after)?;
+            if !self.insert(&mut locked, hash, slot, now) {
+                return None;
+            }
+            rule.note_written(now);
         }
-        rule.note_written(now);
-        Some(decision)
+        Some(gcra.tell(&judgement))
     }
 
     /// The long way: any operation under any policy, as an [`Entry`] under the segment's lock.
@@ -364,38 +390,43 @@ impl MemoryStore {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         loop {
-            let found = locked.find(hash);
+            let found = locked.find(hash).map(|(_, seen)| seen.slot());
             let adds = matches!(
                 operation,
                 Operation::Take(1..)
                     | Operation::Charge(1..)
                     | Operation::Reserve { cost: 1.., .. }
             );
-            if adds && self.is_full(&mut locked, found, rule, now) {
+            if adds && self.is_full(&mut locked, found, rule, now, operation) {
                 return self.turn_away(rule.policy(), now, operation);
             }
             // What has recovered may have been given up to make room.
             let found = locked.find(hash);
             if !adds
                 && !matches!(operation, Operation::Refund(1..) | Operation::Reset)
-                && let Some((_, slot)) = found
-                && slot.rule() != LARGE
+                && let Some((_, seen)) = found
+                && seen.slot().rule() != LARGE
             {
-                return apply(rule.policy(), &mut self.simple_entry(slot), now, operation);
+                return apply(rule.policy(), &mut self.simple_entry(seen.slot()), now, operation);
             }
-            let mut entry = found.and_then(|(_, slot)| self.take_entry(&mut locked, slot));
+            // In our hands until it is put back, so that nobody decides on it meanwhile.
+            let found = found.map(|(place, _)| place);
+            let mut entry = found.and_then(|place| {
+                let slot = locked.claim(place);
+                self.take_entry(&mut locked, slot)
+            });
             let decision = apply(rule.policy(), &mut entry, now, operation);
             let forget =
                 entry.as_ref().is_none_or(|entry| self.one_clock && entry.lifetime(now).is_zero());
             match (found, entry.filter(|_| !forget)) {
                 (None, None) => {}
-                (Some((place, _)), None) => {
+                (Some(place), None) => {
                     locked.clear(place);
                     self.budget.count_keys(1, 0);
                 }
-                (Some((place, _)), Some(entry)) => {
+                (Some(place), Some(entry)) => {
                     let slot = self.slot_of(&mut locked, hash, entry, rule, now);
-                    locked.set(place, slot);
+                    locked.put(place, slot);
                 }
                 (None, Some(entry)) => {
                     let slot = self.slot_of(&mut locked, hash, entry, rule, now);
@@ -418,7 +449,7 @@ impl MemoryStore {
     /// The slot for a debt `since` microseconds after the base, where it fits. Only what
     /// [`holds`](sluicegate_core::Gcra::holds) may go there: what a charge or a borrower owes may
     /// take longer to recover than the number of its rule is held for.
-    fn simple_slot(&self, hash: u64, rule: &Rule, since: u64, debt: u128) -> Option<Slot> {
+    fn simple_slot(&self, hash: u64, rule: &Rule, since: u64, debt: u64) -> Option<Slot> {
         let (number, gcra) = rule.numbered()?;
         Some(Slot::simple(hash, number, Tat::new(since, debt, gcra.scale())?))
     }
@@ -438,13 +469,13 @@ impl MemoryStore {
                 .debt(now)
                 .is_some_and(|debt| rule.policy().as_gcra().is_some_and(|it| it.holds(debt)))
             && let Some(since @ 1..) = entry.debt(self.base())
+            && let Ok(since) = u64::try_from(since)
             && let Some(slot) = self.simple_slot(hash, rule, 0, since)
         {
             rule.note_written(now);
             return slot;
         }
-        self.budget.resize(0, entry.heap_size());
-        Slot::large(hash, locked.kept_mut().kept.put(entry))
+        Slot::large(hash, locked.kept_mut().kept.put(entry, &self.budget))
     }
 
     /// What a slot says, taken out of where it is kept if that is not the slot.
@@ -452,15 +483,19 @@ impl MemoryStore {
         if slot.rule() != LARGE {
             return self.simple_entry(slot);
         }
-        let entry = locked.kept_mut().kept.take(slot.index())?;
-        self.budget.resize(entry.heap_size(), 0);
-        Some(entry)
+        locked.kept_mut().kept.take(slot.index(), &self.budget)
     }
 
-    fn simple_entry(&self, slot: Slot) -> Option<Entry> {
+    pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {
         let rule = self.rules.numbered(slot.rule())?;
         let (_, gcra) = rule.numbered()?;
         Entry::with_debt(rule.policy(), self.base(), slot.tat().since_base(gcra.scale()))
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.ground.close();
     }
 }
 
@@ -470,15 +505,24 @@ impl Default for MemoryStore {
     }
 }
 
+/// The low bits of a hash, as many as there are in a `usize`.
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are those that are asked for")]
+#[inline(always)]
+pub(crate) const fn narrow(bits: u64) -> usize {
+    bits as usize
+}
+
 /// Shares the first eight bits of the hash out to the shards, to each 2^(1/16) times as many as to
 /// the one before: so they do not all grow at once, and the table is always about half to two
 /// thirds full.
 fn cells() -> [u8; 1 << SHARD_BITS] {
     // 256 * 2^(i/16) / sum of them, rounded so that they add up.
-    const SHARES: [u8; SHARDS] = [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
+    const SHARES: [u8; SIZES] = [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];
     let mut cells = [0; 1 << SHARD_BITS];
-    let shards =
-        (0..).zip(SHARES).flat_map(|(shard, share)| std::iter::repeat_n(shard, share.into()));
+    let shards = (0..)
+        .step_by(QUARTERS)
+        .zip(SHARES)
+        .flat_map(|(shard, share)| std::iter::repeat_n(shard, share.into()));
     cells.iter_mut().zip(shards).for_each(|(cell, shard)| *cell = shard);
     cells
 }

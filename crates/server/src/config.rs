@@ -46,6 +46,9 @@ pub struct Config {
     pub snapshot_every: Duration,
     /// A client that asks nothing for so long is closed; zero: never. Default: never.
     pub timeout: Duration,
+    /// A client that does not finish a command for so long after it began it is closed, however
+    /// many bytes it sends; zero: never. Default: 30 s.
+    pub input_timeout: Duration,
     /// A client that does not take its replies for so long is closed. Default: 10 s.
     pub output_timeout: Duration,
 }
@@ -88,6 +91,7 @@ impl Default for Config {
             state_file: None,
             snapshot_every: Duration::from_secs(60),
             timeout: Duration::ZERO,
+            input_timeout: Duration::from_secs(30),
             output_timeout: Duration::from_secs(10),
         }
     }

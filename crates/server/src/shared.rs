@@ -202,3 +202,45 @@ pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // The sender is gone when the server was dropped instead.
     let _ = stopping.wait_for(|&stop| stop).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{hint::black_box, time::Instant};
+
+    use super::*;
+
+    /// How long telling takes must not say how much was right: what is compared are digests, all of
+    /// them. The times are printed; the machine is too noisy for more.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "what an operation costs is measured")]
+    fn what_a_wrong_password_takes_does_not_tell_how_wrong_it_is() {
+        let password = "correct horse battery staple";
+        let mut config = Config { requirepass: Some(password.to_owned()), ..Config::default() };
+        config.workers = Some(1);
+        let (address, store) = (config.listen, MemoryStore::new());
+        let shared = Shared::new(config, address, store, SystemClock::new(), None);
+        let tries = [
+            ("right", password.to_owned(), true),
+            ("wrong in its first byte", format!("X{}", &password[1..]), false),
+            ("wrong in its last byte", format!("{}X", &password[..password.len() - 1]), false),
+            ("a byte short", password[1..].to_owned(), false),
+            ("a byte long", format!("{password}X"), false),
+        ];
+        let mut times = [const { Vec::new() }; 5];
+        for _ in 0..2_000 {
+            // In turns, so that whatever else the machine does hits all alike.
+            for ((_, given, right), times) in tries.iter().zip(&mut times) {
+                let start = Instant::now();
+                let known = shared.knows(black_box(given.as_bytes()));
+                times.push(start.elapsed().as_nanos());
+                assert_eq!(known, *right, "{given}");
+            }
+        }
+        for ((name, ..), mut times) in tries.iter().zip(times) {
+            let mean = times.iter().sum::<u128>() / times.len() as u128;
+            times.sort_unstable();
+            let median = times[times.len() / 2];
+            println!("figure: a password {name}: median {median} ns, mean {mean} ns");
+        }
+    }
+}

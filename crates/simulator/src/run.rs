@@ -106,11 +106,12 @@ impl Simulation {
                     && event.kind == Kind::Take
                     && kept.is(policy)
                     && let Some(gcra) = policy.as_gcra()
+                    && let now = ticks(gcra, event.time)
+                    && let Ok(debt) = u64::try_from(join(*tat).saturating_sub(now))
+                    && let Some(judgement) = gcra.judge(debt, event.cost)
                 {
-                    let now = ticks(gcra, event.time);
-                    let (debt, decision) = gcra.decide(join(*tat).saturating_sub(now), event.cost);
-                    *tat = split(now + debt);
-                    return Ok(decision);
+                    *tat = split(now + u128::from(judgement.after));
+                    return Ok(gcra.tell(&judgement));
                 }
                 let mut entry = held.take(event.time);
                 let decision = decide(policy, &mut entry, event);
@@ -226,10 +227,11 @@ fn split(ticks: u128) -> [u64; 2] {
 fn first(policy: &Policy, event: &Event<'_>) -> (Option<Held>, Decision) {
     if event.kind == Kind::Take
         && let Some(gcra) = policy.as_gcra()
+        && let Some(judgement) = gcra.judge(0, event.cost)
     {
-        let (debt, decision) = gcra.decide(0, event.cost);
-        let tat = split(ticks(gcra, event.time) + debt);
-        return ((debt > 0).then(|| Held::Tat { policy: policy.clone(), tat }), decision);
+        let tat = split(ticks(gcra, event.time) + u128::from(judgement.after));
+        let held = (judgement.after > 0).then(|| Held::Tat { policy: policy.clone(), tat });
+        return (held, gcra.tell(&judgement));
     }
     let mut entry = None;
     let decision = decide(policy, &mut entry, event);

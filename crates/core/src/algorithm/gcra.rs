@@ -49,6 +49,25 @@ pub struct Gcra {
     scale: u32,
     /// Ticks from one unit to the next: the denominator of the rate in lowest terms.
     interval: u64,
+    /// The burst, and what it takes up in ticks, where [`Gcra::judge`] knows the limit; else 0.
+    everyday_burst: u32,
+    everyday_depth: u64,
+}
+
+/// The most ticks that [`Gcra::judge`] reckons with: sums of two fit in 64 bits.
+const MAX_EVERYDAY_TICKS: u64 = 1 << 62;
+
+/// What a take comes to under a limit of this family; see [`Gcra::judge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// May it pass?
+    pub allowed: bool,
+    /// By how many ticks the TAT lies after now, once it is decided.
+    pub after: u64,
+    /// By how many it did before.
+    debt: u64,
+    /// By how many it would if the request passed.
+    needed: u64,
 }
 
 /// What a key keeps: its TAT, in ticks since the Unix epoch.
@@ -86,10 +105,25 @@ impl Gcra {
         let divisor = greatest_common_divisor(u64::from(limit), period);
         let scale = units(u64::from(limit) / divisor);
         let interval = period / divisor;
-        if u128::from(burst) * u128::from(interval) > u128::from(MAX_DRAIN) * u128::from(scale) {
+        let depth = u128::from(burst) * u128::from(interval);
+        if depth > u128::from(MAX_DRAIN) * u128::from(scale) {
             return Err(LimitError::Drain { name: word, value: burst });
         }
-        Ok(Self { name, limit, period, burst, borrow, scale, interval })
+        let (everyday_burst, everyday_depth) = match u64::try_from(depth) {
+            Ok(depth) if depth <= MAX_EVERYDAY_TICKS && !borrow => (burst, depth),
+            _ => (0, 0),
+        };
+        Ok(Self {
+            name,
+            limit,
+            period,
+            burst,
+            borrow,
+            scale,
+            interval,
+            everyday_burst,
+            everyday_depth,
+        })
     }
 
     /// What it is called.
@@ -129,33 +163,42 @@ impl Gcra {
         self.scale
     }
 
-    /// Decides a request of `cost` units on a key whose TAT lies `debt` ticks after now, and tells
-    /// the debt afterwards: [`apply`](crate::apply) for a policy of this one limit, for stores that
-    /// keep a TAT in a form of their own.
-    // The call, and the copy of the answer, would cost as much as the decision.
+    /// Judges a take of `cost` units on a key whose TAT lies `debt` ticks after now: what
+    /// [`apply`](crate::apply) does under a policy of this one limit, for stores that keep a TAT in
+    /// a form of their own. [`tell`](Self::tell) makes a [`Decision`] of it.
+    ///
+    /// `None` for what is not an everyday take: one of no unit or of more than the burst, under a
+    /// limit that borrows, or where 64 bits might not hold the ticks. It is `apply`'s to answer.
     #[inline(always)]
-    pub fn decide(&self, debt: u128, cost: u32) -> (u128, Decision) {
-        let depth = self.span(self.burst);
-        let asked = if self.borrow { cost.min(1) } else { cost };
-        let needed = debt + self.span(asked);
-        if needed <= depth || cost == 0 {
-            let delay = match (self.name, cost) {
-                (GcraName::LeakyQueue, 1..) => self.micros(debt),
-                _ => 0,
-            };
-            let after = if asked == cost { needed } else { debt + self.span(cost) };
-            let after = self.saturated(after);
-            return (
-                after,
-                self.decision(Outcome::Allow { delay: Duration::from_micros(delay) }, after),
-            );
+    #[must_use]
+    pub fn judge(&self, debt: u64, cost: u32) -> Option<Judgement> {
+        // An irregular limit has an everyday burst of 0.
+        if cost.wrapping_sub(1) >= self.everyday_burst || debt > MAX_EVERYDAY_TICKS {
+            return None;
         }
-        let retry = if asked > self.burst {
-            Retry::Never
+        let needed = debt + u64::from(cost) * self.interval;
+        let allowed = needed <= self.everyday_depth;
+        Some(Judgement { allowed, after: if allowed { needed } else { debt }, debt, needed })
+    }
+
+    /// What was judged under this limit, as a decision.
+    // Apart from `judge`, so that a store does first what the next request waits for.
+    #[inline(always)]
+    pub fn tell(&self, judgement: &Judgement) -> Decision {
+        let Judgement { allowed, after, debt, needed } = *judgement;
+        let outcome = if allowed {
+            let delay = if self.name == GcraName::LeakyQueue { self.micros_of(debt) } else { 0 };
+            Outcome::Allow { delay: Duration::from_micros(delay) }
         } else {
-            Retry::after_micros(self.micros(needed - depth))
+            Outcome::Deny {
+                retry: Retry::after_micros(self.micros_of(needed - self.everyday_depth)),
+            }
         };
-        (debt, self.decision(Outcome::Deny { retry }, debt))
+        let free = self.everyday_depth.saturating_sub(after);
+        // A denied key has less than one unit: the common case needs no division.
+        let remaining = if free < self.interval { 0 } else { units(free / self.interval) };
+        let reset_after = Duration::from_micros(self.micros_of(after));
+        Decision { outcome, limit: self.burst, remaining, reset_after, binding: 0 }
     }
 
     /// Whether a debt is one that requests may run up, without charges and borrowing: it then
@@ -165,27 +208,10 @@ impl Gcra {
         debt <= self.span(self.burst)
     }
 
-    #[inline(always)]
-    fn decision(&self, outcome: Outcome, debt: u128) -> Decision {
-        Decision {
-            outcome,
-            limit: self.burst,
-            remaining: self.free(debt),
-            reset_after: Duration::from_micros(self.micros(debt)),
-            binding: 0,
-        }
-    }
-
     /// Whole units that are free when so much is owed.
-    #[inline(always)]
     fn free(&self, debt: u128) -> u32 {
         let free = self.span(self.burst).saturating_sub(debt);
-        match u64::try_from(free) {
-            // A denied key has less than one unit: the common case needs no division.
-            Ok(free) if free < self.interval => 0,
-            Ok(free) => units(free / self.interval),
-            Err(_) => units(narrow(free / u128::from(self.interval))),
-        }
+        units(narrow(free / u128::from(self.interval)))
     }
 
     /// How long a request that passes at `now` must be held back: a queue lets it go when those
@@ -235,12 +261,16 @@ impl Gcra {
 
     /// Ticks as microseconds, rounded up, so that whoever waits that long is never early.
     fn micros(&self, ticks: u128) -> u64 {
-        // A division of 64 bits is several times faster than one of 128, and nearly always enough.
         match u64::try_from(ticks) {
-            Ok(ticks) if self.scale == 1 => ticks,
-            Ok(ticks) => ticks.div_ceil(u64::from(self.scale)),
+            Ok(ticks) => self.micros_of(ticks),
             Err(_) => narrow(ticks.div_ceil(u128::from(self.scale))),
         }
+    }
+
+    /// [`micros`](Self::micros) of what fits in 64 bits, which is divided several times faster.
+    #[inline(always)]
+    const fn micros_of(&self, ticks: u64) -> u64 {
+        if self.scale == 1 { ticks } else { ticks.div_ceil(self.scale as u64) }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 pub use self::{
     fixed_window::{Align, FixedWindow, Window},
-    gcra::{Gcra, GcraName},
+    gcra::{Gcra, GcraName, Judgement},
     interval_bucket::IntervalBucket,
     limit::Limit,
     sliding_counter::SlidingCounter,

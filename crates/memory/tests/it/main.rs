@@ -8,8 +8,16 @@ use sluicegate_memory::{MemoryStore, Request, Rule};
 mod bounds;
 mod conformance;
 mod forgetting;
+mod hostile;
+#[cfg(target_os = "linux")]
+mod resident;
 mod snapshot;
 mod threads;
+
+/// A number from the environment, for the full sizes.
+fn size(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
 
 fn policy(text: &str) -> Policy {
     text.parse().unwrap()

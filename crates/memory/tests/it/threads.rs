@@ -1,11 +1,14 @@
 //! Many threads: none lets more pass than the limit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-use sluicegate_core::{Clock, Timestamp};
+use sluicegate_core::Clock;
 use sluicegate_memory::{MemoryStore, SystemClock};
 
-use super::{at, policy, take};
+use super::{at, policy, size, take};
 
 #[test]
 fn many_threads_on_one_key_never_admit_more_than_the_burst() {
@@ -53,27 +56,74 @@ fn a_table_that_grows_under_threads_loses_no_key() {
 fn the_rate_is_exact_under_contention() {
     let (store, clock) = (MemoryStore::new(), SystemClock::new());
     let start = clock.now();
-    let rule = store.rule(&policy("gcra:100000/1s:burst=100"), start);
-    let (passed, last) = (AtomicU64::new(0), AtomicU64::new(0));
+    let rule = store.rule(&policy("gcra:1000/1s:burst=100"), start);
+    let whole = Duration::from_secs(size("SLUICEGATE_CONTENTION_SECONDS", 2));
+    let (passed, first, last) = (AtomicU64::new(0), AtomicU64::new(u64::MAX), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                for _ in 0..100_000 {
+                while clock.now() < start + whole {
                     let operation = sluicegate_core::Operation::Take(1);
                     let now = clock.now();
                     let request =
                         sluicegate_memory::Request { key: b"hot", rule: &rule, operation };
                     if store.ask(request, now).is_ok_and(|decision| decision.allowed()) {
                         passed.fetch_add(1, Ordering::Relaxed);
+                        first.fetch_min(now.as_micros(), Ordering::Relaxed);
                         last.fetch_max(now.as_micros(), Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    let elapsed =
-        Timestamp::from_micros(last.into_inner()).unwrap().as_micros() - start.as_micros();
-    let most = 100 + elapsed / 10;
-    println!("{passed:?} of at most {most} in {elapsed} us");
-    assert!(passed.into_inner() <= most);
+    let elapsed = last.into_inner() - first.into_inner();
+    let most = 100 + elapsed / 1_000;
+    println!("figure: one key, 8 threads: {passed:?} admitted of {most} in {elapsed} us");
+    // None is lost either, unless nobody asks for so long that the burst is full again.
+    assert!((most / 2..=most).contains(&passed.into_inner()));
+}
+
+/// Few keys are asked for often and most hardly ever, as in life; each is compared with an oracle of
+/// three lines.
+#[test]
+fn of_many_keys_none_is_admitted_more_or_less_than_it_may() {
+    let keys = size("SLUICEGATE_ZIPF_KEYS", 200_000);
+    let store = MemoryStore::new();
+    let rule = store.rule(&policy("gcra:10/1s:burst=20"), at(0));
+    let (interval, tolerance) = (100_000, 20 * 100_000);
+    let mut arrivals = vec![0_u64; usize::try_from(keys).unwrap()];
+    let mut random = 7_u64;
+    let (mut admitted, requests) = (0_u64, keys * 6);
+    for request in 0..requests {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let key = zipf((random >> 11) as f64 / (1_u64 << 53) as f64, keys);
+        // Twenty thousand requests a second.
+        let now = request * 50;
+        let arrival = &mut arrivals[usize::try_from(key).unwrap()];
+        let next = now.max(*arrival) + interval;
+        let passes = next <= now + tolerance;
+        if passes {
+            *arrival = next;
+        }
+        assert_eq!(take(&store, &key.to_le_bytes(), &rule, now), passes, "{key} at {now}");
+        admitted += u64::from(passes);
+    }
+    let usage = store.usage();
+    println!(
+        "figure: {keys} keys, Zipf 1.1: {admitted} of {requests} requests admitted, as by the oracle each; \
+         {} keys held, {} MB",
+        usage.keys,
+        usage.bytes >> 20,
+    );
+}
+
+/// The number of a key by its share `uniform` of all requests: Zipf's law with exponent 1.1, by the
+/// inverse of its continuous form.
+fn zipf(uniform: f64, keys: u64) -> u64 {
+    let most = 1.0 - (keys as f64 + 1.0).powf(-0.1);
+    let rank = (1.0 - uniform * most).powf(-10.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ..= keys")]
+    let rank = rank as u64;
+    (rank - 1).min(keys - 1)
 }

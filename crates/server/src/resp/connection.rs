@@ -42,8 +42,9 @@ const FLUSH: usize = 64 * 1024;
 const KEPT: usize = 64 * 1024;
 /// How long a client has for agreeing on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The longest single sleep; a longer time takes several.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+/// How often at least is looked after a client that may have to be closed: what it began meanwhile
+/// may be due before that for which the timer was set.
+const LOOK: Duration = Duration::from_secs(10);
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -78,6 +79,8 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
         start: 0,
         out: Vec::new(),
         sent: 0,
+        asked: client.since,
+        begun: None,
         parser: Parser::new(limits),
         session: Session::new(&worker, client),
         worker: &worker,
@@ -106,6 +109,10 @@ struct Connection<'a> {
     out: Vec<u8>,
     /// How much of it was sent already.
     sent: usize,
+    /// When it last asked: bytes that finish no command do not count.
+    asked: Timestamp,
+    /// Since when a command has been there in part.
+    begun: Option<Timestamp>,
     parser: Parser,
     session: Session<'a>,
     worker: &'a Worker,
@@ -130,8 +137,7 @@ impl Connection<'_> {
         let shared = self.session.shared();
         let mut stopping = self.stopping.clone();
         let mut stop = pin!(stopped(&mut stopping));
-        let most = shared.config.timeout;
-        let mut idle = pin!(sleep(most));
+        let mut patience = pin!(sleep(Duration::ZERO));
         loop {
             if !self.answer().await? {
                 return Ok(());
@@ -150,24 +156,38 @@ impl Connection<'_> {
                 biased;
                 read = self.read() => if read? == 0 { return Ok(()) },
                 () = &mut stop => {}
-                () = &mut idle, if !most.is_zero() => {
+                () = &mut patience, if self.due().is_some() => {
                     // One timer a client, set anew when it rings, costs nothing a request.
-                    let since = elapsed(self.session.now, shared.now());
-                    if since >= most {
+                    let left = self.due().map_or(LOOK, |due| elapsed(shared.now(), due));
+                    if left.is_zero() {
                         self.worker.stats().idle.add();
                         return Ok(());
                     }
-                    let left = (most - since).min(LONGEST_SLEEP);
-                    idle.as_mut().reset(Instant::now() + left);
+                    patience.as_mut().reset(Instant::now() + left.min(LOOK));
                 }
             }
         }
     }
 
+    /// When the client is to be closed, if nothing else comes: it asks nothing, or does not finish
+    /// what it began to ask.
+    fn due(&self) -> Option<Timestamp> {
+        let config = &self.session.shared().config;
+        let after = |since: Option<Timestamp>, most: Duration| {
+            since.filter(|_| !most.is_zero()).map(|since| since + most)
+        };
+        let due =
+            [after(Some(self.asked), config.timeout), after(self.begun, config.input_timeout)];
+        due.into_iter().flatten().min()
+    }
+
     /// Carries out all that is complete and sends the replies. `false`: the client is to be closed.
     async fn answer(&mut self) -> io::Result<bool> {
         loop {
-            match self.batch() {
+            let start = self.start;
+            let batch = self.batch();
+            self.note(start, &batch);
+            match batch {
                 Batch::Done => {
                     self.flush().await?;
                     self.compact();
@@ -180,6 +200,8 @@ impl Connection<'_> {
                     if !self.wait(waiting).await? {
                         return Ok(false);
                     }
+                    // It was we who let it wait.
+                    self.asked = self.session.shared().now();
                 }
                 Batch::Close => return Ok(false),
             }
@@ -230,6 +252,18 @@ impl Connection<'_> {
         gathered.answer(&self.session, &mut self.out);
         self.session.settle();
         end
+    }
+
+    /// Notes when the client asked: the last batch carried out what lies between `start` and
+    /// `self.start`.
+    fn note(&mut self, start: usize, batch: &Batch) {
+        if self.start > start {
+            self.asked = self.session.now;
+            self.begun = None;
+        }
+        if matches!(batch, Batch::Done) && self.start < self.unread.len() {
+            self.begun.get_or_insert(self.session.now);
+        }
     }
 
     /// Waits for a request's turn and answers it. `false`: the client has left, and its turn goes

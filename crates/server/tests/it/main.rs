@@ -8,11 +8,19 @@ mod client_commands;
 mod clients;
 mod conformance;
 mod decisions;
+#[cfg(target_os = "linux")]
+mod elsewhere;
 mod harness;
+#[cfg(target_os = "linux")]
+mod killed;
 mod limits;
 mod patience;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
+mod slow;
+#[cfg(target_os = "linux")]
+mod soak;
 mod state;
 mod stop;
 mod tls;

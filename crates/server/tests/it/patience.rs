@@ -23,6 +23,15 @@ fn one_who_asks_nothing_is_closed() {
 }
 
 #[test]
+fn one_who_has_waited_may_ask_again() {
+    let server = Running::with(|config| config.timeout = Duration::from_secs(2));
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
+    assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
+    assert_eq!(peer.say("PING"), simple("PONG"), "it asked 3 seconds ago");
+}
+
+#[test]
 fn one_who_takes_nothing_is_closed() {
     let server = Running::with(|config| config.output_timeout = Duration::from_millis(300));
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();

@@ -1,0 +1,128 @@
+//! Keys that somebody chose to do harm: they cost what others cost.
+//!
+//! Times are printed. What is asserted of them is a ratio of medians with a wide margin: the slowest
+//! of many operations is the machine's doing.
+
+use std::time::Instant;
+
+use sluicegate_memory::{MemoryStore, Rule, WhenFull};
+
+use super::{at, policy, size, take};
+
+/// What each key may take.
+const BURST: u32 = 2;
+
+#[expect(clippy::disallowed_methods, reason = "what an operation costs is measured")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+/// Nanoseconds that one take took. Whether it was allowed must be as expected.
+fn timed(store: &MemoryStore, key: &[u8], rule: &Rule, allowed: bool) -> u64 {
+    let start = clock();
+    let found = take(store, key, rule, 0);
+    let took = start.elapsed();
+    assert_eq!(found, allowed, "{}", key.escape_ascii());
+    u64::try_from(took.as_nanos()).unwrap()
+}
+
+/// The median, the 9999th of 10 000, and the slowest.
+fn spread(mut times: Vec<u64>) -> [u64; 3] {
+    times.sort_unstable();
+    [times[times.len() / 2], times[times.len() * 9_999 / 10_000], times[times.len() - 1]]
+}
+
+fn store() -> (MemoryStore, Rule) {
+    let store = MemoryStore::bounded(1 << 30, WhenFull::Deny);
+    let rule = store.rule(&policy(&format!("gcra:{BURST}/1d")), at(0));
+    (store, rule)
+}
+
+/// Uses up every key, in turns, and tells what that took and how many bytes.
+fn exhaust(keys: &(impl Iterator<Item = Vec<u8>> + Clone)) -> ([u64; 3], usize) {
+    let (store, rule) = store();
+    let mut times = Vec::new();
+    for turn in 0..=BURST {
+        times.extend(keys.clone().map(|key| timed(&store, &key, &rule, turn < BURST)));
+    }
+    assert_eq!(store.len(), times.len() / (BURST as usize + 1), "no two keys are one");
+    (spread(times), store.usage().bytes)
+}
+
+/// The hash of the Rust compiler (`FxHash`), which many programs use as it has no key.
+fn unkeyed(key: &[u8]) -> u64 {
+    key.chunks(8).fold(0_u64, |hash, word| {
+        let word = u64::from_le_bytes(word.try_into().unwrap());
+        (hash.rotate_left(5) ^ word).wrapping_mul(FX)
+    })
+}
+const FX: u64 = 0x517c_c1b7_2722_0a95;
+
+#[test]
+fn keys_that_collide_under_an_unkeyed_hash_cost_what_others_cost() {
+    let count = size("SLUICEGATE_HOSTILE", 100_000);
+    // The second word undoes the first: all have the same 64 bits.
+    let colliding = (0..count).map(|key| {
+        let second = key.wrapping_mul(FX).rotate_left(5);
+        [key.to_le_bytes(), second.to_le_bytes()].concat()
+    });
+    assert!(colliding.clone().all(|key| unkeyed(&key) == 0));
+    let usual = (0..count).map(|key| [key.to_le_bytes(), [7; 8]].concat());
+    let ([median, late, slowest], bytes) = exhaust(&colliding);
+    let ([usual_median, usual_late, usual_slowest], usual_bytes) = exhaust(&usual);
+    println!(
+        "figure: {count} keys that collide: median {median} ns, 99.99 % {late} ns, slowest {slowest} ns; \
+         others: {usual_median}, {usual_late}, {usual_slowest} ns"
+    );
+    assert!(median <= usual_median * 4 + 100, "{median} {usual_median}");
+    assert!(bytes <= usual_bytes * 2, "{bytes} {usual_bytes}");
+}
+
+/// The attacker sees how long each answer takes, keeps the keys that took longest, and makes more
+/// that are like them, over and over.
+#[test]
+fn keys_chosen_by_how_long_they_take_lead_nowhere() {
+    let count = size("SLUICEGATE_HOSTILE", 100_000);
+    let generations = 20;
+    let each = usize::try_from(count / generations).unwrap();
+    let (store, rule) = store();
+    let mut keys: Vec<Vec<u8>> = (0..each).map(|key| key.to_le_bytes().to_vec()).collect();
+    let mut medians = Vec::new();
+    let mut last = [0; 3];
+    for generation in 0..generations {
+        // First the take of a new key, then denials: the quickest of these is the key's own time,
+        // without what the machine adds.
+        let mut times = Vec::new();
+        let mut measured: Vec<_> = keys
+            .drain(..)
+            .map(|key| {
+                let turns = (0..8).map(|turn| timed(&store, &key, &rule, turn < BURST));
+                let turns: Vec<_> = turns.collect();
+                times.extend_from_slice(&turns);
+                (turns[0] + turns.iter().min().unwrap(), key)
+            })
+            .collect();
+        last = spread(times);
+        medians.push(last[0]);
+        measured.sort_unstable_by(|one, other| other.cmp(one));
+        measured.truncate(each.div_ceil(10));
+        let next = (0_u32..).zip(measured.iter().cycle()).take(each);
+        keys = next
+            .map(|(number, (_, parent))| {
+                // The same but for its end, so that what they share stays.
+                let start = &parent[..parent.len().min(24)];
+                [start, &[u8::try_from(generation).unwrap()], &number.to_le_bytes()].concat()
+            })
+            .collect();
+    }
+    let [median, late, slowest] = last;
+    println!(
+        "figure: {count} keys chosen by timing, {generations} generations: medians {medians:?} ns; \
+         in the last 99.99 % {late} ns, slowest {slowest} ns"
+    );
+    assert_eq!(store.len(), each * usize::try_from(generations).unwrap(), "no two keys are one");
+    assert!(median <= medians[0] * 4 + 100, "{medians:?}");
+    let usage = store.usage();
+    // A table that has been made to gather keys in few places would be large.
+    assert!(usage.bytes <= (8 << 20) + usage.keys * 80, "{usage:?}");
+}

@@ -1,0 +1,170 @@
+//! What the process really takes up: the bound is one on memory, not on what the store says of it.
+//!
+//! Each flood runs in a process of its own, so that no other test's memory is counted.
+
+use std::{env, fs, process::Command};
+
+use sluicegate_core::{Operation, Policy};
+use sluicegate_memory::{MemoryStore, Request, Rule, Usage, WhenFull};
+
+use super::{at, policy, size, take};
+
+const FLOOD: &str = "SLUICEGATE_TEST_FLOOD";
+
+/// What a flood is made of.
+#[derive(Clone, Copy)]
+struct Flood {
+    name: &'static str,
+    /// The policy of the key with this number.
+    policy: fn(u64) -> Policy,
+    /// How often each key is asked for, in turn with so many others.
+    asked: u64,
+    together: u64,
+    /// How long each request comes after the one before, in microseconds.
+    pace: u64,
+    /// What is charged to each key once all is full.
+    charged: u32,
+}
+
+const USUAL: Flood =
+    Flood { name: "", policy: |_| policy("gcra:5/1d"), asked: 1, together: 1, pace: 0, charged: 0 };
+
+/// Every way of keeping a key, few and many bytes of it, for ever and for a second.
+const FLOODS: [Flood; 15] = [
+    Flood { name: "gcra", ..USUAL },
+    Flood { name: "fixed-window", policy: |_| policy("fixed-window:5/1d"), ..USUAL },
+    Flood { name: "sliding-counter", policy: |_| policy("sliding-counter:5/1d"), ..USUAL },
+    Flood { name: "sliding-log", policy: |_| policy("sliding-log:5/1d"), ..USUAL },
+    Flood {
+        name: "sliding-log, 100 events",
+        policy: |_| policy("sliding-log:1000/1d"),
+        asked: 100,
+        together: 1000,
+        ..USUAL
+    },
+    Flood {
+        name: "sliding-log, 5000 events",
+        policy: |_| policy("sliding-log:100000/1d"),
+        asked: 5000,
+        together: 10,
+        ..USUAL
+    },
+    Flood {
+        name: "sliding-log, 100000 events",
+        policy: |_| policy("sliding-log:100000/1d"),
+        asked: 100_000,
+        together: 3,
+        ..USUAL
+    },
+    Flood {
+        name: "two limits",
+        policy: |_| policy("gcra:5/1d,sliding-log:50/1d"),
+        asked: 3,
+        together: 100,
+        ..USUAL
+    },
+    Flood {
+        name: "eight limits",
+        policy: |_| policy(&["fixed-window:5/1d"; 8].join(",")),
+        ..USUAL
+    },
+    Flood { name: "recovers", policy: |_| policy("fixed-window:5/1s"), pace: 10, ..USUAL },
+    Flood {
+        name: "logs that recover",
+        policy: |_| policy("sliding-log:100/1s"),
+        asked: 20,
+        together: 500,
+        pace: 1,
+        ..USUAL
+    },
+    Flood { name: "gcra, then debts", charged: 1000, ..USUAL },
+    Flood {
+        name: "gcra, a policy a key",
+        policy: |key| policy(&format!("gcra:{}/1d", key + 1)),
+        ..USUAL
+    },
+    Flood { name: "a policy a key", policy: |key| invented(key, "fixed-window:5/1d"), ..USUAL },
+    Flood {
+        name: "eight limits, a policy a key",
+        policy: |key| invented(key, &["fixed-window:5/1d"; 7].join(",")),
+        ..USUAL
+    },
+];
+
+/// A policy that no other key has.
+fn invented(key: u64, text: &str) -> Policy {
+    policy(&format!("fixed-window:{}/1d,{text}", key + 2))
+}
+
+/// Kilobytes that the process has in memory, and the most that it ever had.
+fn resident() -> [usize; 2] {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    ["VmRSS:", "VmHWM:"].map(|name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    })
+}
+
+/// Floods a store until it has turned away many, or long enough, and tells what it is like then.
+fn flood(flood: Flood, bound: usize) -> Usage {
+    let store = MemoryStore::bounded(bound, WhenFull::Deny);
+    let turn = flood.asked * flood.together;
+    let (mut now, mut keys) = (0, 0);
+    let mut known: Option<(Policy, Rule)> = None;
+    // Enough for all to be full, even if a request added no more than sixteen bytes.
+    for request in 0..bound as u64 / 16 {
+        let key = request / turn * flood.together + request % flood.together;
+        let policy = (flood.policy)(if flood.asked == 1 { key } else { 0 });
+        if known.as_ref().is_none_or(|(last, _)| *last != policy) {
+            known = Some((policy.clone(), store.rule(&policy, at(now))));
+        }
+        let (_, rule) = known.as_ref().unwrap();
+        take(&store, &key.to_le_bytes(), rule, now);
+        now += flood.pace;
+        keys = keys.max(key + 1);
+        if store.usage().turned_away > 50_000 {
+            break;
+        }
+    }
+    if flood.charged > 0 {
+        let rule = store.rule(&(flood.policy)(0), at(now));
+        for key in 0..keys {
+            let (key, operation) = (&key.to_le_bytes(), Operation::Charge(flood.charged));
+            let charged = store.ask(Request { key, rule: &rule, operation }, at(now));
+            assert!(charged.unwrap().allowed());
+        }
+    }
+    store.usage()
+}
+
+#[test]
+fn floods_of_every_kind_stay_within_the_bound_in_truth() {
+    let bound = usize::try_from(size("SLUICEGATE_RESIDENT_BYTES", 32 << 20)).unwrap();
+    if let Ok(name) = env::var(FLOOD) {
+        let of = FLOODS.into_iter().find(|flood| flood.name == name).unwrap();
+        let [before, _] = resident();
+        let usage = flood(of, bound);
+        let [_, most] = resident();
+        let (took, keys) = ((most - before) * 1024, usage.keys.max(1));
+        println!(
+            "\nfigure: {name}: {keys} keys of {} B as told and {} B in truth, {} % of the bound",
+            usage.bytes / keys,
+            took / keys,
+            took * 100 / bound,
+        );
+        assert!(took <= bound / 10 * 11, "{usage:?} took {took}");
+        return;
+    }
+    for Flood { name, .. } in FLOODS {
+        let output = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "resident::floods_of_every_kind_stay_within_the_bound_in_truth"])
+            .arg("--nocapture")
+            .env(FLOOD, name)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{}", said.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}{complained}");
+    }
+}

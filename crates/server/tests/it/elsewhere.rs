@@ -1,0 +1,110 @@
+//! A server in a process of its own, so that what it takes can be measured: file descriptors, memory.
+
+use std::{
+    env, fs, io,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use sluicegate_server::Config;
+
+use crate::harness::{Folder, Running};
+
+/// Says to the process of a test that it serves, and where it may keep files.
+const SERVES: &str = "SLUICEGATE_TEST_SERVES";
+
+/// A server in a process of its own, until dropped.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) server: Running,
+    name: &'static str,
+    files: usize,
+    pub(crate) folder: Folder,
+}
+
+/// The server that the test `name` talks to, in a process that may open `files`; or, in that
+/// process, nothing, once it has served. `configure` is also told a folder to keep files in.
+pub(crate) fn process(
+    name: &'static str,
+    files: usize,
+    configure: impl FnOnce(&mut Config, &Path),
+) -> Option<Process> {
+    if let Some(folder) = env::var_os(SERVES) {
+        let server = Running::with(|config| configure(config, &PathBuf::from(folder)));
+        println!("\nserves at {}", server.address);
+        // Until the other end is closed.
+        io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
+        return None;
+    }
+    let folder = Folder::new();
+    let (child, server) = start(name, files, &folder);
+    Some(Process { child, server, name, files, folder })
+}
+
+fn start(name: &str, files: usize, folder: &Folder) -> (Child, Running) {
+    let mut child = with_files(name, files)
+        .env(SERVES, folder.file(""))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let mut address = lines.by_ref().map_while(Result::ok);
+    let address = address.find_map(|line| line.strip_prefix("serves at ")?.parse().ok());
+    (child, Running::elsewhere(address.unwrap()))
+}
+
+/// The test `name` in another process, which may open `files`, or as many as the system lets it.
+pub(crate) fn with_files(name: &str, files: usize) -> Command {
+    let script = format!(
+        "ulimit -n {files} 2>/dev/null || ulimit -n $(ulimit -H -n); \
+         exec \"$0\" --exact {name} --nocapture"
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env::current_exe().unwrap().to_str().unwrap()]);
+    command
+}
+
+/// How many files this process may open.
+pub(crate) fn most_files() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+impl Process {
+    /// Ends it without a word (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, with the files that it left.
+    pub(crate) fn start_again(&mut self) {
+        (self.child, self.server) = start(self.name, self.files, &self.folder);
+    }
+
+    pub(crate) fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Resident memory, in KiB.
+    pub(crate) fn resident(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let mut rest = Vec::new();
+        let _ = self.child.stdout.take().map(|mut out| out.read_to_end(&mut rest));
+        let ended = self.child.wait();
+        if !std::thread::panicking() {
+            assert!(ended.unwrap().success());
+        }
+    }
+}

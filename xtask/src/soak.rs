@@ -1,0 +1,104 @@
+//! `cargo xtask soak`: the tests of faults and bounds in their full sizes, and a table of what they
+//! measured.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{shell, workspace};
+
+/// What the tests read from the environment, and the full sizes.
+const SIZES: [(&str, &str); 14] = [
+    ("SLUICEGATE_CONTENTION_SECONDS", "20"),
+    ("SLUICEGATE_CYCLES", "10020"),
+    ("SLUICEGATE_FLOOD", "50000000"),
+    ("SLUICEGATE_FLOOD_BYTES", "268435456"),
+    ("SLUICEGATE_HISTORIES", "20000"),
+    ("SLUICEGATE_HOSTILE", "1000000"),
+    ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_POLICIES", "1000000"),
+    ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
+    ("SLUICEGATE_SLOW_CLIENTS", "2000"),
+    ("SLUICEGATE_SLOW_READERS", "500"),
+    ("SLUICEGATE_SOAK_SECONDS", "120"),
+    ("SLUICEGATE_STOPS", "20"),
+    ("SLUICEGATE_ZIPF_KEYS", "10000000"),
+];
+
+/// The tests, by package and the parts of `tests/it` that have some.
+const TESTS: [(&str, &[&str]); 3] = [
+    ("sluicegate-conformance", &[]),
+    ("sluicegate-memory", &["bounds::", "hostile::", "resident::", "threads::"]),
+    (
+        "sluicegate-server",
+        &[
+            "killed::",
+            "limits::",
+            "patience::",
+            "process::",
+            "slow::",
+            "soak::",
+            "state::",
+            "stop::",
+        ],
+    ),
+];
+
+/// What a line begins with that tells what a test measured.
+const FIGURE: &str = "figure: ";
+
+pub(crate) fn run() -> Result<()> {
+    let (mut figures, mut failed) = (Vec::new(), Vec::new());
+    for (package, parts) in TESTS {
+        let (told, passed) = test(package, parts)?;
+        figures.extend(told.into_iter().map(|figure| (package, figure)));
+        if !passed {
+            failed.push(package);
+        }
+    }
+    shell::announce("what was measured");
+    let mut last = "";
+    for (package, figure) in figures {
+        if package != last {
+            println!("\n{package}");
+            last = package;
+        }
+        println!("  {figure}");
+    }
+    if !failed.is_empty() {
+        bail!("tests of these failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Runs tests one after the other, so that each has the machine to itself. What they measured, and
+/// whether all passed.
+fn test(package: &str, parts: &[&str]) -> Result<(Vec<String>, bool)> {
+    let mut command = shell::cargo();
+    command.current_dir(workspace::root()).envs(SIZES);
+    command.args([
+        "test",
+        "--release",
+        "--locked",
+        "--no-fail-fast",
+        "-p",
+        package,
+        "--test",
+        "it",
+    ]);
+    command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);
+    shell::announce(&shell::words(&command));
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;
+    let out = child.stdout.take().context("it has no output")?;
+    let mut figures = Vec::new();
+    for line in BufReader::new(out).lines() {
+        let line = line?;
+        // The first line of a test stands behind its name.
+        figures.extend(line.split_once(FIGURE).map(|(_, figure)| figure.to_owned()));
+        println!("{line}");
+    }
+    Ok((figures, child.wait()?.success()))
+}
