@@ -12,6 +12,8 @@ pub(crate) struct TscClock {
     start: u64,
     /// What the counter said at the start.
     started: u64,
+    /// Microseconds of a step of the counter, in 1/2^64.
+    step: u64,
 }
 
 impl TscClock {
@@ -19,12 +21,17 @@ impl TscClock {
         let clock = quanta::Clock::new();
         let since = wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let start = u64::try_from(since.as_micros()).expect("the year is not yet 2112");
-        Self { start, started: clock.raw(), clock }
+        // From nanoseconds of 2^44 steps: an hour or so.
+        let step = (clock.delta_as_nanos(0, 1 << 44) / 1000) << 20;
+        Self { start, started: clock.raw(), step, clock }
     }
 
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::saturating_from_micros(self.start + self.nanos(self.started, self.raw()) / 1000)
+        let steps = u128::from(self.raw().wrapping_sub(self.started));
+        let micros = (steps * u128::from(self.step)) >> 64;
+        // A run of 2^64 microseconds has not been seen.
+        Timestamp::saturating_from_micros(self.start + u64::try_from(micros).unwrap_or_default())
     }
 
     /// The counter itself.

@@ -29,6 +29,7 @@ mod encoding;
 mod entry;
 pub mod fuzz;
 mod policy;
+mod store;
 mod time;
 
 pub use algorithm::{
@@ -42,4 +43,5 @@ pub use decision::{Decision, Operation, Outcome, Retry};
 pub use encoding::StateError;
 pub use entry::{Entry, Usage};
 pub use policy::{MAX_LIMITS, Policy, PolicyError};
+pub use store::Store;
 pub use time::{Clock, ManualClock, Timestamp, TimestampError};

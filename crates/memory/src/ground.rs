@@ -28,7 +28,9 @@ const LARGE_BLOCK: usize = 16 << 20;
 /// A table larger than this is continued on huge pages,
 const SMALL_TABLE: usize = 4 << 20;
 /// if it may become as large as this: what is touched ahead is then little beside it.
-const LARGE_BOUND: usize = 64 << 20;
+const LARGE_BOUND: usize = 128 << 20;
+/// How much is touched ahead: shards grow in bursts, and a page may take milliseconds.
+const AHEAD: usize = 4 * HUGE_PAGE;
 
 /// Where a store's buckets come from. A clone is the same.
 #[derive(Clone, Debug)]
@@ -45,9 +47,9 @@ struct Shared {
 struct State {
     /// Whether a table that grows is laid on huge pages.
     huge: bool,
-    blocks: Vec<Block>,
-    /// Bytes of the last block that are handed out, and that are touched.
-    used: usize,
+    small: Blocks,
+    large: Blocks,
+    /// Bytes of the large blocks that are touched.
     touched: usize,
     has_thread: bool,
     closed: bool,
@@ -58,8 +60,8 @@ impl Ground {
     pub(crate) fn new(max_bytes: usize) -> Self {
         let state = State {
             huge: max_bytes >= LARGE_BOUND,
-            blocks: Vec::new(),
-            used: 0,
+            small: Blocks::new(SMALL_BLOCK, PAGE),
+            large: Blocks::new(LARGE_BLOCK, HUGE_PAGE),
             touched: 0,
             has_thread: false,
             closed: false,
@@ -70,13 +72,11 @@ impl Ground {
     /// Buckets of slots never used, which are there as long as the ground is.
     pub(crate) fn take(&self) -> *const Buckets {
         let mut state = self.0.state.lock();
-        if state.blocks.last().is_none_or(|block| state.used == block.size) {
-            state.add_block();
+        if !state.huge || state.small.used < SMALL_TABLE {
+            return state.small.take().cast();
         }
-        let block = state.blocks.last().expect("one is added where there was none");
-        let (buckets, huge) = (block.at(state.used), block.huge);
-        state.used += size_of::<Buckets>();
-        if huge && state.next_page().is_some() {
+        let buckets = state.large.take();
+        if state.has_page_to_touch() {
             if !state.has_thread {
                 state.has_thread = true;
                 let shared = Arc::clone(&self.0);
@@ -100,12 +100,15 @@ impl Ground {
 impl Shared {
     /// Touches pages that will be used next, until the ground is closed.
     fn touch_pages(&self) {
+        run_anywhere();
         let mut state = self.state.lock();
         while !state.closed {
-            let Some(page) = state.next_page() else {
+            if !state.has_page_to_touch() {
                 self.wanted.wait(&mut state);
                 continue;
-            };
+            }
+            let touched = state.touched;
+            let page = NonNull::new(state.large.at(touched).cast()).expect("nothing is at 0");
             state.touched += HUGE_PAGE;
             parking_lot::MutexGuard::unlocked(&mut state, || touch(page));
         }
@@ -113,37 +116,57 @@ impl Shared {
 }
 
 impl State {
-    fn add_block(&mut self) {
-        let size: usize = self.blocks.iter().map(|block| block.size).sum();
-        self.blocks.push(match self.huge && size >= SMALL_TABLE {
-            true => Block::new(LARGE_BLOCK, true),
-            false => Block::new(SMALL_BLOCK, false),
-        });
-        (self.used, self.touched) = (0, 0);
+    const fn has_page_to_touch(&self) -> bool {
+        self.touched < self.large.used + AHEAD
+    }
+}
+
+/// Blocks of one kind, taken up one after the other.
+#[derive(Debug)]
+struct Blocks {
+    blocks: Vec<Block>,
+    size: usize,
+    page: usize,
+    /// Bytes that are handed out.
+    used: usize,
+}
+
+impl Blocks {
+    const fn new(size: usize, page: usize) -> Self {
+        Self { blocks: Vec::new(), size, page, used: 0 }
     }
 
-    /// The next page to touch: one is kept ahead of what is used.
-    fn next_page(&self) -> Option<NonNull<AtomicU64>> {
-        let block = self.blocks.last().filter(|block| block.huge)?;
-        let wanted = (self.used + HUGE_PAGE).min(block.size);
-        (self.touched < wanted).then(|| block.page(self.touched))
+    /// Where the next buckets are.
+    fn take(&mut self) -> *mut u8 {
+        self.used += size_of::<Buckets>();
+        self.at(self.used - size_of::<Buckets>())
+    }
+
+    /// The address of a byte, which may be the first of the next block.
+    fn at(&mut self, offset: usize) -> *mut u8 {
+        if offset / self.size == self.blocks.len() {
+            self.blocks.push(Block::new(self.size, self.page));
+        }
+        self.blocks[offset / self.size].at(offset % self.size)
     }
 }
 
 /// Has the system take up the page at this address, which is part of a block.
 #[expect(unsafe_code, reason = "the address is one of a block's")]
 fn touch(page: NonNull<AtomicU64>) {
-    // SAFETY: blocks are there as long as the ground is, and hold nothing but such words. A read
-    // would not do, and a write must not change what has been put there meanwhile.
-    unsafe { page.as_ref() }.fetch_or(0, Ordering::Relaxed);
+    // A read would not do (nor a `fetch_or`, of which the compiler makes one), and a write must not
+    // change what has been put there meanwhile.
+    let (zero, relaxed) = (0, Ordering::Relaxed);
+    // SAFETY: blocks are there as long as the ground is, and hold nothing but such words.
+    let _ = unsafe { page.as_ref() }.compare_exchange(zero, zero, relaxed, relaxed);
 }
 
 /// Zeroed memory, which is taken up as it is written to.
 #[derive(Debug)]
 struct Block {
     memory: NonNull<u8>,
-    size: usize,
-    huge: bool,
+    layout: Layout,
+    page: usize,
 }
 
 // SAFETY: a block is memory of words that are atomics, owned by nobody else.
@@ -152,37 +175,25 @@ unsafe impl Send for Block {}
 
 impl Block {
     #[expect(unsafe_code, reason = "std has no other way to ask for memory that is not written to")]
-    fn new(size: usize, huge: bool) -> Self {
-        let layout = Self::layout(size, huge);
+    fn new(size: usize, page: usize) -> Self {
+        // A page more than is needed, so that there is room to begin at one. To ask the allocator
+        // for that instead would have it write all of it.
+        let layout = Layout::from_size_align(size + page, 16).expect("some MiB fit in memory");
         // SAFETY: the layout has a size.
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
-        let block = Self { memory, size, huge };
-        if huge {
+        let block = Self { memory, layout, page };
+        if page == HUGE_PAGE {
             advise_huge_pages(block.at(0), size);
         }
         block
     }
 
-    /// More than is needed, so that there is room to begin at a page. To ask the allocator for that
-    /// instead would have it write all of it.
-    fn layout(size: usize, huge: bool) -> Layout {
-        Layout::from_size_align(size + Self::page_size(huge), 16).expect("some MiB fit in memory")
-    }
-
-    const fn page_size(huge: bool) -> usize {
-        if huge { HUGE_PAGE } else { PAGE }
-    }
-
     /// The address of a byte, the first being where a page begins.
     fn at(&self, offset: usize) -> *mut u8 {
         let memory = self.memory.as_ptr();
-        let start = memory.addr().next_multiple_of(Self::page_size(self.huge)) - memory.addr();
+        let start = memory.addr().next_multiple_of(self.page) - memory.addr();
         memory.wrapping_add(start + offset)
-    }
-
-    fn page(&self, offset: usize) -> NonNull<AtomicU64> {
-        NonNull::new(self.at(offset).cast()).expect("no block is at address 0")
     }
 }
 
@@ -190,7 +201,7 @@ impl Drop for Block {
     #[expect(unsafe_code, reason = "gives back what `alloc_zeroed` gave")]
     fn drop(&mut self) {
         // SAFETY: it came from there, with the same layout.
-        unsafe { alloc::dealloc(self.memory.as_ptr(), Self::layout(self.size, self.huge)) }
+        unsafe { alloc::dealloc(self.memory.as_ptr(), self.layout) }
     }
 }
 
@@ -202,8 +213,26 @@ fn advise_huge_pages(start: *mut u8, size: usize) {
     unsafe { libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE) };
 }
 
+/// Lets this thread run on any core: it was started by one that may be bound to its own, and which
+/// it should not hold up.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "std has no other way to tell the system")]
+fn run_anywhere() {
+    // SAFETY: all bits of a set may be set; the system leaves out the cores that there are not.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        for core in 0..usize::try_from(libc::CPU_SETSIZE).unwrap_or_default() {
+            libc::CPU_SET(core, &mut all);
+        }
+        libc::sched_setaffinity(0, size_of_val(&all), &raw const all);
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
 fn advise_huge_pages(_start: *mut u8, _size: usize) {}
+
+#[cfg(not(target_os = "linux"))]
+fn run_anywhere() {}
 
 #[cfg(test)]
 mod tests {
@@ -228,19 +257,20 @@ mod tests {
         let ground = Ground::new(LARGE_BOUND - 1);
         take_all(&ground, 2 * SMALL_TABLE);
         let state = ground.0.state.lock();
-        assert_eq!((state.blocks.len(), state.has_thread), (2 * SMALL_TABLE / SMALL_BLOCK, false));
+        assert_eq!((state.small.used, state.large.used), (2 * SMALL_TABLE, 0));
+        assert!(!state.has_thread);
     }
 
     #[test]
-    fn no_more_than_a_page_is_touched_ahead() {
+    fn so_much_is_touched_ahead_and_no_more() {
         let ground = Ground::new(LARGE_BOUND);
-        take_all(&ground, SMALL_TABLE + size_of::<Buckets>());
+        let used = LARGE_BLOCK - HUGE_PAGE;
+        take_all(&ground, SMALL_TABLE + used);
         // Until the thread has nothing left to touch.
-        while ground.0.state.lock().next_page().is_some() {
+        while ground.0.state.lock().has_page_to_touch() {
             thread::yield_now();
         }
-        let (used, touched) = (size_of::<Buckets>(), ground.0.state.lock().touched);
-        assert!(touched >= used + HUGE_PAGE && touched <= 2 * HUGE_PAGE, "{touched}");
+        assert_eq!(ground.0.state.lock().touched, used + AHEAD);
         ground.close();
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     large::Large,
     segment::{BYTES, Locked, SLOTS},
     shard::{Part, Shard},
-    slot::{LARGE, Slot, Tat},
+    slot::{LARGE, Slot},
     store::narrow,
 };
 
@@ -50,7 +50,7 @@ impl MemoryStore {
             return false;
         }
         if slot.rule() != LARGE {
-            return self.since_base(now).is_some_and(|since| slot.tat() <= Tat::at(since));
+            return slot.tat().has_come(now.as_micros().saturating_sub(self.base().as_micros()));
         }
         if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
             return false;

@@ -15,7 +15,10 @@ use std::{
 use parking_lot::RwLock;
 use sluicegate_core::{Gcra, Policy, Timestamp};
 
-use crate::{budget::Budget, slot::MAX_RULE};
+use crate::{
+    budget::Budget,
+    slot::{MAX_RULE, fits},
+};
 
 /// How much later than the truth the time of a rule's last write may be told, in microseconds.
 const SLACK: u64 = 1_000_000;
@@ -87,7 +90,8 @@ impl Rules {
     /// The rule of a policy, with a number where one is free. Numbers are not given again where
     /// `now` says nothing about other keys.
     pub(crate) fn rule(&self, policy: &Policy, now: Option<Timestamp>, budget: &Budget) -> Rule {
-        let Some(gcra) = policy.as_gcra() else { return Rule::new(policy, None) };
+        let fit = |gcra: &&Gcra| fits(drain(gcra), gcra.scale());
+        let Some(gcra) = policy.as_gcra().filter(fit) else { return Rule::new(policy, None) };
         let text = policy.to_string();
         if let Some(rule) = self.0.read().find(&text) {
             return rule;

@@ -46,24 +46,30 @@ struct Cell {
 
 impl Bucket {
     /// The slot with this first word, if the part of the fingerprint in the second is its too.
+    ///
+    /// `GUESS`: it is likely the first, as that of a key is that comes again and again.
     #[inline(always)]
-    fn peek(&self, wanted: Slot) -> Option<Seen<'_>> {
+    fn peek<const GUESS: bool>(&self, wanted: Slot) -> Option<Seen<'_>> {
+        if GUESS && let Some(seen) = self.0[0].peek(wanted) {
+            return Some(seen);
+        }
         // Without a branch for each: which it is cannot be foretold, and a wrong guess would be found
         // out only when the line has come from memory; meanwhile the next request could not begin.
-        let found = (0..WAYS).fold(0_u32, |found, way| {
+        let found = (0..WAYS).fold(WAYS, |found, way| {
             let is_it = self.0[way].first.load(Ordering::Relaxed) == wanted.first;
-            found | u32::from(is_it) << way
+            std::hint::select_unpredictable(is_it, way, found)
         });
-        if found == 0 {
-            return None;
-        }
-        let cell = &self.0[found.trailing_zeros() as usize % WAYS];
-        let slot = cell.read();
-        slot.is(wanted).then_some(Seen { cell, slot })
+        self.0.get(found)?.peek(wanted)
     }
 }
 
 impl Cell {
+    #[inline(always)]
+    fn peek(&self, wanted: Slot) -> Option<Seen<'_>> {
+        let slot = self.read();
+        slot.is(wanted).then_some(Seen { cell: self, slot })
+    }
+
     #[inline(always)]
     fn read(&self) -> Slot {
         // In this order: a state that is seen has its first word seen.
@@ -168,6 +174,8 @@ impl<'a> Lines<'a> {
     fn sides(self, hash: u64) -> [&'a Bucket; 2] {
         let stir = self.stir(fingerprint(hash));
         let first = low(hash >> 2) ^ stir.first;
+        // It is on its way while the first is searched.
+        self.prefetch(first ^ stir.apart);
         [&self.buckets[first], &self.buckets[first ^ stir.apart]]
     }
 
@@ -188,10 +196,10 @@ impl<'a> Lines<'a> {
     /// What is seen without a lock of a key under a rule; `None` also where it is in somebody's
     /// hands, and where only [`find`](Self::find) can tell.
     #[inline(always)]
-    pub(crate) fn peek(self, hash: u64, rule: u64) -> Option<Seen<'a>> {
+    pub(crate) fn peek<const GUESS: bool>(self, hash: u64, rule: u64) -> Option<Seen<'a>> {
         let [first, second] = self.sides(hash);
         let wanted = Slot::wanted(fingerprint(hash), rule);
-        first.peek(wanted).or_else(|| second.peek(wanted.placed(true)))
+        first.peek::<GUESS>(wanted).or_else(|| second.peek::<false>(wanted.placed(true)))
     }
 
     /// Brings the lines of a key near, for a request that comes soon.
@@ -200,6 +208,7 @@ impl<'a> Lines<'a> {
         let stir = self.stir(fingerprint(hash));
         let first = low(hash >> 2) ^ stir.first;
         self.prefetch(first);
+        self.prefetch(first ^ stir.apart);
     }
 
     /// Asks for a line without waiting for it: a read would hold up all that comes after.

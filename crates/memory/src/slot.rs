@@ -23,6 +23,9 @@ const LOW: u64 = 0x3f;
 const MAX_SCALE: u32 = 1 << 10;
 /// TATs later than this many microseconds after the base do not fit.
 const MAX_WHOLE: u64 = (1 << 47) - 1;
+/// Times are below this, in microseconds after the base, from which a TAT fits whatever a rule
+/// with a number owes: 2.2 years, after which what is new is kept beside the table.
+pub(crate) const MAX_SINCE: u64 = 1 << 46;
 /// Set in the second word of a slot whose state is kept beside the table.
 const INDEXED: u64 = 1 << 63;
 
@@ -36,6 +39,12 @@ pub(crate) const fn fingerprint(hash: u64) -> u64 {
 pub(crate) struct Slot {
     pub(crate) first: u64,
     pub(crate) second: u64,
+}
+
+/// Whether states of a rule fit in slots that take so many microseconds to drain, in ticks of
+/// `1/scale` µs.
+pub(crate) const fn fits(drain: u64, scale: u32) -> bool {
+    drain <= MAX_WHOLE - MAX_SINCE && scale <= MAX_SCALE
 }
 
 impl Slot {
@@ -122,29 +131,42 @@ impl Tat {
     }
 
     /// The TAT that lies `debt` ticks of `1/scale` µs after `now`; `None` where it does not fit.
-    #[inline]
     pub(crate) fn new(now: u64, debt: u64, scale: u32) -> Option<Self> {
-        let (whole, part) = match scale {
-            1 => (debt, 0),
-            _ => (debt / u64::from(scale), debt % u64::from(scale)),
-        };
-        let whole = now.checked_add(whole)?;
-        (whole <= MAX_WHOLE && scale <= MAX_SCALE).then_some(Self(whole << 16 | part << 6))
+        let whole = now.checked_add(debt / u64::from(scale))?;
+        (whole <= MAX_WHOLE && scale <= MAX_SCALE).then(|| Self::after(now, debt, scale))
+    }
+
+    /// As [`new`](Self::new), where `now` is below [`MAX_SINCE`] and the rule has a number: it fits.
+    #[inline(always)]
+    pub(crate) fn after(now: u64, debt: u64, scale: u32) -> Self {
+        // Most rates are one unit in some whole microseconds.
+        if scale == 1 {
+            return Self((now + debt) << 16);
+        }
+        let (whole, part) = (debt / u64::from(scale), debt % u64::from(scale));
+        Self((now + whole) << 16 | part << 6)
     }
 
     /// How many ticks it lies after `now`.
     #[inline(always)]
     pub(crate) fn debt(self, now: u64, scale: u32) -> u64 {
-        if self <= Self::at(now) {
-            return 0;
-        }
         let (whole, part) = (self.0 >> 16, self.0 >> 6 & 0x3ff);
-        // 47 bits times 10: the ticks of a TAT that fits.
-        (whole - now) * u64::from(scale) + part
+        match whole.checked_sub(now) {
+            None => 0,
+            Some(whole) if scale == 1 => whole,
+            // 47 bits times 10: the ticks of a TAT that fits.
+            Some(whole) => whole * u64::from(scale) + part,
+        }
+    }
+
+    /// Whether it is not later than `now`, however late that is: it has recovered then.
+    pub(crate) fn has_come(self, now: u64) -> bool {
+        self.debt(now, MAX_SCALE) == 0
     }
 
     /// `now` as a TAT: one that is not later has recovered.
     #[inline]
+    #[cfg(all(test, loom))]
     pub(crate) const fn at(now: u64) -> Self {
         Self(now << 16)
     }

@@ -16,7 +16,7 @@ use crate::{
     rules::Rules,
     segment::{BYTES, Locked},
     shard::{Part, SHARD_BITS, Shard},
-    slot::{LARGE, Slot, Tat},
+    slot::{LARGE, MAX_SINCE, Slot, Tat},
 };
 
 /// Sizes of shards.
@@ -24,8 +24,8 @@ const SIZES: usize = 16;
 /// Shards of each size: the lowest two bits of a hash choose among them.
 const QUARTERS: usize = 4;
 const SHARDS: usize = SIZES * QUARTERS;
-/// Requests of a batch whose slots are brought near at a time.
-const NEAR: usize = 32;
+/// How many requests of a batch ahead slots are brought near.
+const AHEAD: usize = 8;
 
 /// State in this process, bounded. Shared by reference between threads; keys are any bytes.
 ///
@@ -74,7 +74,8 @@ pub struct Request<'a> {
     pub operation: Operation,
 }
 
-const NO_BASE: u64 = u64::MAX;
+/// So far from every time that no request comes within the range of a TAT of it.
+const NO_BASE: u64 = 1 << 62;
 
 impl MemoryStore {
     /// The bound of a store that was given none: 1 GiB.
@@ -157,26 +158,35 @@ impl MemoryStore {
     /// As [`MemoryStore::apply`].
     #[inline(always)]
     pub fn ask(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, ReserveError> {
-        self.ask_hashed(self.hash(request.key), request.rule, now, request.operation)
+        self.ask_hashed::<true>(self.hash(request.key), request.rule, now, request.operation)
     }
 
-    /// Answers requests at one time, in order, each for itself. The slots of all are brought near
-    /// before the first is decided.
+    /// Answers requests at one time, in order, each for itself. The slots of those that follow are on
+    /// their way from memory while one is decided.
     pub fn apply_many<'a>(
         &self,
         requests: &[Request<'a>],
         now: Timestamp,
         mut answer: impl FnMut(&Request<'a>, Result<Decision, ReserveError>),
     ) {
-        let mut hashes = [0; NEAR];
-        for requests in requests.chunks(NEAR) {
-            for (request, hash) in requests.iter().zip(&mut hashes) {
-                *hash = self.hash(request.key);
-                self.shard(*hash).lines(*hash).touch(*hash);
+        // The hashes of the requests from the one that is decided on, in turn.
+        let mut hashes = [0; AHEAD];
+        let touch = |request: &Request<'_>| {
+            let hash = self.hash(request.key);
+            self.shard(hash).lines(hash).touch(hash);
+            hash
+        };
+        for (request, hash) in requests.iter().zip(&mut hashes) {
+            *hash = touch(request);
+        }
+        let mut coming = requests.iter().skip(AHEAD);
+        for (turn, request) in requests.iter().enumerate() {
+            let hash = hashes[turn % AHEAD];
+            if let Some(request) = coming.next() {
+                hashes[turn % AHEAD] = touch(request);
             }
-            for (request, hash) in requests.iter().zip(hashes) {
-                answer(request, self.ask_hashed(hash, request.rule, now, request.operation));
-            }
+            let decision = self.ask_hashed::<false>(hash, request.rule, now, request.operation);
+            answer(request, decision);
         }
     }
 
@@ -253,7 +263,7 @@ impl MemoryStore {
         if entry.lifetime(now).is_zero() {
             return;
         }
-        let _ = self.since_base(now);
+        let _ = self.since_set_base(now);
         let rule = self.rule(entry.policy(), now);
         let entry = entry.under(rule.policy());
         let shard = self.shard(hash);
@@ -286,31 +296,30 @@ impl MemoryStore {
         &self.shards[(usize::from(self.cells[cell]) + narrow(hash) % QUARTERS) % SHARDS]
     }
 
-    /// Microseconds since the base; `None` for a time before it.
-    #[inline]
-    pub(crate) fn since_base(&self, now: Timestamp) -> Option<u64> {
-        match self.base.load(Ordering::Relaxed) {
-            NO_BASE => {
-                let _ = self.base.compare_exchange(
-                    NO_BASE,
-                    now.as_micros(),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                now.as_micros().checked_sub(self.base.load(Ordering::Relaxed))
-            }
-            base => now.as_micros().checked_sub(base),
-        }
+    /// Microseconds since the base, where a TAT from then on fits in a slot.
+    #[inline(always)]
+    fn since_base(&self, now: Timestamp) -> Option<u64> {
+        let since = now.as_micros().wrapping_sub(self.base.load(Ordering::Relaxed));
+        // A time before the base wraps, and so is none of these.
+        (since < MAX_SINCE).then_some(since)
     }
 
-    fn base(&self) -> Timestamp {
+    /// As [`since_base`](Self::since_base), for a request that may be the first.
+    fn since_set_base(&self, now: Timestamp) -> Option<u64> {
+        let (now_micros, relaxed) = (now.as_micros(), Ordering::Relaxed);
+        let _ = self.base.compare_exchange(NO_BASE, now_micros, relaxed, relaxed);
+        self.since_base(now)
+    }
+
+    pub(crate) fn base(&self) -> Timestamp {
         Timestamp::saturating_from_micros(self.base.load(Ordering::Relaxed))
     }
 
     /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
-    /// one. A denial writes nothing; what is taken is one compare-and-swap.
+    /// one. A denial writes nothing; what is taken is one compare-and-swap. For `GUESS`, see
+    /// [`Lines::peek`](crate::segment::Lines::peek).
     #[inline(always)]
-    fn ask_hashed(
+    fn ask_hashed<const GUESS: bool>(
         &self,
         hash: u64,
         rule: &Rule,
@@ -322,7 +331,7 @@ impl MemoryStore {
             && let Some(since) = self.since_base(now)
         {
             let shard = self.shard(hash);
-            while let Some(seen) = shard.lines(hash).peek(hash, number)
+            while let Some(seen) = shard.lines(hash).peek::<GUESS>(hash, number)
                 && let Some(judgement) =
                     gcra.judge(seen.slot().tat().debt(since, gcra.scale()), cost)
             {
@@ -332,7 +341,7 @@ impl MemoryStore {
                     }
                     continue;
                 }
-                let Some(tat) = Tat::new(since, judgement.after, gcra.scale()) else { break };
+                let tat = Tat::after(since, judgement.after, gcra.scale());
                 if seen.replace(seen.slot().at(tat)) {
                     rule.note_written(now);
                     return Ok(gcra.tell(&judgement));
@@ -363,7 +372,7 @@ impl MemoryStore {
     /// A take of a key of which nothing is known, where its state fits in a slot and there is room.
     fn put_in_slot(&self, hash: u64, rule: &Rule, now: Timestamp, cost: u32) -> Option<Decision> {
         let (_, gcra) = rule.numbered()?;
-        let since = self.since_base(now)?;
+        let since = self.since_set_base(now)?;
         let mut locked = self.shard(hash).lock(hash);
         if locked.find(hash).is_some() {
             return None;

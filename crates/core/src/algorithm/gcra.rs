@@ -64,8 +64,6 @@ pub struct Judgement {
     pub allowed: bool,
     /// By how many ticks the TAT lies after now, once it is decided.
     pub after: u64,
-    /// By how many it did before.
-    debt: u64,
     /// By how many it would if the request passed.
     needed: u64,
 }
@@ -110,7 +108,9 @@ impl Gcra {
             return Err(LimitError::Drain { name: word, value: burst });
         }
         let (everyday_burst, everyday_depth) = match u64::try_from(depth) {
-            Ok(depth) if depth <= MAX_EVERYDAY_TICKS && !borrow => (burst, depth),
+            Ok(depth) if depth <= MAX_EVERYDAY_TICKS && !borrow && name != GcraName::LeakyQueue => {
+                (burst, depth)
+            }
             _ => (0, 0),
         };
         Ok(Self {
@@ -168,7 +168,8 @@ impl Gcra {
     /// a form of their own. [`tell`](Self::tell) makes a [`Decision`] of it.
     ///
     /// `None` for what is not an everyday take: one of no unit or of more than the burst, under a
-    /// limit that borrows, or where 64 bits might not hold the ticks. It is `apply`'s to answer.
+    /// limit that borrows or a queue, or where 64 bits might not hold the ticks. It is `apply`'s to
+    /// answer.
     #[inline(always)]
     #[must_use]
     pub fn judge(&self, debt: u64, cost: u32) -> Option<Judgement> {
@@ -178,17 +179,16 @@ impl Gcra {
         }
         let needed = debt + u64::from(cost) * self.interval;
         let allowed = needed <= self.everyday_depth;
-        Some(Judgement { allowed, after: if allowed { needed } else { debt }, debt, needed })
+        Some(Judgement { allowed, after: if allowed { needed } else { debt }, needed })
     }
 
     /// What was judged under this limit, as a decision.
     // Apart from `judge`, so that a store does first what the next request waits for.
     #[inline(always)]
     pub fn tell(&self, judgement: &Judgement) -> Decision {
-        let Judgement { allowed, after, debt, needed } = *judgement;
+        let Judgement { allowed, after, needed } = *judgement;
         let outcome = if allowed {
-            let delay = if self.name == GcraName::LeakyQueue { self.micros_of(debt) } else { 0 };
-            Outcome::Allow { delay: Duration::from_micros(delay) }
+            Outcome::Allow { delay: Duration::ZERO }
         } else {
             Outcome::Deny {
                 retry: Retry::after_micros(self.micros_of(needed - self.everyday_depth)),

@@ -43,7 +43,7 @@ impl Model {
 
     /// Takes a unit as a decision does: without the lock where the key is found, else with it.
     fn take(&self, hash: u64, rule: u64) {
-        while let Some(seen) = self.lines().peek(hash, rule) {
+        while let Some(seen) = self.lines().peek::<false>(hash, rule) {
             if seen.replace(slot(hash, rule, taken(seen.slot()) + 1)) {
                 return;
             }
@@ -60,7 +60,7 @@ impl Model {
 
     /// What a denial would be answered from.
     fn seen(&self, hash: u64, rule: u64) -> Option<Slot> {
-        self.lines().peek(hash, rule).filter(Seen::is_whole).map(|seen| seen.slot())
+        self.lines().peek::<false>(hash, rule).filter(Seen::is_whole).map(|seen| seen.slot())
     }
 
     fn end(&self, hash: u64) -> Option<u64> {
