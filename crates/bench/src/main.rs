@@ -12,9 +12,13 @@ mod keys;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
+mod module;
+#[cfg(target_os = "linux")]
 mod others;
 #[cfg(target_os = "linux")]
 mod pin;
+#[cfg(target_os = "linux")]
+mod redis;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
@@ -28,7 +32,9 @@ sluicegate-bench WHAT [--quick]
   memory   the store in this process, beside governor, throttlecrab and a plain map
   resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
            that does nothing
-  all      both
+  redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
+  module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
 figures mean nothing.
@@ -62,9 +68,13 @@ fn run(arguments: &[&str]) -> io::Result<()> {
     match what {
         "memory" => memory::run(quick),
         "resp" => resp::run(quick),
+        "redis" => redis::run(quick),
+        "module" => module::run(quick),
         "all" => {
             memory::run(quick)?;
-            resp::run(quick)
+            resp::run(quick)?;
+            redis::run(quick)?;
+            module::run(quick)
         }
         _ => {
             println!("{HELP}");

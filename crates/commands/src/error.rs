@@ -82,6 +82,18 @@ pub enum CommandError {
     /// What is stored of the key is unreadable.
     #[error("SGSTATE {0}")]
     State(#[from] StateError),
+    /// What is stored of the key is that of redis-cell, and nothing says under which policy.
+    #[error(
+        "SGSTATE state is that of redis-cell; a policy with a limit of the gcra family would take \
+         it over, and resetting the key would do"
+    )]
+    RedisCell,
+    /// The key holds something else, in a store that others use too.
+    #[error(
+        "WRONGTYPE key holds no string, so no state of sluicegate; another key, or deleting this \
+         one, would do"
+    )]
+    WrongType,
 }
 
 impl CommandError {

@@ -11,48 +11,61 @@ use sluicegate_resp::{Value, decode, encode_command};
 use crate::keys::Random;
 
 /// How long a server may take for an answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The number in a key, in decimal, in two parts of three digits.
 const DIGITS: usize = 6;
 /// How many keys there can be.
-pub(super) const MAX_KEYS: u64 = 1_000_000;
+pub(crate) const MAX_KEYS: u64 = 1_000_000;
 
 /// A command with a key of sixteen bytes, as it is sent.
 #[derive(Clone, Debug)]
-pub(super) struct Command {
+pub(crate) struct Command {
     bytes: Vec<u8>,
     /// Where the number of the key begins.
     number_at: usize,
     /// `000` to `999`.
     triples: Vec<[u8; 3]>,
+    /// What each reply begins with, and nothing else in it is.
+    pub(crate) mark: u8,
 }
 
 impl Command {
     /// The words of a command, of which the second is the start of a key, ten bytes long.
-    pub(super) fn new(words: &[&str]) -> Self {
-        let key = format!("{:0<16}", words[1]);
-        assert_eq!((words[1].len(), key.len()), (16 - DIGITS, 16), "the key has 16 bytes");
-        let mut arguments: Vec<_> = words.iter().map(|it| it.as_bytes()).collect();
-        arguments[1] = key.as_bytes();
+    pub(crate) fn new(words: &[&str]) -> Self {
+        let arguments: Vec<_> = words.iter().map(|it| it.as_bytes()).collect();
+        Self::with_key_at(1, &arguments)
+    }
+
+    /// The words of a command, of which that at `place` is the start of a key, ten bytes long.
+    pub(crate) fn with_key_at(place: usize, words: &[&[u8]]) -> Self {
+        let key = [words[place], &[b'0'; DIGITS]].concat();
+        assert_eq!(key.len(), 16, "the key has 16 bytes");
+        let mut arguments = words.to_vec();
+        arguments[place] = &key;
         let mut bytes = Vec::new();
         encode_command(&arguments, &mut bytes);
-        let key_at = bytes.windows(16).position(|it| it == key.as_bytes());
+        let key_at = bytes.windows(16).position(|it| it == key);
         let number_at = key_at.expect("the key was just written") + 16 - DIGITS;
         let digit = |number: u8| b'0' + number % 10;
         let triples = (0..100_u8)
             .flat_map(|high| (0..10).map(move |low| [digit(high / 10), digit(high), digit(low)]))
             .collect();
-        Self { bytes, number_at, triples }
+        Self { bytes, number_at, triples, mark: b'*' }
+    }
+
+    /// The same, where it is answered with a simple string.
+    pub(crate) fn answered_simply(self) -> Self {
+        Self { mark: b'+', ..self }
     }
 
     /// So many of them, one after the other.
-    pub(super) fn batch(&self, count: usize) -> Vec<u8> {
+    pub(crate) fn batch(&self, count: usize) -> Vec<u8> {
         self.bytes.repeat(count)
     }
 
     /// Gives each command of a batch the key that `draw` says.
     #[inline]
-    pub(super) fn draw(&self, batch: &mut [u8], mut draw: impl FnMut() -> u64) {
+    pub(crate) fn draw(&self, batch: &mut [u8], mut draw: impl FnMut() -> u64) {
         for command in batch.chunks_exact_mut(self.bytes.len()) {
             let number = usize::try_from(draw()).unwrap_or(0);
             let digits = &mut command[self.number_at..self.number_at + DIGITS];
@@ -62,7 +75,7 @@ impl Command {
     }
 
     /// Sends one, and gives the integers that it is answered with.
-    pub(super) fn ask(&self, address: SocketAddr) -> io::Result<Vec<i64>> {
+    pub(crate) fn ask(&self, address: SocketAddr) -> io::Result<Vec<i64>> {
         let mut socket = TcpStream::connect(address)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut command = self.bytes.clone();
@@ -78,6 +91,9 @@ impl Command {
             reply.extend_from_slice(&buffer[..count]);
             if let Some((value, _)) = decode(&reply).map_err(io::Error::other)? {
                 let wrong = || io::Error::other(format!("the answer is no array: {value:?}"));
+                if let (Value::Simple(_), b'+') = (&value, self.mark) {
+                    return Ok(Vec::new());
+                }
                 let Value::Array(items) = &value else { return Err(wrong()) };
                 let integer = |item: &Value| match item {
                     Value::Integer(number) => Some(*number),
@@ -91,7 +107,7 @@ impl Command {
 
 /// Which key comes next.
 #[derive(Debug)]
-pub(super) enum Draw {
+pub(crate) enum Draw {
     Random(Random, u64),
     /// Each once, from 0.
     InOrder(u64),
@@ -99,7 +115,7 @@ pub(super) enum Draw {
 
 impl Draw {
     #[inline]
-    pub(super) const fn next(&mut self) -> u64 {
+    pub(crate) const fn next(&mut self) -> u64 {
         match self {
             Self::Random(random, keys) => random.below(*keys),
             Self::InOrder(next) => {

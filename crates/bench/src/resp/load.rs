@@ -1,8 +1,8 @@
 //! The load: one thread that keeps many connections busy.
 //!
 //! Each connection sends a batch, reads until it is answered, and sends the next. Commands are
-//! bytes made beforehand in which only the key changes; of the replies only line ends and array
-//! headers are counted: a generator that does more is what it measures.
+//! bytes made beforehand in which only the key changes; of the replies only line ends and the marks
+//! that they begin with are counted: a generator that does more is what it measures.
 
 use std::{
     io,
@@ -20,15 +20,15 @@ use crate::clock::instant;
 
 /// What a server did in a while.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    pub(super) requests: f64,
-    pub(super) seconds: f64,
+pub(crate) struct Sample {
+    pub(crate) requests: f64,
+    pub(crate) seconds: f64,
     /// Seconds of the server's processor time, where it is a process.
-    pub(super) cpu: Option<f64>,
+    pub(crate) cpu: Option<f64>,
 }
 
 /// Connections to one server, each with its batch.
-pub(super) struct Load {
+pub(crate) struct Load {
     poll: Poll,
     clients: Vec<Client>,
     command: Command,
@@ -53,7 +53,7 @@ struct Client {
 
 impl Load {
     /// Connects, after one command has told what replies look like.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         address: SocketAddr,
         connections: usize,
         pipeline: usize,
@@ -87,7 +87,7 @@ impl Load {
     }
 
     /// Asks for so many keys at least, and waits for all answers.
-    pub(super) fn ask_for(mut self, keys: u64) -> io::Result<()> {
+    pub(crate) fn ask_for(mut self, keys: u64) -> io::Result<()> {
         self.start()?;
         while self.requests() < keys as f64 {
             self.turn()?;
@@ -96,7 +96,7 @@ impl Load {
     }
 
     /// Runs for a while, uncounted first. `cpu` tells the server's processor time so far.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         mut self,
         warm_up: Duration,
         measured: Duration,
@@ -163,7 +163,8 @@ impl Load {
             let bytes = self.buffer.get(..count).filter(|it| !it.is_empty());
             let bytes = bytes.ok_or(io::ErrorKind::ConnectionReset)?;
             let before = client.replies.lines;
-            let complete = client.replies.complete(bytes, self.pipeline, self.reply_lines)?;
+            let (count, mark) = (self.pipeline, self.command.mark);
+            let complete = client.replies.complete(bytes, mark, count, self.reply_lines)?;
             self.lines += (client.replies.lines - before) as u64;
             if complete {
                 self.busy -= 1;
@@ -185,11 +186,12 @@ struct Replies {
 }
 
 impl Replies {
-    /// Whether `count` replies of `lines` lines each are complete with these bytes.
-    fn complete(&mut self, bytes: &[u8], count: usize, lines: usize) -> io::Result<bool> {
-        let starts_well = self.lines > 0 || self.headers > 0 || bytes.first() == Some(&b'*');
+    /// Whether `count` replies of `lines` lines each, which begin with `mark`, are complete with
+    /// these bytes.
+    fn complete(&mut self, bytes: &[u8], mark: u8, count: usize, lines: usize) -> io::Result<bool> {
+        let starts_well = self.lines > 0 || self.headers > 0 || bytes.first() == Some(&mark);
         self.lines += memchr_iter(b'\n', bytes).count();
-        self.headers += memchr_iter(b'*', bytes).count();
+        self.headers += memchr_iter(mark, bytes).count();
         let complete = self.lines == count * lines;
         let too_many = self.lines > count * lines || self.headers > count;
         let ends_well = !complete || (self.headers == count && bytes.last() == Some(&b'\n'));
@@ -211,17 +213,17 @@ mod tests {
         for cut in 1..two.len() {
             let mut replies = Replies::default();
             let (first, second) = two.split_at(cut);
-            assert!(!replies.complete(first, 2, 3).unwrap(), "cut at {cut}");
-            assert!(replies.complete(second, 2, 3).unwrap(), "cut at {cut}");
+            assert!(!replies.complete(first, b'*', 2, 3).unwrap(), "cut at {cut}");
+            assert!(replies.complete(second, b'*', 2, 3).unwrap(), "cut at {cut}");
         }
     }
 
     #[test]
     fn what_is_no_reply_is_told() {
         for wrong in ["-ERR no\r\n", "*1\r\n:1\r\n*1\r\n", "*1\r\n:1\r\nx", "*1\r\n-ERR\r\n*"] {
-            let replies = Replies::default().complete(wrong.as_bytes(), 1, 2);
+            let replies = Replies::default().complete(wrong.as_bytes(), b'*', 1, 2);
             assert!(replies.is_err(), "{wrong:?}");
         }
-        assert!(!Replies::default().complete(b"*1\r\n-ERR ", 1, 2).unwrap());
+        assert!(!Replies::default().complete(b"*1\r\n-ERR ", b'*', 1, 2).unwrap());
     }
 }

@@ -1,12 +1,12 @@
 //! Servers over TCP, beside each other: ours, one that does nothing, and the peers.
 
-mod command;
+pub(crate) mod command;
 mod contenders;
-mod load;
+pub(crate) mod load;
 mod nothing;
-mod peers;
+pub(crate) mod peers;
 mod poll;
-mod servers;
+pub(crate) mod servers;
 mod verdict;
 
 use std::{
@@ -120,7 +120,7 @@ pub(crate) fn serve_nothing(address: Option<&str>) -> io::Result<()> {
 }
 
 /// The core for the load, and the one for the servers.
-fn cores() -> io::Result<(usize, usize)> {
+pub(crate) fn cores() -> io::Result<(usize, usize)> {
     match pin::cores()?[..] {
         [load, servers, ..] => Ok((load, servers)),
         _ => Err(io::Error::other("this needs two cores: one for the load, one for the servers")),

@@ -23,23 +23,31 @@ fn target() -> io::Result<PathBuf> {
 }
 
 /// The folder for the peers, and for what servers tell.
-pub(super) fn folder() -> io::Result<PathBuf> {
+pub(crate) fn folder() -> io::Result<PathBuf> {
     let folder = target()?.join("bench-peers");
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
 /// Our own server, as it is now.
-pub(super) fn ours() -> io::Result<PathBuf> {
+pub(crate) fn ours() -> io::Result<PathBuf> {
     let target = target()?;
     let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-cli"]);
     run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
     Ok(target.join("release/sluicegate"))
 }
 
+/// Our own module, as it is now.
+pub(crate) fn module() -> io::Result<PathBuf> {
+    let target = target()?;
+    let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-module"]);
+    run(build.args(["--manifest-path", MANIFEST, "--target-dir"]).arg(&target))?;
+    Ok(target.join("release/libsluicegate_module.so"))
+}
+
 /// redis-cell, as a module that Redis loads. A dependency's `cdylib` is not built, so the package
 /// is laid out as a folder and built there.
-pub(super) fn redis_cell() -> io::Result<PathBuf> {
+pub(crate) fn redis_cell() -> io::Result<PathBuf> {
     let scratch = folder()?.join("redis-cell");
     let module = scratch.join("built/release/libredis_cell.so");
     if !module.exists() {
@@ -54,7 +62,7 @@ pub(super) fn redis_cell() -> io::Result<PathBuf> {
 }
 
 /// throttlecrab-server.
-pub(super) fn throttlecrab() -> io::Result<PathBuf> {
+pub(crate) fn throttlecrab() -> io::Result<PathBuf> {
     let folder = folder()?;
     let program = folder.join("bin/throttlecrab-server");
     if !program.exists() {

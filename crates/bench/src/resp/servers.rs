@@ -15,20 +15,20 @@ use crate::{clock::instant, others::ticks, pin};
 
 /// A server that runs: as a process, which ends with this value, or in a thread of ours.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     process: Option<Child>,
 }
 
 impl Server {
     /// One that a thread of this process serves.
-    pub(super) const fn here(address: SocketAddr) -> Self {
+    pub(crate) const fn here(address: SocketAddr) -> Self {
         Self { address, process: None }
     }
 
     /// Starts `command` on this core, and waits until it takes clients at `address`. What it tells
     /// goes to the file `log`.
-    pub(super) fn start(
+    pub(crate) fn start(
         mut command: Command,
         address: SocketAddr,
         core: usize,
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Seconds of processor time that it has used; `None` for a thread of ours.
-    pub(super) fn cpu(&self) -> io::Result<Option<f64>> {
+    pub(crate) fn cpu(&self) -> io::Result<Option<f64>> {
         let Some(process) = &self.process else { return Ok(None) };
         let text = fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
         let ticks =
@@ -76,6 +76,6 @@ impl Drop for Server {
 }
 
 /// An address that nobody listens on.
-pub(super) fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(("127.0.0.1", 0))?.local_addr()
 }

@@ -48,6 +48,23 @@ fn resp_prints_what_does_not_need_a_peer() {
     assert_rows(&quick("resp"), &rows);
 }
 
+/// `cargo xtask test` installs what it needs.
+#[test]
+fn redis_prints_all_rows() {
+    let rows = [
+        "Redis 7.0: gcra, allowed",
+        "Valkey 9.1: gcra, denied",
+        "throttled-py",
+        "sliding log of 1000, full",
+        "bytes a key, gcra",
+        "store, 64 tasks on one connection",
+        "a denied key, cached",
+        "a hot key, leases of 100",
+        "a policy of three limits",
+    ];
+    assert_rows(&quick("redis"), &rows);
+}
+
 #[test]
 fn a_word_that_means_nothing_is_answered_with_help() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));

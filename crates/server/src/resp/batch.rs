@@ -51,6 +51,16 @@ impl<'a> Gathered<'a> {
         self.0.push(gather);
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The last one.
+    pub(super) fn last(&self) -> Option<&Gather<'a>> {
+        self.0.last()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    again::Again,
     batch::Gathered,
     session::{Next, Session},
 };
@@ -217,8 +218,21 @@ impl Connection<'_> {
         self.session.tick();
         let mut arguments = Arguments::new();
         let mut gathered = Gathered::new();
+        let mut again = Again::default();
         let end = loop {
             let before = unread.len();
+            if let Some((index, gather)) = again.take(&mut unread) {
+                self.start += before - unread.len();
+                self.session.count(index);
+                gathered.push(gather);
+                if gathered.is_full() {
+                    gathered.answer(&self.session, &mut self.out);
+                    if self.out.len() >= FLUSH {
+                        break Batch::Full;
+                    }
+                }
+                continue;
+            }
             match self.parser.parse(&mut unread, &mut arguments) {
                 Ok(true) => {}
                 Ok(false) => break Batch::Done,
@@ -233,17 +247,26 @@ impl Connection<'_> {
             if arguments.is_empty() {
                 continue;
             }
+            let length = gathered.len();
             match self.session.execute(&arguments, &mut gathered, &mut self.out) {
                 Next::Go => {}
                 Next::Limits(limits) => self.parser.set_limits(limits),
                 Next::Wait(waiting) => break Batch::Wait(waiting),
                 Next::Close => break Batch::Close,
             }
+            match gathered.last() {
+                // It is of use only to what comes behind it.
+                Some(gather) if gathered.len() == length + 1 && !unread.is_empty() => {
+                    again.note(self.session.called(), &arguments, *gather);
+                }
+                _ => again.forget(),
+            }
             if gathered.is_full() {
                 gathered.answer(&self.session, &mut self.out);
             }
             if gathered.is_empty() {
                 self.session.settle();
+                again.forget();
             }
             if self.out.len() >= FLUSH {
                 break Batch::Full;

@@ -1,5 +1,6 @@
 //! The face for RESP: decodes commands, calls what carries them out, encodes replies.
 
+mod again;
 mod batch;
 mod client;
 mod command;

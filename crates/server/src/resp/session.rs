@@ -92,7 +92,7 @@ impl<'a> Session<'a> {
             gathered.answer(self, out);
             return self.refuse(name, arguments, out);
         };
-        self.worker.stats().called(index);
+        self.count(index);
         self.client.command.store(index, Ordering::Relaxed);
         let done = if !command.takes(arguments.len()) {
             Err(CommandError::arity(command.name).to_string())
@@ -106,6 +106,17 @@ impl<'a> Session<'a> {
             gathered.answer(self, out);
             self.fail(error, out)
         })
+    }
+
+    /// The place in the table of the command that was executed last.
+    pub(super) fn called(&self) -> usize {
+        self.client.command.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call of the command that stands at `index` of the table.
+    #[inline]
+    pub(super) fn count(&self, index: usize) {
+        self.worker.stats().called(index);
     }
 
     /// The command of that name, if the client may call it.

@@ -1,0 +1,269 @@
+//! The module in Redis and Valkey: beside redis-cell, beside a plain `SET`, beside our own script.
+//!
+//! Each has a server process of its own, of the same kind, on the same core. Microseconds a call are
+//! what the server itself counts (`commandstats`).
+
+mod servers;
+
+use std::{io, rc::Rc, time::Duration};
+
+use sluicegate_core::{Operation, Policy};
+use sluicegate_redis::script::Plan;
+
+use crate::{
+    keys::Random,
+    others::Others,
+    pin,
+    report::{Bar, Table, median},
+    resp::{
+        command::{Command, Draw, MAX_KEYS},
+        cores,
+        load::Load,
+        peers,
+        servers::Server,
+    },
+};
+use servers::{Engine, ask, told};
+
+/// How much is run.
+#[derive(Clone, Copy)]
+struct Sizes {
+    rounds: usize,
+    connections: usize,
+    keys: u64,
+    warm_up: Duration,
+    measured: Duration,
+}
+
+const FULL: Sizes = Sizes {
+    rounds: 5,
+    connections: 50,
+    keys: MAX_KEYS,
+    warm_up: Duration::from_millis(200),
+    measured: Duration::from_millis(1000),
+};
+const QUICK: Sizes = Sizes {
+    rounds: 1,
+    connections: 4,
+    keys: 1000,
+    warm_up: Duration::from_millis(2),
+    measured: Duration::from_millis(20),
+};
+
+/// What is measured, each at a depth of the pipeline.
+const ALLOWED: Work = Work { name: "1M keys, allowed", pipeline: 16, one_key: false };
+const DENIED: Work = Work { name: "one key, denied", pipeline: 16, one_key: true };
+const DENIED_DEEP: Work = Work { name: "one key, denied", pipeline: 128, one_key: true };
+const LOG: Work = Work { name: "sliding-log 1000/1m, full", pipeline: 16, one_key: true };
+
+const OURS: &str = "CL.THROTTLE";
+const OURS_TEXT: &str = "SG.TAKE gcra";
+const OURS_LOG: &str = "SG.TAKE sliding-log";
+const CELL: &str = "redis-cell";
+const SET: &str = "SET PX";
+const LUA: &str = "our Lua";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Work {
+    name: &'static str,
+    pipeline: usize,
+    one_key: bool,
+}
+
+/// A command on a server, and what was measured of it.
+struct Subject {
+    name: &'static str,
+    work: Work,
+    server: Rc<Server>,
+    command: Command,
+    /// The command as `commandstats` has it.
+    counted: &'static str,
+    rates: Vec<f64>,
+    micros: Vec<f64>,
+}
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    let (module, cell) = (peers::module()?, peers::redis_cell()?);
+    let (module, cell) = (module.to_string_lossy(), cell.to_string_lossy());
+    let Sizes { rounds, connections, keys, .. } = sizes;
+    println!("module: {rounds} rounds, {connections} connections, {keys} keys");
+    let others = Others::start();
+    let mut cpu = 0.0;
+    let mut table = Table::comparison();
+    for engine in Engine::ALL {
+        let start = |arguments: &[&str]| engine.start(arguments).map(Rc::new);
+        let servers = [
+            start(&["--loadmodule", &module])?,
+            start(&["--loadmodule", &module])?,
+            start(&["--loadmodule", &cell])?,
+            start(&[])?,
+        ];
+        // From here on, this is the load.
+        let all = pin::cores()?;
+        pin::pin(&[cores()?.0])?;
+        let mut subjects = subjects(&servers)?;
+        let bytes = fill(&subjects, &sizes)?;
+        for round in 0..rounds {
+            for index in 0..subjects.len() {
+                // Each second round the other way about, so that none always follows the same.
+                let index = if round % 2 == 0 { index } else { subjects.len() - 1 - index };
+                subjects[index].measure(&sizes, 1 + round as u64)?;
+            }
+        }
+        pin::pin(&all)?;
+        verdict(engine, &subjects, &bytes, &mut table);
+        let written = written_by_denials(engine, &module)?;
+        let work = format!("{}: bytes of append-only file a denial", engine.name());
+        table.compare(
+            &work,
+            format!("{written} B"),
+            ("", String::new()),
+            written,
+            "B",
+            Bar::AtMost(0.0),
+        );
+        for server in &servers {
+            cpu += server.cpu()?.unwrap_or_default();
+        }
+    }
+    println!("{table}");
+    println!("{}", others.told(cpu));
+    Ok(())
+}
+
+fn subjects([ours, text, cell, plain]: &[Rc<Server>; 4]) -> io::Result<Vec<Subject>> {
+    // A unit an hour, and room for ten thousand: no key runs out, and none recovers meanwhile.
+    let throttle = ["CL.THROTTLE", "sluicegate", "9999", "24", "86400"];
+    // A unit an hour, and room for one.
+    let hot = ["CL.THROTTLE", "hotsluice:", "0", "24", "86400"];
+    let take = ["SG.TAKE", "sluicegate", "gcra:24/1d:burst=10000"];
+    let log = ["SG.TAKE", "log-of-us:", "sliding-log:1000/1m"];
+    let set = ["SET", "sluicegate", "1700000000000000000", "PX", "86400000"];
+    let lua = script(plain)?;
+    let lua: Vec<&[u8]> = lua.iter().map(Vec::as_slice).collect();
+    let of = |name, work, server: &Rc<Server>, counted, command| Subject {
+        name,
+        work,
+        server: Rc::clone(server),
+        command,
+        counted,
+        rates: Vec::new(),
+        micros: Vec::new(),
+    };
+    let cl = "cl.throttle";
+    Ok(vec![
+        of(OURS, ALLOWED, ours, cl, Command::new(&throttle)),
+        of(CELL, ALLOWED, cell, cl, Command::new(&throttle)),
+        of(OURS_TEXT, ALLOWED, text, "sg.take", Command::new(&take)),
+        of(SET, ALLOWED, plain, "set", Command::new(&set).answered_simply()),
+        of(OURS, DENIED, ours, cl, Command::new(&hot)),
+        of(CELL, DENIED, cell, cl, Command::new(&hot)),
+        of(OURS, DENIED_DEEP, ours, cl, Command::new(&hot)),
+        of(CELL, DENIED_DEEP, cell, cl, Command::new(&hot)),
+        of(OURS_LOG, LOG, text, "sg.take", Command::new(&log)),
+        of(LUA, LOG, plain, "evalsha", Command::with_key_at(3, &lua)),
+    ])
+}
+
+/// Our script for a log, as a command.
+fn script(server: &Server) -> io::Result<Vec<Vec<u8>>> {
+    let policy: Policy = "sliding-log:1000/1m".parse().map_err(io::Error::other)?;
+    let plan = Plan::new(&policy);
+    ask(server.address, &[b"SCRIPT", b"LOAD", plan.script().text().as_bytes()])?;
+    let arguments = plan.arguments(Operation::Take(1)).map_err(io::Error::other)?;
+    let words: [&[u8]; 4] = [b"EVALSHA", plan.script().sha1().as_bytes(), b"1", b"log-of-lua"];
+    Ok(words.into_iter().chain(arguments.iter()).map(<[u8]>::to_vec).collect())
+}
+
+/// Asks once for every key. Bytes a key of each subject that has a million, by its name.
+fn fill(subjects: &[Subject], sizes: &Sizes) -> io::Result<Vec<(&'static str, f64)>> {
+    let mut bytes = Vec::new();
+    for subject in subjects {
+        let address = subject.server.address;
+        let used = || told(address, "memory", "used_memory:");
+        let before = used()?;
+        let keys = if subject.work.one_key { 2000 } else { sizes.keys };
+        let draw =
+            if subject.work.one_key { Draw::Random(Random::new(1), 1) } else { Draw::InOrder(0) };
+        let load = Load::connect(address, sizes.connections, 16, &subject.command, draw)?;
+        load.ask_for(keys)?;
+        if !subject.work.one_key {
+            bytes.push((subject.name, (used()? - before) / keys as f64));
+        }
+    }
+    Ok(bytes)
+}
+
+impl Subject {
+    fn measure(&mut self, sizes: &Sizes, seed: u64) -> io::Result<()> {
+        let address = self.server.address;
+        let keys = if self.work.one_key { 1 } else { sizes.keys };
+        let draw = Draw::Random(Random::new(seed), keys);
+        let (pipeline, command) = (self.work.pipeline, &self.command);
+        let load = Load::connect(address, sizes.connections, pipeline, command, draw)?;
+        ask(address, &[b"CONFIG", b"RESETSTAT"])?;
+        let sample = load.measure(sizes.warm_up, sizes.measured, || Ok(None))?;
+        self.rates.push(sample.requests / sample.seconds);
+        let counted = format!("cmdstat_{}:", self.counted);
+        let calls = told(address, "commandstats", &format!("{counted}calls="))?;
+        let usec = format!("{counted}calls={calls},usec=");
+        self.micros.push(told(address, "commandstats", &usec)? / calls);
+        Ok(())
+    }
+}
+
+/// Bytes that a denial adds to the append-only file.
+fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
+    let server = engine.start(&["--appendonly", "yes", "--loadmodule", module])?;
+    let command = Command::new(&["CL.THROTTLE", "hotsluice:", "0", "24", "86400"]);
+    let load = || {
+        let draw = Draw::Random(Random::new(1), 1);
+        Load::connect(server.address, 1, 16, &command, draw)?.ask_for(1000)
+    };
+    load()?;
+    let written = || told(server.address, "persistence", "aof_current_size:");
+    let before = written()?;
+    load()?;
+    let each = (written()? - before) / 1000.0;
+    drop(server);
+    Ok(each)
+}
+
+fn verdict(engine: Engine, subjects: &[Subject], bytes: &[(&str, f64)], table: &mut Table) {
+    let figures = |name: &str, work: Work| {
+        let subject = subjects.iter().find(|it| it.name == name && it.work == work);
+        subject.map_or((f64::NAN, f64::NAN), |it| (median(&it.rates), median(&it.micros)))
+    };
+    let rates = [
+        (ALLOWED, OURS, CELL, 1.6),
+        (ALLOWED, OURS, SET, 0.85),
+        (DENIED, OURS, CELL, 1.3),
+        (DENIED_DEEP, OURS, CELL, 1.5),
+        (ALLOWED, OURS_TEXT, OURS, 0.85),
+        (LOG, OURS_LOG, LUA, 3.0),
+    ];
+    for (work, ours, peer, bar) in rates {
+        let title = format!("{}: {ours}, {}, pipeline {}", engine.name(), work.name, work.pipeline);
+        let (own, theirs) = (figures(ours, work).0, figures(peer, work).0);
+        let text = |rate: f64| format!("{:.1} k/s", rate / 1e3);
+        let bar = Bar::AtLeast(bar);
+        table.compare(&title, text(own), (peer, text(theirs)), own / theirs, "x", bar);
+    }
+    let micros = [
+        (DENIED, OURS, CELL, Bar::AtMost(0.5)),
+        (ALLOWED, OURS, CELL, Bar::AtMost(0.6)),
+        (LOG, OURS_LOG, LUA, Bar::AtMost(1.0 / 8.0)),
+    ];
+    for (work, ours, peer, bar) in micros {
+        let title = format!("{}: {ours}, {}, us a call", engine.name(), work.name);
+        let (own, theirs) = (figures(ours, work).1, figures(peer, work).1);
+        let text = |micros: f64| format!("{micros:.3} us");
+        table.compare(&title, text(own), (peer, text(theirs)), own / theirs, "x", bar);
+    }
+    let bytes_of = |name| bytes.iter().find(|(it, _)| *it == name).map_or(f64::NAN, |(_, it)| *it);
+    let (own, theirs) = (bytes_of(OURS), bytes_of(CELL));
+    let text = |bytes: f64| format!("{bytes:.0} B");
+    let title = format!("{}: bytes a key", engine.name());
+    table.compare(&title, text(own), (CELL, text(theirs)), own / theirs, "x", Bar::AtMost(1.0));
+}

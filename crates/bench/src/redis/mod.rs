@@ -1,0 +1,248 @@
+//! The store on Redis and Valkey: scripts beside scripts on one server, and what is spared it.
+//!
+//! The peers' scripts are read from their installed packages when this runs, and are no part of it.
+
+mod peers;
+mod store;
+mod wire;
+
+use std::{io, time::Duration};
+
+use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_redis::script::Plan;
+use sluicegate_resp::Value;
+
+use crate::{
+    others::Others,
+    report::{Bar, Table, median},
+    resp::servers::Server,
+};
+use peers::{ENGINES, Engine, Peers};
+use wire::{Command, Connection, Span, load};
+
+/// How much is run.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    rounds: usize,
+    keys: u64,
+    measured: Duration,
+}
+
+const FULL: Sizes = Sizes { rounds: 5, keys: 1_000_000, measured: Duration::from_millis(1200) };
+const QUICK: Sizes = Sizes { rounds: 1, keys: 2000, measured: Duration::from_millis(30) };
+/// Connections, and commands of each that are under way.
+const PIPELINE: (usize, usize) = (8, 16);
+
+/// What any script must do: read the clock and the key, write the key, answer seven integers.
+const EMPTY: &str = "\
+redis.call('TIME')
+redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000)
+return { 1, 1, 1, 1, 1, 1, 1 }";
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    let peers = Peers::installed()?;
+    let Sizes { rounds, keys, .. } = sizes;
+    println!("redis: {rounds} rounds, {keys} keys, {PIPELINE:?} connections and pipeline");
+    let others = Others::start();
+    let mut table = Table::comparison();
+    let mut cpu = 0.0;
+    for engine in ENGINES {
+        let server = peers.start(engine)?;
+        gcra(engine, &server, &peers, &sizes, &mut table)?;
+        logs(engine, &server, &peers, &sizes, &mut table)?;
+        if engine == Engine::Redis70 {
+            store::measure(&server, &sizes, &mut table)?;
+        }
+        cpu += server.cpu()?.unwrap_or_default();
+    }
+    print!("{table}");
+    println!("{}", others.told(cpu));
+    Ok(())
+}
+
+/// A script on a server, and how it is called.
+struct Subject {
+    command: Command,
+    figures: Vec<f64>,
+}
+
+impl Subject {
+    fn new(server: &Server, script: &str, key: &str, arguments: &[&[u8]]) -> io::Result<Self> {
+        let mut connection = Connection::new(server.address)?;
+        let loaded = connection.ask(&[b"SCRIPT", b"LOAD", script.as_bytes()])?;
+        let Value::Bulk(sha1) = loaded else { return Err(io::Error::other("no SHA-1")) };
+        let command = Command::new(&[b"EVALSHA", &sha1, b"1"], key, arguments);
+        Ok(Self { command, figures: Vec::new() })
+    }
+
+    /// Ours, under a policy.
+    fn ours(server: &Server, policy: &str, key: &str) -> io::Result<Self> {
+        let policy: Policy = policy.parse().map_err(io::Error::other)?;
+        let plan = Plan::new(&policy);
+        let arguments = plan.arguments(Operation::Take(1), Timestamp::EPOCH);
+        let arguments = arguments.map_err(io::Error::other)?;
+        let words: Vec<_> = arguments.iter().collect();
+        Self::new(server, plan.script().text(), key, &words)
+    }
+
+    /// Asks for each key once.
+    fn fill(&self, server: &Server, keys: u64, times: u64) -> io::Result<()> {
+        load(server.address, &self.command, PIPELINE, keys, Span::Keys(keys * times)).map(drop)
+    }
+
+    fn median(&self) -> f64 {
+        median(&self.figures)
+    }
+}
+
+/// Measures subjects in turn, round by round.
+fn measure(server: &Server, subjects: &mut [Subject], keys: u64, sizes: &Sizes) -> io::Result<()> {
+    for round in 0..sizes.rounds {
+        let count = subjects.len();
+        for turn in 0..count {
+            // Each second round the other way about, so that none always follows the same.
+            let place = if round % 2 == 0 { turn } else { count - 1 - turn };
+            let subject = &mut subjects[place];
+            let span = Span::Time(sizes.measured);
+            subject.figures.push(load(server.address, &subject.command, PIPELINE, keys, span)?);
+        }
+    }
+    Ok(())
+}
+
+fn flush(server: &Server) -> io::Result<()> {
+    Connection::new(server.address)?.ask(&[b"FLUSHALL"]).map(drop)
+}
+
+fn bytes(server: &Server, key: &str) -> io::Result<f64> {
+    let mut connection = Connection::new(server.address)?;
+    let words: [&[u8]; 5] = [b"MEMORY", b"USAGE", key.as_bytes(), b"SAMPLES", b"0"];
+    match connection.ask(&words)? {
+        Value::Integer(bytes) => Ok(bytes as f64),
+        other => Err(io::Error::other(format!("{key}: {other:?}"))),
+    }
+}
+
+fn gcra(
+    engine: Engine,
+    server: &Server,
+    peers: &Peers,
+    sizes: &Sizes,
+    table: &mut Table,
+) -> io::Result<()> {
+    let (allowed, denied, cell) = match engine {
+        Engine::Redis70 => (1.2, 1.3, 161.0),
+        Engine::Valkey91 => (1.05, 1.15, 99.0),
+    };
+    let script = peers.script("throttled/rate_limiter/lua/gcra.lua")?;
+    let name = engine.name();
+    let empty_argument = [0; 36];
+    // Emission interval in seconds, capacity, cost.
+    let theirs = |interval: &str, capacity: &str, key: &str| {
+        let words = [interval.as_bytes(), capacity.as_bytes(), b"1"];
+        Subject::new(server, &script, key, &words)
+    };
+    let mut subjects = [
+        Subject::ours(server, "gcra:100/1s", "ours")?,
+        theirs("0.01", "100", "throttled")?,
+        Subject::new(server, EMPTY, "empty", &[&empty_argument])?,
+    ];
+    for subject in &subjects {
+        subject.fill(server, sizes.keys, 1)?;
+    }
+    measure(server, &mut subjects, sizes.keys, sizes)?;
+    let [ours, throttled, empty] = &subjects;
+    let rate = |subject: &Subject| format!("{:.0}/s", subject.median());
+    let work = format!("{name}: gcra, allowed");
+    let ratio = ours.median() / throttled.median();
+    table.compare(
+        &work,
+        rate(ours),
+        ("throttled-py", rate(throttled)),
+        ratio,
+        "x",
+        Bar::AtLeast(allowed),
+    );
+    let ratio = ours.median() / empty.median();
+    table.compare(&work, rate(ours), ("empty script", rate(empty)), ratio, "x", Bar::AtLeast(0.8));
+    let key = bytes(server, "ours______000000").or_else(|_| {
+        // It has drained: once more.
+        subjects[0].fill(server, 10, 1)?;
+        bytes(server, "ours______000000")
+    })?;
+    let work = format!("{name}: bytes a key, gcra");
+    table.compare(
+        &work,
+        format!("{key:.0} B"),
+        ("redis-cell", format!("{cell:.0} B")),
+        key,
+        "B",
+        Bar::AtMost(cell),
+    );
+
+    flush(server)?;
+    let mut subjects =
+        [Subject::ours(server, "gcra:1/1h", "ours")?, theirs("3600", "1", "throttled")?];
+    for subject in &subjects {
+        subject.fill(server, sizes.keys, 1)?;
+    }
+    measure(server, &mut subjects, sizes.keys, sizes)?;
+    let [ours, throttled] = &subjects;
+    let ratio = ours.median() / throttled.median();
+    let work = format!("{name}: gcra, denied");
+    table.compare(
+        &work,
+        rate(ours),
+        ("throttled-py", rate(throttled)),
+        ratio,
+        "x",
+        Bar::AtLeast(denied),
+    );
+    flush(server)
+}
+
+fn logs(
+    engine: Engine,
+    server: &Server,
+    peers: &Peers,
+    sizes: &Sizes,
+    table: &mut Table,
+) -> io::Result<()> {
+    const KEYS: u64 = 50;
+    let script = peers.script("limits/resources/redis/lua_scripts/acquire_moving_window.lua")?;
+    let mut connection = Connection::new(server.address)?;
+    let Value::Array(time) = connection.ask(&[b"TIME"])? else {
+        return Err(io::Error::other("no time"));
+    };
+    let Some(Value::Bulk(seconds)) = time.first() else { return Err(io::Error::other("no time")) };
+    let seconds = String::from_utf8_lossy(seconds).into_owned() + ".123456";
+    // The client's time, the limit, the period in seconds, the cost.
+    let words: [&[u8]; 4] = [seconds.as_bytes(), b"1000", b"600", b"1"];
+    let mut subjects = [
+        Subject::ours(server, "sliding-log:1000/10m", "ours")?,
+        Subject::new(server, &script, "limits", &words)?,
+    ];
+    for subject in &subjects {
+        subject.fill(server, KEYS, 1001)?;
+    }
+    measure(server, &mut subjects, KEYS, sizes)?;
+    let [ours, limits] = &subjects;
+    let name = engine.name();
+    let rate = |subject: &Subject| format!("{:.0}/s", subject.median());
+    let ratio = ours.median() / limits.median();
+    let work = format!("{name}: sliding log of 1000, full");
+    table.compare(&work, rate(ours), ("limits", rate(limits)), ratio, "x", Bar::AtLeast(0.4));
+    let (own, theirs) = (bytes(server, "ours______000000")?, bytes(server, "limits____000000")?);
+    let work = format!("{name}: bytes of that log");
+    table.compare(
+        &work,
+        format!("{own:.0} B"),
+        ("limits", format!("{theirs:.0} B")),
+        own / theirs,
+        "x",
+        Bar::AtMost(0.4),
+    );
+    flush(server)
+}

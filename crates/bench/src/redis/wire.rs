@@ -1,0 +1,202 @@
+//! Speaking to a server: commands made beforehand, replies counted.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use sluicegate_resp::{Value, decode, encode_command};
+
+use crate::{clock::instant, keys::Random};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection, and what is still to be read from it.
+pub(super) struct Connection {
+    socket: TcpStream,
+    rest: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { socket, rest: Vec::new(), buffer: vec![0; 1 << 16] })
+    }
+
+    /// Sends one command and gives what it is answered.
+    pub(super) fn ask(&mut self, words: &[&[u8]]) -> io::Result<Value> {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.socket.write_all(&bytes)?;
+        loop {
+            if let Some((value, length)) = decode(&self.rest).map_err(io::Error::other)? {
+                self.rest.drain(..length);
+                return match value {
+                    Value::Error(error) => {
+                        Err(io::Error::other(String::from_utf8_lossy(&error).into_owned()))
+                    }
+                    value => Ok(value),
+                };
+            }
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let count = self.socket.read(&mut self.buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.rest.extend_from_slice(&self.buffer[..count]);
+        Ok(())
+    }
+
+    /// Reads so many replies, and throws them away.
+    fn skip(&mut self, mut count: usize) -> io::Result<()> {
+        let mut at = 0;
+        while count > 0 {
+            match end(&self.rest, at)? {
+                Some(next) => {
+                    at = next;
+                    count -= 1;
+                }
+                None => {
+                    self.rest.drain(..at);
+                    at = 0;
+                    self.read()?;
+                }
+            }
+        }
+        self.rest.drain(..at);
+        Ok(())
+    }
+}
+
+/// Where the reply that begins at `at` ends, if all of it is there.
+fn end(bytes: &[u8], mut at: usize) -> io::Result<Option<usize>> {
+    let mut open = 1_u64;
+    while open > 0 {
+        let Some(rest) = bytes.get(at..) else { return Ok(None) };
+        let Some(line) = memchr::memchr(b'\n', rest) else { return Ok(None) };
+        let number = || {
+            let digits = rest[1..line].strip_suffix(b"\r").unwrap_or_default();
+            std::str::from_utf8(digits).ok().and_then(|it| it.parse::<i64>().ok()).unwrap_or(-1)
+        };
+        at += line + 1;
+        open -= 1;
+        match rest[0] {
+            b':' | b'+' | b'_' => {}
+            b'$' => {
+                if let Ok(length) = usize::try_from(number()) {
+                    at += length + 2;
+                }
+            }
+            b'*' => open += u64::try_from(number()).unwrap_or(0),
+            _ => {
+                let told = String::from_utf8_lossy(&rest[..line]);
+                return Err(io::Error::other(format!("unexpected answer: {told}")));
+            }
+        }
+    }
+    Ok((at <= bytes.len()).then_some(at))
+}
+
+/// A command of which each time the key is another: sixteen bytes, of which the last six are digits.
+#[derive(Clone)]
+pub(super) struct Command {
+    bytes: Vec<u8>,
+    digits_at: usize,
+}
+
+impl Command {
+    /// The words before and behind a key that begins so (ten bytes).
+    pub(super) fn new(before: &[&[u8]], key: &str, behind: &[&[u8]]) -> Self {
+        let key = format!("{key:_<10.10}000000");
+        let mut words = before.to_vec();
+        words.push(key.as_bytes());
+        words.extend(behind);
+        let mut bytes = Vec::new();
+        encode_command(&words, &mut bytes);
+        let at = bytes.windows(16).position(|it| it == key.as_bytes()).unwrap_or_default();
+        Self { bytes, digits_at: at + 10 }
+    }
+
+    fn set_key(bytes: &mut [u8], mut number: u64) {
+        for digit in bytes.iter_mut().rev() {
+            *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+            number /= 10;
+        }
+    }
+}
+
+/// Keeps several connections busy, each with batches of so many commands. How many a second.
+pub(super) fn load(
+    address: SocketAddr,
+    command: &Command,
+    (connections, pipeline): (usize, usize),
+    keys: u64,
+    span: Span,
+) -> io::Result<f64> {
+    let open: io::Result<Vec<_>> = (0..connections).map(|_| Connection::new(address)).collect();
+    let mut open = open?;
+    let mut random = Random::new(7);
+    let (mut sent, mut batch) = (0_u64, command.bytes.repeat(pipeline));
+    let size = command.bytes.len();
+    let mut send = |connection: &mut Connection, sent: &mut u64| {
+        for bytes in batch.chunks_exact_mut(size) {
+            let key = if let Span::Keys(_) = span { *sent % keys } else { random.below(keys) };
+            Command::set_key(&mut bytes[command.digits_at..command.digits_at + 6], key);
+            *sent += 1;
+        }
+        connection.socket.write_all(&batch)
+    };
+    let start = instant();
+    for connection in &mut open {
+        send(connection, &mut sent)?;
+    }
+    while match span {
+        Span::Time(time) => start.elapsed() < time,
+        Span::Keys(count) => sent < count,
+    } {
+        for connection in &mut open {
+            connection.skip(pipeline)?;
+            send(connection, &mut sent)?;
+        }
+    }
+    for connection in &mut open {
+        connection.skip(pipeline)?;
+    }
+    Ok(sent as f64 / start.elapsed().as_secs_f64())
+}
+
+/// For how long.
+#[derive(Clone, Copy)]
+pub(super) enum Span {
+    /// Keys at random, for so long.
+    Time(Duration),
+    /// Each key in turn, so many times in all.
+    Keys(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_end_where_they_end() {
+        for reply in
+            [":1\r\n", "$3\r\na\nb\r\n", "$-1\r\n", "*2\r\n$1\r\nx\r\n*1\r\n:5\r\n", "_\r\n"]
+        {
+            let twice = reply.repeat(2).into_bytes();
+            assert_eq!(end(&twice, 0).unwrap(), Some(reply.len()), "{reply:?}");
+            for cut in 0..reply.len() {
+                assert_eq!(end(&twice[..cut], 0).unwrap(), None, "{reply:?} cut at {cut}");
+            }
+        }
+        assert!(end(b"-ERR no\r\n", 0).is_err());
+    }
+}
