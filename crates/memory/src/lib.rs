@@ -13,6 +13,7 @@
 
 mod budget;
 mod clock;
+mod decide;
 mod ground;
 mod large;
 mod room;
