@@ -78,7 +78,8 @@ impl Cell {
     }
 
     fn write(&self, slot: Slot) {
-        self.first.store(slot.first, Ordering::Relaxed);
+        // Whoever sees the first word sees that the state before it was taken out.
+        self.first.store(slot.first, Ordering::Release);
         self.second.store(slot.second, Ordering::Release);
     }
 
