@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::{shell, workspace};
 
 /// What the crate `bench` can be told to run.
-const COMPARISONS: [&str; 3] = ["memory", "resp", "all"];
+const COMPARISONS: [&str; 5] = ["memory", "resp", "redis", "module", "all"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let packages = workspace::packages()?;

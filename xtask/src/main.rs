@@ -1,6 +1,8 @@
 //! Our own automation: `cargo xtask` prints what there is.
 
 mod bench;
+mod chaos;
+mod dist;
 mod fuzz;
 mod install;
 mod loom;
@@ -20,13 +22,17 @@ cargo xtask COMMAND
   test [--no-install]              everything that CI checks: format, lints, tidy, tests,
                                    model checks, documentation, benchmarks (briefly). Installs what is missing
                                    and says so first; with --no-install it lists that and stops
+  dist                             makes what is installed elsewhere: the module for Redis and
+                                   Valkey, target/dist/sluicegate.so
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   loom                             model checks of what threads share in the in-memory table
   soak                             the tests of faults and bounds in their full sizes, and a table
-                                   of what they measured; takes some twenty minutes";
+                                   of what they measured; takes some twenty minutes
+  chaos                            the same of the store on Redis and Valkey, while servers,
+                                   networks and processes fail; takes some twenty minutes";
 
 fn main() -> ExitCode {
     match run() {
@@ -49,11 +55,13 @@ fn run() -> Result<()> {
         ["test"] => test::run(true),
         ["test", "--no-install"] => test::run(false),
         ["tidy"] => tidy::run(),
+        ["dist"] => dist::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
-        ["test" | "tidy" | "loom" | "soak", rest @ ..] => {
+        ["chaos"] => chaos::run(),
+        ["test" | "tidy" | "dist" | "loom" | "soak" | "chaos", rest @ ..] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
         }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),

@@ -51,9 +51,18 @@ const TESTS: [(&str, &[&str]); 3] = [
 const FIGURE: &str = "figure: ";
 
 pub(crate) fn run() -> Result<()> {
+    run_tests("it", &SIZES, &TESTS)
+}
+
+/// Runs the tests of a binary by package and part, in these sizes.
+pub(crate) fn run_tests(
+    binary: &str,
+    sizes: &[(&str, &str)],
+    tests: &[(&str, &[&str])],
+) -> Result<()> {
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
-    for (package, parts) in TESTS {
-        let (told, passed) = test(package, parts)?;
+    for &(package, parts) in tests {
+        let (told, passed) = test(package, binary, parts, sizes)?;
         figures.extend(told.into_iter().map(|figure| (package, figure)));
         if !passed {
             failed.push(package);
@@ -76,9 +85,14 @@ pub(crate) fn run() -> Result<()> {
 
 /// Runs tests one after the other, so that each has the machine to itself. What they measured, and
 /// whether all passed.
-fn test(package: &str, parts: &[&str]) -> Result<(Vec<String>, bool)> {
+fn test(
+    package: &str,
+    binary: &str,
+    parts: &[&str],
+    sizes: &[(&str, &str)],
+) -> Result<(Vec<String>, bool)> {
     let mut command = shell::cargo();
-    command.current_dir(workspace::root()).envs(SIZES);
+    command.current_dir(workspace::root()).envs(sizes.iter().copied());
     command.args([
         "test",
         "--release",
@@ -87,7 +101,7 @@ fn test(package: &str, parts: &[&str]) -> Result<(Vec<String>, bool)> {
         "-p",
         package,
         "--test",
-        "it",
+        binary,
     ]);
     command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);
     shell::announce(&shell::words(&command));

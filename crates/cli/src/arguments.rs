@@ -47,6 +47,27 @@ pub(crate) enum Command {
     },
     /// Run recorded traffic through a policy in virtual time
     Simulate(Simulate),
+    /// Look after the limits in a Redis or Valkey, and install functions for other languages
+    #[command(subcommand)]
+    Redis(Redis),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Redis {
+    /// Install the functions (`FCALL sg_take ...`) on every server, in place of another version
+    Install(Url),
+    /// Say which server it is, what is installed, and what is wrong: ends with 2 if something is
+    Status(Url),
+    /// Take the functions away from every server
+    Uninstall(Url),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Url {
+    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, redis+cluster://HOST,HOST or
+    /// redis+sentinel://HOST,HOST/NAME
+    #[arg(env = "SLUICEGATE_REDIS", hide_env_values = true)]
+    pub(crate) url: String,
 }
 
 #[derive(Args, Debug)]
@@ -125,8 +146,8 @@ pub(crate) struct Simulate {
     /// The policy in force for every event that names none
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Option<Policy>,
-    /// Who decides: `memory`, or a server that runs with --test-clock
-    #[arg(long, value_name = "memory|resp://HOST:PORT", default_value = "memory")]
+    /// Who decides: `memory`, a server that runs with --test-clock, or a Redis or Valkey
+    #[arg(long, value_name = "memory|resp://HOST:PORT|redis://HOST", default_value = "memory")]
     pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) password: Password,
@@ -149,6 +170,8 @@ pub(crate) enum Format {
 pub(crate) enum Store {
     Memory,
     Resp(Address),
+    /// A URL, as `sluicegate redis status` takes it.
+    Redis(String),
 }
 
 impl FromStr for Store {
@@ -158,7 +181,10 @@ impl FromStr for Store {
         match text {
             "memory" => Ok(Self::Memory),
             _ if text.starts_with(SCHEME) => text.parse().map(Self::Resp),
-            _ => Err("`memory` or `resp://HOST:PORT` would do".to_owned()),
+            _ if text.starts_with("redis") && text.contains("://") => {
+                Ok(Self::Redis(text.to_owned()))
+            }
+            _ => Err("`memory`, `resp://HOST:PORT` or `redis://HOST:PORT` would do".to_owned()),
         }
     }
 }
@@ -202,6 +228,7 @@ mod tests {
         for text in ["", "localhost", ":6380", "resp://h:port", "resp://h:65536"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
-        assert!("redis://h:1".parse::<Store>().is_err());
+        assert!("http://h:1".parse::<Store>().is_err());
+        assert!(matches!("redis+cluster://h:1".parse(), Ok(Store::Redis(_))));
     }
 }

@@ -5,6 +5,7 @@ mod ask;
 mod client;
 mod explain;
 mod promise;
+mod redis;
 mod serve;
 mod simulate;
 mod table;
@@ -41,6 +42,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Info(key) => ask::info(&key)?,
         Command::Policy { policies } => explain::explain(&policies, &mut io::stdout().lock())?,
         Command::Simulate(options) => simulate::simulate(&options)?,
+        Command::Redis(command) => return redis::run(&command),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `simulate`: recorded traffic, run through a policy in virtual time.
 
+mod redis;
 mod remote;
 
 use std::{
@@ -13,7 +14,7 @@ use anyhow::Context;
 use sluicegate_core::{Decision, Policy};
 use sluicegate_simulator::{Event, Report, Rows, Simulation, TraceReader, periods};
 
-use self::remote::Remote;
+use self::{redis::Redis, remote::Remote};
 use crate::{
     arguments::{Format, Simulate, Store},
     client::Client,
@@ -88,6 +89,13 @@ fn decide(
                 remote.ask(&event, sink)?;
             }
             remote.finish(sink)
+        }
+        Store::Redis(url) => {
+            let mut redis = Redis::new(url, options.policy.as_ref())?;
+            while let Some(event) = reader.next_event()? {
+                redis.ask(&event, sink)?;
+            }
+            Ok(())
         }
     }
 }

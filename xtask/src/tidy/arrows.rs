@@ -14,13 +14,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["core"]),
     ("simulator", &["core"]),
     ("memory", &["core"]),
-    ("redis", &["core"]),
+    ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
     ("tower", &["core"]),
     ("server", &["core", "commands", "resp", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
     ("cli", &["core", "resp", "commands", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "memory", "simulator", "server"]),
+    ("bench", &["core", "resp", "memory", "redis", "simulator", "server"]),
     ("xtask", &[]),
 ];
 

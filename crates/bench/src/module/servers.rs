@@ -16,6 +16,10 @@ use crate::resp::{
     servers::{Server, free_address},
 };
 
+/// The allocator that Debian's Redis uses. Valkey from PyPI has none of its own but that of libc,
+/// which would be what is measured.
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
@@ -60,6 +64,9 @@ impl Engine {
         let mut program = Program::new(self.program()?);
         program.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--dir"]);
         program.arg(&folder).args(["--save", ""]).args(arguments);
+        if self == Self::Valkey91 && Path::new(JEMALLOC).exists() {
+            program.env("LD_PRELOAD", JEMALLOC);
+        }
         let server = Server::start(program, address, cores()?.1, &folder.join("log"));
         // What it writes there it has open: nothing is left when it ends.
         if !arguments.contains(&"--appendonly") {

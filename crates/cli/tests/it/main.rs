@@ -1,6 +1,7 @@
 //! The command, run as people run it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod redis;
 mod run;
 mod scenarios;
 mod server;

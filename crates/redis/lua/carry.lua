@@ -1,0 +1,88 @@
+-- What a key's state becomes when the policy that it was written under has changed: what was used
+-- stays used.
+
+-- Takes over the states of `old` limits into `limits`. Tells whether the rule has changed, or, where
+-- it cannot be told which limit continues which, the old limit whose calendar must be known first.
+local function carry(old, limits, now, know)
+    local function rule(limit)
+        return limit.kind.rule and limit.kind.rule(limit) or limit.head
+    end
+
+    local same = #old == #limits
+    for i = 1, #old do
+        same = same and rule(old[i]) == rule(limits[i])
+    end
+    if same then
+        -- Only names differ.
+        for i = 1, #old do
+            limits[i].kind.load(limits[i], old[i].kind.save(old[i]), #old[i].head + 1)
+        end
+        return false
+    end
+
+    -- Periods of the calendar are as long as the window around now is.
+    local function period(limit)
+        return limit.period or limit.next - limit.first
+    end
+    for i = 1, #old do
+        for j = 1, #limits do
+            if old[i].calendar and limits[j].kind == old[i].kind and limits[j].unit ~= old[i].unit
+                and not know(old[i]) then
+                return nil, old[i]
+            end
+        end
+    end
+
+    local sources, taken = {}, {}
+    local function pass(fits)
+        for i = 1, #limits do
+            for j = 1, #old do
+                if not sources[i] and not taken[j] and fits(old[j], limits[i]) then
+                    sources[i], taken[j] = old[j], true
+                end
+            end
+        end
+    end
+    pass(function(a, b)
+        return rule(a) == rule(b)
+    end)
+    pass(function(a, b)
+        return a.kind == b.kind and ((a.unit and a.unit == b.unit) or period(a) == period(b))
+    end)
+    pass(function(a, b)
+        return a.kind == b.kind
+    end)
+
+    -- Every new log sees what the old logs saw.
+    local longest
+    for i = 1, #old do
+        if old[i].kind == kinds[8] and (not longest or old[i].period > longest.period) then
+            longest = old[i]
+        end
+    end
+    local left = 1
+    for i = 1, #limits do
+        if not sources[i] and limits[i].kind == kinds[8] then
+            sources[i] = longest
+        end
+        if not sources[i] and #old == #limits then
+            while taken[left] do
+                left = left + 1
+            end
+            sources[i] = old[left]
+            left = left + 1
+        end
+    end
+
+    for i = 1, #limits do
+        local limit, source = limits[i], sources[i]
+        if source and not source.kind.unused(source) then
+            if source.kind == limit.kind then
+                limit.kind.carry(limit, source, now)
+            else
+                limit.kind.with_used(limit, now, source.kind.used(source, now))
+            end
+        end
+    end
+    return true
+end

@@ -1,0 +1,260 @@
+-- The operations, over all limits of a policy at once: all or nothing.
+
+local function say_damaged(what)
+    return { err = 'SGSTATE state is damaged: ' .. what .. '; resetting the key would do' }
+end
+
+local function say_version(version)
+    return { err = 'SGSTATE state has version ' .. version .. ', and this version of sluicegate reads up '
+        .. 'to 1; upgrading it, or resetting the key, would do' }
+end
+
+-- The server's error of a GET, in words of ours where the key is of another type.
+local function say_type(failed)
+    if string.find(failed.err, 'WRONGTYPE', 1, true) then
+        return { err = 'WRONGTYPE key holds no string, so no state of sluicegate; another key, or '
+            .. 'deleting this one, would do' }
+    end
+    return failed
+end
+
+-- The longest wait over all limits for `cost`, and the first limit that has it.
+local function longest_wait(limits, now, cost)
+    local longest, binding = -1, 1
+    for i = 1, #limits do
+        local wait = limits[i].kind.wait(limits[i], now, cost)
+        if wait > longest then
+            longest, binding = wait, i
+        end
+    end
+    return longest, binding
+end
+
+local function delay_of(limit, now)
+    return limit.queue and limit.kind.delay(limit, now) or 0
+end
+
+local function longest_delay(limits, now)
+    local longest = 0
+    for i = 1, #limits do
+        longest = math.max(longest, delay_of(limits[i], now))
+    end
+    return longest
+end
+
+-- The seven integers, with the key as it now stands. What binds is the first limit with the least
+-- remaining, unless `binding` says otherwise.
+local function tell(limits, now, allowed, retry, delay, binding)
+    local remaining, least, reset = math.huge, 1, 0
+    for i = 1, #limits do
+        local limit = limits[i]
+        local left = limit.kind.remaining(limit, now)
+        if left < remaining then
+            remaining, least = left, i
+        end
+        reset = math.max(reset, limit.kind.reset_after(limit, now))
+    end
+    binding = binding or least
+    if retry == NEVER then
+        retry = -1
+    end
+    return { allowed, limits[binding].capacity, remaining, retry, reset, delay, binding - 1 }
+end
+
+-- Microseconds as a time to live: whole milliseconds, rounded up, in plain digits.
+local function milliseconds(micros)
+    return string.format('%d', math.ceil(micros / 1000))
+end
+
+-- How the key is given its time to live: two words of SET. A test's time is not the server's, so
+-- its keys live for an hour at least.
+local function lifetime(limits, now, at)
+    local longest = 1
+    for i = 1, #limits do
+        longest = math.max(longest, limits[i].kind.lifetime(limits[i], now))
+    end
+    if at then
+        return 'PX', milliseconds(math.max(longest, 3600000000))
+    end
+    return 'PXAT', milliseconds(now + longest)
+end
+
+-- Stores the key as it now stands. Gives the server's error, if it has one.
+local function store(key, limits, now, at, existed)
+    local parts, used = { '\1' .. string.char(#limits) }, false
+    for i = 1, #limits do
+        local limit = limits[i]
+        parts[i + 1] = limit.kind.save(limit)
+        used = used or not limit.kind.unused(limit)
+    end
+    local done
+    if used then
+        done = redis.pcall('SET', key, table.concat(parts), lifetime(limits, now, at))
+    elseif existed then
+        done = redis.pcall('DEL', key)
+    end
+    return type(done) == 'table' and done.err and done
+end
+
+-- Gives a key that nothing was stored of, and that has lost its time to live, a new one.
+local function heal(key, limits, now, at)
+    if redis.pcall('PTTL', key) == -1 then
+        local unit, span = lifetime(limits, now, at)
+        redis.pcall(unit == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, span)
+    end
+end
+
+local function charge(limits, now, cost)
+    for i = 1, #limits do
+        limits[i].kind.charge(limits[i], now, cost)
+    end
+end
+
+local function reserve(key, limits, now, at, existed, cost, max_wait)
+    -- What each limit asks the caller to wait: until it would pass and, in a queue, until those
+    -- before it have gone. For a denial, how much of that is too much.
+    local needed, beyond, binding = 0, -1, 1
+    for i = 1, #limits do
+        local limit, need = limits[i], NEVER
+        if cost <= limit.capacity then
+            need = math.max(limit.kind.wait(limit, now, cost), delay_of(limit, now))
+        end
+        needed = math.max(needed, need)
+        if math.max(0, need - max_wait) > beyond then
+            beyond, binding = math.max(0, need - max_wait), i
+        end
+    end
+    if needed > max_wait then
+        return tell(limits, now, 0, beyond, 0, binding), true
+    end
+    charge(limits, now, cost)
+    local failed = store(key, limits, now, at, existed)
+    return failed or tell(limits, now, 1, 0, needed)
+end
+
+-- What `operation` answers under limits that hold the key's state; and whether nothing was stored.
+-- `changed` says that it was written under another rule.
+local function operate(key, limits, now, at, existed, changed, operation, cost, max_wait)
+    if cost == 0 or operation == 'reset' then
+        return tell(limits, now, 1, 0, 0), true
+    elseif operation == 'reserve' then
+        return reserve(key, limits, now, at, existed, cost, max_wait)
+    elseif operation == 'charge' or operation == 'refund' then
+        for i = 1, #limits do
+            limits[i].kind[operation](limits[i], now, cost)
+        end
+        return store(key, limits, now, at, existed) or tell(limits, now, 1, 0, 0)
+    end
+
+    local wait, binding = longest_wait(limits, now, cost)
+    if wait == 0 then
+        local delay = longest_delay(limits, now)
+        if operation == 'take' then
+            charge(limits, now, cost)
+            local failed = store(key, limits, now, at, existed)
+            if failed then
+                return failed
+            end
+        end
+        return tell(limits, now, 1, 0, delay), operation ~= 'take'
+    elseif operation == 'take' then
+        local records = false
+        for i = 1, #limits do
+            if limits[i].count_all then
+                records = true
+                limits[i].kind.charge(limits[i], now, cost)
+            end
+        end
+        if records or changed then
+            local failed = store(key, limits, now, at, existed)
+            if failed then
+                return failed
+            end
+            wait, binding = longest_wait(limits, now, cost)
+            return tell(limits, now, 0, wait, 0, binding)
+        end
+    end
+    return tell(limits, now, 0, wait, 0, binding), true
+end
+
+-- One operation on one key under the policy that `policy` says, the byte form of a key of which
+-- nothing is in use. `calendar(name, now)` tells the window of a calendar around now, or nothing where
+-- that is not known: the reply is then the time and the names of all calendars that may be needed.
+local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
+    local bytes = redis.pcall('GET', key)
+    if type(bytes) == 'table' then
+        return say_type(bytes)
+    elseif operation == 'reset' and bytes then
+        local done = redis.pcall('DEL', key)
+        if type(done) == 'table' then
+            return done
+        end
+        bytes = false
+    end
+
+    local function know(limit)
+        if not limit.next then
+            limit.first, limit.next = calendar(limit.calendar, now)
+        end
+        return limit.next
+    end
+    local function ask(...)
+        local reply = { now }
+        for _, limits in ipairs({ ... }) do
+            for i = 1, #limits do
+                reply[#reply + 1] = limits[i].calendar
+            end
+        end
+        return reply
+    end
+    -- The limits of the policy, unused; and whether their calendars are known.
+    local function fresh()
+        local limits, fault = read_all(policy)
+        local known = true
+        for i = 1, limits and #limits or 0 do
+            known = known and (not limits[i].calendar or know(limits[i]))
+        end
+        return limits, fault, known
+    end
+
+    local limits, fault, known = fresh()
+    if not limits then
+        return say_damaged(fault)
+    elseif not known then
+        return ask(limits)
+    end
+    local changed = false
+    if bytes then
+        local version
+        fault, version = read_fault(bytes)
+        if version then
+            return say_version(version)
+        elseif fault then
+            return say_damaged(fault)
+        end
+        local same
+        same, fault = load_same(limits, bytes)
+        if not same then
+            local old
+            limits = fresh()
+            old, fault = read_all(bytes)
+            if old then
+                local unknown
+                changed, unknown = carry(old, limits, now, know)
+                if unknown then
+                    return ask(limits, old)
+                end
+            end
+        end
+        if fault then
+            return say_damaged(fault)
+        end
+    end
+
+    local reply, untouched =
+        operate(key, limits, now, at, bytes, changed, operation, cost, max_wait)
+    if untouched and bytes and operation ~= 'peek' then
+        heal(key, limits, now, at)
+    end
+    return reply
+end

@@ -1,0 +1,96 @@
+-- The byte form of a key's state (docs/state-format.md): bytes in, a list of limits out.
+--
+-- A limit is a table: its parameters, its state, and its `kind`, which has the functions of its
+-- machine. `kinds` holds them by the number of the machine.
+
+local unpack, pack, sub, byte = struct.unpack, struct.pack, string.sub, string.byte
+
+local MIN_PERIOD, MAX_PERIOD = 1000, 31622400000000 -- 1ms and 366d, in microseconds
+local EARLY = 'it ends too early'
+local DOMAIN = 'a limit has a parameter outside its domain'
+
+local kinds = {}
+
+-- The flags that each machine knows, as a sum: any sum up to it is of known flags.
+local FLAGS = { 16, 16, 16, 0, 16, 48, 16, 48, 16 }
+
+-- Brings in the machines that the policy of this script does not use.
+local others
+
+-- The limit that stands at `at`, without its state, and the place behind it.
+local function read_limit(bytes, at)
+    local head = byte(bytes, at)
+    if not head then
+        return nil, EARLY
+    end
+    local machine = head % 16
+    local flags, known = head - machine, FLAGS[machine]
+    if not known then
+        return nil, 'a limit is of no known algorithm'
+    elseif flags > known then
+        return nil, 'a limit has an unknown flag'
+    end
+    if not kinds[machine] then
+        others()
+    end
+    return kinds[machine].read(bytes, at, machine, flags)
+end
+
+-- The fault in how `bytes` begin; nil if there is none.
+local function read_fault(bytes)
+    local version, count = byte(bytes, 1, 2)
+    if not version then
+        return EARLY
+    elseif version > 1 then
+        return nil, version
+    elseif version < 1 then
+        return 'it does not begin with a version'
+    elseif not count then
+        return EARLY
+    elseif count < 1 or count > 8 then
+        return 'its number of limits is outside 1..=8'
+    end
+end
+
+-- The limits that `bytes` say, with their states.
+local function read_all(bytes)
+    local limits, at = {}, 3
+    for i = 1, byte(bytes, 2) do
+        local limit, next = read_limit(bytes, at)
+        if not limit then
+            return nil, next
+        end
+        local fault
+        at, fault = limit.kind.load(limit, bytes, next)
+        fault = fault or (limit.kind.fault and limit.kind.fault(limit))
+        if fault then
+            return nil, fault
+        end
+        limits[i] = limit
+    end
+    if at <= #bytes then
+        return nil, 'it goes on after its end'
+    end
+    return limits
+end
+
+-- Loads the states of `bytes` into `limits` if they were written under the very same policy. Tells
+-- whether they were, and what is wrong with them.
+local function load_same(limits, bytes)
+    local at, count = 3, #limits
+    if byte(bytes, 2) ~= count then
+        return false
+    end
+    for i = 1, count do
+        local head = limits[i].head
+        if sub(bytes, at, at + #head - 1) ~= head then
+            return false
+        end
+        local fault
+        at, fault = limits[i].kind.load(limits[i], bytes, at + #head)
+        if not at then
+            return true, fault
+        end
+    end
+    return true, at <= #bytes and 'it goes on after its end' or nil
+end

@@ -1,0 +1,83 @@
+-- The everyday question, answered before anything else is set up: a take under one limit of the gcra
+-- family, on a key that is new or was last written under the very same limit. Whatever it does not
+-- know it leaves to the rest of the script, which reads the question anew.
+--
+-- KEYS[1]  the key
+-- ARGV[1]  the question, 36 bytes, little-endian: cost (4 bytes, at least 1), n (4) and p (6), the
+--          rate N/P in lowest terms, in units per microsecond; B (4); 1 for a leaky-queue, else 0 (1);
+--          and how a state begins that was written under this limit (17: version, one, the limit).
+--          Only for B*p < 2^52, and no `borrow`.
+-- ARGV[2]  for tests only: the time, as in main.lua
+-- reply    the seven integers of a decision
+--
+-- Functions of Lua are called as rarely as can be, since each call takes as long as ten sums: hence
+-- `x - x % 1` for the floor of x, and `x + -x % 1` for its ceiling. Ticks are 1/n microseconds.
+if #ARGV[1] == 36 then
+    local pcall = redis.pcall
+    local cost, n, p, limit, queue, begins = struct.unpack('<I4I4I6I4Bc17', ARGV[1])
+    local bytes = pcall('GET', KEYS[1])
+    local at = ARGV[2]
+    local now
+    if at then
+        now = tonumber(at)
+    else
+        local time = pcall('TIME')
+        if time.err then
+            return time
+        end
+        now = time[1] * 1000000 + time[2]
+    end
+
+    local debt, known = 0, not bytes
+    if bytes and #bytes == 28 then
+        local begun, tat, part = struct.unpack('<c17I7I4', bytes)
+        if begun == begins and part < n then
+            debt, known = (tat - now) * n + part, true
+            if debt < 0 then
+                debt = 0
+            end
+        end
+    end
+
+    -- Below 2^52 every sum, product and quotient here is exact.
+    if known and debt < 4503599627370496 and not (at and string.sub(KEYS[1], 1, 8) ~= 'sg:test:') then
+        local depth = limit * p
+        local new = debt + cost * p
+        if new > depth then
+            -- Every write gives the key its time to live. A key that is only ever denied is looked
+            -- after now and then, since to look takes a tenth of the whole.
+            if now % 16 == 0 and bytes and pcall('PTTL', KEYS[1]) == -1 then
+                pcall('PEXPIREAT', KEYS[1], string.format('%d', (now + debt / n) / 1000 + 1))
+            end
+            local free, retry, reset = (depth - debt) / p, (new - depth) / n, debt / n
+            if free < 0 then
+                free = 0
+            end
+            if cost > limit then
+                retry = -1
+            end
+            return { 0, limit, free - free % 1, retry + -retry % 1, reset + -reset % 1, 0, 0 }
+        end
+
+        local part = new % n
+        local reset = (new - part) / n
+        local tat = now + reset
+        if part > 0 then
+            reset = reset + 1
+        end
+        local unit, ends = 'PXAT', now + reset
+        if at then
+            unit, ends = 'PX', reset < 3600000000 and 3600000000 or reset
+        end
+        ends = string.format('%d', (ends + -ends % 1000) / 1000)
+        local done = pcall('SET', KEYS[1], struct.pack('<c17I7I4', begins, tat, part), unit, ends)
+        if done.err then
+            return done
+        end
+        local free, delay = (depth - new) / p, 0
+        if queue == 1 then
+            delay = debt / n
+        end
+        return { 1, limit, free - free % 1, 0, reset, delay + -delay % 1, 0 }
+    end
+end

@@ -1,0 +1,160 @@
+-- fixed-window: machines 6 (of a fixed length) and 7 (of the calendar) of the byte form.
+--
+-- Of a key there are the `start` of its window, the units `used` in it, and for the calendar the
+-- `finish` of the window, by which readers that know no calendar can tell whether it is still open.
+-- A limit of the calendar knows the window around now (`first`, `next`) once `calendar` has told it.
+
+local window = {}
+
+function window.read(bytes, at, machine, flags)
+    if machine == 7 then
+        return window.read_calendar(bytes, at, flags)
+    end
+    if #bytes < at + 10 then
+        return nil, EARLY
+    end
+    local count, period = unpack('<I4I6', bytes, at + 1)
+    if count < 1 or period < MIN_PERIOD or period > MAX_PERIOD then
+        return nil, DOMAIN
+    end
+    return {
+        kind = window, head = sub(bytes, at, at + 10), capacity = count, period = period,
+        count_all = flags % 32 == 16, clock = flags >= 32, start = 0, used = 0,
+    }, at + 11
+end
+
+function window.read_calendar(bytes, at, flags)
+    if #bytes < at + 6 or #bytes < at + 6 + byte(bytes, at + 6) then
+        return nil, EARLY
+    end
+    local count, unit, length = unpack('<I4BB', bytes, at + 1)
+    if unit > 3 then
+        return nil, 'a calendar unit is unknown'
+    elseif count < 1 or length == 0 then
+        return nil, DOMAIN
+    end
+    return {
+        kind = window, head = sub(bytes, at, at + 6 + length), capacity = count,
+        calendar = sub(bytes, at + 5, at + 6 + length), unit = unit,
+        count_all = flags == 16, start = 0, finish = 0, used = 0,
+    }, at + 7 + length
+end
+
+function window.load(limit, bytes, at)
+    local size = limit.calendar and 21 or 14
+    if #bytes < at + size - 1 then
+        return nil, EARLY
+    end
+    local start, finish, used = unpack('<I7I7', bytes, at)
+    if limit.calendar then
+        used = unpack('<I7', bytes, at + 14)
+    else
+        finish, used = 0, finish
+    end
+    if start > MAX_TIME or finish > MAX_TIME then
+        return nil, 'a time is out of bounds'
+    elseif used > MOST then
+        return nil, 'a count is out of bounds'
+    elseif used > 0 then
+        limit.start, limit.finish, limit.used = start, finish, used
+    end
+    return at + size
+end
+
+function window.save(limit)
+    if limit.calendar then
+        return limit.head .. pack('<I7I7I7', limit.start, limit.finish, limit.used)
+    end
+    return limit.head .. pack('<I7I7', limit.start, limit.used)
+end
+
+function window.unused(limit)
+    return limit.used == 0
+end
+
+-- When the window that began at `start`, which is not after now, ends or has ended. A window of the
+-- calendar ends at the first boundary after its start: that of the window around now, or one before.
+local function window_end(limit, start)
+    if not limit.calendar then
+        return start + limit.period
+    elseif limit.next then
+        return start >= limit.first and limit.next or limit.first
+    end
+    return limit.finish
+end
+
+-- The start of the window that is still open at `now`, and the units used in it.
+local function window_open(limit, now)
+    if limit.used > 0 then
+        local start = limit.start
+        if start >= now then
+            -- It ends later than now, under whatever calendar.
+            return now, limit.used
+        elseif now < window_end(limit, start) then
+            return start, limit.used
+        end
+    end
+    return nil, 0
+end
+
+local function window_set(limit, now, start, used)
+    if used == 0 then
+        limit.start, limit.finish, limit.used = 0, 0, 0
+        return
+    end
+    if not start then
+        start = limit.calendar and limit.first or limit.clock and now - now % limit.period or now
+    end
+    limit.start, limit.finish, limit.used = start, window_end(limit, start), math.min(used, MOST)
+end
+
+function window.wait(limit, now, cost)
+    local left = limit.capacity - cost
+    if left < 0 then
+        return NEVER
+    end
+    local start, used = window_open(limit, now)
+    return used > left and window_end(limit, start) - now or 0
+end
+
+function window.remaining(limit, now)
+    local _, used = window_open(limit, now)
+    return math.max(0, limit.capacity - used)
+end
+
+function window.reset_after(limit, now)
+    local start = window_open(limit, now)
+    return start and window_end(limit, start) - now or 0
+end
+
+window.lifetime = window.reset_after
+
+function window.used(limit, now)
+    local _, used = window_open(limit, now)
+    return used
+end
+
+function window.charge(limit, now, cost)
+    local start, used = window_open(limit, now)
+    window_set(limit, now, start, used + cost)
+end
+
+function window.refund(limit, now, cost)
+    local start, used = window_open(limit, now)
+    window_set(limit, now, start, math.max(0, used - cost))
+end
+
+function window.with_used(limit, now, used)
+    window_set(limit, now, nil, used)
+end
+
+function window.carry(limit, old, now)
+    local start, used = window_open(old, now)
+    if start and now < window_end(limit, start) then
+        window_set(limit, now, start, used)
+    else
+        window_set(limit, now, nil, 0)
+    end
+end
+
+kinds[6], kinds[7] = window, window

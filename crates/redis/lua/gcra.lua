@@ -1,0 +1,182 @@
+-- gcra, token-bucket, leaky-bucket (the meter), leaky-queue: machines 1 to 4 of the byte form.
+--
+-- Of a key there is the theoretical arrival time (`tat`, in whole microseconds, and `part`, the rest
+-- in 1/n microseconds). Spans come as two numbers likewise, so that no product need be kept whole.
+
+local gcra = {}
+
+-- The limit that stands in `bytes` at `at`, without its state, and the place behind it.
+function gcra.read(bytes, at, machine, flags)
+    if #bytes < at + 14 then
+        return nil, EARLY
+    end
+    local n, p, burst = unpack('<I4I6I4', bytes, at + 1)
+    if n < 1 or burst < 1 or p < MIN_PERIOD or p > MAX_PERIOD then
+        return nil, DOMAIN
+    end
+    local period, a, b = p, n, p
+    while b > 0 do
+        a, b = b, a % b
+    end
+    n, p = n / a, p / a
+    local depth, depth_part = muldiv(burst, p, 0, n)
+    if depth > MOST or (depth == MOST and depth_part > 0) then
+        return nil, DOMAIN
+    end
+    return {
+        kind = gcra, head = sub(bytes, at, at + 14), capacity = burst, period = period,
+        n = n, p = p, depth = depth, depth_part = depth_part,
+        borrow = flags == 16, queue = machine == 4, tat = 0, part = 0,
+    }, at + 15
+end
+
+function gcra.load(limit, bytes, at)
+    if #bytes < at + 10 then
+        return nil, EARLY
+    end
+    local tat, part = unpack('<I7I4', bytes, at)
+    if tat > MAX_TIME then
+        return nil, 'a time is out of bounds'
+    elseif part >= limit.n then
+        return nil, 'a part of a microsecond is out of bounds'
+    end
+    limit.tat, limit.part = tat, part
+    return at + 11
+end
+
+function gcra.save(limit)
+    return limit.head .. pack('<I7I4', limit.tat, limit.part)
+end
+
+function gcra.unused(limit)
+    return limit.tat == 0 and limit.part == 0
+end
+
+-- Names and defaults aside, what makes two limits the same rule.
+function gcra.rule(limit)
+    return (limit.borrow and 'g+' or 'g') .. sub(limit.head, 2)
+end
+
+-- How far the arrival time lies in the future.
+local function gcra_debt(limit, now)
+    local whole = limit.tat - now
+    if whole < 0 then
+        return 0, 0
+    end
+    return whole, limit.part
+end
+
+-- Makes the key owe so much.
+local function gcra_put(limit, now, whole, part)
+    if whole == 0 and part == 0 then
+        limit.tat, limit.part = 0, 0
+    else
+        limit.tat, limit.part = now + whole, part
+    end
+end
+
+-- Makes it owe so much, at most what drains in 2^50 microseconds.
+local function gcra_set(limit, now, whole, part)
+    if part >= limit.n then
+        whole, part = whole + 1, part - limit.n
+    end
+    if whole >= MOST then
+        whole, part = MOST, 0
+    end
+    gcra_put(limit, now, whole, part)
+end
+
+function gcra.wait(limit, now, cost)
+    local asked = limit.borrow and 1 or cost
+    if asked > limit.capacity then
+        return NEVER
+    end
+    local whole, part = gcra_debt(limit, now)
+    local more, more_part = muldiv(asked, limit.p, 0, limit.n)
+    whole, part = whole + more - limit.depth, part + more_part - limit.depth_part
+    if part < 0 then
+        whole, part = whole - 1, part + limit.n
+    elseif part >= limit.n then
+        whole, part = whole + 1, part - limit.n
+    end
+    if whole < 0 then
+        return 0
+    end
+    return part > 0 and whole + 1 or whole
+end
+
+function gcra.remaining(limit, now)
+    local whole, part = gcra_debt(limit, now)
+    whole, part = limit.depth - whole, limit.depth_part - part
+    if part < 0 then
+        whole, part = whole - 1, part + limit.n
+    end
+    if whole < 0 then
+        return 0
+    end
+    return (muldiv(whole, limit.n, part, limit.p))
+end
+
+function gcra.reset_after(limit, now)
+    local whole, part = gcra_debt(limit, now)
+    return part > 0 and whole + 1 or whole
+end
+
+gcra.lifetime = gcra.reset_after
+
+function gcra.delay(limit, now)
+    return limit.queue and gcra.reset_after(limit, now) or 0
+end
+
+function gcra.used(limit, now)
+    local whole, part = gcra_debt(limit, now)
+    local units, rest = muldiv(whole, limit.n, part, limit.p)
+    return math.min(rest > 0 and units + 1 or units, MOST)
+end
+
+function gcra.charge(limit, now, cost)
+    local whole, part = gcra_debt(limit, now)
+    local more, more_part = muldiv(cost, limit.p, 0, limit.n)
+    gcra_set(limit, now, whole + more, part + more_part)
+end
+
+function gcra.refund(limit, now, cost)
+    local whole, part = gcra_debt(limit, now)
+    local less, less_part = muldiv(cost, limit.p, 0, limit.n)
+    whole, part = whole - less, part - less_part
+    if part < 0 then
+        whole, part = whole - 1, part + limit.n
+    end
+    if whole < 0 then
+        whole, part = 0, 0
+    end
+    gcra_put(limit, now, whole, part)
+end
+
+function gcra.with_used(limit, now, used)
+    gcra_set(limit, now, muldiv(used, limit.p, 0, limit.n))
+end
+
+-- What is kept under `limit` of a state that was written under `old`.
+function gcra.carry(limit, old, now)
+    local whole, part = gcra_debt(old, now)
+    if limit.n == old.n and limit.p == old.p then
+        return gcra_put(limit, now, whole, part)
+    end
+    -- Whole units in use and the millionths beyond, rounded up; then the same in the new ticks.
+    local units, ticks = muldiv(whole, old.n, part, old.p)
+    local millionths, rest = muldiv(ticks, 1000000, 0, old.p)
+    if rest > 0 then
+        millionths = millionths + 1
+    end
+    if units >= MOST then
+        units, millionths = MOST, 0
+    end
+    ticks, rest = muldiv(millionths, limit.p, 0, 1000000)
+    if rest > 0 then
+        ticks = ticks + 1
+    end
+    gcra_set(limit, now, muldiv(units, limit.p, ticks, limit.n))
+end
+
+kinds[1], kinds[2], kinds[3], kinds[4] = gcra, gcra, gcra, gcra

@@ -1,0 +1,152 @@
+-- The functions. Each takes one key, and what the command of the same name takes:
+--
+-- FCALL sg_take    1 key policy [cost] [COST cost] [AT us]
+-- FCALL sg_peek    1 key policy [cost] [COST cost] [AT us]                 also by FCALL_RO
+-- FCALL sg_charge  1 key policy [cost] [COST cost] [AT us]
+-- FCALL sg_refund  1 key policy [cost] [COST cost] [AT us]
+-- FCALL sg_reserve 1 key policy [cost] [COST cost] [MAXWAIT us] [AT us]
+--     reply: the seven integers of a decision, as main.lua tells them
+-- FCALL sg_reset   1 key [AT us]
+--     reply: 1 if there was state, else 0
+-- FCALL sg_info    1 key [AT us]                                           also by FCALL_RO
+--     reply: names and values, or null: policy, reset_after_us, lifetime_us, bytes, limits, and of each
+--     limit again limit, capacity, used, remaining, reset_after_us
+--
+-- The cost is 1 if none is given. AT, the time in microseconds since the Unix epoch, is for tests:
+-- only for keys that begin with `sg:test:`.
+
+local MAX_UNITS, MAX_SPAN, MAX_NOW = 4294967295, 1125899906842624, 4503599627370496
+
+-- The options from `from` on, each at most once, in any order; or nil and the error.
+local function read_options(name, key, given, from, known)
+    local options = {}
+    while from <= #given do
+        local word = string.upper(given[from])
+        local most = word == 'AT' and MAX_NOW or word == 'COST' and MAX_UNITS or MAX_SPAN
+        if not (word == 'AT' or contains(known, word)) then
+            local would = #known == 0 and 'it has none' or table.concat(known, ' or ') .. ' would do'
+            return nil, 'ERR option `' .. shown(given[from]) .. '` is unknown to ' .. name .. '; ' .. would
+        elseif word == 'AT' and sub(key, 1, 8) ~= 'sg:test:' then
+            return nil, 'ERR option AT is only for keys that begin with `sg:test:`; such a key, or leaving it '
+                .. 'out, would do'
+        elseif not given[from + 1] then
+            return nil, 'ERR option ' .. word .. ' has no value; ' .. word .. ' and a whole number would do'
+        end
+        local value, wrong = number(word, given[from + 1], most, string.format('%d', most))
+        if not value then
+            return nil, wrong
+        elseif options[word] then
+            return nil, 'ERR option ' .. word .. ' is given twice; once would do'
+        end
+        options[word] = value
+        from = from + 2
+    end
+    return options
+end
+
+local function key_fault(key)
+    if #key > 65536 then
+        return 'ERR key has ' .. #key .. ' bytes, which is outside 0..=65536'
+    end
+end
+
+local function arity(name)
+    return { err = "ERR wrong number of arguments for '" .. name .. "' command" }
+end
+
+-- The server's time, unless the question said one; or nil and the server's error.
+local function time_of(options)
+    if options.AT then
+        return options.AT
+    end
+    local time = redis.pcall('TIME')
+    if time.err then
+        return nil, time
+    end
+    return time[1] * 1000000 + time[2]
+end
+
+-- A function that decides.
+local function decider(operation, known)
+    local name = 'sg_' .. operation
+    return function(keys, given)
+        if #keys ~= 1 or #given < 1 then
+            return arity(name)
+        end
+        local key, from, cost, wrong = keys[1], 2, nil, nil
+        local second = given[2] and string.upper(given[2])
+        if second and second ~= 'AT' and not contains(known, second) then
+            cost, wrong = number('cost', given[2], MAX_UNITS, '4294967295')
+            if not cost then
+                return { err = wrong }
+            end
+            from = 3
+        end
+        local options
+        options, wrong = read_options(name, key, given, from, known)
+        if options and cost and options.COST then
+            wrong = 'ERR option COST is given twice; once would do'
+        end
+        wrong = wrong or key_fault(key)
+        local policy
+        if not wrong then
+            policy, wrong = policy_of(given[1])
+        end
+        if not wrong and operation == 'reserve' then
+            for _, limit in ipairs(read_all(policy)) do
+                if limit.kind ~= gcra then
+                    wrong = 'ERR reserve needs every limit to be gcra, token-bucket (refill=continuous), '
+                        .. 'leaky-bucket or leaky-queue'
+                end
+            end
+        end
+        if wrong then
+            return { err = wrong }
+        end
+        local now, failed = time_of(options)
+        if not now then
+            return failed
+        end
+        local reply = decide(key, operation, cost or options.COST or 1, options.MAXWAIT or MAX_SPAN, policy,
+            now, options.AT, utc_window)
+        if type(reply[2]) == 'string' then
+            return { err = 'ERR key was written under a window of the calendar in a time zone, and functions '
+                .. 'know UTC only; a client of sluicegate, or resetting the key, would do' }
+        end
+        return reply
+    end
+end
+
+-- A function that is asked about a key only.
+local function looker(name, look)
+    return function(keys, given)
+        if #keys ~= 1 then
+            return arity(name)
+        end
+        local options, wrong = read_options(name, keys[1], given, 1, {})
+        wrong = wrong or key_fault(keys[1])
+        if wrong then
+            return { err = wrong }
+        end
+        local bytes = redis.pcall('GET', keys[1])
+        if type(bytes) == 'table' then
+            return say_type(bytes)
+        end
+        return look(keys[1], bytes, options)
+    end
+end
+
+return {
+    sg_take = decider('take', { 'COST' }),
+    sg_peek = decider('peek', { 'COST' }),
+    sg_charge = decider('charge', { 'COST' }),
+    sg_refund = decider('refund', { 'COST' }),
+    sg_reserve = decider('reserve', { 'COST', 'MAXWAIT' }),
+    sg_reset = looker('sg_reset', function(key, bytes)
+        return bytes and redis.pcall('DEL', key) or 0
+    end),
+    sg_info = looker('sg_info', function(_, bytes, options)
+        local now, failed = time_of(options)
+        return now and (bytes and describe(bytes, now)) or failed or false
+    end),
+}

@@ -1,0 +1,23 @@
+-- Registers the functions. While a library is loaded there is no `math` and no `string`, so all that the
+-- functions share is made when the first of them is called, by `setup`, and then kept.
+
+local functions
+
+local function register(name, flags)
+    redis.register_function({
+        function_name = name,
+        flags = flags,
+        callback = function(keys, given)
+            functions = functions or setup()
+            return functions[name](keys, given)
+        end,
+    })
+end
+
+register('sg_take', {})
+register('sg_peek', { 'no-writes' })
+register('sg_charge', {})
+register('sg_refund', {})
+register('sg_reserve', {})
+register('sg_reset', { 'allow-oom' })
+register('sg_info', { 'no-writes' })

@@ -1,0 +1,61 @@
+-- A script's own part: it reads the question, the clock and the calendars, and decides.
+--
+-- KEYS[1]  the key
+-- ARGV[1]  take, peek, charge, refund, reserve or reset; or all that fast_gcra.lua or fast_log.lua takes
+-- ARGV[2]  the cost, 0 ..= 4294967295
+-- ARGV[3]  the policy: the byte form of a key of which nothing is in use (docs/state-format.md)
+-- ARGV[4]  for reserve the longest wait in microseconds, at most 2^53; else empty or left out
+-- ARGV[5]  calendars, one after the other: unit (1 byte), length and name of the zone as in the byte
+--          form, and four times (7 bytes each) at which windows of it begin; or empty, or left out
+-- ARGV[6]  for tests only: the time in microseconds since the Unix epoch. The key must then begin
+--          with `sg:test:`, and lives for an hour at least
+-- reply    the seven integers of a decision: allowed (1 or 0), limit, remaining, retry after (-1:
+--          never), reset after, delay, binding; times in microseconds. Or, where the windows of a
+--          calendar around the server's time are not among those given: that time, and the unit and
+--          the zone of all calendars to be given, in the form above. The script is then to be run
+--          again; nothing was stored.
+local operation, cost, max_wait, policy, calendars, at
+if #ARGV[1] == 36 then
+    cost, policy = unpack('<I4xxxxxxxxxxxxxxxc17', ARGV[1])
+    operation, policy, at = 'take', policy .. '\0\0\0\0\0\0\0\0\0\0\0', ARGV[2]
+elseif #ARGV[1] == 27 then
+    cost, policy = unpack('<I4xxxxxxxxxxc13', ARGV[1])
+    operation, policy, at = 'take', policy .. '\0\0\0\0', ARGV[2]
+else
+    operation, cost, policy, max_wait, calendars, at =
+        ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4] or 0), ARGV[5] or '', ARGV[6]
+end
+
+local now
+if at then
+    if sub(KEYS[1], 1, 8) ~= 'sg:test:' then
+        return { err = 'ERR time as an argument is only for keys that begin with `sg:test:`; such a '
+            .. 'key, or no time, would do' }
+    end
+    now = tonumber(at)
+else
+    local time = redis.pcall('TIME')
+    if time.err then
+        return time
+    end
+    now = time[1] * 1000000 + time[2]
+end
+
+-- The window of a calendar around now, if it is among those given.
+local function given(name)
+    local place = 1
+    while place < #calendars do
+        local size = 2 + byte(calendars, place + 1)
+        local begins = { unpack('<I7I7I7I7', calendars, place + size) }
+        if sub(calendars, place, place + size - 1) == name then
+            for i = 1, 3 do
+                if begins[i] <= now and now < begins[i + 1] then
+                    return begins[i], begins[i + 1]
+                end
+            end
+        end
+        place = place + size + 28
+    end
+end
+
+return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given)

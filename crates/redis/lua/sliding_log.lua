@@ -1,0 +1,332 @@
+-- sliding-log: machine 8 of the byte form.
+--
+-- Of a key there are its events, oldest first, as the bytes that are stored (`events`): each is an
+-- offset from `base` in `wide` bytes and a weight in `heavy` bytes (none: all weigh 1). They are
+-- looked up, cut off in front and appended to as bytes, so that a request costs little more than
+-- copying them. Hence `base` may lie before the oldest event, and fields may be wider than they need
+-- be: only when an offset outgrows its field are all events written anew, and then with room for
+-- another period or more.
+
+local log = {}
+
+-- The most units that keep-max may hold on to: 2^20. The greatest sum of a log: 2^53.
+local MAX_KEEP, MAX_TOTAL = 1048576, 9007199254740992
+-- So many weights are read at once.
+local AT_ONCE = 100
+
+function log.read(bytes, at, _, flags)
+    local keeps = flags >= 32
+    local size = keeps and 21 or 11
+    if #bytes < at + size - 1 then
+        return nil, EARLY
+    end
+    local count, period = unpack('<I4I6', bytes, at + 1)
+    if count < 1 or period < MIN_PERIOD or period > MAX_PERIOD then
+        return nil, DOMAIN
+    end
+    local keep, units = period, nil
+    if keeps then
+        keep, units = unpack('<I6I4', bytes, at + 11)
+        if keep < MIN_PERIOD or keep > MAX_PERIOD or units < 1 or units > MAX_KEEP then
+            return nil, DOMAIN
+        end
+    end
+    return {
+        kind = log, head = sub(bytes, at, at + size - 1), capacity = count, period = period,
+        retention = math.max(keep, period), keep_units = units, count_all = flags % 32 == 16,
+        count = 0,
+    }, at + size
+end
+
+-- Bytes that hold a number.
+local function log_width(number)
+    local bytes = 1
+    while number >= 256 do
+        number, bytes = math.floor(number / 256), bytes + 1
+    end
+    return bytes
+end
+
+function log.load(limit, bytes, at)
+    if #bytes < at + 3 then
+        return nil, EARLY
+    end
+    local count = unpack('<I4', bytes, at)
+    if count == 0 then
+        return at + 4
+    elseif #bytes < at + 12 then
+        return nil, EARLY
+    end
+    local base, wide, heavy = unpack('<I7BB', bytes, at + 4)
+    if base > MAX_TIME then
+        return nil, 'a time is out of bounds'
+    elseif wide < 1 or wide > 7 or heavy > 7 then
+        return nil, 'the width of an event is out of bounds'
+    end
+    local next = at + 13 + count * (wide + heavy)
+    if #bytes < next - 1 then
+        return nil, EARLY
+    end
+    limit.count, limit.base, limit.wide, limit.heavy = count, base, wide, heavy
+    limit.events, limit.totals = sub(bytes, at + 13, next - 1), nil
+    return next
+end
+
+function log.save(limit)
+    if limit.count == 0 then
+        return limit.head .. '\0\0\0\0'
+    end
+    return limit.head .. pack('<I4I7BB', limit.count, limit.base, limit.wide, limit.heavy)
+        .. limit.events
+end
+
+function log.unused(limit)
+    return limit.count == 0
+end
+
+local function log_time(limit, index)
+    local at = (index - 1) * (limit.wide + limit.heavy) + 1
+    return limit.base + unpack('<I' .. limit.wide, limit.events, at)
+end
+
+-- Units up to and including the event at `index`.
+local function log_upto(limit, index)
+    if index == 0 or limit.heavy == 0 then
+        return index
+    end
+    local totals = limit.totals
+    if not totals then
+        local sum, each, one = 0, limit.wide + limit.heavy, string.rep('x', limit.wide) .. 'I' .. limit.heavy
+        totals = {}
+        for from = 1, limit.count, AT_ONCE do
+            local many = math.min(AT_ONCE, limit.count - from + 1)
+            local weights = { unpack('<' .. string.rep(one, many), limit.events, (from - 1) * each + 1) }
+            for i = 1, many do
+                sum = sum + weights[i]
+                totals[from + i - 1] = sum
+            end
+        end
+        limit.totals = totals
+    end
+    return totals[index]
+end
+
+-- How many events are not later than `edge`.
+local function log_through(limit, edge)
+    if limit.count == 0 or log_time(limit, 1) > edge then
+        return 0
+    end
+    local low, high = 1, limit.count + 1
+    while high - low > 1 do
+        local middle = math.floor((low + high) / 2)
+        if log_time(limit, middle) <= edge then
+            low = middle
+        else
+            high = middle
+        end
+    end
+    return low
+end
+
+-- How many of the oldest events together weigh less than `units`.
+local function log_under(limit, units)
+    local low, high = 0, limit.count + 1
+    while high - low > 1 do
+        local middle = math.floor((low + high) / 2)
+        if log_upto(limit, middle) < units then
+            low = middle
+        else
+            high = middle
+        end
+    end
+    return low
+end
+
+local function log_drop_first(limit, count)
+    if count > 0 then
+        limit.events = sub(limit.events, count * (limit.wide + limit.heavy) + 1)
+        limit.count, limit.totals = limit.count - count, nil
+    end
+end
+
+-- All times and weights.
+local function log_list(limit)
+    local times, weights = {}, {}
+    for i = 1, limit.count do
+        times[i] = log_time(limit, i)
+        weights[i] = log_upto(limit, i) - log_upto(limit, i - 1)
+    end
+    return times, weights
+end
+
+-- Writes all events anew, with room for another retention.
+local function log_write(limit, times, weights)
+    local count = #times
+    limit.count, limit.totals = count, nil
+    if count == 0 then
+        return
+    end
+    local base, heaviest = times[1], 1
+    for i = 1, count do
+        heaviest = math.max(heaviest, weights[i])
+    end
+    local wide = math.max(log_width(2 * limit.retention), log_width(times[count] - base))
+    local heavy = heaviest == 1 and 0 or math.max(log_width(heaviest), log_width(limit.capacity))
+    local format = '<I' .. wide .. (heavy > 0 and 'I' .. heavy or '')
+    local events = {}
+    for i = 1, count do
+        events[i] = pack(format, times[i] - base, weights[i])
+    end
+    limit.base, limit.wide, limit.heavy, limit.events = base, wide, heavy, table.concat(events)
+end
+
+local function log_push(limit, time, weight)
+    local count = limit.count
+    if count == 0 then
+        return log_write(limit, { time }, { weight })
+    end
+    local offset, heavy = time - limit.base, limit.heavy
+    if offset < 256 ^ limit.wide and weight < 256 ^ heavy + (heavy == 0 and 1 or 0) then
+        local format = '<I' .. limit.wide .. (heavy > 0 and 'I' .. heavy or '')
+        limit.events = limit.events .. pack(format, offset, weight)
+        limit.count, limit.totals = count + 1, nil
+        return
+    end
+    local times, weights = log_list(limit)
+    times[count + 1], weights[count + 1] = time, weight
+    log_write(limit, times, weights)
+end
+
+-- Takes times later than `now` as `now`.
+local function log_clamp(limit, now)
+    if limit.count > 0 and log_time(limit, limit.count) > now then
+        local times, weights = log_list(limit)
+        for i = log_through(limit, now) + 1, limit.count do
+            times[i] = now
+        end
+        log_write(limit, times, weights)
+    end
+end
+
+-- Forgets what need not be held; more of it where units were `added`.
+local function log_tidy(limit, now, added)
+    log_clamp(limit, now)
+    log_drop_first(limit, log_through(limit, now - limit.retention))
+    local keep = limit.keep_units
+    local surplus = keep and log_upto(limit, limit.count) - keep or 0
+    if surplus > 0 then
+        -- Those that no longer count go while there are too many units.
+        local spare = math.min(log_under(limit, surplus) + 1, log_through(limit, now - limit.period))
+        log_drop_first(limit, spare)
+    end
+    if added then
+        -- The oldest whole events go while the rest still sums to the limit; with `keep` only while
+        -- there are too many, so that the first whose loss ends that is the last to go.
+        local total = log_upto(limit, limit.count)
+        local rest = math.max(0, total - limit.capacity)
+        if keep then
+            surplus = total - keep
+            if surplus > 0 then
+                local last = math.min(log_under(limit, surplus) + 1, limit.count)
+                rest = math.min(rest, log_upto(limit, last))
+            else
+                rest = 0
+            end
+        end
+        log_drop_first(limit, log_under(limit, rest + 1))
+    end
+end
+
+function log.wait(limit, now, cost)
+    local left = limit.capacity - cost
+    if left < 0 then
+        return NEVER
+    end
+    local gone = log_through(limit, now - limit.period)
+    local before = log_upto(limit, gone)
+    -- So many of the oldest units must go first.
+    local surplus = log_upto(limit, limit.count) - before - left
+    if surplus <= 0 then
+        return 0
+    end
+    local last = log_under(limit, before + surplus) + 1
+    return math.min(log_time(limit, last), now) + limit.period - now
+end
+
+function log.used(limit, now)
+    local gone = log_through(limit, now - limit.period)
+    return math.min(log_upto(limit, limit.count) - log_upto(limit, gone), MOST)
+end
+
+function log.remaining(limit, now)
+    return math.max(0, limit.capacity - log.used(limit, now))
+end
+
+local function log_until(limit, now, span)
+    if limit.count == 0 then
+        return 0
+    end
+    return math.max(0, math.min(log_time(limit, limit.count), now) + span - now)
+end
+
+function log.reset_after(limit, now)
+    return log_until(limit, now, limit.period)
+end
+
+function log.lifetime(limit, now)
+    return log_until(limit, now, limit.retention)
+end
+
+function log.charge(limit, now, cost)
+    log_clamp(limit, now)
+    log_push(limit, now, cost)
+    log_tidy(limit, now, true)
+end
+
+function log.refund(limit, now, cost)
+    if limit.count == 0 then
+        return
+    end
+    local total = log_upto(limit, limit.count)
+    local gone = log_through(limit, now - limit.period)
+    local kept = total - math.min(cost, total - log_upto(limit, gone))
+    -- The last event that stays, and what it then weighs.
+    local last = kept > 0 and log_under(limit, kept) + 1 or 0
+    local weight = kept - log_upto(limit, math.max(0, last - 1))
+    local each = limit.wide + limit.heavy
+    local events = sub(limit.events, 1, last * each)
+    if last > 0 and limit.heavy > 0 then
+        events = sub(events, 1, -1 - limit.heavy) .. pack('<I' .. limit.heavy, weight)
+    end
+    limit.events, limit.count, limit.totals = events, last, nil
+    log_tidy(limit, now, false)
+end
+
+function log.with_used(limit, now, used)
+    if used > 0 then
+        log_write(limit, { now }, { used })
+    end
+end
+
+function log.carry(limit, old, now)
+    limit.count, limit.base, limit.wide, limit.heavy = old.count, old.base, old.wide, old.heavy
+    limit.events, limit.totals = old.events, nil
+    log_drop_first(limit, log_through(limit, now - old.retention))
+    log_tidy(limit, now, false)
+end
+
+-- What is wrong with the order of the events. Asked only when the rule has changed, since it reads
+-- them all.
+function log.fault(limit)
+    local before = 0
+    for i = 1, limit.count do
+        local time = log_time(limit, i)
+        local total = log_upto(limit, i)
+        if time < before or time > MAX_TIME or total == log_upto(limit, i - 1) or total > MAX_TOTAL then
+            return 'the events of a log are out of order or out of bounds'
+        end
+        before = time
+    end
+end
+
+kinds[8] = log

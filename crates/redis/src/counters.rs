@@ -1,0 +1,83 @@
+//! What is counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    fn told(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $text:literal])+ $name:ident,)+) => {
+        /// What a store has counted since it was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[doc = $text])+ pub $name: u64,)+
+        }
+
+        impl Counters {
+            /// Each with its name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+        }
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Counting {
+            $(pub(crate) $name: Count,)+
+        }
+
+        impl Counting {
+            pub(crate) fn told(&self) -> Counters {
+                Counters { $($name: self.$name.told(),)+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Decisions that the store made.
+    store,
+    /// Denials repeated here.
+    cache,
+    /// Decisions from a lease.
+    lease,
+    /// Decisions that `on_error = deny` made.
+    fallback_deny,
+    /// Decisions that `on_error = allow` made.
+    fallback_allow,
+    /// Decisions that `on_error = local` made.
+    fallback_local,
+    /// Questions that got no answer in time.
+    timeouts,
+    /// Questions that could not be asked, or that the server refused to answer.
+    unavailable,
+    /// Questions about a key whose state cannot be used.
+    corrupt,
+    /// Scripts sent in full, since the server did not know them.
+    scripts_sent,
+    /// Questions that another node of the cluster had to be asked.
+    redirects,
+    /// Connections made.
+    connections,
+    /// Times that a server was left alone because it failed again and again.
+    breaker_opened,
+    /// Units of leases that went back.
+    lease_returned,
+    /// Units of leases that were neither used nor went back.
+    lease_forfeited,
+}

@@ -1,0 +1,346 @@
+//! What the last answers of the store said: denials that still stand, and what a key has used.
+//!
+//! A denial with `retry_after` stands until that time, counted from when the question was sent: in no
+//! state machine does time alone, or another's taking, make a key pass earlier. Refunds, resets, charges
+//! and other rules may; what this process asks of that kind forgets what was known, also for questions
+//! that are under way meanwhile, and what others ask is noticed after `max_denial_cache` at the latest.
+//!
+//! Bounded: two generations, and when the young one is full, it becomes the old one, which is dropped.
+
+use std::{collections::HashMap, time::Duration};
+
+use ahash::RandomState;
+use parking_lot::Mutex;
+use sluicegate_core::{Decision, Limit, Outcome, Retry, Timestamp};
+use smallvec::SmallVec;
+
+use crate::{Answer, Rule, Source};
+
+const SHARDS: usize = 16;
+/// Costs of a key whose denials are known at a time.
+const COSTS: usize = 4;
+
+/// What the last answers said, by key.
+#[derive(Debug)]
+pub(crate) struct Known {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    /// Keys of a generation of a shard.
+    room: usize,
+    longest: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// Grows when something is forgotten on purpose.
+    epoch: u64,
+    young: HashMap<Box<[u8]>, Entry, RandomState>,
+    old: HashMap<Box<[u8]>, Entry, RandomState>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// The rule that it was asked under.
+    rule: u64,
+    denials: SmallVec<[Denial; 1]>,
+    last: Option<Last>,
+}
+
+/// A denial that stands.
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    cost: u32,
+    /// Until then, by the time at which the question was sent.
+    until: Timestamp,
+    /// The same by the time at which the answer came: who waits so long is not too early.
+    passes: Timestamp,
+    resets: Timestamp,
+    limit: u32,
+    binding: usize,
+}
+
+/// What a key had used.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Timestamp,
+    used: u32,
+    reset_after: Duration,
+}
+
+/// A question that is under way: what is learned from its answer is no more than it can say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    sent: Timestamp,
+    epoch: u64,
+}
+
+impl Known {
+    pub(crate) fn new(keys: usize, longest: Duration) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            room: (keys / SHARDS / 2).max(1),
+            longest,
+        }
+    }
+
+    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+        let hash = self.hasher.hash_one(key);
+        &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
+    }
+
+    /// The denial of `cost` that still stands.
+    pub(crate) fn denied(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        cost: u32,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        if !rule.is_cached() {
+            return None;
+        }
+        let shard = self.shard(key).lock();
+        let entry = shard.find(key).filter(|entry| entry.rule == rule.number())?;
+        let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
+        let after = |then: Timestamp| {
+            Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
+        };
+        let decision = Decision {
+            outcome: Outcome::Deny { retry: Retry::After(after(denial.passes)) },
+            limit: denial.limit,
+            remaining: 0,
+            reset_after: after(denial.resets),
+            binding: denial.binding,
+        };
+        Some(Answer { decision, source: Source::Cache })
+    }
+
+    /// A question is sent.
+    pub(crate) fn asked(&self, key: &[u8], now: Timestamp) -> Asked {
+        Asked { sent: now, epoch: self.shard(key).lock().epoch }
+    }
+
+    /// The answer to a take came.
+    pub(crate) fn learn(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        cost: u32,
+        asked: Asked,
+        now: Timestamp,
+        decision: &Decision,
+    ) {
+        let denial = match decision.outcome {
+            Outcome::Deny { retry: Retry::After(wait) } if rule.is_cached() => Some(Denial {
+                cost,
+                until: asked.sent + wait.min(self.longest),
+                passes: now + wait,
+                resets: now + decision.reset_after,
+                limit: decision.limit,
+                binding: decision.binding,
+            }),
+            _ => None,
+        };
+        let last = rule.is_remembered().then(|| Last {
+            at: now,
+            used: decision.limit.saturating_sub(decision.remaining),
+            reset_after: decision.reset_after,
+        });
+        let mut shard = self.shard(key).lock();
+        if shard.epoch != asked.epoch {
+            return;
+        }
+        let known = shard.find(key);
+        let other = known.is_some_and(|entry| entry.rule != rule.number());
+        if denial.is_none() && last.is_none() {
+            if other {
+                // Under another rule the state is another, and what was denied may pass.
+                shard.forget(key);
+            }
+            return;
+        }
+        let fresh = || Entry { rule: rule.number(), denials: SmallVec::new(), last: None };
+        let mut entry = known.filter(|_| !other).cloned().unwrap_or_else(fresh);
+        if let Some(denial) = denial {
+            entry.denials.retain(|it| it.cost != cost && now < it.until);
+            entry.denials.truncate(COSTS - 1);
+            entry.denials.push(denial);
+        }
+        entry.last = last;
+        shard.insert(key, entry, self.room);
+    }
+
+    /// Something is asked, or was answered, that may make the key pass earlier.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        self.shard(key).lock().forget(key);
+    }
+
+    /// How many units the key still has in use, as far as the last answer says, which is then no more
+    /// told: whoever takes its place goes on from there.
+    pub(crate) fn take_used(&self, key: &[u8], rule: &Rule, now: Timestamp) -> Option<u32> {
+        let mut shard = self.shard(key).lock();
+        let entry = shard.find(key).filter(|entry| entry.rule == rule.number())?;
+        let mut entry = entry.clone();
+        let last = entry.last.take()?;
+        shard.insert(key, entry, self.room);
+        let elapsed = now.as_micros().saturating_sub(last.at.as_micros());
+        let reset = u64::try_from(last.reset_after.as_micros()).unwrap_or(u64::MAX);
+        if elapsed >= reset {
+            return Some(0);
+        }
+        let drains = rule.policy().limits().iter().all(|it| matches!(it, Limit::Gcra(_)));
+        let used = u128::from(last.used);
+        let used = if drains {
+            // What is in use drains evenly.
+            (used * u128::from(reset - elapsed)).div_ceil(u128::from(reset))
+        } else {
+            used
+        };
+        u32::try_from(used).ok()
+    }
+}
+
+impl Shard {
+    fn find(&self, key: &[u8]) -> Option<&Entry> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    fn insert(&mut self, key: &[u8], entry: Entry, room: usize) {
+        if let Some(known) = self.young.get_mut(key) {
+            *known = entry;
+            return;
+        }
+        self.old.remove(key);
+        if self.young.len() >= room {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key.into(), entry);
+    }
+
+    fn forget(&mut self, key: &[u8]) {
+        self.epoch += 1;
+        if !self.young.is_empty() || !self.old.is_empty() {
+            self.young.remove(key);
+            self.old.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_core::{Operation, apply};
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::EPOCH + Duration::from_micros(micros)
+    }
+
+    fn denial(policy: &str, cost: u32) -> Decision {
+        let policy = policy.parse().unwrap();
+        let mut entry = None;
+        let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Charge(cost)).unwrap();
+        apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(cost)).unwrap()
+    }
+
+    fn known() -> Known {
+        Known::new(1000, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_denial_stands_from_when_the_question_was_sent_for_its_rule_and_cost() {
+        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
+        let asked = known.asked(b"k", at(1000));
+        known.learn(b"k", &rule, 1, asked, at(4000), &denial("gcra:10/1s:burst=1", 1));
+
+        let answer = known.denied(b"k", &rule, 1, at(5000)).unwrap();
+        // It is told what to wait by when the answer came, so as not to be too early.
+        assert_eq!(answer.to_integers(), [0, 1, 0, 99_000, 99_000, 0, 0]);
+        assert_eq!(answer.source, Source::Cache);
+        assert!(known.denied(b"k", &rule, 1, at(100_999)).is_some());
+        assert!(known.denied(b"k", &rule, 1, at(101_000)).is_none());
+        assert!(known.denied(b"k", &rule, 2, at(5000)).is_none());
+        assert!(known.denied(b"K", &rule, 1, at(5000)).is_none());
+        let other = "gcra:10/1s:burst=1".parse().unwrap();
+        assert!(known.denied(b"k", &other, 1, at(5000)).is_none());
+    }
+
+    #[test]
+    fn it_stands_no_longer_than_the_bound() {
+        let (known, rule) = (known(), "fixed-window:1/1h".parse().unwrap());
+        known.learn(
+            b"k",
+            &rule,
+            1,
+            known.asked(b"k", at(0)),
+            at(0),
+            &denial("fixed-window:1/1h", 1),
+        );
+        assert!(known.denied(b"k", &rule, 1, at(999_999)).is_some());
+        assert!(known.denied(b"k", &rule, 1, at(1_000_000)).is_none());
+    }
+
+    #[test]
+    fn what_may_change_it_forgets_it_even_while_it_is_under_way() {
+        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
+        let denied = denial("gcra:10/1s:burst=1", 1);
+        known.learn(b"k", &rule, 1, known.asked(b"k", at(0)), at(0), &denied);
+        known.forget(b"k");
+        assert!(known.denied(b"k", &rule, 1, at(1)).is_none());
+        let asked = known.asked(b"k", at(0));
+        known.forget(b"k");
+        known.learn(b"k", &rule, 1, asked, at(0), &denied);
+        assert!(known.denied(b"k", &rule, 1, at(1)).is_none());
+        // An answer under another rule.
+        known.learn(b"k", &rule, 1, known.asked(b"k", at(0)), at(0), &denied);
+        let other: Rule = "gcra:20/1s:burst=1".parse().unwrap();
+        let allowed = Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..denied };
+        known.learn(b"k", &other, 1, known.asked(b"k", at(1)), at(1), &allowed);
+        assert!(known.denied(b"k", &rule, 1, at(2)).is_none());
+    }
+
+    #[test]
+    fn denials_that_count_are_asked_each_time() {
+        let (known, rule) = (known(), "fixed-window:1/1h:count=all".parse().unwrap());
+        let denied = denial("fixed-window:1/1h:count=all", 1);
+        known.learn(b"k", &rule, 1, known.asked(b"k", at(0)), at(0), &denied);
+        assert!(known.denied(b"k", &rule, 1, at(1)).is_none());
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
+        let denied = denial("gcra:10/1s:burst=1", 1);
+        for key in 0..100_000_u32 {
+            let key = key.to_le_bytes();
+            known.learn(&key, &rule, 1, known.asked(&key, at(0)), at(0), &denied);
+        }
+        let size = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.young.len() + shard.old.len()
+        };
+        let keys: usize = known.shards.iter().map(size).sum();
+        assert!(keys <= 1000, "{keys}");
+        assert!(known.denied(&99_999_u32.to_le_bytes(), &rule, 1, at(1)).is_some());
+    }
+
+    #[test]
+    fn what_was_used_drains_as_its_machine_does() {
+        let known = known();
+        let on_error = crate::OnError::Local(crate::Share::ALL);
+        for (policy, after, used) in [
+            ("gcra:10/1s", 250_000, 5),
+            ("fixed-window:10/1s", 250_000, 5),
+            ("gcra:10/1s", 500_000, 0),
+        ] {
+            let rule = policy.parse::<Rule>().unwrap().on_error(on_error);
+            let mut entry = None;
+            let policy = rule.policy();
+            let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();
+            known.learn(b"k", &rule, 5, known.asked(b"k", at(0)), at(0), &decision);
+            let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };
+            assert_eq!(known.take_used(b"k", &rule, at(after)), Some(expected), "{rule:?}");
+            assert_eq!(known.take_used(b"k", &rule, at(after)), None, "it is told once");
+        }
+    }
+}

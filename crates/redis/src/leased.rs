@@ -1,0 +1,133 @@
+//! Takes from leases: whose turn it is to ask for a chunk, and what becomes of what is left.
+
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use sluicegate_core::Operation;
+
+use crate::{
+    Answer, RedisStore, Rule, Source, StoreError,
+    front::lease::{Handed, Leftover},
+    net::link::Deadline,
+};
+
+impl RedisStore {
+    /// Takes from a lease, or asks for the next chunk, one after the other.
+    pub(crate) async fn take_leased(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        cost: u32,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let inner = self.inner();
+        let (mut over, mut turn) = (None, None);
+        loop {
+            let now = inner.context.now();
+            let handed = inner.leases.hand_out(key, rule, cost, now, &mut over);
+            if let Some(leftover) = over.take() {
+                self.give_back(leftover);
+            }
+            let (lock, chunk) = match handed {
+                Handed::Out(answer) => {
+                    inner.context.counts.lease.one();
+                    return Ok(answer);
+                }
+                Handed::Full => {
+                    return inner.question(key, rule, Operation::Take(cost), deadline).await;
+                }
+                Handed::Ask(lock, chunk) => (lock, chunk),
+            };
+            if turn.is_none() {
+                self.keep_leases();
+                match deadline.within(lock.lock_owned()).await {
+                    Ok(guard) => turn = Some(guard),
+                    Err(late) => return inner.fall_back(key, rule, Operation::Take(cost), late),
+                }
+                // Whoever had the turn before may have got enough for all, or none.
+                let now = inner.context.now();
+                if let Some(answer) = inner.known.denied(key, rule, cost, now) {
+                    inner.context.counts.cache.one();
+                    return Ok(answer);
+                }
+                continue;
+            }
+            let sent = inner.context.now();
+            if chunk > cost {
+                let asked = inner.decide(key, rule, Operation::Take(chunk), deadline).await;
+                match asked {
+                    Ok(decision) if decision.allowed() => {
+                        let now = inner.context.now();
+                        inner.leases.granted(key, rule, (chunk, cost), (sent, now), &decision);
+                        inner.context.counts.store.one();
+                        return Ok(Answer { decision, source: Source::Store });
+                    }
+                    // Less may fit.
+                    Ok(_) => inner.leases.denied(key),
+                    Err(error) if error.is_absence() => {
+                        return inner.fall_back(key, rule, Operation::Take(cost), error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let answer = inner.question(key, rule, Operation::Take(cost), deadline).await?;
+            if answer.allowed() && answer.source == Source::Store {
+                let now = inner.context.now();
+                inner.leases.granted(key, rule, (cost, cost), (sent, now), &answer.decision);
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// Gives back what is left of a lease, once.
+    fn give_back(&self, leftover: Leftover) {
+        let store = self.clone();
+        tokio::spawn(async move { store.return_now(leftover).await });
+    }
+
+    async fn return_now(&self, leftover: Leftover) {
+        let inner = self.inner();
+        let span = inner.context.options.deadline;
+        let owed = leftover.owed(inner.context.now(), span);
+        let counts = &inner.context.counts;
+        let mut returned = 0;
+        if owed > 0 {
+            inner.known.forget(&leftover.key);
+            let refund = Operation::Refund(owed);
+            let deadline = Deadline::after(span);
+            if inner.decide(&leftover.key, &leftover.rule, refund, deadline).await.is_ok() {
+                returned = owed;
+            }
+            inner.known.forget(&leftover.key);
+        }
+        counts.lease_returned.add(returned.into());
+        counts.lease_forfeited.add((leftover.left - returned).into());
+    }
+
+    /// Begins to look after leases that are over, if nobody does.
+    fn keep_leases(&self) {
+        if self.inner().leases.kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let store = Arc::downgrade(self.shared());
+        let every = (self.inner().leases.lifetime() / 2).max(Duration::from_millis(1));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let Some(store) = Weak::upgrade(&store).map(Self::from_shared) else { return };
+                for leftover in store.inner().leases.over(Some(store.inner().context.now())) {
+                    store.return_now(leftover).await;
+                }
+            }
+        });
+    }
+
+    /// Gives back what is left of all leases. A store that is dropped without forfeits it.
+    pub async fn close(&self) {
+        for leftover in self.inner().leases.over(None) {
+            self.return_now(leftover).await;
+        }
+    }
+}

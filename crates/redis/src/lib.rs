@@ -1,0 +1,40 @@
+//! State in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
+//!
+//! - [`RedisStore`]: one server, a cluster, or a primary that sentinels watch; over TLS; with a deadline
+//!   for each decision.
+//! - [`Rule`]: a policy, what is answered while the store is away ([`OnError`]), and whether keys that
+//!   are asked for again and again are leased.
+//! - [`Answer`]: a decision and its [`Source`]: the store, its last denial, a lease, or this process.
+//!
+//! [`script`] is what runs inside the server, and the words in which it is asked and answers. The
+//! Lua is in `lua/`, a file an algorithm.
+//!
+//! From the outside in: `store`, `leased` and `many` (who answers), `front` (denials, leases, what stands in),
+//! `call` (one question, and what is to be asked again), `net` (servers and connections).
+
+mod answer;
+mod call;
+mod counters;
+mod error;
+mod front;
+mod leased;
+mod many;
+mod net;
+mod options;
+mod rule;
+pub mod script;
+mod share;
+mod slot;
+mod status;
+mod store;
+
+pub use answer::{Answer, Source};
+pub use counters::Counters;
+pub use error::StoreError;
+pub use many::Take;
+pub use net::breaker::PROBE_EVERY;
+pub use options::{Options, TlsOptions};
+pub use rule::{OnError, Rule};
+pub use share::Share;
+pub use status::{Problem, ServerStatus, Status};
+pub use store::RedisStore;

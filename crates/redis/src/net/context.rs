@@ -1,0 +1,175 @@
+//! What all connections of a store have in common, and how one is made.
+
+use std::{fmt, fs, sync::Arc};
+
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo, ProtocolVersion, PushInfo, RedisConnectionInfo, TlsCertificates, Value,
+    aio::MultiplexedConnection, io::tcp::TcpSettings,
+};
+use sluicegate_core::{Clock, Timestamp};
+use sluicegate_memory::SystemClock;
+
+use super::url::{Address, Url};
+use crate::{Options, StoreError, counters::Counting};
+
+/// Commands that wait to be written; redis-rs holds 50 unless told otherwise.
+const BUFFERED: usize = 4096;
+/// Bytes after which what waits is written; 8 KiB unless told otherwise.
+const BOUNDARY: usize = 64 << 10;
+
+/// What all connections of a store have in common.
+pub(crate) struct Context {
+    pub(crate) url: Url,
+    pub(crate) options: Options,
+    pub(crate) clock: SystemClock,
+    pub(crate) counts: Counting,
+    certificates: TlsCertificates,
+}
+
+/// Which server a connection is to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    At(Address),
+    /// Wherever the sentinels say that the primary of this name is.
+    Primary {
+        sentinels: Vec<Address>,
+        name: String,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(address) => address.fmt(formatter),
+            Self::Primary { name, .. } => write!(formatter, "primary `{name}`"),
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn new(url: Url, options: Options) -> Result<Arc<Self>, StoreError> {
+        let read = |path: &std::path::PathBuf| {
+            fs::read(path)
+                .map_err(|error| StoreError::Settings(format!("file {}: {error}", path.display())))
+        };
+        let client_tls = match &options.tls.client {
+            Some((cert, key)) => {
+                Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+            }
+            None => None,
+        };
+        let root_cert = options.tls.ca.as_ref().map(read).transpose()?;
+        let certificates = TlsCertificates { client_tls, root_cert };
+        let (clock, counts) = (SystemClock::new(), Counting::default());
+        Ok(Arc::new(Self { url, options, clock, counts, certificates }))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A new connection; `pushed` hears when it is closed.
+    pub(crate) async fn connect(
+        &self,
+        place: &Place,
+        pushed: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
+    ) -> Result<MultiplexedConnection, StoreError> {
+        let address = match place {
+            Place::At(address) => address.clone(),
+            Place::Primary { sentinels, name } => self.primary(sentinels, name).await?,
+        };
+        let Url { user, password, database, .. } = &self.url;
+        // RESP3, since it alone tells of a connection that is closed while nothing is asked.
+        let mut login = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("sluicegate", env!("CARGO_PKG_VERSION"))
+            .set_db(*database);
+        if let Some(user) = user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = password {
+            login = login.set_password(password);
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.options.connect_timeout))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(BUFFERED)
+            .set_concurrency_limit(self.options.max_in_flight.max(1))
+            .set_write_backpressure_boundary(BOUNDARY)
+            .set_push_sender(pushed);
+        self.open(&address, login, &config).await
+    }
+
+    async fn open(
+        &self,
+        address: &Address,
+        login: RedisConnectionInfo,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, StoreError> {
+        let unavailable = |error: redis::RedisError| StoreError::Unavailable(error.to_string());
+        let Address { host, port } = address.clone();
+        let at = if self.url.tls {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let info: ConnectionInfo = at.into_connection_info().map_err(unavailable)?;
+        let info = info
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true))
+            .set_redis_settings(login);
+        let client = if self.url.tls {
+            Client::build_with_tls(info, self.certificates.clone())
+        } else {
+            Client::open(info)
+        };
+        let client = client.map_err(|error| StoreError::Settings(error.to_string()))?;
+        client.get_multiplexed_async_connection_with_config(config).await.map_err(unavailable)
+    }
+
+    /// Where the first sentinel that knows says that the primary is.
+    async fn primary(&self, sentinels: &[Address], name: &str) -> Result<Address, StoreError> {
+        let mut why = String::new();
+        for sentinel in sentinels {
+            let each =
+                self.options.connect_timeout / u32::try_from(sentinels.len()).unwrap_or(1).max(1);
+            match tokio::time::timeout(each, self.ask_sentinel(sentinel, name)).await {
+                Ok(Ok(address)) => return Ok(address),
+                Ok(Err(error)) => why = format!("sentinel {sentinel}: {error}"),
+                Err(_) => why = format!("sentinel {sentinel} does not answer"),
+            }
+        }
+        Err(StoreError::Unavailable(why))
+    }
+
+    async fn ask_sentinel(&self, sentinel: &Address, name: &str) -> Result<Address, StoreError> {
+        let config = AsyncConnectionConfig::new();
+        let login = RedisConnectionInfo::default();
+        let mut connection = self.open(sentinel, login, &config).await?;
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+        let answer = connection.send_packed_command(&command).await;
+        let answer = answer.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let unknown = || StoreError::Unavailable(format!("primary `{name}` is unknown there"));
+        let Value::Array(parts) = answer else { return Err(unknown()) };
+        let text = |value: &Value| match value {
+            Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+            Value::SimpleString(text) => Some(text.clone()),
+            _ => None,
+        };
+        let parts: Option<Vec<_>> = parts.iter().map(text).collect();
+        match parts.as_deref() {
+            Some([host, port]) => {
+                let port = port.parse().map_err(|_| unknown())?;
+                Ok(Address { host: host.clone(), port })
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Context").field("url", &self.url).finish_non_exhaustive()
+    }
+}

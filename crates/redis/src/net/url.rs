@@ -1,0 +1,222 @@
+//! Where the store is, as a URL says it.
+
+use crate::StoreError;
+
+/// The port of a server that a URL gives none.
+const PORT: u16 = 6379;
+/// The same of a sentinel.
+const SENTINEL_PORT: u16 = 26379;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// What a URL says.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) kind: Kind,
+    /// At least one.
+    pub(crate) hosts: Vec<Address>,
+    pub(crate) tls: bool,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: i64,
+}
+
+/// What there is at the hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Single,
+    Cluster,
+    /// Sentinels, which know where the primary of this name is.
+    Sentinel(String),
+}
+
+/// Without the password.
+impl std::fmt::Debug for Url {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, hosts, tls, user, password: _, database } = self;
+        let mut debug = formatter.debug_struct("Url");
+        debug.field("kind", kind).field("hosts", hosts).field("tls", tls);
+        debug.field("user", user).field("database", database).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(formatter, "[{host}]:{port}")
+        } else {
+            write!(formatter, "{host}:{port}")
+        }
+    }
+}
+
+impl Url {
+    /// `redis[s][+cluster|+sentinel]://[[user]:password@]host[:port][,host[:port]...][/name][/database]`;
+    /// a name, that of the primary, for sentinels only.
+    pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
+        let wrong = |what: &str| StoreError::Settings(format!("store URL: {what}"));
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            wrong(
+                "it has no `://`; redis://HOST, rediss://HOST, redis+cluster://HOST or \
+                   redis+sentinel://HOST/NAME would do",
+            )
+        })?;
+        let (tls, kind) = match scheme.split_once('+').unwrap_or((scheme, "")) {
+            ("redis" | "valkey", kind) => (false, kind),
+            ("rediss" | "valkeys", kind) => (true, kind),
+            _ => {
+                return Err(wrong(&format!(
+                    "scheme `{scheme}` is unknown; redis or rediss would do"
+                )));
+            }
+        };
+        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = place.rsplit_once('@').map_or((None, place), |(a, b)| (Some(a), b));
+        let (user, password) = match login.map(|it| it.split_once(':').unwrap_or((it, ""))) {
+            None => (None, None),
+            Some((user, password)) => (decoded(user)?, decoded(password)?),
+        };
+        let (kind, database) = match kind {
+            "" => (Kind::Single, path),
+            "cluster" => (Kind::Cluster, path),
+            "sentinel" => {
+                let (name, database) = path.split_once('/').unwrap_or((path, ""));
+                let name = decoded(name)?.ok_or_else(|| {
+                    wrong("it names no primary; redis+sentinel://HOST/NAME would do")
+                })?;
+                (Kind::Sentinel(name), database)
+            }
+            _ => {
+                return Err(wrong(&format!(
+                    "scheme `{scheme}` is unknown; redis, redis+cluster or redis+sentinel would do"
+                )));
+            }
+        };
+        let database = match database {
+            "" => 0,
+            digits => digits.parse().ok().filter(|it| *it >= 0).ok_or_else(|| {
+                wrong(&format!("database `{digits}` is no whole number from 0 on"))
+            })?,
+        };
+        if database != 0 && kind == Kind::Cluster {
+            return Err(wrong("a cluster has database 0 only; to leave it out would do"));
+        }
+        let port = if matches!(kind, Kind::Sentinel(_)) { SENTINEL_PORT } else { PORT };
+        let hosts = hosts.split(',').map(|host| {
+            address(host, port).ok_or_else(|| {
+                wrong(&format!("`{host}` is no host; HOST, HOST:PORT or [IPv6]:PORT would do"))
+            })
+        });
+        let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
+        if hosts.len() > 1 && kind == Kind::Single {
+            return Err(wrong("several hosts; redis+cluster:// or redis+sentinel:// would do"));
+        }
+        Ok(Self { kind, hosts, tls, user, password, database })
+    }
+}
+
+/// `host`, `host:port`, `[v6]` or `[v6]:port`.
+fn address(text: &str, default: u16) -> Option<Address> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) })
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = port.map_or(Some(default), |port| port.parse().ok())?;
+    (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
+}
+
+/// With `%xx` read; `None` for nothing.
+fn decoded(text: &str) -> Result<Option<String>, StoreError> {
+    let wrong =
+        || StoreError::Settings("store URL: a `%` without two digits, or no UTF-8".to_owned());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        bytes.push(match first {
+            b'%' => {
+                let digits = behind.get(..2).and_then(|it| std::str::from_utf8(it).ok());
+                rest = behind.get(2..).unwrap_or_default();
+                digits.and_then(|it| u8::from_str_radix(it, 16).ok()).ok_or_else(wrong)?
+            }
+            byte => *byte,
+        });
+    }
+    let text = String::from_utf8(bytes).map_err(|_| wrong())?;
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        match Url::parse(text) {
+            Ok(url) => {
+                let hosts: Vec<_> = url.hosts.iter().map(ToString::to_string).collect();
+                let login = format!("{:?} {:?}", url.user, url.password);
+                format!(
+                    "{:?} {} tls={} {login} {}",
+                    url.kind,
+                    hosts.join(","),
+                    url.tls,
+                    url.database
+                )
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn urls_say_where_the_store_is() {
+        for (text, expected) in [
+            ("redis://a", "Single a:6379 tls=false None None 0"),
+            ("rediss://u:p%40ss@[::1]:7/3", r#"Single [::1]:7 tls=true Some("u") Some("p@ss") 3"#),
+            ("redis://:p@a:1", r#"Single a:1 tls=false None Some("p") 0"#),
+            ("valkey://u@a", r#"Single a:6379 tls=false Some("u") None 0"#),
+            ("redis+cluster://a,b:2", "Cluster a:6379,b:2 tls=false None None 0"),
+            (
+                "redis+sentinel://a,b/main/2",
+                r#"Sentinel("main") a:26379,b:26379 tls=false None None 2"#,
+            ),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_and_told_what_would_do() {
+        for (text, part) in [
+            ("localhost:6379", "no `://`"),
+            ("http://a", "scheme `http`"),
+            ("redis+ring://a", "scheme `redis+ring`"),
+            ("redis://", "`` is no host"),
+            ("redis://a:99999", "`a:99999` is no host"),
+            ("redis://a,b", "redis+cluster://"),
+            ("redis://a/x", "database `x`"),
+            ("redis+cluster://a/1", "database 0 only"),
+            ("redis+sentinel://a", "names no primary"),
+            ("redis://%4:x@a", "two digits"),
+        ] {
+            assert!(shown(text).contains(part), "{text}: {}", shown(text));
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let url = Url::parse("redis://u:secret@a").unwrap();
+        assert!(!format!("{url:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,112 @@
+//! What is sent to a script behind its key.
+
+use std::borrow::Cow;
+
+use sluicegate_core::{Operation, Timestamp};
+
+/// The greatest number that Lua tells apart from the next.
+const MOST: u64 = 1 << 53;
+
+/// The arguments of one script call, in order. `lua/main.lua` says what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arguments<'a>(Vec<Cow<'a, [u8]>>);
+
+impl<'a> Arguments<'a> {
+    /// Each of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+
+    /// A take that a script has a short way for: `question` begins with four bytes for the cost.
+    pub(super) fn fast(question: &[u8], cost: u32, at: Option<Timestamp>) -> Self {
+        let mut question = question.to_vec();
+        question[..4].copy_from_slice(&cost.to_le_bytes());
+        let mut list = vec![question.into()];
+        list.extend(at.map(|at| digits(at.as_micros())));
+        Self(list)
+    }
+
+    /// Any operation under any policy.
+    pub(super) fn general(
+        operation: Operation,
+        policy: &'a [u8],
+        calendars: Vec<u8>,
+        at: Option<Timestamp>,
+    ) -> Self {
+        let mut wait = None;
+        let (word, cost) = match operation {
+            Operation::Take(cost) => ("take", cost),
+            Operation::Peek(cost) => ("peek", cost),
+            Operation::Charge(cost) => ("charge", cost),
+            Operation::Refund(cost) => ("refund", cost),
+            Operation::Reserve { cost, max_wait } => {
+                let micros = u64::try_from(max_wait.as_micros()).unwrap_or(MOST);
+                wait = Some(digits(micros.min(MOST)));
+                ("reserve", cost)
+            }
+            Operation::Reset => ("reset", 0),
+        };
+        let mut list = vec![
+            word.as_bytes().into(),
+            digits(cost.into()),
+            policy.into(),
+            Cow::Borrowed(&[][..]),
+        ];
+        if let Some(wait) = wait {
+            list[3] = wait;
+        }
+        list.push(calendars.into());
+        match at {
+            Some(at) => list.push(digits(at.as_micros())),
+            // What is empty at the end need not be sent.
+            None => {
+                while list.last().is_some_and(|last| last.is_empty()) {
+                    list.pop();
+                }
+            }
+        }
+        Self(list)
+    }
+}
+
+fn digits(number: u64) -> Cow<'static, [u8]> {
+    number.to_string().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn shown(arguments: &Arguments<'_>) -> Vec<String> {
+        arguments.iter().map(|argument| argument.escape_ascii().to_string()).collect()
+    }
+
+    #[test]
+    fn what_is_empty_at_the_end_is_not_sent() {
+        let at = Some(Timestamp::EPOCH);
+        for (operation, calendars, at, expected) in [
+            (Operation::Take(3), "", None, &["take", "3", "policy"][..]),
+            (Operation::Reset, "", None, &["reset", "0", "policy"]),
+            (Operation::Peek(0), "days", None, &["peek", "0", "policy", "", "days"]),
+            (Operation::Charge(u32::MAX), "", at, &["charge", "4294967295", "policy", "", "", "0"]),
+            (
+                Operation::Reserve { cost: 1, max_wait: Duration::MAX },
+                "",
+                None,
+                &["reserve", "1", "policy", "9007199254740992"],
+            ),
+        ] {
+            let calendars = calendars.as_bytes().to_vec();
+            assert_eq!(shown(&Arguments::general(operation, b"policy", calendars, at)), expected);
+        }
+    }
+
+    #[test]
+    fn a_fast_question_begins_with_its_cost() {
+        let arguments = Arguments::fast(&[7; 36], 258, None);
+        assert_eq!(arguments.iter().next().unwrap()[..5], [2, 1, 0, 0, 7]);
+        assert_eq!(arguments.iter().len(), 1);
+    }
+}

@@ -1,0 +1,108 @@
+//! Windows of the calendar around a time, for a script, which knows none.
+
+use sluicegate_core::{CalendarUnit, FixedWindow, Limit, Policy, Timestamp, Window};
+
+use super::plan::charged;
+
+/// A period of the calendar in a time zone, of which a script must know the windows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calendar {
+    /// Unit, length and name of the zone, as in the byte form.
+    name: Vec<u8>,
+    /// A window of that period: the core tells when it begins and ends.
+    policy: Policy,
+}
+
+impl Calendar {
+    /// `None` for a zone that the core does not know.
+    pub(super) fn new(unit: CalendarUnit, zone: &str) -> Option<Self> {
+        let window = Window::Calendar { unit, zone: zone.to_owned() };
+        let limit = FixedWindow::new(1, &window, false).ok()?;
+        let mut name = vec![unit as u8, u8::try_from(zone.len()).ok()?];
+        name.extend_from_slice(zone.as_bytes());
+        Some(Self { name, policy: Limit::FixedWindow(limit).into() })
+    }
+
+    /// The calendar that a script calls by this name.
+    pub(super) fn named(name: &[u8]) -> Option<Self> {
+        const UNITS: [CalendarUnit; 4] =
+            [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
+        let (unit, zone) = (name.first()?, std::str::from_utf8(name.get(2..)?).ok()?);
+        Self::new(*UNITS.get(usize::from(*unit))?, zone)
+    }
+
+    /// When the window that contains `micros` begins and ends.
+    fn window(&self, micros: u64) -> (u64, u64) {
+        // A state of the calendar ends with start, end and count, seven bytes each.
+        let bytes = charged(&self.policy, Timestamp::saturating_from_micros(micros));
+        let tail = &bytes[bytes.len().saturating_sub(21)..];
+        let number = |at| {
+            let seven = tail.get(at..at + 7).unwrap_or_default();
+            seven.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        (number(0), number(7))
+    }
+
+    /// Appends the name, and when the window before that of `around`, that one, and the next begin,
+    /// and when the last of them ends.
+    fn boundaries(&self, around: Timestamp, out: &mut Vec<u8>) {
+        let (start, end) = self.window(around.as_micros());
+        let before = start.checked_sub(1).map_or(start, |micros| self.window(micros).0);
+        let after = if end > Timestamp::MAX.as_micros() { end } else { self.window(end).1 };
+        out.extend_from_slice(&self.name);
+        for boundary in [before, start, end, after] {
+            out.extend_from_slice(&boundary.to_le_bytes()[..7]);
+        }
+    }
+}
+
+/// The windows of these calendars around a time, as a script takes them.
+pub(super) fn boundaries<'a>(
+    calendars: impl Iterator<Item = &'a Calendar>,
+    around: Timestamp,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    for calendar in calendars {
+        calendar.boundaries(around, &mut out);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_those_of_the_core() {
+        // 2026-03-29, when clocks in Berlin went forward: a day of 23 hours.
+        let calendar = Calendar::new(CalendarUnit::Day, "Europe/Berlin").unwrap();
+        let (start, end) = calendar.window(1_774_785_600_000_000);
+        assert_eq!(start, 1_774_738_800_000_000);
+        assert_eq!(end - start, 23 * 3_600_000_000);
+        let mut out = Vec::new();
+        calendar.boundaries(Timestamp::saturating_from_micros(start), &mut out);
+        assert_eq!(out[..15], *b"\0\x0dEurope/Berlin");
+        assert_eq!(out[15..22], (start - 24 * 3_600_000_000).to_le_bytes()[..7]);
+        assert_eq!(out[22..29], start.to_le_bytes()[..7]);
+        assert_eq!(out[36..43], (end + 24 * 3_600_000_000).to_le_bytes()[..7]);
+        assert_eq!(out.len(), 43);
+    }
+
+    #[test]
+    fn a_calendar_is_found_by_its_name() {
+        let calendar = Calendar::new(CalendarUnit::Year, "Asia/Shanghai").unwrap();
+        assert_eq!(Calendar::named(&calendar.name), Some(calendar));
+        for wrong in [b"".as_slice(), b"\0", b"\x04\x03UTC", b"\0\x04Mars", b"\0\x01\xff"] {
+            assert_eq!(Calendar::named(wrong), None);
+        }
+    }
+
+    #[test]
+    fn at_the_ends_of_time_there_are_boundaries_too() {
+        let calendar = Calendar::new(CalendarUnit::Month, "UTC").unwrap();
+        for edge in [Timestamp::EPOCH, Timestamp::MAX] {
+            let out = boundaries([calendar.clone()].iter(), edge);
+            assert_eq!(out.len(), 5 + 28);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The same as functions (Redis 7.0, Valkey 7.2 and later), for clients in any language.
+//!
+//! A library of functions is loaded once, stays, and is replicated. Its policies are texts, parsed in
+//! Lua; it knows no time zone but UTC.
+
+use std::sync::OnceLock;
+
+use super::text::{CARRY, DECIDE, ENCODING, MACHINES, WIDE, compact};
+
+const REGISTER: &str = include_str!("../../lua/library/register.lua");
+
+/// What only the library has.
+const FILES: [&str; 6] = [
+    include_str!("../../lua/library/words.lua"),
+    include_str!("../../lua/library/period.lua"),
+    include_str!("../../lua/library/policy.lua"),
+    include_str!("../../lua/library/calendar.lua"),
+    include_str!("../../lua/library/info.lua"),
+    include_str!("../../lua/library/functions.lua"),
+];
+
+/// The library of functions: `FUNCTION LOAD` takes its text.
+///
+/// ```text
+/// FCALL sg_take 1 user123 gcra:30/60s:burst=16 1
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Library;
+
+impl Library {
+    /// What the server calls it.
+    pub const NAME: &'static str = "sluicegate";
+    /// Its version. It stands in the second line of the text, behind `-- version `, so that
+    /// `FUNCTION LIST LIBRARYNAME sluicegate WITHCODE` tells which is installed.
+    pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    /// What its functions are called.
+    pub const FUNCTIONS: [&'static str; 7] =
+        ["sg_take", "sg_peek", "sg_charge", "sg_refund", "sg_reserve", "sg_reset", "sg_info"];
+
+    /// Its Lua.
+    #[must_use]
+    pub fn text() -> &'static str {
+        static TEXT: OnceLock<String> = OnceLock::new();
+        TEXT.get_or_init(|| {
+            let mut text = format!("#!lua name={}\n-- version {}\n", Self::NAME, Self::VERSION);
+            let shared = [WIDE, ENCODING].into_iter().chain(MACHINES).chain([CARRY, DECIDE]);
+            text.push_str("local function setup()\n");
+            shared.chain(FILES).for_each(|file| compact(file, &mut text));
+            text.push_str("end\n");
+            compact(REGISTER, &mut text);
+            text
+        })
+    }
+
+    /// The version that the text of an installed library says.
+    #[must_use]
+    pub fn version_of(text: &str) -> Option<&str> {
+        text.lines().nth(1)?.strip_prefix("-- version ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_name_and_version() {
+        assert!(Library::text().starts_with("#!lua name=sluicegate\n"));
+        assert_eq!(Library::version_of(Library::text()), Some(Library::VERSION));
+        assert_eq!(Library::version_of("#!lua name=other\nlocal x"), None);
+        for name in Library::FUNCTIONS {
+            assert!(Library::text().contains(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What is sent for a policy.
+
+use std::time::Duration;
+
+use sluicegate_core::{
+    Entry, Gcra, GcraName, Limit, Operation, Policy, ReserveError, Timestamp, Window, apply,
+};
+
+use super::{
+    arguments::Arguments,
+    calendar::{self, Calendar},
+    text::Script,
+};
+
+/// What the keys begin with for which a question may say what time it is. For tests and simulations:
+/// such keys live for an hour at least, whatever the time said.
+pub const TEST_PREFIX: &[u8] = b"sg:test:";
+
+/// How to ask under a policy: made once, kept with it, and cheap to use.
+#[derive(Debug)]
+pub struct Plan {
+    script: &'static Script,
+    /// The byte form of a key of which nothing is in use.
+    unused: Vec<u8>,
+    /// What a take is asked with, its cost aside, where the script has a short way for it.
+    fast: Option<Vec<u8>>,
+    calendars: Vec<Calendar>,
+    /// Whether the policy may be reserved from.
+    reserve: Result<(), ReserveError>,
+}
+
+impl Plan {
+    /// The plan for `policy`.
+    #[must_use]
+    pub fn new(policy: &Policy) -> Self {
+        let unused = unused(policy);
+        let calendars = policy.limits().iter().filter_map(|limit| match limit {
+            Limit::FixedWindow(window) => match window.window() {
+                Window::Calendar { unit, zone } => Calendar::new(unit, &zone),
+                Window::Span { .. } => None,
+            },
+            _ => None,
+        });
+        Self {
+            script: Script::of(policy),
+            fast: fast(policy, &unused),
+            calendars: calendars.collect(),
+            reserve: may_reserve(policy),
+            unused,
+        }
+    }
+
+    /// The script that decides.
+    #[must_use]
+    pub const fn script(&self) -> &'static Script {
+        self.script
+    }
+
+    /// What is sent behind the key for `operation`. `around` is the caller's guess of the server's
+    /// time, which needs to be right to a day or so, and only for windows of the calendar.
+    ///
+    /// # Errors
+    /// [`ReserveError`] for a reserve under a policy that has a limit of another machine than gcra.
+    pub fn arguments(
+        &self,
+        operation: Operation,
+        around: Timestamp,
+    ) -> Result<Arguments<'_>, ReserveError> {
+        self.ask(operation, around, None, &[])
+    }
+
+    /// [`Plan::arguments`] with the time of the question itself, for a key that begins with
+    /// [`TEST_PREFIX`].
+    ///
+    /// # Errors
+    /// As [`Plan::arguments`].
+    pub fn arguments_at(
+        &self,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<Arguments<'_>, ReserveError> {
+        self.ask(operation, now, Some(now), &[])
+    }
+
+    /// The arguments to ask once more with, after the script has answered
+    /// [`Reply::Calendars`](super::Reply::Calendars). `at` is the time of the question itself, if it
+    /// was given.
+    ///
+    /// # Errors
+    /// As [`Plan::arguments`].
+    pub fn arguments_again(
+        &self,
+        operation: Operation,
+        at: Option<Timestamp>,
+        now: Timestamp,
+        calendars: &[Calendar],
+    ) -> Result<Arguments<'_>, ReserveError> {
+        self.ask(operation, now, at, calendars)
+    }
+
+    fn ask(
+        &self,
+        operation: Operation,
+        around: Timestamp,
+        at: Option<Timestamp>,
+        more: &[Calendar],
+    ) -> Result<Arguments<'_>, ReserveError> {
+        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
+            return Ok(Arguments::fast(fast, cost, at));
+        }
+        if let Operation::Reserve { .. } = operation {
+            self.reserve?;
+        }
+        let calendars = calendar::boundaries(self.calendars.iter().chain(more), around);
+        Ok(Arguments::general(operation, &self.unused, calendars, at))
+    }
+}
+
+/// The core says of which policies one may.
+fn may_reserve(policy: &Policy) -> Result<(), ReserveError> {
+    let nothing = Operation::Reserve { cost: 0, max_wait: Duration::ZERO };
+    apply(policy, &mut None, Timestamp::EPOCH, nothing).map(drop)
+}
+
+/// The byte form of a key of which nothing is in use.
+fn unused(policy: &Policy) -> Vec<u8> {
+    // The core writes states only; so one in which one unit is used, without that.
+    let mut bytes = charged(policy, Timestamp::EPOCH);
+    let mut at = 2;
+    for limit in policy.limits() {
+        let (head, state) = match limit {
+            Limit::Gcra(_) => (15, 11),
+            Limit::IntervalBucket(_) => (15, 17),
+            Limit::FixedWindow(window) => match window.window() {
+                Window::Span { .. } => (11, 14),
+                Window::Calendar { zone, .. } => (7 + zone.len(), 21),
+            },
+            Limit::SlidingLog(log) => {
+                let head = if log.keep().is_some() { 21 } else { 11 };
+                // The number of events; behind it the first one, in nine bytes and its offset.
+                bytes.drain(at + head + 4..at + head + 14);
+                (head, 4)
+            }
+            Limit::SlidingCounter(_) => (11, 21),
+        };
+        at += head;
+        bytes[at..at + state].fill(0);
+        at += state;
+    }
+    bytes
+}
+
+/// The byte form of a key from which one unit was taken at `now`.
+pub(super) fn charged(policy: &Policy, now: Timestamp) -> Vec<u8> {
+    let mut entry: Option<Entry> = None;
+    let charged = apply(policy, &mut entry, now, Operation::Charge(1));
+    charged.ok().and(entry).map(|entry| entry.encode()).unwrap_or_default()
+}
+
+/// What `lua/fast_gcra.lua` or `lua/fast_log.lua` takes, its cost aside, if the policy is one that they
+/// know.
+fn fast(policy: &Policy, unused: &[u8]) -> Option<Vec<u8>> {
+    match policy.limits() {
+        [Limit::Gcra(limit)] if !limit.borrow() => fast_gcra(limit, unused),
+        [Limit::SlidingLog(limit)] if !limit.count_all() && limit.keep().is_none() => {
+            // N and P stand in the byte form too, and there behind version, number and machine.
+            Some([&[0; 4], unused.get(3..13)?, unused.get(..13)?].concat())
+        }
+        _ => None,
+    }
+}
+
+fn fast_gcra(limit: &Gcra, unused: &[u8]) -> Option<Vec<u8>> {
+    let period = u64::try_from(limit.period().as_micros()).ok()?;
+    let interval = period / u64::from(limit.limit() / limit.scale());
+    if u128::from(limit.burst()) * u128::from(interval) >= 1 << 52 {
+        return None;
+    }
+    let queue = u8::from(limit.name() == GcraName::LeakyQueue);
+    let mut question = vec![0; 4];
+    question.extend_from_slice(&limit.scale().to_le_bytes());
+    question.extend_from_slice(&interval.to_le_bytes()[..6]);
+    question.extend_from_slice(&limit.burst().to_le_bytes());
+    question.push(queue);
+    question.extend_from_slice(unused.get(..17)?);
+    Some(question)
+}

@@ -1,0 +1,163 @@
+//! What a script answers.
+
+use std::time::Duration;
+
+use sluicegate_core::{Decision, Outcome, Retry, Timestamp};
+
+use super::calendar::Calendar;
+
+/// One element of the array that a script answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// An integer.
+    Integer(i64),
+    /// A byte string.
+    Bytes(&'a [u8]),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// It was decided.
+    Decision(Decision),
+    /// Nothing was done, because the script must first know the windows of calendars around the
+    /// server's time: [`Plan::arguments_again`](super::Plan::arguments_again).
+    Calendars {
+        /// The server's time.
+        now: Timestamp,
+        /// All calendars that may be needed.
+        calendars: Vec<Calendar>,
+    },
+}
+
+/// An answer that no script of ours gives.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the script's reply cannot be read: {0}")]
+pub struct ReplyError(String);
+
+impl Reply {
+    /// The answer that the elements of an array say.
+    ///
+    /// # Errors
+    /// [`ReplyError`] for anything else, and for a calendar of a zone that is not known here.
+    pub fn read(items: &[Item<'_>]) -> Result<Self, ReplyError> {
+        let wrong = || ReplyError(format!("{items:?}"));
+        let integers = items.iter().map(|item| match item {
+            Item::Integer(integer) => Some(*integer),
+            Item::Bytes(_) => None,
+        });
+        if let Some(integers) = integers.collect::<Option<Vec<_>>>() {
+            return decision(&integers).map(Self::Decision).ok_or_else(wrong);
+        }
+        let [Item::Integer(now), names @ ..] = items else { return Err(wrong()) };
+        let now = u64::try_from(*now).ok().and_then(|now| Timestamp::from_micros(now).ok());
+        let calendars = names.iter().map(|name| match name {
+            Item::Bytes(name) => Calendar::named(name),
+            Item::Integer(_) => None,
+        });
+        match (now, calendars.collect()) {
+            (Some(now), Some(calendars)) => Ok(Self::Calendars { now, calendars }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// The decision that seven integers tell.
+fn decision(told: &[i64]) -> Option<Decision> {
+    let &[allowed, limit, remaining, retry, reset, delay, binding] = told else { return None };
+    let span = |micros: i64| u64::try_from(micros).ok().map(Duration::from_micros);
+    let outcome = match (allowed, retry) {
+        (1, 0) => Outcome::Allow { delay: span(delay)? },
+        (0, -1) => Outcome::Deny { retry: Retry::Never },
+        (0, retry) => Outcome::Deny { retry: Retry::After(span(retry)?) },
+        _ => return None,
+    };
+    Some(Decision {
+        outcome,
+        limit: u32::try_from(limit).ok()?,
+        remaining: u32::try_from(remaining).ok()?,
+        reset_after: span(reset)?,
+        binding: usize::try_from(binding).ok()?,
+    })
+}
+
+/// Why a key's state cannot be used, as the first words of a script's error say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StateFault {
+    /// The key holds another type than a string.
+    WrongType,
+    /// It holds what a later version of sluicegate wrote.
+    Version,
+    /// It holds something else, or a damaged state.
+    Damaged,
+}
+
+impl StateFault {
+    /// What an error reply says about the state, if it does: `WRONGTYPE` and `SGSTATE` are the classes
+    /// of such errors.
+    #[must_use]
+    pub fn of(error: &str) -> Option<Self> {
+        match error.split_once(' ')? {
+            ("WRONGTYPE", _) => Some(Self::WrongType),
+            ("SGSTATE", rest) if rest.starts_with("state has version ") => Some(Self::Version),
+            ("SGSTATE", _) => Some(Self::Damaged),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn integers(list: &[i64]) -> Vec<Item<'static>> {
+        list.iter().map(|&integer| Item::Integer(integer)).collect()
+    }
+
+    #[test]
+    fn decisions_read_back_as_they_were_told() {
+        for told in [[1, 16, 15, 0, 2_000_000, 7, 0], [0, 9, 0, -1, 1 << 50, 0, 2], [0; 7]] {
+            let Ok(Reply::Decision(decision)) = Reply::read(&integers(&told)) else { panic!() };
+            assert_eq!(decision.to_integers(), told);
+        }
+    }
+
+    #[test]
+    fn what_no_script_answers_is_an_error() {
+        for wrong in [
+            &[1, 2, 3][..],
+            &[2, 1, 1, 0, 0, 0, 0],
+            &[1, 1, 1, 5, 0, 0, 0],
+            &[0, 1, 1, -2, 0, 0, 0],
+            &[1, -1, 1, 0, 0, 0, 0],
+            &[1, 1, 1, 0, 0, 0, 0, 0],
+            &[],
+        ] {
+            assert!(Reply::read(&integers(wrong)).is_err(), "{wrong:?}");
+        }
+        let zone = [Item::Integer(5), Item::Bytes(b"\0\x04Mars")];
+        assert!(Reply::read(&zone).unwrap_err().to_string().contains("77, 97, 114, 115"));
+        assert!(Reply::read(&[Item::Bytes(b"x")]).is_err());
+    }
+
+    #[test]
+    fn calendars_are_asked_for_by_name() {
+        let reply = Reply::read(&[Item::Integer(5), Item::Bytes(b"\0\x03UTC")]).unwrap();
+        let Reply::Calendars { now, calendars } = reply else { panic!() };
+        assert_eq!((now.as_micros(), calendars.len()), (5, 1));
+    }
+
+    #[test]
+    fn faults_of_a_state_are_told_apart() {
+        for (error, fault) in [
+            ("WRONGTYPE key holds no string", Some(StateFault::WrongType)),
+            ("SGSTATE state has version 2, and ...", Some(StateFault::Version)),
+            ("SGSTATE state is damaged: it ends too early", Some(StateFault::Damaged)),
+            ("OOM command not allowed", None),
+            ("SGSTATE", None),
+        ] {
+            assert_eq!(StateFault::of(error), fault);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Scripts, assembled from the files in `lua/`.
+
+use std::{fmt::Write as _, sync::OnceLock};
+
+use sha1::{Digest, Sha1};
+use sluicegate_core::{Limit, Policy};
+
+const FAST_GCRA: &str = include_str!("../../lua/fast_gcra.lua");
+const FAST_LOG: &str = include_str!("../../lua/fast_log.lua");
+pub(super) const WIDE: &str = include_str!("../../lua/wide.lua");
+pub(super) const ENCODING: &str = include_str!("../../lua/encoding.lua");
+pub(super) const CARRY: &str = include_str!("../../lua/carry.lua");
+pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
+const MAIN: &str = include_str!("../../lua/main.lua");
+
+/// The machines, a file each.
+pub(super) const MACHINES: [&str; 5] = [
+    include_str!("../../lua/gcra.lua"),
+    include_str!("../../lua/interval_bucket.lua"),
+    include_str!("../../lua/fixed_window.lua"),
+    include_str!("../../lua/sliding_log.lua"),
+    include_str!("../../lua/sliding_counter.lua"),
+];
+
+/// One for each set of machines, and one for a single limit that has a short way.
+const SCRIPTS: usize = 1 << (MACHINES.len() + 1);
+
+/// A script, as the server gets it.
+#[derive(Debug)]
+pub struct Script {
+    text: String,
+    sha1: String,
+}
+
+impl Script {
+    /// Its Lua.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The SHA-1 of its text in hexadecimal digits, by which `EVALSHA` calls it.
+    #[must_use]
+    pub fn sha1(&self) -> &str {
+        &self.sha1
+    }
+
+    /// The script that decides under `policy`.
+    pub(super) fn of(policy: &Policy) -> &'static Self {
+        static SCRIPTS_MADE: [OnceLock<Script>; SCRIPTS] = [const { OnceLock::new() }; SCRIPTS];
+        let used = policy.limits().iter().fold(0, |used, limit| used | 1 << machine(limit));
+        let fast = match policy.limits() {
+            [Limit::Gcra(_)] => Some(FAST_GCRA),
+            [Limit::SlidingLog(_)] => Some(FAST_LOG),
+            _ => None,
+        };
+        SCRIPTS_MADE[usize::from(fast.is_some()) << MACHINES.len() | used]
+            .get_or_init(|| Self::new(assemble(used, fast)))
+    }
+
+    /// A script of this text.
+    fn new(text: String) -> Self {
+        let mut sha1 = String::with_capacity(40);
+        for byte in Sha1::digest(&text) {
+            // Writing to a string cannot fail.
+            let _ = write!(sha1, "{byte:02x}");
+        }
+        Self { text, sha1 }
+    }
+}
+
+/// Where in [`MACHINES`] the machine of a limit stands.
+const fn machine(limit: &Limit) -> usize {
+    match limit {
+        Limit::Gcra(_) => 0,
+        Limit::IntervalBucket(_) => 1,
+        Limit::FixedWindow(_) => 2,
+        Limit::SlidingLog(_) => 3,
+        Limit::SlidingCounter(_) => 4,
+    }
+}
+
+/// The script for policies of these machines, a bit each. A run of a script makes all of its
+/// functions anew, so those of other machines wait in a function of their own, for the key that was
+/// written under another rule.
+fn assemble(used: usize, fast: Option<&str>) -> String {
+    let (own, others): (Vec<_>, Vec<_>) =
+        MACHINES.iter().enumerate().partition(|(index, _)| used & 1 << index != 0);
+    let mut text = String::new();
+    if let Some(fast) = fast {
+        compact(fast, &mut text);
+    }
+    let mut parts = vec![WIDE, ENCODING];
+    parts.extend(own.iter().map(|(_, file)| **file));
+    parts.push("others = function()");
+    parts.extend(others.iter().map(|(_, file)| **file));
+    parts.extend(["end", CARRY, DECIDE, MAIN]);
+    for part in parts {
+        compact(part, &mut text);
+    }
+    text
+}
+
+/// Adds a file without its comments, blank lines and indents: the server keeps the text of a script.
+pub(super) fn compact(file: &str, text: &mut String) {
+    for line in file.lines().map(str::trim) {
+        if !line.is_empty() && !line.starts_with("--") {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(policy: &str) -> &'static Script {
+        Script::of(&policy.parse().unwrap())
+    }
+
+    #[test]
+    fn parameters_are_not_in_the_text() {
+        assert_eq!(script("gcra:30/1m").sha1(), script("leaky-queue:7/1d").sha1());
+        assert_eq!(script("gcra:1/1s,gcra:9/1m").sha1(), script("gcra:2/1s,gcra:3/1h").sha1());
+        assert_ne!(script("gcra:1/1s,gcra:9/1m").sha1(), script("gcra:1/1s").sha1());
+        let two = script("sliding-log:1/1s,sliding-counter:1/1h");
+        assert_eq!(two.sha1(), script("sliding-counter:7/1s,sliding-log:3/1h").sha1());
+    }
+
+    #[test]
+    fn they_are_small_and_have_no_comments() {
+        for policy in ["gcra:30/1m", "sliding-log:1/1s", "gcra:1/1s,fixed-window:1/day"] {
+            let text = script(policy).text();
+            assert!(text.len() < 40_000, "{policy}: {} bytes", text.len());
+            assert!(!text.contains("\n--") && !text.contains("\n "), "{policy}");
+        }
+    }
+
+    #[test]
+    fn the_sha1_is_that_of_the_text() {
+        let script = Script::new("return 1".to_owned());
+        assert_eq!(script.sha1(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

@@ -1,0 +1,70 @@
+//! Which slot of a cluster a key belongs to, as Redis Cluster defines it: CRC-16/XMODEM of the key, or
+//! of what stands between its first `{` and the next `}`.
+
+/// So many slots does a cluster have.
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The slot of `key`.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    crc16(tag(key)) % SLOTS
+}
+
+/// The part of the key that counts.
+fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
+    let inner = &key[open + 1..];
+    match inner.iter().position(|&byte| byte == b'}') {
+        Some(close @ 1..) => &inner[..close],
+        // `{}` and a brace that is not closed are bytes like others.
+        _ => key,
+    }
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| crc << 8 ^ TABLE[usize::from(crc >> 8) ^ usize::from(byte)])
+}
+
+const TABLE: [u16; 256] = table();
+
+const fn table() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut index: u16 = 0;
+    while index < 256 {
+        let mut crc = index << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        table[index as usize] = crc;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+    }
+
+    #[test]
+    fn only_a_tag_counts() {
+        // What `CLUSTER KEYSLOT` of Redis 7.0 says.
+        for (key, expected) in [
+            (&b"foo"[..], 12182),
+            (b"", 0),
+            (b"user:{42}:take", 8000),
+            (b"{}x", 10595),
+            (b"{x", 11068),
+        ] {
+            assert_eq!(slot(key), expected, "{}", key.escape_ascii());
+        }
+        assert_eq!(slot(b"{user1}.a"), slot(b"{user1}.b"));
+        assert_eq!(slot(b"a{b}{c}"), slot(b"b"));
+        assert_ne!(slot(b"{}a"), slot(b"{}b"));
+    }
+}

@@ -1,0 +1,300 @@
+//! The store: who answers a question.
+
+use std::{borrow::Cow, collections::HashMap, fmt, sync::Arc};
+
+use parking_lot::RwLock;
+use sluicegate_core::{Decision, Operation, Policy, Timestamp};
+
+use crate::{
+    Answer, Counters, Options, Rule, Source, StoreError, call,
+    front::{known::Known, lease::Leases, local::Local},
+    net::{context::Context, link::Deadline, topology::Topology, url::Url},
+    script::TEST_PREFIX,
+};
+
+/// Most policies of which the plan is kept for [`Store::apply`](sluicegate_core::Store::apply).
+const MAX_PLANS: usize = 1024;
+
+/// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
+///
+/// Cheap to clone; all clones are the same store. Needs a tokio runtime. A question is asked once, and
+/// within its deadline; a caller who is gone by then is not waited for, but what was asked may still be
+/// done (so that less is admitted, never more).
+///
+/// ```no_run
+/// use sluicegate_redis::{RedisStore, Rule};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let store = RedisStore::connect("redis://127.0.0.1/").await?;
+/// let rule: Rule = "gcra:30/60s:burst=16".parse()?;
+/// let answer = store.take(b"user7", &rule, 1).await?;
+/// println!("{} by the {}", answer.allowed(), answer.source.word());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) context: Arc<Context>,
+    pub(crate) topology: Topology,
+    pub(crate) known: Known,
+    pub(crate) leases: Leases,
+    pub(crate) local: Local,
+    /// Rules by the text of their policy, for those who ask with a policy alone.
+    rules: RwLock<HashMap<String, Rule>>,
+}
+
+impl RedisStore {
+    /// The store at `url`, once it answers. What is wrong with it is logged.
+    ///
+    /// `redis://[[user]:password@]host[:port][/database]`; with `rediss` over TLS; with
+    /// `redis+cluster` any nodes of a cluster, joined by commas; with `redis+sentinel` any sentinels,
+    /// and behind them `/NAME` of the primary.
+    ///
+    /// # Errors
+    /// [`StoreError::Settings`] for what is no such URL, [`StoreError::Unavailable`] if nothing answers
+    /// there.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(url, Options::default()).await
+    }
+
+    /// [`RedisStore::connect`] with other options.
+    ///
+    /// # Errors
+    /// As [`RedisStore::connect`].
+    pub async fn connect_with(url: &str, options: Options) -> Result<Self, StoreError> {
+        let store = Self::new(url, options)?;
+        let patience = Deadline::after(store.0.context.options.connect_timeout * 2);
+        for link in store.0.topology.all(patience).await? {
+            let pong = link.command(&redis::cmd("PING"), patience).await?;
+            if let redis::Value::ServerError(error) = pong {
+                let words = format!("{} {}", error.code(), error.details().unwrap_or_default());
+                return Err(StoreError::Unavailable(words));
+            }
+        }
+        for problem in store.status().await?.problems() {
+            tracing::warn!("{problem}");
+        }
+        Ok(store)
+    }
+
+    /// The store at `url`, which is connected to when it is first asked.
+    ///
+    /// # Errors
+    /// [`StoreError::Settings`] for what is no such URL, and for options that cannot be.
+    pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
+        if options.deadline.is_zero() {
+            return Err(StoreError::Settings("deadline `0s` is none; 15ms would do".to_owned()));
+        }
+        let context = Context::new(Url::parse(url)?, options)?;
+        let options = &context.options;
+        Ok(Self(Arc::new(Inner {
+            topology: Topology::new(&context),
+            known: Known::new(options.max_known_keys, options.max_denial_cache),
+            leases: Leases::new(options.max_leases, options.lease_lifetime),
+            local: Local::new(options.max_local_memory),
+            rules: RwLock::default(),
+            context,
+        })))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    pub(crate) const fn from_shared(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// Takes `cost` units, all or none: from what is leased, or by asking the store, unless its last
+    /// denial still stands.
+    ///
+    /// # Errors
+    /// As [`RedisStore::ask`].
+    pub async fn take(&self, key: &[u8], rule: &Rule, cost: u32) -> Result<Answer, StoreError> {
+        self.ask(key, rule, Operation::Take(cost)).await
+    }
+
+    /// Applies `operation` to `key`. While the store is away, the rule's [`OnError`](crate::OnError) says
+    /// what a take, a peek and a reserve are answered.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] where the key holds something else, [`StoreError::Reserve`] for a reserve
+    /// that the policy cannot do; [`StoreError::Unavailable`] and [`StoreError::Timeout`] for a charge, a
+    /// refund and a reset, which are not made up. A refund whose outcome is not known is not sent again:
+    /// neither should you.
+    pub async fn ask(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+    ) -> Result<Answer, StoreError> {
+        let inner = &*self.0;
+        let key = inner.key(key);
+        let deadline = Deadline::after(inner.context.options.deadline);
+        match operation {
+            Operation::Take(cost @ 1..) => {
+                let now = inner.context.now();
+                if let Some(answer) = inner.known.denied(&key, rule, cost, now) {
+                    inner.context.counts.cache.one();
+                    return Ok(answer);
+                }
+                if rule.chunk() > 1 && cost <= rule.chunk() {
+                    return self.take_leased(&key, rule, cost, deadline).await;
+                }
+            }
+            Operation::Refund(_) | Operation::Reset => {
+                let leased =
+                    if operation == Operation::Reset { inner.leases.forget(&key) } else { 0 };
+                inner.context.counts.lease_forfeited.add(leased.into());
+                inner.known.forget(&key);
+                let answer = inner.question(&key, rule, operation, deadline).await;
+                inner.known.forget(&key);
+                return answer;
+            }
+            _ => {}
+        }
+        inner.question(&key, rule, operation, deadline).await
+    }
+
+    /// Asks as at `now`, for simulations: the key is put behind
+    /// [`TEST_PREFIX`](crate::script::TEST_PREFIX), and lives for an hour at least. Asks the store itself:
+    /// no cache, no lease, no fallback.
+    ///
+    /// # Errors
+    /// As [`Store::apply`](sluicegate_core::Store::apply).
+    pub async fn ask_at(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<Decision, StoreError> {
+        let inner = &*self.0;
+        let key = [TEST_PREFIX, key].concat();
+        let deadline = Deadline::after(inner.context.options.deadline);
+        let question = (operation, Some(now));
+        call::call(&inner.context, &inner.topology, &key, rule.plan(), question, deadline).await
+    }
+
+    /// What was counted since the store was made.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.0.context.counts.told()
+    }
+
+    /// The options that it was made with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.0.context.options
+    }
+}
+
+impl Inner {
+    /// The key in the store.
+    pub(crate) fn key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        let prefix = &self.context.options.prefix;
+        if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() }
+    }
+
+    /// Asks the store; while it is away, answers as the rule says.
+    pub(crate) async fn question(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let asked = self.known.asked(key, self.context.now());
+        match self.decide(key, rule, operation, deadline).await {
+            Ok(decision) => {
+                self.context.counts.store.one();
+                if let Operation::Take(cost @ 1..) = operation {
+                    self.known.learn(key, rule, cost, asked, self.context.now(), &decision);
+                }
+                Ok(Answer { decision, source: Source::Store })
+            }
+            Err(error) if error.is_absence() => self.fall_back(key, rule, operation, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the store, and nobody else.
+    pub(crate) async fn decide(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Decision, StoreError> {
+        let question = (operation, None);
+        call::call(&self.context, &self.topology, key, rule.plan(), question, deadline).await
+    }
+
+    pub(crate) fn fall_back(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+        error: StoreError,
+    ) -> Result<Answer, StoreError> {
+        let counts = &self.context.counts;
+        match &error {
+            StoreError::Timeout(_) => counts.timeouts.one(),
+            _ => counts.unavailable.one(),
+        }
+        tracing::debug!(%error, "the store is away");
+        let now = self.context.now();
+        self.local.decide((key, rule), operation, (&self.known, counts), now, error)
+    }
+
+    /// The rule of a policy that was given alone.
+    fn rule(&self, policy: &Policy) -> Rule {
+        let text = policy.to_string();
+        if let Some(rule) = self.rules.read().get(&text) {
+            return rule.clone();
+        }
+        let rule = Rule::new(policy);
+        let mut rules = self.rules.write();
+        if rules.len() >= MAX_PLANS {
+            // Policies that are made up for each request are not to grow it.
+            rules.clear();
+        }
+        rules.insert(text, rule.clone());
+        rule
+    }
+}
+
+/// Asks the store itself, each time: no cache, no lease, no fallback.
+impl sluicegate_core::Store for RedisStore {
+    type Error = StoreError;
+
+    async fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, StoreError> {
+        let inner = &*self.0;
+        let rule = inner.rule(policy);
+        let deadline = Deadline::after(inner.context.options.deadline);
+        let decision = inner.decide(&inner.key(key), &rule, operation, deadline).await?;
+        inner.context.counts.store.one();
+        Ok(decision)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RedisStore")
+            .field("url", &self.0.context.url)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! Every operation, by the server's clock, and what is spared it.
+
+use std::time::Duration;
+
+use sluicegate_core::{Operation, Retry, Store};
+use sluicegate_redis::{RedisStore, Rule, Source, StoreError, Take};
+
+use crate::servers::{ENGINES, Engine, Server, patient};
+
+fn rule(policy: &str) -> Rule {
+    policy.parse().unwrap()
+}
+
+#[tokio::test]
+async fn every_operation_is_answered_by_every_engine() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let store = server.store().await;
+        let rule = rule("gcra:10/1h:burst=5");
+
+        let answer = store.take(b"k", &rule, 2).await.unwrap();
+        assert!(answer.allowed() && answer.source == Source::Store);
+        assert_eq!((answer.remaining, answer.limit), (3, 5));
+        let ask = async |operation| store.ask(b"k", &rule, operation).await.unwrap();
+        assert_eq!(ask(Operation::Peek(1)).await.remaining, 3);
+        assert_eq!(ask(Operation::Charge(4)).await.remaining, 0);
+        assert!(!ask(Operation::Take(1)).await.allowed());
+        assert_eq!(ask(Operation::Refund(3)).await.remaining, 2);
+        assert!(ask(Operation::Take(1)).await.allowed());
+        let hour = Duration::from_secs(3600);
+        let reserved = ask(Operation::Reserve { cost: 5, max_wait: hour }).await;
+        assert!(reserved.allowed() && reserved.delay() > Duration::from_secs(1400));
+        assert_eq!(ask(Operation::Reset).await.remaining, 5);
+        assert_eq!(server.ask::<u64>("DBSIZE"), 0);
+
+        let policy = rule.policy();
+        assert!(store.apply(b"k", policy, Operation::Take(5)).await.unwrap().allowed());
+        assert!(!store.apply(b"k", policy, Operation::Take(1)).await.unwrap().allowed());
+        let window = "fixed-window:1/1m".parse().unwrap();
+        let reserve = Operation::Reserve { cost: 1, max_wait: hour };
+        let error = store.apply(b"k", &window, reserve).await.unwrap_err();
+        assert!(matches!(error, StoreError::Reserve(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_decision_is_one_round_trip() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let calls = || {
+        let stats: String = server.ask("INFO commandstats");
+        let calls = |name: &str| {
+            let line =
+                stats.lines().find_map(|it| it.strip_prefix(&format!("cmdstat_{name}:calls=")));
+            line.map_or(0, |it| it.split(',').next().unwrap().parse::<u64>().unwrap())
+        };
+        calls("evalsha") + calls("eval")
+    };
+    for policy in
+        ["gcra:1000/1s", "gcra:1000/1s,sliding-log:500/1m", "fixed-window:1000/day:tz=Europe/Paris"]
+    {
+        let rule = rule(policy);
+        let _ = store.take(b"k", &rule, 1).await.unwrap();
+        let before = calls();
+        for _ in 0..50 {
+            assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+        }
+        assert_eq!(calls() - before, 50, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let rules =
+        [rule("gcra:1000000/1s"), rule("sliding-log:100/1s"), rule("gcra:9/1s,fixed-window:9/1s")];
+    for _ in 0..20 {
+        server.ask::<()>("SCRIPT FLUSH");
+        let takes: Vec<_> =
+            rules.iter().cycle().take(60).map(|rule| Take { key: b"k", rule, cost: 1 }).collect();
+        for answer in store.take_many(&takes).await {
+            assert_ne!(answer.unwrap().source, Source::Fallback);
+        }
+        let _ = store.ask(b"k", &rules[0], Operation::Reset).await.unwrap();
+        server.ask::<()>("SCRIPT FLUSH");
+        for rule in &rules {
+            assert_eq!(store.take(b"j", rule, 0).await.unwrap().source, Source::Store);
+        }
+    }
+    // Each once for all who ask at once, and once for the next.
+    let sent = store.counters().scripts_sent;
+    assert!((100..=140).contains(&sent), "{sent}");
+}
+
+#[tokio::test]
+async fn a_denial_stands_until_its_time_without_being_asked_again() {
+    let server = Server::start(Engine::Valkey91);
+    let store = server.store().await;
+    let rule = rule("gcra:1/1h:burst=3");
+    assert!(store.take(b"k", &rule, 3).await.unwrap().allowed());
+    let denied = store.take(b"k", &rule, 1).await.unwrap();
+    assert_eq!((denied.allowed(), denied.source), (false, Source::Store));
+    let again = store.take(b"k", &rule, 1).await.unwrap();
+    assert_eq!((again.allowed(), again.source, again.remaining), (false, Source::Cache, 0));
+    assert!(again.retry().unwrap() <= denied.retry().unwrap());
+    assert_eq!((again.limit, again.binding), (denied.limit, denied.binding));
+    // For this cost, policy and key.
+    assert_eq!(store.take(b"k", &rule, 2).await.unwrap().source, Source::Store);
+    assert_eq!(store.take(b"j", &rule, 1).await.unwrap().source, Source::Store);
+    // What we give back ourselves is known at once.
+    let _ = store.ask(b"k", &rule, Operation::Refund(1)).await.unwrap();
+    let answer = store.take(b"k", &rule, 1).await.unwrap();
+    assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
+
+    // What others give back is known after the bound.
+    let mut options = patient();
+    options.max_denial_cache = Duration::from_millis(300);
+    let other = RedisStore::connect_with(&server.url(), options).await.unwrap();
+    assert!(!other.take(b"k", &rule, 1).await.unwrap().allowed());
+    let _ = store.ask(b"k", &rule, Operation::Reset).await.unwrap();
+    let late = crate::servers::until("the bound", async || {
+        other.take(b"k", &rule, 1).await.unwrap().allowed()
+    });
+    let late = late.await;
+    println!("figure: a reset by another is noticed after {} ms (bound 300)", late.as_millis());
+    assert!(late < Duration::from_millis(1000));
+
+    // A cost that never fits says so each time.
+    let never = store.take(b"k", &rule, 9).await.unwrap();
+    assert_eq!(never.retry(), Some(Retry::Never));
+    let counters = store.counters();
+    assert_eq!((counters.cache, counters.fallback_deny), (1, 0));
+}
+
+#[tokio::test]
+async fn a_cached_denial_is_over_when_the_store_would_pass() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let rule = rule("gcra:20/1s:burst=1");
+    for _ in 0..20 {
+        assert!(store.take(b"k", &rule, 1).await.is_ok());
+        let denied = store.take(b"k", &rule, 1).await.unwrap();
+        let Some(Retry::After(wait)) = denied.retry() else { continue };
+        let cached = store.take(b"k", &rule, 1).await.unwrap();
+        let Some(Retry::After(told)) = cached.retry() else { continue };
+        assert!(told <= wait);
+        // Who waits as told passes: nobody else is here.
+        crate::servers::pass(told).await;
+        assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+    }
+}
+
+#[tokio::test]
+async fn many_are_taken_at_once_in_order() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let (small, large) = (rule("gcra:3/1h"), rule("fixed-window:100/1h"));
+    let keys: Vec<_> = (0..200_u32).map(u32::to_be_bytes).collect();
+    let mut takes = Vec::new();
+    for key in &keys {
+        takes.extend((0..4).map(|_| Take { key, rule: &small, cost: 1 }));
+        takes.push(Take { key: b"all", rule: &large, cost: 1 });
+    }
+    let answers = store.take_many(&takes).await;
+    assert_eq!(answers.len(), takes.len());
+    for (place, answer) in answers.iter().enumerate() {
+        let answer = answer.as_ref().unwrap();
+        if place % 5 == 4 {
+            assert_eq!(answer.allowed(), place / 5 < 100);
+        } else {
+            assert_eq!(answer.allowed(), place % 5 < 3, "{place}");
+            assert_eq!(answer.remaining, [2, 1, 0, 0][place % 5]);
+        }
+    }
+    let again = store.take_many(&takes).await;
+    assert!(again.iter().all(|it| it.as_ref().unwrap().source == Source::Cache));
+    assert!(store.take_many(&[]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_clients_clock_does_not_matter() {
+    // The client's clock enters only as a guess of which windows of a calendar to send; one that is far
+    // off is told once more.
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let rule = rule("fixed-window:2/day:tz=Pacific/Auckland,gcra:100/1s");
+    for expected in [1, 0] {
+        assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, expected);
+    }
+    assert!(!store.take(b"k", &rule, 1).await.unwrap().allowed());
+}

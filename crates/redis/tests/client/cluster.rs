@@ -1,0 +1,288 @@
+//! A cluster of three primaries with replicas (RELIABILITY 17), and sentinels (16).
+
+use std::time::Duration;
+
+use sluicegate_redis::{Options, RedisStore, Rule, Source, Take};
+
+use crate::servers::{Engine, Server, free_port, now, pass, patient, size, until};
+
+struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// Three primaries and as many replicas, ready.
+    async fn start(engine: Engine) -> Self {
+        let bus: Vec<_> = (0..6).map(|_| free_port().to_string()).collect();
+        let start = |bus: &String| {
+            Server::with(
+                engine,
+                &[
+                    "--cluster-enabled",
+                    "yes",
+                    "--cluster-node-timeout",
+                    "1000",
+                    "--cluster-config-file",
+                    "nodes",
+                    "--cluster-port",
+                    bus,
+                    "--cluster-require-full-coverage",
+                    "no",
+                    "--repl-diskless-sync-delay",
+                    "0",
+                ],
+            )
+        };
+        let nodes: Vec<_> = bus.iter().map(start).collect();
+        for (index, node) in nodes[..3].iter().enumerate() {
+            let (first, last) = (index * 16384 / 3, (index + 1) * 16384 / 3 - 1);
+            node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+        }
+        for (node, bus) in nodes.iter().zip(&bus).skip(1) {
+            nodes[0].ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port));
+        }
+        let ids: Vec<String> = nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
+        for (replica, id) in nodes[3..].iter().zip(&ids) {
+            until("a replica is told", async || {
+                replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
+            })
+            .await;
+        }
+        let cluster = Self { nodes };
+        cluster.settled().await;
+        cluster
+    }
+
+    /// Waits until every node says that all is well, and every replica follows.
+    async fn settled(&self) {
+        until("the cluster is up", async || {
+            pass(Duration::from_millis(20)).await;
+            self.nodes.iter().all(|node| {
+                let Ok(info) = node.try_ask::<String>("CLUSTER INFO") else { return true };
+                let Ok(role) = node.try_ask::<String>("INFO replication") else { return true };
+                info.contains("cluster_state:ok")
+                    && info.contains("cluster_slots_ok:16384")
+                    && info.contains("cluster_known_nodes:6")
+                    && (role.contains("role:master") || role.contains("master_link_status:up"))
+            })
+        })
+        .await;
+    }
+
+    fn url(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect();
+        format!("redis+cluster://{}", hosts[..2].join(","))
+    }
+
+    fn primary(&self, node: usize) -> bool {
+        self.nodes[node]
+            .try_ask::<String>("INFO replication")
+            .is_ok_and(|it| it.contains("role:master"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
+    let mut cluster = Cluster::start(Engine::Redis70).await;
+    let store = RedisStore::connect_with(&cluster.url(), patient()).await.unwrap();
+    let rule: Rule = "gcra:10/1h".parse().unwrap();
+    let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
+    let status = store.status().await.unwrap();
+    assert_eq!((status.servers.len(), status.problems().count()), (3, 0), "{status:?}");
+
+    // Each node learns the script, and each key is found.
+    let takes: Vec<_> = keys.iter().map(|key| Take { key, rule: &rule, cost: 1 }).collect();
+    for answer in store.take_many(&takes).await {
+        let answer = answer.unwrap();
+        assert_eq!((answer.remaining, answer.source), (9, Source::Store));
+    }
+    assert_eq!(store.counters().redirects, 0, "the map was right");
+
+    // A hot slot moves while it is asked for.
+    let slot: usize = cluster.nodes[0].ask("CLUSTER KEYSLOT {hot}1");
+    let from = (0..3).find(|node| slot < (node + 1) * 16384 / 3).unwrap();
+    let to = (from + 1) % 3;
+    let ids: Vec<String> = cluster.nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
+    for key in 0..20 {
+        assert!(store.take(format!("{{hot}}{key}").as_bytes(), &rule, 3).await.unwrap().allowed());
+    }
+    cluster.nodes[to].ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from]));
+    cluster.nodes[from].ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to]));
+    for key in 0..20 {
+        let key = format!("{{hot}}{key}");
+        if key.ends_with('5') {
+            // New keys of a slot that moves are made where it moves to.
+            let fresh = format!("{{hot}}fresh{key}");
+            assert_eq!(store.take(fresh.as_bytes(), &rule, 1).await.unwrap().remaining, 9);
+        }
+        let port = cluster.nodes[to].port;
+        cluster.nodes[from].ask::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
+        assert_eq!(store.take(key.as_bytes(), &rule, 1).await.unwrap().remaining, 6);
+    }
+    let asked = store.counters().redirects;
+    assert!(asked >= 20, "{asked}");
+    for node in &cluster.nodes[..3] {
+        node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[to]));
+    }
+    for key in 0..20 {
+        let answer = store.take(format!("{{hot}}{key}").as_bytes(), &rule, 1).await.unwrap();
+        assert_eq!((answer.remaining, answer.source), (5, Source::Store));
+    }
+    println!("figure: a slot moved under 20 keys: nothing lost, {asked} questions sent on");
+    cluster.settled().await;
+
+    // Replicas take over, one after the other, then one primary is killed.
+    let mut options = Options::default();
+    options.deadline = Duration::from_millis(100);
+    let store = RedisStore::connect_with(&cluster.url(), options).await.unwrap();
+    let hot: Rule = "gcra:200/1s:burst=50".parse().unwrap();
+    let spots: Vec<_> = keys[..6].to_vec();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let begin = now();
+    let tasks: Vec<_> = spots
+        .into_iter()
+        .map(|key| {
+            let (store, hot, stop) = (store.clone(), hot.clone(), stop.clone());
+            let key = [b"hot:", &key[..]].concat();
+            tokio::spawn(async move {
+                let (mut admitted, mut away, mut longest) = (0_u64, None, Duration::ZERO);
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let answer = store.take(&key, &hot, 1).await.unwrap();
+                    if answer.source == Source::Fallback {
+                        away.get_or_insert_with(now);
+                    } else {
+                        longest =
+                            longest.max(away.take().map_or(Duration::ZERO, |it| it.elapsed()));
+                        admitted += u64::from(answer.allowed());
+                    }
+                    pass(Duration::from_millis(2)).await;
+                }
+                (admitted, longest)
+            })
+        })
+        .collect();
+    let rounds = usize::try_from(size("SLUICEGATE_FAILOVERS", 1)).unwrap();
+    let mut failovers = 0;
+    // Which node of each shard is its primary.
+    let mut primaries = [0, 1, 2];
+    for _ in 0..rounds {
+        for primary in &mut primaries {
+            let old = *primary;
+            *primary = (old + 3) % 6;
+            let mut told = None;
+            until("the replica takes over", async || {
+                // It gives up after five seconds, and is then to be told again.
+                if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
+                    let _ = cluster.nodes[*primary].try_ask::<()>("CLUSTER FAILOVER");
+                    told = Some(now());
+                }
+                cluster.primary(*primary) && !cluster.primary(old)
+            })
+            .await;
+            failovers += 1;
+            cluster.settled().await;
+        }
+    }
+    let heir = (primaries[0] + 3) % 6;
+    cluster.nodes[primaries[0]].kill();
+    failovers += 1;
+    until("the replica takes over", async || cluster.primary(heir)).await;
+    let taken_over = now();
+    for key in &keys[..6] {
+        let key = [b"hot:", &key[..]].concat();
+        until("every key is decided on", async || {
+            store.take(&key, &hot, 0).await.unwrap().source == Source::Store
+        })
+        .await;
+    }
+    let found = taken_over.elapsed();
+    // So that everybody has seen it.
+    pass(Duration::from_millis(50)).await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let (mut worst, mut longest) = (0, Duration::ZERO);
+    for task in tasks {
+        let (admitted, away) = task.await.unwrap();
+        worst = worst.max(admitted);
+        longest = longest.max(away);
+    }
+    let bound = 50 + u64::try_from(begin.elapsed().as_millis()).unwrap() / 5 + failovers * 50;
+    println!(
+        "figure: {failovers} failovers, the last by a kill: at most {worst} admitted of a key (bound {bound}); \
+         away for {} ms at the longest, and {} ms after the replica took over",
+        longest.as_millis(),
+        found.as_millis()
+    );
+    assert!(worst <= bound && found <= Duration::from_secs(2), "{found:?}");
+    // What is missing is told.
+    let status = store.status().await.unwrap();
+    assert_eq!(status.servers.len(), 3, "{status:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_half_up_says_so() {
+    let node = Server::with(
+        Engine::Redis70,
+        &[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-config-file",
+            "nodes",
+            "--cluster-port",
+            &free_port().to_string(),
+            "--cluster-require-full-coverage",
+            "no",
+        ],
+    );
+    node.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
+    let url = format!("redis+cluster://127.0.0.1:{}", node.port);
+    until("the node is up", async || {
+        node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok")
+    })
+    .await;
+    let store = RedisStore::connect_with(&url, patient()).await.unwrap();
+    let rule: Rule = "gcra:10/1h".parse().unwrap();
+    // `foo` is of slot 12182, `bar` of 5061.
+    assert_eq!(store.take(b"foo", &rule, 1).await.unwrap().source, Source::Fallback);
+    assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);
+    let status = store.status().await.unwrap();
+    let told: Vec<_> = status.problems().map(ToString::to_string).collect();
+    assert!(told.iter().any(|it| it.contains("the cluster is half up")), "{told:?}");
+}
+
+/// RELIABILITY 16.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_say_where_the_primary_is() {
+    let mut primary = Server::start(Engine::Redis70);
+    let port = primary.port;
+    let replica = Server::with(
+        Engine::Redis70,
+        &["--replicaof", "127.0.0.1", &port.to_string(), "--repl-diskless-sync-delay", "0"],
+    );
+    until("the replica follows", async || {
+        replica.ask::<String>("INFO replication").contains("master_link_status:up")
+    })
+    .await;
+    let watch = format!(
+        "sentinel monitor main 127.0.0.1 {port} 1\nsentinel down-after-milliseconds main 500\nsentinel \
+         failover-timeout main 5000"
+    );
+    let sentinel = Server::sentinel(&watch);
+    until("the sentinel knows the replica", async || {
+        sentinel.ask::<String>("INFO sentinel").contains("slaves=1")
+    })
+    .await;
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port);
+    let mut options = patient();
+    options.deadline = Duration::from_millis(300);
+    let store = RedisStore::connect_with(&url, options).await.unwrap();
+    let rule: Rule = "gcra:10/1h".parse().unwrap();
+    assert_eq!(store.take(b"k", &rule, 3).await.unwrap().remaining, 7);
+    until("it is replicated", async || replica.ask::<bool>("EXISTS k")).await;
+    primary.kill();
+    let away = until("the replica decides", async || {
+        store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+    })
+    .await;
+    println!("figure: away for {} ms while sentinels chose another primary", away.as_millis());
+    assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, 6);
+}

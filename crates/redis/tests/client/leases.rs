@@ -1,0 +1,126 @@
+//! Leases: bounds, what goes back, and what they spare (RELIABILITY 42, simulated).
+
+use std::time::Duration;
+
+use sluicegate_core::Operation;
+use sluicegate_redis::{RedisStore, Rule, Source};
+
+use crate::{
+    proxy::{Fault, Proxy},
+    servers::{Engine, Server, patient, until},
+};
+
+#[tokio::test]
+async fn a_hot_key_is_asked_for_in_chunks() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let rule = "gcra:1000000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
+    let mut sources = [0_u32; 2];
+    for _ in 0..10_000 {
+        let answer = store.take(b"k", &rule, 1).await.unwrap();
+        assert!(answer.allowed());
+        sources[usize::from(answer.source == Source::Lease)] += 1;
+    }
+    println!("figure: 10000 takes of a hot key with leases of 100 ask {} times", sources[0]);
+    assert!(sources[0] <= 200, "{sources:?}");
+    assert_eq!(store.counters().lease, u64::from(sources[1]));
+}
+
+#[tokio::test]
+async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    // Nothing drains meanwhile.
+    let rule = "gcra:10000/365d".parse::<Rule>().unwrap().lease(64).unwrap();
+    for _ in 0..100 {
+        assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+    }
+    let used = async || {
+        let peek = store.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+        10_000 - peek.remaining
+    };
+    assert!(used().await > 100);
+    store.close().await;
+    assert_eq!(used().await, 100);
+    let counters = store.counters();
+    assert_eq!(counters.lease_forfeited, 0, "{counters:?}");
+    // The same without being told to, when the time of the lease is over.
+    for _ in 0..10 {
+        let _ = store.take(b"k", &rule, 1).await.unwrap();
+    }
+    until("leases end", async || used().await == 110).await;
+}
+
+#[tokio::test]
+async fn what_cannot_go_back_is_forfeited() {
+    let server = Server::start(Engine::Redis70);
+    let proxy = Proxy::to(server.port).await;
+    let mut options = patient();
+    options.deadline = Duration::from_millis(200);
+    let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+    let rule = "gcra:10000/365d".parse::<Rule>().unwrap().lease(64).unwrap();
+    for _ in 0..20 {
+        assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
+    }
+    // The return is done, but its answer is lost: it is not sent again, and counted as lost.
+    proxy.set(Fault::Hole);
+    store.close().await;
+    proxy.set(Fault::None);
+    let counters = store.counters();
+    assert!(counters.lease_returned == 0 && counters.lease_forfeited > 0, "{counters:?}");
+    let other = server.store().await;
+    let peek = other.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+    assert_eq!(10_000 - peek.remaining, 20, "done once");
+}
+
+/// Eight clients on one key, some of which die with what they hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eight_clients_stay_in_bounds_though_some_die() {
+    let server = Server::start(Engine::Redis70);
+    let micros = || {
+        let (seconds, micros): (u64, u64) = server.ask("TIME");
+        seconds * 1_000_000 + micros
+    };
+    let rule = "gcra:2000/1s:burst=200".parse::<Rule>().unwrap().lease(50).unwrap();
+    let begin = micros();
+    let mut tasks = Vec::new();
+    for client in 0..8 {
+        let (url, rule) = (server.url(), rule.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut store = RedisStore::connect_with(&url, patient()).await.unwrap();
+            let mut admitted = 0_u64;
+            for turn in 0..1500 {
+                if client < 4 && turn % 300 == 299 {
+                    // Dies: its leases are forfeited.
+                    store = RedisStore::connect_with(&url, patient()).await.unwrap();
+                }
+                admitted += u64::from(store.take(b"k", &rule, 1).await.unwrap().allowed());
+                crate::servers::pass(Duration::from_millis(1)).await;
+            }
+            admitted
+        }));
+    }
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    let could = 200 + (micros() - begin) * 2 / 1000;
+    let bound = could + 8 * 50;
+    println!(
+        "figure: 8 clients with leases, 16 of them dead: {admitted} admitted, {:.1} % of {could} (bound {bound})",
+        admitted as f64 * 100.0 / could as f64
+    );
+    assert!(admitted <= bound);
+    assert!(admitted * 100 >= could * 80, "{admitted} of {could}");
+}
+
+#[tokio::test]
+async fn only_what_a_chunk_can_stand_for_is_leased() {
+    for policy in
+        ["leaky-queue:9/1s", "gcra:9/1s:borrow", "fixed-window:9/1s", "gcra:9/1s,gcra:99/1m"]
+    {
+        let error = policy.parse::<Rule>().unwrap().lease(10).unwrap_err();
+        assert!(error.to_string().contains("cannot be leased"), "{error}");
+    }
+    assert!("token-bucket:9/1s".parse::<Rule>().unwrap().lease(10).is_ok());
+}

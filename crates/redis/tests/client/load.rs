@@ -1,0 +1,174 @@
+//! Many ask at once: processes, and scripts that are flushed meanwhile (RELIABILITY 13, 14).
+
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use sluicegate_core::{Entry, Timestamp};
+use sluicegate_redis::{RedisStore, Rule, Source};
+
+use crate::servers::{Engine, Server, now, patient, size};
+
+const POLICY: &str = "gcra:1000/1s:burst=100";
+
+/// What a process of the test does; not a test by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker() {
+    let Ok(url) = std::env::var("SLUICEGATE_WORKER") else { return };
+    let span = Duration::from_millis(std::env::var("SLUICEGATE_SPAN").unwrap().parse().unwrap());
+    let chunk = std::env::var("SLUICEGATE_CHUNK").unwrap().parse().unwrap();
+    let store = RedisStore::connect_with(&url, patient()).await.unwrap();
+    let rule = POLICY.parse::<Rule>().unwrap().lease(chunk).unwrap();
+    let start = now();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, rule) = (store.clone(), rule.clone());
+            tokio::spawn(async move {
+                let mut admitted = 0_u64;
+                while start.elapsed() < span {
+                    admitted += u64::from(store.take(b"k", &rule, 1).await.unwrap().allowed());
+                    crate::servers::pass(Duration::from_micros(500)).await;
+                }
+                admitted
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    store.close().await;
+    println!("admitted: {admitted}");
+}
+
+/// Runs so many processes, and gives what they admitted together.
+fn processes(count: usize, url: &str, span: Duration, chunk: u32) -> u64 {
+    let start = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["load::worker", "--exact", "--nocapture"]);
+        command.env("SLUICEGATE_WORKER", url).env("SLUICEGATE_CHUNK", chunk.to_string());
+        command.env("SLUICEGATE_SPAN", span.as_millis().to_string());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..count).map(|_| start()).collect();
+    let outputs = children.into_iter().map(|child| child.wait_with_output().unwrap());
+    let admitted = outputs.map(|output| {
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find_map(|it| it.split_once("admitted: "));
+        line.unwrap_or_else(|| panic!("{text}")).1.trim().parse::<u64>().unwrap()
+    });
+    admitted.sum()
+}
+
+fn micros(server: &Server) -> u64 {
+    let (seconds, micros): (u64, u64) = server.ask("TIME");
+    seconds * 1_000_000 + micros
+}
+
+/// RELIABILITY 13: by the server's own clock, and by what it has stored, nothing is admitted that was
+/// not charged, and nothing is charged twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_processes_on_one_key_are_exact() {
+    for engine in [Engine::Redis70, Engine::Valkey91] {
+        let server = Server::start(engine);
+        let store = server.store().await;
+        let rule: Rule = POLICY.parse().unwrap();
+        let span = Duration::from_millis(size("SLUICEGATE_PROCESSES_MS", 1500));
+        // Used up, so that from now on each unit is a millisecond.
+        let before = micros(&server);
+        assert!(store.take(b"k", &rule, 100).await.unwrap().allowed());
+        let after = micros(&server);
+        let admitted = 100 + processes(4, &server.url(), span, 0);
+        let end = micros(&server);
+        let mut connection = server.connect();
+        let bytes: Vec<u8> = redis::cmd("GET").arg("k").query(&mut connection).unwrap_or_default();
+        let bound = 100 + (end - before) / 1000;
+        println!(
+            "figure: {engine:?}, 4 processes on one key for {} ms: {admitted} admitted (bound {bound})",
+            (end - before) / 1000
+        );
+        assert!(admitted <= bound);
+        // The theoretical arrival time is when it began and a millisecond for each that was admitted,
+        // unless the key was idle meanwhile.
+        if let Ok(entry) = Entry::decode(&bytes) {
+            let at = Timestamp::from_micros(before).unwrap();
+            let tat = before + u64::try_from(entry.debt(at).unwrap()).unwrap();
+            assert!(
+                tat >= before + admitted * 1000,
+                "{admitted} admitted, {} charged",
+                tat - before
+            );
+            let idle = tat - (after + admitted * 1000).min(tat);
+            println!("figure: charged to the microsecond; idle for {} ms of it", idle / 1000);
+        }
+    }
+}
+
+/// RELIABILITY 14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_flushed_under_load_are_nobodys_error() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let span = Duration::from_millis(size("SLUICEGATE_FLUSHES_MS", 1500));
+    let (before, start) = (micros(&server), now());
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let rule: Rule = POLICY.parse().unwrap();
+                let (mut admitted, mut other) = (0_u64, 0_u64);
+                while start.elapsed() < span {
+                    let answer = store.take(b"k", &rule, 1).await.unwrap();
+                    admitted += u64::from(answer.allowed());
+                    other += u64::from(answer.source == Source::Fallback);
+                    tokio::task::yield_now().await;
+                }
+                (admitted, other)
+            })
+        })
+        .collect();
+    let mut flushes = 0;
+    while start.elapsed() < span {
+        server.ask::<()>("SCRIPT FLUSH");
+        flushes += 1;
+        crate::servers::pass(Duration::from_millis(50)).await;
+    }
+    let (mut admitted, mut other) = (0, 0);
+    for task in tasks {
+        let (its, others) = task.await.unwrap();
+        admitted += its;
+        other += others;
+    }
+    let bound = 100 + (micros(&server) - before) / 1000;
+    let counters = store.counters();
+    println!(
+        "figure: {flushes} flushes in {} ms: {} decisions, {other} errors, {admitted} admitted (bound \
+         {bound}), {} scripts sent again",
+        span.as_millis(),
+        counters.store + counters.cache,
+        counters.scripts_sent
+    );
+    assert!(other == 0 && admitted <= bound && counters.scripts_sent > 0);
+}
+
+/// RELIABILITY 42, with real processes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_of_several_processes_stay_in_bounds_and_are_used_up() {
+    let server = Server::start(Engine::Redis70);
+    let count = usize::try_from(size("SLUICEGATE_LEASE_PROCESSES", 3)).unwrap();
+    let span = Duration::from_millis(size("SLUICEGATE_LEASE_MS", 2000));
+    let before = micros(&server);
+    let admitted = processes(count, &server.url(), span, 20);
+    let elapsed = micros(&server) - before;
+    let (can, bound) = (100 + elapsed / 1000, 100 + elapsed / 1000 + 20 * count as u64);
+    // They do not ask all of that time: they start one after the other.
+    let least = 100 + u64::try_from(span.as_millis()).unwrap();
+    let part = admitted as f64 / least as f64;
+    println!(
+        "figure: leases of {count} processes: {admitted} admitted of {can} (bound {bound}); of what could \
+         be while all ask, {:.1} %",
+        part * 100.0
+    );
+    assert!(admitted <= bound && part >= 0.95, "{admitted} of {least}..{bound}");
+}

@@ -1,0 +1,15 @@
+//! The store as its users see it, on real servers, also while they fail. `cargo xtask chaos` runs the
+//! tests of faults in their full sizes.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
+
+mod answers;
+mod away;
+mod cluster;
+mod leases;
+mod load;
+mod proxy;
+mod servers;
+mod settings;
+mod state;
+mod wire;

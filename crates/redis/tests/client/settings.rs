@@ -1,0 +1,108 @@
+//! Where the store is, as whom it is asked, and what is wrong with it.
+
+use sluicegate_core::Operation;
+use sluicegate_redis::{RedisStore, Rule, Source, StoreError};
+
+use crate::servers::{Engine, Server, patient};
+
+/// What `docs/redis.md` says is enough.
+const LEAST: &str = "+@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time";
+
+#[tokio::test]
+async fn the_least_permissions_are_enough() {
+    for engine in [Engine::Redis70, Engine::Valkey91] {
+        let server = Server::start(engine);
+        server.ask::<()>(&format!("ACL SETUSER limiter on >p@ss ~limits:* ~sg:test:* {LEAST}"));
+        let url = format!("redis://limiter:p%40ss@127.0.0.1:{}/3", server.port);
+        let mut options = patient();
+        options.prefix = b"limits:".to_vec();
+        if engine == Engine::Valkey91 {
+            // Valkey's users may be kept to databases.
+            let _ = server.try_ask::<()>("ACL SETUSER limiter alldbs");
+        }
+        let store = RedisStore::connect_with(&url, options.clone()).await.unwrap();
+        for policy in [
+            "gcra:30/1m",
+            "leaky-queue:3/1s,gcra:1/1s",
+            "token-bucket:5/1m:refill=interval",
+            "fixed-window:5/day",
+            "sliding-log:5/1m",
+            "sliding-counter:5/1m",
+        ] {
+            let rule: Rule = policy.parse().unwrap();
+            for operation in [
+                Operation::Take(1),
+                Operation::Take(9),
+                Operation::Peek(1),
+                Operation::Charge(1),
+                Operation::Refund(1),
+                Operation::Reset,
+            ] {
+                let answer = store.ask(b"k", &rule, operation).await.unwrap();
+                assert_eq!(answer.source, Source::Store, "{engine:?} {policy} {operation:?}");
+            }
+        }
+        let _ = store.take(b"k", &"gcra:1/1h".parse().unwrap(), 1).await.unwrap();
+        let mut connection = server.connect();
+        redis::cmd("SELECT").arg(3).query::<()>(&mut connection).unwrap();
+        assert!(redis::cmd("EXISTS").arg("limits:k").query::<bool>(&mut connection).unwrap());
+
+        // What is missing is told, with what would do.
+        let status = store.status().await.unwrap();
+        let told: Vec<_> = status.problems().map(ToString::to_string).collect();
+        assert!(told.len() == 1 && told[0].contains("`+info` for the user would do"), "{told:?}");
+        server.ask::<()>("ACL SETUSER limiter -set");
+        let status = store.status().await.unwrap();
+        let told = status.problems().find(|it| it.what.contains("a take fails")).unwrap();
+        assert!(told.remedy.contains("ACL SETUSER") && told.remedy.contains("+set"), "{told}");
+        let wrong = format!("redis://limiter:wrong@127.0.0.1:{}/", server.port);
+        let error = RedisStore::connect_with(&wrong, options).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Unavailable(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_eviction_policy_that_forgets_limits_is_a_problem() {
+    for (policy, told) in [("noeviction", false), ("allkeys-lru", true), ("volatile-ttl", true)] {
+        let arguments = ["--maxmemory", "50mb", "--maxmemory-policy", policy];
+        let server = Server::with(Engine::Redis70, &arguments);
+        let store = server.store().await;
+        let status = store.status().await.unwrap();
+        let problems: Vec<_> = status.problems().map(ToString::to_string).collect();
+        assert_eq!(problems.iter().any(|it| it.contains(policy)), told, "{problems:?}");
+        assert!(status.servers[0].engine.starts_with("Redis 7.0"));
+        assert_eq!(status.servers[0].library, None);
+    }
+}
+
+#[tokio::test]
+async fn functions_come_and_go() {
+    for engine in [Engine::Redis70, Engine::Valkey91] {
+        let server = Server::start(engine);
+        let store = server.store().await;
+        store.install().await.unwrap();
+        store.install().await.unwrap();
+        let status = store.status().await.unwrap();
+        assert_eq!(status.servers[0].library.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        assert_eq!(status.problems().count(), 0, "{status:?}");
+        let told: Vec<i64> = server.ask("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
+        assert_eq!(told[..3], [1, 16, 15]);
+        // The same key, by either way.
+        let rule = "gcra:30/60s:burst=16".parse().unwrap();
+        assert_eq!(store.take(b"user", &rule, 1).await.unwrap().remaining, 14);
+        store.uninstall().await.unwrap();
+        assert_eq!(store.status().await.unwrap().servers[0].library, None);
+        assert!(store.uninstall().await.is_err());
+    }
+    let server = Server::start(Engine::Redis62);
+    let error = server.store().await.install().await.unwrap_err();
+    assert!(error.to_string().contains("unknown command"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told() {
+    let port = crate::servers::free_port();
+    let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
+    assert!(error.is_absence() && error.to_string().contains("127.0.0.1"), "{error}");
+    assert!(matches!(RedisStore::connect("http://x").await, Err(StoreError::Settings(_))));
+}

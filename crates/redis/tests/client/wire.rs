@@ -1,0 +1,125 @@
+//! Replies that are late, cut, or something else (RELIABILITY 20), through a proxy of our own.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use sluicegate_core::Operation;
+use sluicegate_redis::{Options, RedisStore, Rule, Source, StoreError};
+
+use crate::{
+    proxy::{Fault, Proxy},
+    servers::{Engine, Server, size, until},
+};
+
+/// Every key has a limit of its own, so that an answer to another's question shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_the_wire_does_no_answer_is_anothers() {
+    let server = Server::start(Engine::Redis70);
+    let proxy = Proxy::to(server.port).await;
+    let times = size("SLUICEGATE_WIRE_FAULTS", 25);
+    let mut options = Options::default();
+    // Time enough for an answer, if the wire lets it through; less than it is late by.
+    options.deadline = Duration::from_millis(60);
+    let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+    let rules: Vec<Rule> =
+        (0..32).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
+    for fault in
+        [Fault::Delay, Fault::Slices, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset]
+    {
+        let (mut answered, mut fallen) = (0_u64, 0_u64);
+        for _ in 0..times {
+            until("the store answers", async || {
+                store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
+            })
+            .await;
+            proxy.set(fault);
+            let asked = rules.iter().enumerate().map(async |(key, rule)| {
+                (key, store.take(format!("key{key}").as_bytes(), rule, 0).await.unwrap())
+            });
+            for (key, answer) in futures_util::future::join_all(asked).await {
+                match answer.source {
+                    Source::Store => {
+                        answered += 1;
+                        let expected = u32::try_from(1000 + key).unwrap();
+                        assert_eq!(answer.limit, expected, "{fault:?}: another's answer");
+                    }
+                    _ => fallen += 1,
+                }
+            }
+            proxy.set(Fault::None);
+        }
+        // Whatever it was, it is over now.
+        let took = until("the store answers again", async || {
+            store.take(b"key0", &rules[0], 0).await.unwrap().source == Source::Store
+        })
+        .await;
+        println!(
+            "figure: {fault:?} x {times}: {answered} right answers, 0 of others, {fallen} fallbacks; \
+             answers again after {} ms",
+            took.as_millis()
+        );
+        assert_eq!(answered + fallen, times * 32);
+        assert!(fallen == 0 || fault != Fault::Slices, "bytes that come one by one are no fault");
+    }
+    until("connections that broke are closed", async || proxy.open.load(Ordering::SeqCst) <= 1)
+        .await;
+}
+
+/// A refund whose answer is lost has been done; to do it again would admit what was never given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
+    let server = Server::start(Engine::Redis70);
+    let proxy = Proxy::to(server.port).await;
+    let mut options = Options::default();
+    options.deadline = Duration::from_millis(100);
+    let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+    // Nothing drains meanwhile.
+    let rule: Rule = "gcra:1000/365d".parse().unwrap();
+    let direct = server.store().await;
+    let used = async || 1000 - direct.ask(b"k", &rule, Operation::Peek(0)).await.unwrap().remaining;
+    let mut expected = 0;
+    for fault in [Fault::Hole, Fault::Cut, Fault::Reset, Fault::Garbage] {
+        let _ = direct.ask(b"k", &rule, Operation::Charge(100)).await.unwrap();
+        expected += 100;
+        until("the store answers", async || {
+            store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+        })
+        .await;
+        proxy.set(fault);
+        let error = store.ask(b"k", &rule, Operation::Refund(10)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Timeout(_) | StoreError::Unavailable(_)), "{error}");
+        proxy.set(Fault::None);
+        expected -= 10;
+        until("the refund is done", async || used().await == expected).await;
+        // And once: whatever comes after it is done after it.
+        until("the store answers again", async || {
+            store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
+        })
+        .await;
+        assert_eq!(used().await, expected, "{fault:?}");
+    }
+    println!("figure: 4 refunds whose answers were lost: each done once");
+}
+
+/// Callers who are gone by the time of the answer, and those who come after them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_gone_takes_nobody_elses_answer() {
+    let server = Server::start(Engine::Redis70);
+    let store = server.store().await;
+    let rules: Vec<Rule> =
+        (0..100).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
+    for round in 0..50_u32 {
+        for (key, rule) in rules.iter().enumerate() {
+            let key = key.to_be_bytes();
+            let take = store.take(&key, rule, 1);
+            tokio::pin!(take);
+            // Begun, and given up.
+            let begun = std::future::poll_fn(|context| {
+                let polled = std::future::Future::poll(take.as_mut(), context);
+                std::task::Poll::Ready(polled.is_ready())
+            });
+            let _ = begun.await;
+        }
+        let answer = store.take(b"last", &rules[7], 1).await.unwrap();
+        assert_eq!((answer.limit, answer.remaining), (1007, 1006 - round));
+    }
+}

@@ -1,0 +1,263 @@
+//! The library of functions: the conformance kit, the words of its errors, and what it describes.
+
+use std::time::Duration;
+
+use redis::{Connection, Value};
+use sluicegate_commands::{Description, Options, parse};
+use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
+use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
+use sluicegate_redis::script::{Library, Reply};
+
+use crate::{
+    server::{Engine, Server},
+    store::{Store, read, test_key},
+};
+
+/// The servers that know functions.
+pub(crate) const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
+
+/// A connection to a server that has the library.
+pub(crate) fn install(server: &Server) -> Connection {
+    let mut connection = server.connect();
+    let load = redis::cmd("FUNCTION").arg("LOAD").arg(Library::text()).query(&mut connection);
+    assert_eq!(load, Ok(Library::NAME.to_owned()));
+    connection
+}
+
+/// Calls a function with one key.
+pub(crate) fn call(
+    connection: &mut Connection,
+    name: &str,
+    key: &[u8],
+    arguments: &[&[u8]],
+) -> Result<Value, String> {
+    let answer = redis::cmd("FCALL").arg(name).arg(1).arg(key).arg(arguments).query(connection);
+    answer.map_err(|error: redis::RedisError| {
+        let code = error.code().unwrap_or_default();
+        format!("{code} {}", error.detail().unwrap_or_default())
+    })
+}
+
+/// The functions as a store. Policies with a zone that they don't know go by scripts, to the same
+/// keys.
+struct Functions {
+    connection: Connection,
+    scripts: Store,
+}
+
+impl Functions {
+    fn new(server: &Server) -> Self {
+        Self { connection: install(server), scripts: Store::new(server.connect()) }
+    }
+}
+
+impl Subject for Functions {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let text = policy.to_string();
+        // With the prefix of tests a key may be longer than any other.
+        if text.contains("tz=") || test_key(key).len() > 65_536 {
+            return self.scripts.apply(key, policy, now, operation);
+        }
+        let at = now.as_micros().to_string();
+        let key = test_key(key);
+        let mut words: Vec<String> = Vec::new();
+        let (name, cost) = match operation {
+            Operation::Take(cost) => ("sg_take", cost),
+            Operation::Peek(cost) => ("sg_peek", cost),
+            Operation::Charge(cost) => ("sg_charge", cost),
+            Operation::Refund(cost) => ("sg_refund", cost),
+            Operation::Reserve { cost, max_wait } => {
+                let most = max_wait.min(Duration::from_micros(1 << 50));
+                words.extend(["MAXWAIT".to_owned(), most.as_micros().to_string()]);
+                ("sg_reserve", cost)
+            }
+            Operation::Reset => {
+                call(&mut self.connection, "sg_reset", &key, &[b"AT", at.as_bytes()])?;
+                ("sg_peek", 0)
+            }
+        };
+        words.splice(0..0, [text, cost.to_string(), "AT".to_owned(), at]);
+        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        match read(&call(&mut self.connection, name, &key, &words)?)? {
+            Reply::Decision(decision) => Ok(decision),
+            other @ Reply::Calendars { .. } => Err(format!("{other:?}")),
+        }
+    }
+}
+
+fn passes_the_kit(engine: Engine) {
+    let server = Server::start(engine);
+    let mut functions = Functions::new(&server);
+    check_traces(&mut functions);
+    check_keys(&mut functions);
+    let shape = Shape { zones: false, ..Shape::default() };
+    check_histories(&mut functions, 700_000, 600, shape);
+    check_histories(&mut functions, 800_000, 600, Shape { changes: false, ..shape });
+}
+
+#[test]
+fn redis_7_0() {
+    passes_the_kit(Engine::Redis70);
+}
+
+#[test]
+fn valkey_9_1() {
+    passes_the_kit(Engine::Valkey91);
+}
+
+#[test]
+fn a_cost_and_the_server_s_clock_will_do() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut install(&server);
+        let taken = call(connection, "sg_take", b"user123", &[b"gcra:30/60s:burst=16", b"1"]);
+        let Value::Array(taken) = taken.unwrap() else { panic!("no array") };
+        assert_eq!(taken[..3], [Value::Int(1), Value::Int(16), Value::Int(15)]);
+        let taken = call(connection, "sg_take", b"user123", &[b"gcra:30/60s:burst=16"]).unwrap();
+        assert!(matches!(read(&taken), Ok(Reply::Decision(it)) if it.remaining == 14));
+        let left: i64 = redis::cmd("PTTL").arg("user123").query(connection).unwrap();
+        assert!(left > 3_000 && left <= 4_001, "{left}");
+
+        // What asks only may be asked of a replica.
+        let only = |name: &str, rest: &[&str], connection: &mut Connection| -> Value {
+            let mut ask = redis::cmd("FCALL_RO");
+            ask.arg(name).arg(1).arg("user123").arg(rest).query(connection).unwrap()
+        };
+        let _ = only("sg_peek", &["gcra:30/60s:burst=16"], connection);
+        assert_ne!(only("sg_info", &[], connection), Value::Nil);
+        let reset = |connection: &mut Connection| call(connection, "sg_reset", b"user123", &[]);
+        assert_eq!(reset(connection), Ok(Value::Int(1)));
+        assert_eq!(reset(connection), Ok(Value::Int(0)));
+        assert_eq!(only("sg_info", &[], connection), Value::Nil);
+    }
+}
+
+/// The arguments of a function, behind its key.
+type Words<'a> = &'a [&'a [u8]];
+
+/// The arguments of a function, and those of the command that says the same, fail in the same words.
+#[test]
+fn arguments_fail_in_the_words_of_the_commands() {
+    let server = Server::start(Engine::Redis70);
+    let connection = &mut install(&server);
+    let policy: &[u8] = b"gcra:30/1m";
+    let long = vec![b'k'; 65_537];
+    let cases: [(&str, &[u8], Words<'_>); 20] = [
+        ("take", b"k", &[]),
+        ("take", b"k", &[policy, b"COST"]),
+        ("take", b"k", &[policy, b"COST", b"-2"]),
+        ("take", b"k", &[policy, b"cost", b"01"]),
+        ("take", b"k", &[policy, b"COST", b"4294967296"]),
+        ("take", b"k", &[policy, b"COST", b"99999999999999999999999"]),
+        ("take", b"k", &[policy, b"COST", b"a\r\n\t'\"\\\x00\xff\x7f"]),
+        ("take", b"k", &[policy, b"COST", &[b'x'; 41]]),
+        ("take", b"k", &[policy, b"COST", b"1", b"COST", b"1"]),
+        ("take", b"k", &[policy, b"COST", b"1", b"MAXWAIT", b"1"]),
+        ("take", b"k", &[policy, b"COST", b"1", b"FOO", b"1"]),
+        ("reserve", b"k", &[policy, b"COST", b"1", b"FOO", b"1"]),
+        ("reserve", b"k", &[policy, b"MAXWAIT", b"1125899906842625"]),
+        ("reserve", b"k", &[policy, b"MAXWAIT", b"1", b"MAXWAIT", b"1"]),
+        ("reserve", b"k", &[b"sliding-log:1/1s"]),
+        ("charge", &long, &[policy]),
+        ("refund", b"k", &[b"gcra:30/1m\xff\xfe"]),
+        ("peek", b"k", &[b"gcra:30/0s", b"COST", b"1"]),
+        ("reset", b"k", &[b"COST", b"1"]),
+        ("info", &long, &[]),
+    ];
+    for (verb, key, rest) in cases {
+        let told = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
+        let name = format!("SG.{}", verb.to_uppercase());
+        let words = [&[name.as_bytes(), key], rest].concat();
+        let expected = match parse(&words, Options::default()) {
+            Err(error) => error.to_string(),
+            Ok(_) => {
+                let policy: Policy = "sliding-log:1/1s".parse().unwrap();
+                let wait = Operation::Reserve { cost: 1, max_wait: Duration::ZERO };
+                let now = Timestamp::EPOCH;
+                let error = sluicegate_core::apply(&policy, &mut None, now, wait).unwrap_err();
+                format!("ERR {error}")
+            }
+        };
+        let expected = expected.replace(&name, &format!("sg_{verb}"));
+        let expected = expected.replace(&name.to_lowercase(), &format!("sg_{verb}"));
+        assert_eq!(told, expected, "{}", key.len());
+    }
+
+    for (rest, expected) in [
+        (&[policy, b"-2"][..], "ERR cost `-2` is not a whole number of 0..=4294967295"),
+        (&[policy, b"1", b"COST", b"1"], "ERR option COST is given twice; once would do"),
+        (
+            &[policy, b"1", b"AT", b"5"],
+            "ERR option AT is only for keys that begin with `sg:test:`; such a key, or leaving it out, \
+             would do",
+        ),
+        (
+            &[b"fixed-window:10/day:tz=Asia/Shanghai"],
+            "SGPOLICY time zone `Asia/Shanghai` is not known to functions, which know UTC only; \
+             `tz=UTC`, or a client of sluicegate, would do (limit 1, at byte 23)",
+        ),
+    ] {
+        assert_eq!(call(connection, "sg_take", b"k", rest), Err(expected.to_owned()));
+    }
+    let none = redis::cmd("FCALL").arg("sg_take").arg(0).query::<Value>(connection);
+    assert!(none.unwrap_err().to_string().contains("wrong number of arguments for 'sg_take'"));
+}
+
+/// Names and values that stand one after the other.
+fn field<'a>(described: &'a [Value], name: &str) -> &'a Value {
+    let mut pairs = described.chunks(2);
+    let found = pairs.find(|pair| pair[0] == Value::BulkString(name.into()));
+    &found.unwrap_or_else(|| panic!("no {name} in {described:?}"))[1]
+}
+
+#[test]
+fn what_is_stored_is_described_as_by_the_server() {
+    let server = Server::start(Engine::Valkey91);
+    let connection = &mut install(&server);
+    for text in [
+        "gcra:30/60s:burst=16:borrow",
+        "leaky-queue:30/90s:burst=16,token-bucket:5/7d:burst=9:refill=interval",
+        "fixed-window:9/1500us:align=clock:count=all,fixed-window:3/month",
+        "sliding-log:9/1m:keep=2m,sliding-log:9/1m:keep=2m:keep-max=7:count=all",
+        "sliding-counter:9/250ms,leaky-bucket:7/36h",
+    ] {
+        let policy: Policy = text.parse().unwrap();
+        let key = test_key(text.as_bytes());
+        let mut entry: Option<Entry> = None;
+        for (at, cost) in [(1_700_000_000_000_000_u64, "3"), (1_700_000_000_000_100, "1")] {
+            let words = [text, cost, "AT", &at.to_string()].map(|it| it.as_bytes().to_vec());
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            call(connection, "sg_charge", &key, &words).unwrap();
+            let now = Timestamp::from_micros(at).unwrap();
+            let charge = Operation::Charge(cost.parse().unwrap());
+            let _ = sluicegate_core::apply(&policy, &mut entry, now, charge).unwrap();
+        }
+        let now = Timestamp::from_micros(1_700_000_000_000_200).unwrap();
+        let expected = Description::of(entry.as_ref().unwrap(), now).unwrap();
+        let at = now.as_micros().to_string();
+        let told = call(connection, "sg_info", &key, &[b"AT", at.as_bytes()]).unwrap();
+        let Value::Array(told) = told else { panic!("no array: {told:?}") };
+        let bulk = |text: &str| Value::BulkString(text.into());
+        assert_eq!(field(&told, "policy"), &bulk(&expected.policy));
+        assert_eq!(field(&told, "reset_after_us"), &Value::Int(expected.reset_after_us));
+        assert_eq!(field(&told, "lifetime_us"), &Value::Int(expected.lifetime_us));
+        let length: i64 = redis::cmd("STRLEN").arg(&key).query(connection).unwrap();
+        assert_eq!(field(&told, "bytes"), &Value::Int(length));
+        let Value::Array(limits) = field(&told, "limits") else { panic!("no limits") };
+        assert_eq!(limits.len(), expected.limits.len());
+        for (limit, expected) in limits.iter().zip(&expected.limits) {
+            let Value::Array(limit) = limit else { panic!("no limit") };
+            assert_eq!(field(limit, "limit"), &bulk(&expected.limit));
+            assert_eq!(field(limit, "capacity"), &Value::Int(expected.capacity));
+            assert_eq!(field(limit, "used"), &Value::Int(expected.used));
+            assert_eq!(field(limit, "remaining"), &Value::Int(expected.remaining));
+            assert_eq!(field(limit, "reset_after_us"), &Value::Int(expected.reset_after_us));
+        }
+    }
+}

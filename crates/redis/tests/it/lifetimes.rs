@@ -1,0 +1,164 @@
+//! Every key that the scripts store goes by itself, and no sooner than it may be forgotten.
+
+use std::time::Duration;
+
+use redis::Connection;
+use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
+use sluicegate_redis::script::{Plan, Reply};
+
+use crate::{
+    server::{Engine, Server},
+    store::{Store, read},
+};
+
+const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
+
+fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operation) -> Decision {
+    let plan = Plan::new(&policy.parse().unwrap());
+    let arguments = plan.arguments(operation, server_time(connection)).unwrap();
+    let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
+    let Reply::Decision(decision) = read(&reply).unwrap() else { panic!("no decision") };
+    decision
+}
+
+fn server_time(connection: &mut Connection) -> Timestamp {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(connection).unwrap();
+    Timestamp::from_micros(seconds * 1_000_000 + micros).unwrap()
+}
+
+/// Milliseconds since the epoch at which the key goes.
+fn expiry(connection: &mut Connection, key: &str) -> i64 {
+    let left: i64 = redis::cmd("PTTL").arg(key).query(connection).unwrap();
+    assert!(left > 0, "{key} has no time to live: {left}");
+    i64::try_from(server_time(connection).as_micros() / 1000).unwrap() + left
+}
+
+fn micros(span: Duration) -> u64 {
+    span.as_micros().try_into().unwrap()
+}
+
+#[test]
+fn a_key_lives_as_long_as_it_matters_and_not_much_longer() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        for policy in [
+            "gcra:30/60s:burst=16",
+            "leaky-queue:7/60s",
+            "token-bucket:5/1m:borrow",
+            "token-bucket:5/1m:refill=interval",
+            "fixed-window:9/90s",
+            "fixed-window:9/week:tz=Asia/Shanghai",
+            "sliding-log:9/1m",
+            "sliding-log:9/1m:keep=3h",
+            "sliding-counter:9/1m:count=all",
+            "gcra:30/60s,sliding-log:1000/1d",
+        ] {
+            for operation in [Operation::Take(2), Operation::Charge(40), Operation::Refund(1)] {
+                let before = server_time(connection);
+                let decision = ask(connection, policy, policy, operation);
+                let stored: Vec<u8> = redis::cmd("GET").arg(policy).query(connection).unwrap();
+                let after = server_time(connection);
+                let entry = Entry::decode(&stored).unwrap();
+                // It ends no sooner than told, and no later than the core would keep it by more
+                // than rounding, and by what the calls took.
+                let ends = u64::try_from(expiry(connection, policy)).unwrap() * 1000;
+                let least = before.as_micros() + micros(decision.reset_after);
+                let most = after.as_micros() + micros(entry.lifetime(before)) + 5_000;
+                let took = server_time(connection).as_micros() - after.as_micros();
+                assert!(ends + 1_000 >= least, "{engine:?} {policy} {operation:?}");
+                assert!(ends <= most + took, "{engine:?} {policy}: {} late", ends - most);
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_tests_live_for_an_hour_at_least() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        for policy in ["gcra:1000/1s", "sliding-log:1000/1ms", "gcra:1/1s,gcra:2/1s", "gcra:1/3h"] {
+            let policy: Policy = policy.parse().unwrap();
+            let plan = Plan::new(&policy);
+            let arguments = plan.arguments_at(Operation::Take(1), Timestamp::EPOCH).unwrap();
+            let key = format!("sg:test:{policy}");
+            let _ = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
+            let left: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+            let least = if policy.to_string().ends_with("3h") { 10_790_000 } else { 3_590_000 };
+            assert!(left > least && left <= least + 10_000, "{key}: {left}");
+
+            // Nobody else may say what time it is.
+            let error = Store::run(connection, &plan, b"sg:tes:x", &arguments).unwrap_err();
+            assert!(error.starts_with("ERR time as an argument is only for keys"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_lost_its_time_to_live_gets_one() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        for policy in
+            ["gcra:1/1h", "gcra:1/1h,gcra:2/1h", "sliding-log:2/1h", "leaky-queue:1/1h:burst=9"]
+        {
+            let _ = ask(connection, policy, policy, Operation::Take(1));
+            // A denied take looks after it now and then, for speed, and all else at once.
+            for (operation, tries) in
+                [(Operation::Take(10), 2_000), (Operation::Charge(1), 1), (Operation::Refund(1), 1)]
+            {
+                let lost: bool = redis::cmd("PERSIST").arg(policy).query(connection).unwrap();
+                assert!(lost);
+                let mut healed = false;
+                for _ in 0..tries {
+                    let _ = ask(connection, policy, policy, operation);
+                    let left: i64 = redis::cmd("PTTL").arg(policy).query(connection).unwrap();
+                    healed = left > 0;
+                    if healed {
+                        break;
+                    }
+                }
+                assert!(healed, "{engine:?} {policy} {operation:?}");
+                let _ = expiry(connection, policy);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_changes_nothing_writes_nothing() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        let changes = |connection: &mut Connection| -> u64 {
+            let text: String = redis::cmd("INFO").arg("persistence").query(connection).unwrap();
+            let mut lines = text.lines();
+            let line = lines.find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+            line.unwrap().parse().unwrap()
+        };
+        for policy in ["gcra:2/1h", "fixed-window:2/1h,gcra:2/1h", "sliding-log:2/1h"] {
+            let _ = ask(connection, policy, policy, Operation::Take(2));
+            let before = changes(connection);
+            for operation in [
+                Operation::Take(1),
+                Operation::Take(3),
+                Operation::Take(0),
+                Operation::Peek(1),
+                Operation::Charge(0),
+                Operation::Refund(0),
+            ] {
+                let _ = ask(connection, policy, policy, operation);
+                let _ = ask(connection, "unused", policy, Operation::Peek(1));
+                let _ = ask(connection, "unused", policy, Operation::Refund(1));
+                let _ = ask(connection, "unused", policy, Operation::Take(9));
+            }
+            assert_eq!(changes(connection), before, "{engine:?} {policy}");
+            let kept: bool = redis::cmd("EXISTS").arg("unused").query(connection).unwrap();
+            assert!(!kept);
+            let _ = ask(connection, policy, policy, Operation::Reset);
+            let kept: bool = redis::cmd("EXISTS").arg(policy).query(connection).unwrap();
+            assert!(!kept, "{engine:?} {policy}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Policies as text: what the core accepts and refuses, the functions do, in the same words.
+
+use redis::Value;
+use sluicegate_core::{Entry, Policy};
+
+use crate::{
+    functions::{call, install},
+    server::{Engine, Server},
+    store::test_key,
+};
+
+/// So many texts.
+const TEXTS: u64 = 40_000;
+
+/// Numbers that look random (Marsaglia's xorshift, 2003).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap() % bound
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+
+    fn number(&mut self) -> String {
+        let odd = [
+            "0",
+            "00",
+            "007",
+            "4294967295",
+            "4294967296",
+            "1048576",
+            "1048577",
+            "",
+            "-1",
+            "1.5",
+            "18446744073709551615",
+            "18446744073709551616",
+            "99999999999999999999999",
+            "1e3",
+            "9007199254740993",
+        ];
+        if self.below(4) == 0 { self.pick(&odd).to_owned() } else { self.below(5000).to_string() }
+    }
+
+    fn period(&mut self) -> String {
+        let units = ["us", "ms", "s", "sec", "second", "m", "min", "minute", "h", "hour", "d", "w"];
+        match self.below(8) {
+            0 => {
+                self.pick(&["day", "week", "month", "year", "1month", "days", "", "60"]).to_owned()
+            }
+            1 => self.pick(&units).to_owned(),
+            2 => self.number() + self.pick(&units),
+            _ => format!("{}{}", 1 + self.below(400), self.pick(&units)),
+        }
+    }
+
+    fn option(&mut self) -> String {
+        match self.below(12) {
+            0 => "borrow".to_owned(),
+            1 | 2 => format!("burst={}", self.number()),
+            3 => format!("capacity={}", self.number()),
+            4 => format!("refill={}", self.pick(&["interval", "interval", "continuous", "x"])),
+            5 => format!("align={}", self.pick(&["first", "clock", "clock", ""])),
+            6 => format!("count={}", self.pick(&["all", "allowed", "none"])),
+            7 => format!("keep={}", self.period()),
+            8 => format!("keep-max={}", self.number()),
+            9 => format!("tz={}", self.pick(&["UTC", "utc", "UTC"])),
+            10 => self.pick(&["burst", "borrow=1", "foo", "foo=1", "", "=", "keep-max"]).to_owned(),
+            _ => format!("{}={}", self.pick(&["burst", "keep", "count"]), self.number()),
+        }
+    }
+
+    fn limit(&mut self) -> String {
+        let names = [
+            "gcra",
+            "token-bucket",
+            "leaky-bucket",
+            "leaky-queue",
+            "fixed-window",
+            "sliding-log",
+            "sliding-counter",
+        ];
+        let name = if self.below(30) == 0 { "leaky" } else { self.pick(&names) };
+        let mut text = format!("{name}:{}/{}", self.number(), self.period());
+        for _ in 0..self.below(4) {
+            text = format!("{text}:{}", self.option());
+        }
+        text
+    }
+
+    /// One to ten limits, now and then with a character more, less or other.
+    fn text(&mut self) -> String {
+        let count = if self.below(4) > 0 { 1 } else { 1 + self.below(10) };
+        let limits: Vec<_> = (0..count).map(|_| self.limit()).collect();
+        let mut text: Vec<char> = limits.join(",").chars().collect();
+        let strange: Vec<char> = ":/=,; GéＡ𝄞%-0w".chars().collect();
+        while self.below(3) == 0 {
+            let at = self.below(text.len() + 1);
+            // (No NUL: the server cuts the text of an error there.)
+            let other = strange[self.below(strange.len())];
+            match self.below(3) {
+                0 => text.insert(at, other),
+                1 if at < text.len() => text[at] = other,
+                _ => drop((at < text.len()).then(|| text.remove(at))),
+            }
+        }
+        text.into_iter().collect()
+    }
+}
+
+#[test]
+fn texts_are_read_as_the_core_reads_them() {
+    let server = Server::start(Engine::Redis70);
+    let connection = &mut install(&server);
+    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let (mut accepted, key) = (0, test_key(b"it"));
+    for _ in 0..TEXTS {
+        let text = draw.text();
+        let told = call(connection, "sg_charge", &key, &[text.as_bytes(), b"1", b"AT", b"1000000"]);
+        match text.parse::<Policy>() {
+            // A zone is unknown here in words of its own, since so are those that the core knows.
+            Err(error) if error.message().starts_with("time zone") => {
+                let place = error.to_string().split_once(" (limit ").unwrap().1.to_owned();
+                let told = told.unwrap_err();
+                assert!(told.starts_with("SGPOLICY time zone `"), "{text}: {told}");
+                assert!(told.ends_with(&place), "{text}: {told}");
+            }
+            Err(error) => assert_eq!(told, Err(format!("SGPOLICY {error}")), "{text}"),
+            Ok(policy) => {
+                assert!(told.is_ok(), "{text}: {told:?}");
+                let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
+                assert_eq!(Entry::decode(&stored).unwrap().policy(), &policy, "{text}");
+                let info = call(connection, "sg_info", &key, &[b"AT", b"1000000"]).unwrap();
+                let Value::Array(info) = info else { panic!("no array") };
+                let canonical = Value::BulkString(policy.to_string().into_bytes());
+                assert_eq!(info[..2], [Value::BulkString("policy".into()), canonical], "{text}");
+                call(connection, "sg_reset", &key, &[]).unwrap();
+                accepted += 1;
+            }
+        }
+    }
+    assert!(accepted > TEXTS / 20, "{accepted} of {TEXTS} texts were policies");
+}
+
+#[test]
+fn a_text_that_is_no_utf_8_is_told_where() {
+    let server = Server::start(Engine::Valkey91);
+    let connection = &mut install(&server);
+    for bytes in [
+        &b"\xff"[..],
+        b"gcra:\x80",
+        b"a\xc0\xaf",
+        b"ab\xe0\x80\x80",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xf0\x8f\xbf\xbf",
+        b"\xc3\xa9\xe2\x82",
+        b"\xf0\x9d\x84\x9e\xf5",
+        b"\xe2\x82\xac\xc3",
+    ] {
+        let expected = sluicegate_commands::PolicyText::Text(bytes).parse().unwrap_err();
+        let told = call(connection, "sg_take", b"k", &[bytes]);
+        assert_eq!(told, Err(expected.to_string()));
+    }
+}
+
+/// Texts are remembered, and that they are many does no harm.
+#[test]
+fn policies_are_cached_within_bounds() {
+    let server = Server::start(Engine::Redis70);
+    let connection = &mut install(&server);
+    for round in 0..2 {
+        for n in 1..3_000 {
+            let text = format!("gcra:{n}/1h");
+            let told = call(connection, "sg_peek", b"k", &[text.as_bytes()]).unwrap();
+            let Value::Array(told) = told else { panic!("no array") };
+            assert_eq!(told[1], Value::Int(n), "round {round}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The scripts as a store that the conformance kit can ask: the time is an argument.
+
+use std::collections::HashMap;
+
+use redis::{Connection, Value};
+use sluicegate_conformance::{CoreSubject, Subject};
+use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
+use sluicegate_redis::script::{Arguments, Item, Plan, Reply, TEST_PREFIX};
+
+/// One connection, and the plans of the policies so far.
+pub(crate) struct Store {
+    pub(crate) connection: Connection,
+    plans: HashMap<String, Plan>,
+}
+
+impl Store {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, plans: HashMap::new() }
+    }
+
+    /// Runs the script of `plan`.
+    pub(crate) fn run(
+        connection: &mut Connection,
+        plan: &Plan,
+        key: &[u8],
+        arguments: &Arguments<'_>,
+    ) -> Result<Value, String> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(plan.script().sha1()).arg(1).arg(key);
+        for argument in arguments.iter() {
+            command.arg(argument);
+        }
+        let told = |error: redis::RedisError| {
+            let code = error.code().unwrap_or_default();
+            format!("{code} {}", error.detail().unwrap_or_default())
+        };
+        match command.query(connection).map_err(told) {
+            Err(error) if error.starts_with("NOSCRIPT") => {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(plan.script().text());
+                let sha1: String = load.query(connection).map_err(told)?;
+                assert_eq!(sha1, plan.script().sha1());
+                command.query(connection).map_err(told)
+            }
+            answer => answer,
+        }
+    }
+
+    pub(crate) fn stored(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        redis::cmd("GET").arg(test_key(key)).query(&mut self.connection).unwrap()
+    }
+}
+
+pub(crate) fn test_key(key: &[u8]) -> Vec<u8> {
+    [TEST_PREFIX, key].concat()
+}
+
+/// What a script's reply says.
+pub(crate) fn read(value: &Value) -> Result<Reply, String> {
+    let Value::Array(elements) = value else { return Err(format!("no array: {value:?}")) };
+    let items = elements.iter().map(|element| match element {
+        Value::Int(integer) => Ok(Item::Integer(*integer)),
+        Value::BulkString(bytes) => Ok(Item::Bytes(bytes)),
+        other => Err(format!("neither integer nor bytes: {other:?}")),
+    });
+    Reply::read(&items.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())
+}
+
+impl Subject for Store {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let plan = self.plans.entry(policy.to_string()).or_insert_with(|| Plan::new(policy));
+        let key = test_key(key);
+        let mut arguments = plan.arguments_at(operation, now).map_err(|error| error.to_string())?;
+        for _ in 0..2 {
+            match read(&Self::run(&mut self.connection, plan, &key, &arguments)?)? {
+                Reply::Decision(decision) => return Ok(decision),
+                Reply::Calendars { now: told, calendars } => {
+                    assert_eq!(told, now);
+                    let again = plan.arguments_again(operation, Some(now), told, &calendars);
+                    arguments = again.map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        Err("calendars are asked for twice".to_owned())
+    }
+}
+
+/// A store of which every state is compared with the core's, byte by byte.
+pub(crate) struct Compared {
+    pub(crate) store: Store,
+    core: CoreSubject,
+    /// Whether the core's bytes then take the place of those that were stored.
+    replaces: bool,
+}
+
+impl Compared {
+    pub(crate) fn new(connection: Connection, replaces: bool) -> Self {
+        Self { store: Store::new(connection), core: CoreSubject::default(), replaces }
+    }
+}
+
+impl Subject for Compared {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let answer = self.store.apply(key, policy, now, operation);
+        let _ = self.core.apply(key, policy, now, operation);
+        let (entry, stored) = (self.core.entry(key), self.store.stored(key));
+        let expected = entry.map(Entry::encode);
+        let logs = expected.as_ref().is_some_and(|_| entry.is_some_and(Entry::grows));
+        let found = stored.as_deref().map(Entry::decode).transpose();
+        let found = found.map_err(|error| format!("{error}: {stored:02x?}"))?;
+        // A log may be stored with wider fields than it needs.
+        let same = if logs { found.map(|it| it.encode()) == expected } else { stored == expected };
+        if !same {
+            return Err(format!("stored are {stored:02x?}, and should be {expected:02x?}"));
+        }
+        if let Some(bytes) = expected.filter(|_| self.replaces) {
+            let mut set = redis::cmd("SET");
+            set.arg(test_key(key)).arg(bytes).arg("KEEPTTL");
+            set.query::<()>(&mut self.store.connection).unwrap();
+        }
+        answer
+    }
+}

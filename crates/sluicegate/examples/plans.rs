@@ -1,0 +1,60 @@
+//! Plans that change while the program runs: what was used stays used, and nobody begins anew.
+//!
+//! `cargo run --example plans`
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, RwLock},
+};
+
+use sluicegate::{Limiter, Rule};
+
+/// Which plan has which rule. Shared by all who ask; changed by whoever reads the settings.
+#[derive(Clone, Debug, Default)]
+pub struct Plans(Arc<RwLock<HashMap<String, Rule>>>);
+
+impl Plans {
+    /// Sets the rule of a plan, from the next request on. Processes that learn of it later still ask by
+    /// the old one meanwhile: what each of them takes counts for all.
+    pub fn set(&self, plan: &str, policy: &str) -> Result<(), sluicegate::PolicyError> {
+        let rule = policy.parse()?;
+        if let Ok(mut plans) = self.0.write() {
+            plans.insert(plan.to_owned(), rule);
+        }
+        Ok(())
+    }
+
+    /// The rule of a plan, if there is one.
+    pub fn rule(&self, plan: &str) -> Option<Rule> {
+        self.0.read().ok()?.get(plan).cloned()
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for line in run(&Limiter::in_memory()).await? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// What a user notices of two changes.
+pub async fn run(limiter: &Limiter) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let plans = Plans::default();
+    let mut lines = Vec::new();
+    plans.set("free", "fixed-window:30/1h")?;
+    for (change, requests) in
+        [(None, 35), (Some("fixed-window:60/1h"), 40), (Some("fixed-window:20/1h"), 1)]
+    {
+        if let Some(policy) = change {
+            plans.set("free", policy)?;
+        }
+        let rule = plans.rule("free").ok_or("the plan is there")?;
+        let mut passed = 0;
+        for _ in 0..requests {
+            passed += u32::from(limiter.take("user7", &rule, 1).await?.allowed());
+        }
+        lines.push(format!("{}: {passed} of {requests} pass", rule.policy()));
+    }
+    Ok(lines)
+}

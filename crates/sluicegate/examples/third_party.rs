@@ -1,0 +1,81 @@
+//! Obeying a third party that admits 30 requests a minute, from several workers: by refusing what is too
+//! much, and by delaying it.
+//!
+//! `cargo run --example third_party`; with a URL of Redis behind it, several processes obey together.
+
+use std::time::Duration;
+
+use sluicegate::{Limiter, OnError, Rule};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let limiter = match std::env::args().nth(1) {
+        Some(url) => Limiter::connect(&url).await?,
+        None => Limiter::in_memory(),
+    };
+    let refused = refusing(&limiter, "30/60s", 40).await?;
+    println!("by refusing: {refused} of 40 requests came too early");
+    let order = delaying(&limiter, "30/60s", 4).await?;
+    println!("by delaying: {order:?} were sent, two seconds apart");
+    Ok(())
+}
+
+/// Who comes too early is told so, and does something else. How many were.
+pub async fn refusing(
+    limiter: &Limiter,
+    rate: &str,
+    requests: u32,
+) -> Result<u32, sluicegate::Error> {
+    // A window that slides: never more than 30 in any 60 seconds. Better to send nothing while Redis is
+    // away than to be banned.
+    let rule = rule(&format!("sliding-log:{rate}"))?.on_error(OnError::Deny);
+    let mut refused = 0;
+    for _ in 0..requests {
+        if limiter.take("third-party", &rule, 1).await?.allowed() {
+            // send it
+        } else {
+            refused += 1;
+        }
+    }
+    Ok(refused)
+}
+
+/// Who comes too early waits until it is its turn: evenly spaced, whichever worker it is. In which order
+/// the workers sent.
+pub async fn delaying(
+    limiter: &Limiter,
+    rate: &str,
+    workers: u32,
+) -> Result<Vec<u32>, Box<dyn std::error::Error + Send + Sync>> {
+    let rule = rule(&format!("leaky-queue:{rate}"))?;
+    let (sent, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = Vec::new();
+    for worker in 0..workers {
+        let (limiter, rule, sent) = (limiter.clone(), rule.clone(), sent.clone());
+        tasks.push(tokio::spawn(async move {
+            // At most a minute; who would have to wait longer is told at once.
+            let patience = Duration::from_secs(60);
+            let answer = limiter.until_ready("third-party-queue", &rule, 1, patience).await?;
+            if answer.allowed() {
+                // send it
+                let _ = sent.send(worker);
+            }
+            Ok::<_, sluicegate::Error>(())
+        }));
+    }
+    drop(sent);
+    for task in tasks {
+        task.await??;
+    }
+    let mut all = Vec::new();
+    while let Some(worker) = order.recv().await {
+        all.push(worker);
+    }
+    Ok(all)
+}
+
+fn rule(policy: &str) -> Result<Rule, sluicegate::Error> {
+    policy
+        .parse()
+        .map_err(|error: sluicegate::PolicyError| sluicegate::Error::Settings(error.to_string()))
+}

@@ -1,0 +1,45 @@
+//! A budget of tokens for a language model, whose costs are known only afterwards: what a request is
+//! expected to cost is reserved, and then the difference charged or given back.
+//!
+//! `cargo run --example token_budget`
+
+use std::time::Duration;
+
+use sluicegate::{Limiter, Rule};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limiter = Limiter::in_memory();
+    // 100 000 tokens a minute, at most 20 000 at once.
+    let rule: Rule = "token-bucket:100000/60s:burst=20000".parse()?;
+    for (expected, real) in [(6_000, 7_500), (12_000, 4_000), (9_000, 9_000)] {
+        match request(&limiter, &rule, "team-7", expected, async || real).await? {
+            Some(left) => println!("expected {expected}, took {real}: {left} left"),
+            None => println!("expected {expected}: not within a second"),
+        }
+    }
+    Ok(())
+}
+
+/// Sends a request when its expected tokens are there, and settles what it really took. How many are
+/// left; `None` if it would have had to wait for more than a second.
+pub async fn request(
+    limiter: &Limiter,
+    rule: &Rule,
+    team: &str,
+    expected: u32,
+    send: impl AsyncFnOnce() -> u32,
+) -> Result<Option<u32>, sluicegate::Error> {
+    let answer = limiter.reserve(team, rule, expected, Duration::from_secs(1)).await?;
+    if !answer.allowed() {
+        return Ok(None);
+    }
+    tokio::time::sleep(answer.delay()).await;
+    let real = send().await;
+    let settled = if real > expected {
+        limiter.charge(team, rule, real - expected).await?
+    } else {
+        limiter.refund(team, rule, expected - real).await?
+    };
+    Ok(Some(settled.remaining))
+}

@@ -1,0 +1,41 @@
+//! Exact rate limits, in this process or shared through Redis, Valkey or a cluster of them.
+//!
+//! ```
+//! use sluicegate::{Limiter, Rule};
+//!
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let limiter = Limiter::in_memory(); // or Limiter::connect("redis://127.0.0.1/").await?
+//! let rule: Rule = "gcra:30/60s:burst=16".parse()?;
+//!
+//! let answer = limiter.take("user7", &rule, 1).await?;
+//! assert!(answer.allowed());
+//! assert_eq!(answer.remaining, 15);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Limiter`]: takes, peeks, charges, refunds, reserves and resets, wherever the state is.
+//! - [`LocalLimiter`]: the same in this process, without async and without errors.
+//! - [`Rule`]: a policy, and what is answered while Redis is away.
+//! - [`Shaper`]: a queue that lets items go at the pace of a `leaky-queue`.
+//!
+//! A policy says how much is admitted: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
+//! `fixed-window:500/day:tz=Europe/Paris`, several joined by commas ([`Policy`]). A refusal is an answer
+//! and never an error.
+
+mod limiter;
+mod local;
+mod rule;
+mod shaper;
+
+pub use limiter::Limiter;
+pub use local::LocalLimiter;
+pub use rule::Rule;
+pub use shaper::{Full, Shaper};
+pub use sluicegate_core::{
+    Decision, Operation, Outcome, Policy, PolicyError, ReserveError, Retry, Store,
+};
+pub use sluicegate_redis::{
+    Answer, Counters, OnError, Options, RedisStore, Share, Source, StoreError as Error, TlsOptions,
+};

@@ -1,0 +1,313 @@
+//! Limits, wherever their state is.
+
+use std::time::Duration;
+
+use sluicegate_core::{Operation, Outcome, Retry};
+use sluicegate_redis::{RedisStore, Take};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Answer, Counters, Error, LocalLimiter, Options, Rule, Source,
+    local::{reserves, waiting},
+};
+
+/// Limits, wherever their state is: in this process, or in Redis or Valkey for all processes together.
+///
+/// Cheap to clone; all clones are the same. Keys are any bytes. What was used of a key is the same under
+/// every rule, so a key says whom it is about, and what is limited: `login:user7`.
+#[derive(Clone, Debug)]
+pub struct Limiter(Backend);
+
+#[derive(Clone, Debug)]
+enum Backend {
+    Local(LocalLimiter),
+    Redis(RedisStore),
+}
+
+impl Limiter {
+    /// Limits in this process, bounded to 1 GiB.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        LocalLimiter::new().into()
+    }
+
+    /// Limits in Redis or Valkey at `url`, once it answers: `redis://[[user]:password@]host[:port][/db]`,
+    /// `rediss://` for TLS, `redis+cluster://host,host`, `redis+sentinel://host,host/name`.
+    ///
+    /// ```no_run
+    /// use sluicegate::{Limiter, OnError, Rule};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::connect("redis://127.0.0.1/").await?;
+    /// let rule = "gcra:30/60s:burst=16".parse::<Rule>()?.on_error(OnError::Allow);
+    /// if !limiter.take("user7", &rule, 1).await?.allowed() {
+    ///     println!("too many");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Settings`] for what is no such URL, [`Error::Unavailable`] if nothing answers there.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        RedisStore::connect(url).await.map(Self::from)
+    }
+
+    /// [`Limiter::connect`] with other options: deadline, prefix of keys, bounds, TLS.
+    ///
+    /// # Errors
+    /// As [`Limiter::connect`].
+    pub async fn connect_with(url: &str, options: Options) -> Result<Self, Error> {
+        RedisStore::connect_with(url, options).await.map(Self::from)
+    }
+
+    /// Takes `cost` units, all or none.
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, Retry, Rule};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let rule: Rule = "gcra:1/1s:burst=3,fixed-window:100/day".parse()?;
+    /// assert!(limiter.take("user7", &rule, 3).await?.allowed());
+    /// let denied = limiter.take("user7", &rule, 1).await?;
+    /// assert!(matches!(denied.retry(), Some(Retry::After(wait)) if wait.as_secs_f64() <= 1.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the key holds something else. While Redis is away, the rule says what is
+    /// answered.
+    pub async fn take(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+    ) -> Result<Answer, Error> {
+        self.ask(key.as_ref(), rule, Operation::Take(cost)).await
+    }
+
+    /// What a take would be answered. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Limiter::take`].
+    pub async fn peek(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+    ) -> Result<Answer, Error> {
+        self.ask(key.as_ref(), rule, Operation::Peek(cost)).await
+    }
+
+    /// Takes `cost` units whether or not they fit: a cost that is known only afterwards. Later requests
+    /// wait until it is repaid.
+    ///
+    /// # Errors
+    /// As [`Limiter::take`], and [`Error::Unavailable`] or [`Error::Timeout`] while Redis is away.
+    pub async fn charge(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+    ) -> Result<Answer, Error> {
+        self.ask(key.as_ref(), rule, Operation::Charge(cost)).await
+    }
+
+    /// Gives back up to `cost` units of what is in use.
+    ///
+    /// # Errors
+    /// As [`Limiter::charge`]. It may have been done all the same: do not give back again.
+    pub async fn refund(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+    ) -> Result<Answer, Error> {
+        self.ask(key.as_ref(), rule, Operation::Refund(cost)).await
+    }
+
+    /// Takes `cost` units now, for use after a wait of at most `max_wait`, which the answer's `delay`
+    /// tells.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Limiter, Rule};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let rule: Rule = "gcra:1/1s:burst=1".parse()?;
+    /// let first = limiter.reserve("api", &rule, 1, Duration::from_secs(5)).await?;
+    /// let second = limiter.reserve("api", &rule, 1, Duration::from_secs(5)).await?;
+    /// assert!(first.delay().is_zero() && second.delay().as_secs_f64() > 0.9);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Limiter::take`], and [`Error::Reserve`] unless every limit is of the gcra family or a
+    /// `leaky-queue`.
+    pub async fn reserve(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+        max_wait: Duration,
+    ) -> Result<Answer, Error> {
+        self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait }).await
+    }
+
+    /// Waits until `cost` units are taken; a denial as soon as that cannot be within `timeout`.
+    ///
+    /// Under limits of the gcra family and `leaky-queue` this is one reservation, so that those who wait
+    /// pass in the order in which they asked, evenly spaced, also those of other processes. Who is
+    /// dropped while it waits has used its units. Under others it asks again when it is told to.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{Limiter, Rule};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let rule: Rule = "leaky-queue:100/1s".parse()?;
+    /// for _ in 0..3 {
+    ///     assert!(limiter.until_ready("api", &rule, 1, Duration::from_secs(60)).await?.allowed());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Limiter::take`].
+    pub async fn until_ready(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
+        let (key, start) = (key.as_ref(), Instant::now());
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            let answer = self.ask(key, rule, waiting(rule.policy(), cost, left)).await?;
+            match answer.outcome {
+                Outcome::Allow { delay } => {
+                    sleep(delay).await;
+                    return Ok(answer);
+                }
+                Outcome::Deny { retry: Retry::After(wait) }
+                    if wait <= left && asks_again(rule, &answer) =>
+                {
+                    sleep(wait).await;
+                }
+                Outcome::Deny { .. } => return Ok(answer),
+            }
+        }
+    }
+
+    /// Makes the key as if never used, under every rule.
+    ///
+    /// # Errors
+    /// As [`Limiter::charge`].
+    pub async fn reset(&self, key: impl AsRef<[u8]>, rule: &Rule) -> Result<Answer, Error> {
+        self.ask(key.as_ref(), rule, Operation::Reset).await
+    }
+
+    /// Takes of several keys, each for itself, in one round trip; their answers in the same order.
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, Rule};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = Limiter::in_memory();
+    /// let rule: Rule = "gcra:30/60s".parse()?;
+    /// let answers = limiter.take_many(&[("user7", &rule, 1), ("user8", &rule, 31)]).await;
+    /// assert!(answers[0].as_ref().unwrap().allowed());
+    /// assert!(!answers[1].as_ref().unwrap().allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn take_many<K: AsRef<[u8]>>(
+        &self,
+        takes: &[(K, &Rule, u32)],
+    ) -> Vec<Result<Answer, Error>> {
+        match &self.0 {
+            Backend::Local(local) => {
+                let take = |(key, rule, cost): &(K, &Rule, u32)| {
+                    Ok(here(local.take(key.as_ref(), rule, *cost)))
+                };
+                takes.iter().map(take).collect()
+            }
+            Backend::Redis(store) => {
+                let take = |(key, rule, cost): &'_ (K, &'_ Rule, u32)| {
+                    (key.as_ref().to_vec(), rule.redis().clone(), *cost)
+                };
+                let owned: Vec<_> = takes.iter().map(take).collect();
+                let takes: Vec<_> =
+                    owned.iter().map(|(key, rule, cost)| Take { key, rule, cost: *cost }).collect();
+                store.take_many(&takes).await
+            }
+        }
+    }
+
+    /// Any of the above, by what it is called.
+    ///
+    /// # Errors
+    /// As the operation.
+    pub async fn ask(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+    ) -> Result<Answer, Error> {
+        match &self.0 {
+            Backend::Local(local) => Ok(here(local.ask(key, rule, operation)?)),
+            Backend::Redis(store) => store.ask(key, rule.redis(), operation).await,
+        }
+    }
+
+    /// What was counted, by source; all zero in this process.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        match &self.0 {
+            Backend::Local(_) => Counters::default(),
+            Backend::Redis(store) => store.counters(),
+        }
+    }
+
+    /// Gives back what is leased and not used. Who does not call it forfeits that.
+    pub async fn close(&self) {
+        if let Backend::Redis(store) = &self.0 {
+            store.close().await;
+        }
+    }
+}
+
+/// Whether a denial is worth another question later: a reservation has said all there is, unless it was
+/// not the store that said so.
+fn asks_again(rule: &Rule, answer: &Answer) -> bool {
+    !reserves(rule.policy()) || answer.source == Source::Fallback
+}
+
+/// What was decided in this process, where the state is.
+fn here(decision: sluicegate_core::Decision) -> Answer {
+    Answer { decision, source: Source::Store }
+}
+
+impl From<LocalLimiter> for Limiter {
+    fn from(local: LocalLimiter) -> Self {
+        Self(Backend::Local(local))
+    }
+}
+
+impl From<RedisStore> for Limiter {
+    fn from(store: RedisStore) -> Self {
+        Self(Backend::Redis(store))
+    }
+}

@@ -1,0 +1,203 @@
+//! Limits in this process.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use sluicegate_core::{
+    Clock, Decision, Limit, Operation, Outcome, Policy, ReserveError, Retry, Store,
+};
+use sluicegate_memory::{MemoryStore, Request, SystemClock, WhenFull};
+
+use crate::Rule;
+
+/// Limits in this process: no async, and no errors but for a reserve that a policy cannot do.
+///
+/// Cheap to clone; all clones share their keys. Bounded: a key takes sixteen bytes under a policy of one
+/// limit of the gcra family, and is forgotten once it is as if never used.
+///
+/// ```
+/// use sluicegate::{LocalLimiter, Rule};
+///
+/// let limiter = LocalLimiter::new();
+/// let rule: Rule = "fixed-window:2/1h".parse()?;
+/// assert!(limiter.take("user7", &rule, 2).allowed());
+/// assert!(!limiter.take("user7", &rule, 1).allowed());
+/// limiter.refund("user7", &rule, 1);
+/// assert!(limiter.take("user7", &rule, 1).allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LocalLimiter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Which of this process's.
+    number: u64,
+    store: MemoryStore,
+    clock: SystemClock,
+}
+
+impl LocalLimiter {
+    /// With state of up to 1 GiB; a key for which there is no room is then denied.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::bounded(MemoryStore::DEFAULT_MAX_BYTES)
+    }
+
+    /// With state of up to so many bytes (at least 2 MiB).
+    #[must_use]
+    pub fn bounded(max_bytes: usize) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let store = MemoryStore::bounded(max_bytes, WhenFull::default());
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Inner { number, store, clock: SystemClock::new() }))
+    }
+
+    /// Takes `cost` units, all or none.
+    pub fn take(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
+        self.certain(key.as_ref(), rule, Operation::Take(cost))
+    }
+
+    /// What a take would be answered. Changes nothing.
+    pub fn peek(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
+        self.certain(key.as_ref(), rule, Operation::Peek(cost))
+    }
+
+    /// Takes `cost` units whether or not they fit: a cost that is known only afterwards.
+    #[expect(unused_must_use, reason = "what was charged is charged, whatever is answered")]
+    pub fn charge(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
+        self.certain(key.as_ref(), rule, Operation::Charge(cost));
+    }
+
+    /// Gives back up to `cost` units of what is in use.
+    #[expect(unused_must_use, reason = "what was given back is, whatever is answered")]
+    pub fn refund(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
+        self.certain(key.as_ref(), rule, Operation::Refund(cost));
+    }
+
+    /// Takes `cost` units now, for use after a wait of at most `max_wait`, which the answer's `delay`
+    /// tells.
+    ///
+    /// # Errors
+    /// [`ReserveError`] unless every limit is of the gcra family or a `leaky-queue`.
+    pub fn reserve(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+        max_wait: Duration,
+    ) -> Result<Decision, ReserveError> {
+        self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait })
+    }
+
+    /// Makes the key as if never used.
+    pub fn reset(&self, key: impl AsRef<[u8]>) {
+        self.0.store.reset(key.as_ref(), self.0.clock.now());
+    }
+
+    /// Blocks the thread until `cost` units are taken; a denial as soon as that cannot be within
+    /// `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{LocalLimiter, Rule};
+    ///
+    /// let (limiter, rule) = (LocalLimiter::new(), "gcra:100/1s:burst=1".parse::<Rule>()?);
+    /// for _ in 0..3 {
+    ///     assert!(limiter.until_ready("user7", &rule, 1, Duration::from_secs(60)).allowed());
+    /// }
+    /// // Ten milliseconds away.
+    /// assert!(!limiter.until_ready("user7", &rule, 1, Duration::from_millis(1)).allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn until_ready(
+        &self,
+        key: impl AsRef<[u8]>,
+        rule: &Rule,
+        cost: u32,
+        timeout: Duration,
+    ) -> Decision {
+        let (key, start) = (key.as_ref(), self.0.clock.uptime());
+        loop {
+            let left = timeout.saturating_sub(self.0.clock.uptime().saturating_sub(start));
+            let decision = self.certain(key, rule, waiting(rule.policy(), cost, left));
+            match decision.outcome {
+                Outcome::Allow { delay } => {
+                    std::thread::sleep(delay);
+                    return decision;
+                }
+                Outcome::Deny { retry: Retry::After(wait) }
+                    if wait <= left && !reserves(rule.policy()) =>
+                {
+                    std::thread::sleep(wait);
+                }
+                Outcome::Deny { .. } => return decision,
+            }
+        }
+    }
+
+    /// How many keys are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.store.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An operation that cannot fail.
+    fn certain(&self, key: &[u8], rule: &Rule, operation: Operation) -> Decision {
+        self.ask(key, rule, operation)
+            .expect("only a reserve fails, and only where it is not asked for")
+    }
+
+    pub(crate) fn ask(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let Inner { number, store, clock } = &*self.0;
+        let now = clock.now();
+        let rule = rule.memory(*number, || store.rule(rule.policy(), now));
+        store.ask(Request { key, rule: &rule, operation }, now)
+    }
+}
+
+/// Whether a wait is one reservation, in order with all others.
+pub(crate) fn reserves(policy: &Policy) -> bool {
+    policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
+}
+
+/// What somebody asks who would wait for so long.
+pub(crate) fn waiting(policy: &Policy, cost: u32, max_wait: Duration) -> Operation {
+    if reserves(policy) { Operation::Reserve { cost, max_wait } } else { Operation::Take(cost) }
+}
+
+impl Default for LocalLimiter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for LocalLimiter {
+    type Error = ReserveError;
+
+    async fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let Inner { store, clock, .. } = &*self.0;
+        store.apply(key, policy, clock.now(), operation)
+    }
+}
