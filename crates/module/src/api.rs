@@ -1,0 +1,321 @@
+//! The module API of Redis and Valkey, as far as it is used: its functions, looked up by name, and
+//! the structures that they take. Everything that crosses the boundary is declared here.
+//!
+//! One build loads in Redis 7.0 and all later servers: a function that not all of them have is an
+//! `Option`, and nothing is assumed of it. The safe side of this is `context.rs` and `key.rs`.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_void},
+    mem::transmute,
+    ptr::null_mut,
+    sync::OnceLock,
+};
+
+/// What a function answers that went well.
+pub(crate) const OK: c_int = 0;
+/// What it answers otherwise.
+pub(crate) const ERR: c_int = 1;
+
+pub(crate) const API_VERSION: c_int = 1;
+pub(crate) const OPEN_READ: c_int = 1;
+pub(crate) const OPEN_WRITE: c_int = 2;
+pub(crate) const TYPE_EMPTY: c_int = 0;
+pub(crate) const TYPE_STRING: c_int = 1;
+pub(crate) const NO_EXPIRE: c_longlong = -1;
+/// A key counts as changed when we say so, not whenever it was opened for writing.
+pub(crate) const OPTION_SIGNAL_BY_HAND: c_int = 1 << 1;
+pub(crate) const CONFIG_IMMUTABLE: c_uint = 1;
+/// Commands on any key, on strings, and what ends by itself or for lack of memory.
+pub(crate) const NOTIFY_CHANGES: c_int = 1 << 2 | 1 << 3 | 1 << 8 | 1 << 9;
+/// The letter `d` of `notify-keyspace-events`.
+pub(crate) const NOTIFY_MODULE: c_int = 1 << 13;
+pub(crate) const FLAG_LUA: c_int = 1;
+pub(crate) const FLAG_MULTI: c_int = 1 << 1;
+pub(crate) const FLAG_MASTER: c_int = 1 << 2;
+pub(crate) const FLAG_DENY_BLOCKING: c_int = 1 << 21;
+
+/// Things of the server, known by their addresses only.
+macro_rules! opaque {
+    ($($name:ident)*) => {
+        $(
+            #[repr(C)]
+            #[derive(Debug)]
+            pub(crate) struct $name {
+                _private: [u8; 0],
+            }
+        )*
+    };
+}
+
+opaque!(Ctx Text KeyHandle Command BlockedClient InfoCtx);
+
+pub(crate) type Run = unsafe extern "C" fn(*mut Ctx, *mut *mut Text, c_int) -> c_int;
+pub(crate) type OnTimer = unsafe extern "C" fn(*mut Ctx, *mut c_void);
+pub(crate) type OnDisconnect = unsafe extern "C" fn(*mut Ctx, *mut BlockedClient);
+pub(crate) type OnFree = unsafe extern "C" fn(*mut Ctx, *mut c_void);
+pub(crate) type OnInfo = unsafe extern "C" fn(*mut InfoCtx, c_int);
+pub(crate) type OnKey = unsafe extern "C" fn(*mut Ctx, c_int, *const c_char, *mut Text) -> c_int;
+pub(crate) type OnEvent = unsafe extern "C" fn(*mut Ctx, Event, u64, *mut c_void);
+pub(crate) type GetBool = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int;
+pub(crate) type SetBool =
+    unsafe extern "C" fn(*const c_char, c_int, *mut c_void, *mut *mut Text) -> c_int;
+pub(crate) type Apply = unsafe extern "C" fn(*mut Ctx, *mut c_void, *mut *mut Text) -> c_int;
+
+/// Declares the table of functions, and how it is looked up.
+macro_rules! table {
+    (needed { $($field:ident = $name:literal: $kind:ty;)* }
+     optional { $($maybe:ident = $maybe_name:literal: $maybe_kind:ty;)* }) => {
+        /// The functions of the server.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct Api {
+            $(pub(crate) $field: $kind,)*
+            $(pub(crate) $maybe: Option<$maybe_kind>,)*
+        }
+
+        impl Api {
+            /// Looks them up, or gives the name of one that is needed and missing.
+            ///
+            /// # Safety
+            /// `ctx` must be what the server passed on loading.
+            unsafe fn find(ctx: *mut Ctx) -> Result<Self, &'static CStr> {
+                // SAFETY: the first field of a context is the function that looks up others.
+                let get = unsafe { *ctx.cast::<Option<GetApi>>() }.ok_or(c"GetApi")?;
+                let find = |name: &CStr| {
+                    let mut found = null_mut::<c_void>();
+                    // SAFETY: it writes one pointer, where it knows the name.
+                    let answer = unsafe { get(name.as_ptr(), &raw mut found) };
+                    (answer == OK && !found.is_null()).then_some(found)
+                };
+                Ok(Self {
+                    // SAFETY: what it finds under a name is the function that the API documents
+                    // under that name; the types here are those.
+                    $($field: unsafe {
+                        transmute::<*mut c_void, $kind>(find($name).ok_or($name)?)
+                    },)*
+                    // SAFETY: as above.
+                    $($maybe: find($maybe_name).map(|found| unsafe {
+                        transmute::<*mut c_void, $maybe_kind>(found)
+                    }),)*
+                })
+            }
+        }
+    };
+}
+
+type GetApi = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
+pub(crate) type OfCtx = unsafe extern "C" fn(*mut Ctx) -> c_int;
+
+table! {
+    needed {
+        is_name_busy = c"RedisModule_IsModuleNameBusy": unsafe extern "C" fn(*const c_char) -> c_int;
+        set_attributes = c"RedisModule_SetModuleAttribs":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, c_int, c_int);
+        set_options = c"RedisModule_SetModuleOptions": unsafe extern "C" fn(*mut Ctx, c_int);
+        log = c"RedisModule_Log":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...);
+        create_command = c"RedisModule_CreateCommand":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, Run, *const c_char, c_int, c_int, c_int) -> c_int;
+        get_command = c"RedisModule_GetCommand":
+            unsafe extern "C" fn(*mut Ctx, *const c_char) -> *mut Command;
+        set_command_info = c"RedisModule_SetCommandInfo":
+            unsafe extern "C" fn(*mut Command, *const CommandInfo) -> c_int;
+        register_bool = c"RedisModule_RegisterBoolConfig":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, c_int, c_uint, GetBool, SetBool, Option<Apply>, *mut c_void) -> c_int;
+        load_configs = c"RedisModule_LoadConfigs": OfCtx;
+        register_info = c"RedisModule_RegisterInfoFunc":
+            unsafe extern "C" fn(*mut Ctx, OnInfo) -> c_int;
+        info_section = c"RedisModule_InfoAddSection":
+            unsafe extern "C" fn(*mut InfoCtx, *const c_char) -> c_int;
+        info_number = c"RedisModule_InfoAddFieldULongLong":
+            unsafe extern "C" fn(*mut InfoCtx, *const c_char, u64) -> c_int;
+        context_flags = c"RedisModule_GetContextFlags": OfCtx;
+        asks_for_keys = c"RedisModule_IsKeysPositionRequest": OfCtx;
+        key_at = c"RedisModule_KeyAtPos": unsafe extern "C" fn(*mut Ctx, c_int);
+        string_bytes = c"RedisModule_StringPtrLen":
+            unsafe extern "C" fn(*const Text, *mut usize) -> *const c_char;
+        create_string = c"RedisModule_CreateString":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, usize) -> *mut Text;
+        free_string = c"RedisModule_FreeString": unsafe extern "C" fn(*mut Ctx, *mut Text);
+        open_key = c"RedisModule_OpenKey":
+            unsafe extern "C" fn(*mut Ctx, *mut Text, c_int) -> *mut KeyHandle;
+        close_key = c"RedisModule_CloseKey": unsafe extern "C" fn(*mut KeyHandle);
+        key_type = c"RedisModule_KeyType": unsafe extern "C" fn(*mut KeyHandle) -> c_int;
+        delete_key = c"RedisModule_DeleteKey": unsafe extern "C" fn(*mut KeyHandle) -> c_int;
+        string_dma = c"RedisModule_StringDMA":
+            unsafe extern "C" fn(*mut KeyHandle, *mut usize, c_int) -> *mut c_char;
+        string_truncate = c"RedisModule_StringTruncate":
+            unsafe extern "C" fn(*mut KeyHandle, usize) -> c_int;
+        get_expire = c"RedisModule_GetAbsExpire":
+            unsafe extern "C" fn(*mut KeyHandle) -> c_longlong;
+        set_expire = c"RedisModule_SetAbsExpire":
+            unsafe extern "C" fn(*mut KeyHandle, c_longlong) -> c_int;
+        signal_modified = c"RedisModule_SignalModifiedKey":
+            unsafe extern "C" fn(*mut Ctx, *mut Text) -> c_int;
+        replicate = c"RedisModule_Replicate":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...) -> c_int;
+        notify = c"RedisModule_NotifyKeyspaceEvent":
+            unsafe extern "C" fn(*mut Ctx, c_int, *const c_char, *mut Text) -> c_int;
+        subscribe_keys = c"RedisModule_SubscribeToKeyspaceEvents":
+            unsafe extern "C" fn(*mut Ctx, c_int, OnKey) -> c_int;
+        subscribe_event = c"RedisModule_SubscribeToServerEvent":
+            unsafe extern "C" fn(*mut Ctx, Event, OnEvent) -> c_int;
+        reply_integer = c"RedisModule_ReplyWithLongLong":
+            unsafe extern "C" fn(*mut Ctx, c_longlong) -> c_int;
+        reply_array = c"RedisModule_ReplyWithArray": unsafe extern "C" fn(*mut Ctx, c_long) -> c_int;
+        reply_map = c"RedisModule_ReplyWithMap": unsafe extern "C" fn(*mut Ctx, c_long) -> c_int;
+        reply_bytes = c"RedisModule_ReplyWithStringBuffer":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, usize) -> c_int;
+        reply_null = c"RedisModule_ReplyWithNull": OfCtx;
+        reply_error = c"RedisModule_ReplyWithError":
+            unsafe extern "C" fn(*mut Ctx, *const c_char) -> c_int;
+        block_client = c"RedisModule_BlockClient":
+            unsafe extern "C" fn(*mut Ctx, Option<Run>, Option<Run>, Option<OnFree>, c_longlong) -> *mut BlockedClient;
+        unblock_client = c"RedisModule_UnblockClient":
+            unsafe extern "C" fn(*mut BlockedClient, *mut c_void) -> c_int;
+        private_data = c"RedisModule_GetBlockedClientPrivateData":
+            unsafe extern "C" fn(*mut Ctx) -> *mut c_void;
+        on_disconnect = c"RedisModule_SetDisconnectCallback":
+            unsafe extern "C" fn(*mut BlockedClient, OnDisconnect);
+        create_timer = c"RedisModule_CreateTimer":
+            unsafe extern "C" fn(*mut Ctx, c_longlong, OnTimer, *mut c_void) -> u64;
+        stop_timer = c"RedisModule_StopTimer":
+            unsafe extern "C" fn(*mut Ctx, u64, *mut *mut c_void) -> c_int;
+        selected_db = c"RedisModule_GetSelectedDb": OfCtx;
+        select_db = c"RedisModule_SelectDb": unsafe extern "C" fn(*mut Ctx, c_int) -> c_int;
+    }
+    optional {
+        // From Redis 7.2 and Valkey 7.2 on.
+        cached_microseconds = c"RedisModule_CachedMicroseconds": unsafe extern "C" fn() -> c_longlong;
+        set_acl_categories = c"RedisModule_SetCommandACLCategories":
+            unsafe extern "C" fn(*mut Command, *const c_char) -> c_int;
+        // Valkey alone.
+        embed_string = c"ValkeyModule_StringSet":
+            unsafe extern "C" fn(*mut KeyHandle, *mut Text) -> c_int;
+        // From Redis 7.4 and Valkey 8.0 on.
+        add_acl_category = c"RedisModule_AddACLCategory":
+            unsafe extern "C" fn(*mut Ctx, *const c_char) -> c_int;
+    }
+}
+
+static API: OnceLock<Api> = OnceLock::new();
+
+/// Looks the functions up, once. Gives the name of one that is needed and missing.
+///
+/// # Safety
+/// `ctx` must be what the server passed on loading.
+pub(crate) unsafe fn load(ctx: *mut Ctx) -> Result<(), &'static CStr> {
+    if API.get().is_none() {
+        // SAFETY: the caller's promise.
+        let api = unsafe { Api::find(ctx) }?;
+        API.get_or_init(|| api);
+    }
+    Ok(())
+}
+
+/// The functions of the server.
+#[inline]
+pub(crate) fn api() -> &'static Api {
+    API.get().expect("the server calls nothing of ours before it has loaded us")
+}
+
+/// A kind of event of the server.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) id: u64,
+    pub(crate) version: u64,
+}
+
+impl Event {
+    pub(crate) const FLUSHED: Self = Self { id: 2, version: 1 };
+    pub(crate) const SWAPPED: Self = Self { id: 11, version: 1 };
+}
+
+/// What is told of a command beside its name.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct CommandInfo {
+    pub(crate) version: *const CommandInfoVersion,
+    pub(crate) summary: *const c_char,
+    pub(crate) complexity: *const c_char,
+    pub(crate) since: *const c_char,
+    pub(crate) history: *const c_void,
+    pub(crate) tips: *const c_char,
+    pub(crate) arity: c_int,
+    pub(crate) key_specs: *const KeySpec,
+    pub(crate) arguments: *const CommandArgument,
+}
+
+/// How large the structures are that belong to a [`CommandInfo`].
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct CommandInfoVersion {
+    version: c_int,
+    history: usize,
+    key_spec: usize,
+    argument: usize,
+}
+
+impl CommandInfoVersion {
+    pub(crate) const ONE: Self = Self {
+        version: 1,
+        history: 2 * size_of::<*const c_char>(),
+        key_spec: size_of::<KeySpec>(),
+        argument: size_of::<CommandArgument>(),
+    };
+}
+
+/// Where keys stand among the arguments. All zeros ends a list.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct KeySpec {
+    pub(crate) notes: *const c_char,
+    pub(crate) flags: u64,
+    pub(crate) begin: c_int,
+    pub(crate) begin_at: BeginAt,
+    pub(crate) find: c_int,
+    /// A union: `last key, step, limit`, or `place of the count, first key, step`.
+    pub(crate) keys: [c_int; 3],
+}
+
+/// A union: the index that keys begin at, or a keyword and where to start to look for it.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct BeginAt {
+    pub(crate) index: c_int,
+    pub(crate) unused: *const c_char,
+}
+
+/// An argument as the documentation shows it. All zeros ends a list.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct CommandArgument {
+    pub(crate) name: *const c_char,
+    pub(crate) kind: c_int,
+    pub(crate) key_spec: c_int,
+    pub(crate) token: *const c_char,
+    pub(crate) summary: *const c_char,
+    pub(crate) since: *const c_char,
+    pub(crate) flags: c_int,
+    pub(crate) deprecated: *const c_char,
+    pub(crate) parts: *const Self,
+    pub(crate) display: *const c_char,
+}
+
+pub(crate) const BEGIN_AT_INDEX: c_int = 2;
+pub(crate) const FIND_RANGE: c_int = 2;
+pub(crate) const FIND_BY_COUNT: c_int = 3;
+pub(crate) const KEY_READ_ONLY: u64 = 1;
+pub(crate) const KEY_READ_WRITE: u64 = 1 << 1;
+pub(crate) const KEY_REMOVE: u64 = 1 << 3;
+pub(crate) const KEY_ACCESS: u64 = 1 << 4;
+pub(crate) const KEY_UPDATE: u64 = 1 << 5;
+pub(crate) const KEY_DELETE: u64 = 1 << 7;
+/// The server asks the command itself which arguments are keys (`variable_flags`).
+pub(crate) const KEY_ASK_COMMAND: u64 = 1 << 10;
+pub(crate) const ARGUMENT_STRING: c_int = 0;
+pub(crate) const ARGUMENT_INTEGER: c_int = 1;
+pub(crate) const ARGUMENT_KEY: c_int = 3;
+pub(crate) const ARGUMENT_BLOCK: c_int = 8;
+pub(crate) const ARGUMENT_OPTIONAL: c_int = 1;
+pub(crate) const ARGUMENT_MULTIPLE: c_int = 1 << 1;

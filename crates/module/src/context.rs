@@ -1,0 +1,277 @@
+//! The server as the module sees it in one call: what was asked, replies, the log, replication.
+//!
+//! A [`Context`] is only made at the edge, from what the server passed, and lives as long as that
+//! call. So everything here may be called safely.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_long},
+    marker::PhantomData,
+};
+
+use sluicegate_core::Timestamp;
+use smallvec::SmallVec;
+
+use crate::{
+    api::{self, Ctx, Event, OnEvent, OnKey, OnTimer, Text, api},
+    clock,
+};
+
+/// As many arguments as most commands have at most.
+pub(crate) type Arguments<'a> = SmallVec<[&'a [u8]; 10]>;
+
+/// One call of the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    raw: *mut Ctx,
+    call: PhantomData<&'a Ctx>,
+}
+
+/// A string of the server that names a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name<'a> {
+    raw: *mut Text,
+    held: PhantomData<&'a Text>,
+}
+
+/// A string of the server that is ours to free.
+#[derive(Debug)]
+pub(crate) struct Owned<'a> {
+    name: Name<'a>,
+    context: Context<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// # Safety
+    /// `raw` must be a context that the server passed, and valid for `'a`.
+    pub(crate) const unsafe fn new(raw: *mut Ctx) -> Self {
+        Self { raw, call: PhantomData }
+    }
+
+    pub(crate) const fn raw(self) -> *mut Ctx {
+        self.raw
+    }
+
+    /// The time: that of the command where the server tells it, so that a script or a transaction
+    /// sees one time.
+    #[inline]
+    pub(crate) fn now(self) -> Timestamp {
+        let micros = match api().cached_microseconds {
+            // SAFETY: it takes nothing.
+            Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0),
+            None => clock::now_us(),
+        };
+        Timestamp::saturating_from_micros(micros)
+    }
+
+    /// Bits of [`api`], as `FLAG_LUA`.
+    pub(crate) fn flags(self) -> c_int {
+        // SAFETY: the context is valid.
+        unsafe { (api().context_flags)(self.raw) }
+    }
+
+    /// Whether the server calls a command only to learn which of its arguments are keys.
+    pub(crate) fn asks_for_keys(self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { (api().asks_for_keys)(self.raw) != 0 }
+    }
+
+    /// The answer to that: the argument at `index` is one.
+    pub(crate) fn tell_key(self, index: usize) {
+        // SAFETY: the context is valid.
+        unsafe { (api().key_at)(self.raw, c_int::try_from(index).unwrap_or(0)) };
+    }
+
+    pub(crate) fn database(self) -> c_int {
+        // SAFETY: the context is valid.
+        unsafe { (api().selected_db)(self.raw) }
+    }
+
+    pub(crate) fn select(self, database: c_int) {
+        // SAFETY: the context is valid. A database that is not there is refused.
+        unsafe { (api().select_db)(self.raw, database) };
+    }
+
+    /// A line in the server's log: `notice` or `warning`.
+    pub(crate) fn log(self, level: &CStr, line: &str) {
+        let line = text(line);
+        // SAFETY: the format takes one string.
+        unsafe { (api().log)(self.raw, level.as_ptr(), c"%s".as_ptr(), line.as_ptr()) };
+    }
+
+    /// A string that names a key.
+    pub(crate) fn name(self, bytes: &[u8]) -> Owned<'a> {
+        let start = bytes.as_ptr().cast::<c_char>();
+        // SAFETY: it copies so many bytes.
+        let raw = unsafe { (api().create_string)(self.raw, start, bytes.len()) };
+        Owned { name: Name { raw, held: PhantomData }, context: self }
+    }
+
+    /// Replicates `SET name bytes PXAT ends`.
+    #[inline]
+    pub(crate) fn replicate_set(self, name: Name<'_>, bytes: &[u8], ends: i64) {
+        let start = bytes.as_ptr().cast::<c_char>();
+        // SAFETY: the format says what follows: a string of the server, a buffer and its length, a
+        // C string, a number.
+        unsafe {
+            (api().replicate)(
+                self.raw,
+                c"SET".as_ptr(),
+                c"sbcl".as_ptr(),
+                name.raw,
+                start,
+                bytes.len(),
+                c"PXAT".as_ptr(),
+                ends,
+            );
+        }
+    }
+
+    /// Replicates `PEXPIREAT name ends`.
+    pub(crate) fn replicate_expiry(self, name: Name<'_>, ends: i64) {
+        // SAFETY: the format says what follows: a string of the server, and a number.
+        unsafe {
+            (api().replicate)(self.raw, c"PEXPIREAT".as_ptr(), c"sl".as_ptr(), name.raw, ends);
+        }
+    }
+
+    /// Replicates `SETRANGE name offset bytes`.
+    pub(crate) fn replicate_range(self, name: Name<'_>, offset: usize, bytes: &[u8]) {
+        let start = bytes.as_ptr().cast::<c_char>();
+        let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        // SAFETY: the format says what follows: a string of the server, a number, a buffer and its
+        // length.
+        unsafe {
+            (api().replicate)(
+                self.raw,
+                c"SETRANGE".as_ptr(),
+                c"slb".as_ptr(),
+                name.raw,
+                offset,
+                start,
+                bytes.len(),
+            );
+        }
+    }
+
+    /// Replicates `DEL name`.
+    pub(crate) fn replicate_deletion(self, name: Name<'_>) {
+        // SAFETY: the format says what follows: a string of the server.
+        unsafe { (api().replicate)(self.raw, c"DEL".as_ptr(), c"s".as_ptr(), name.raw) };
+    }
+
+    /// Tells those who listen for events of keys that `name` was denied.
+    pub(crate) fn notify_denial(self, name: Name<'_>) {
+        let event = c"sluicegate.denied".as_ptr();
+        // SAFETY: context and string are valid.
+        unsafe { (api().notify)(self.raw, api::NOTIFY_MODULE, event, name.raw) };
+    }
+
+    #[inline]
+    pub(crate) fn reply_integers(self, integers: &[i64]) {
+        self.reply_array(integers.len());
+        for &integer in integers {
+            self.reply_integer(integer);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn reply_integer(self, integer: i64) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_integer)(self.raw, integer) };
+    }
+
+    #[inline]
+    pub(crate) fn reply_array(self, length: usize) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_array)(self.raw, long(length)) };
+    }
+
+    pub(crate) fn reply_map(self, length: usize) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_map)(self.raw, long(length)) };
+    }
+
+    pub(crate) fn reply_bytes(self, bytes: &[u8]) {
+        let start = bytes.as_ptr().cast::<c_char>();
+        // SAFETY: it copies so many bytes.
+        unsafe { (api().reply_bytes)(self.raw, start, bytes.len()) };
+    }
+
+    pub(crate) fn reply_null(self) {
+        // SAFETY: the context is valid.
+        unsafe { (api().reply_null)(self.raw) };
+    }
+
+    pub(crate) fn reply_error(self, words: &str) {
+        let words = text(words);
+        // SAFETY: it copies the string.
+        unsafe { (api().reply_error)(self.raw, words.as_ptr()) };
+    }
+
+    /// Calls `run` with `data` after so many milliseconds. Gives the timer's number.
+    pub(crate) fn timer<T>(self, millis: i64, run: OnTimer, data: *mut T) -> u64 {
+        // SAFETY: the context is valid; `run` knows what `data` is.
+        unsafe { (api().create_timer)(self.raw, millis, run, data.cast()) }
+    }
+
+    /// A timer that was made with [`timer`](Self::timer) runs no more.
+    pub(crate) fn stop_timer(self, timer: u64) {
+        // SAFETY: a number that no timer has is refused.
+        unsafe { (api().stop_timer)(self.raw, timer, std::ptr::null_mut()) };
+    }
+
+    pub(crate) fn subscribe(self, event: Event, run: OnEvent) {
+        // SAFETY: an event that the server does not know is refused.
+        unsafe { (api().subscribe_event)(self.raw, event, run) };
+    }
+
+    pub(crate) fn subscribe_keys(self, kinds: c_int, run: OnKey) {
+        // SAFETY: the context is valid.
+        unsafe { (api().subscribe_keys)(self.raw, kinds, run) };
+    }
+}
+
+impl<'a> Name<'a> {
+    /// # Safety
+    /// `raw` must be a string of the server, valid for `'a`.
+    pub(crate) const unsafe fn new(raw: *mut Text) -> Self {
+        Self { raw, held: PhantomData }
+    }
+
+    pub(crate) const fn raw(self) -> *mut Text {
+        self.raw
+    }
+
+    #[inline]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        let mut length = 0;
+        // SAFETY: the string is valid, and gives as many bytes as it says.
+        unsafe {
+            let start = (api().string_bytes)(self.raw, &raw mut length);
+            std::slice::from_raw_parts(start.cast(), length)
+        }
+    }
+}
+
+impl<'a> Owned<'a> {
+    pub(crate) const fn as_name(&self) -> Name<'_> {
+        Name { raw: self.name.raw, held: PhantomData }
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and this is its end.
+        unsafe { (api().free_string)(self.context.raw, self.name.raw) };
+    }
+}
+
+/// `text` as C has it: up to the first zero byte.
+pub(crate) fn text(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
+}
+
+fn long(length: usize) -> c_long {
+    c_long::try_from(length).unwrap_or(c_long::MAX)
+}

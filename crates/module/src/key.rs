@@ -1,0 +1,170 @@
+//! A key that is open: its bytes in place, its time to live, and what of it is replicated.
+
+use std::{ffi::c_int, ptr::NonNull};
+
+use sluicegate_commands::CommandError;
+
+use crate::{
+    api::{self, KeyHandle, api},
+    context::{Context, Name},
+};
+
+/// A key, until dropped.
+#[derive(Debug)]
+pub(crate) struct Key<'a> {
+    context: Context<'a>,
+    name: Name<'a>,
+    /// A key that is not there has no handle when opened only for reading.
+    handle: Option<NonNull<KeyHandle>>,
+}
+
+impl<'a> Key<'a> {
+    /// Opens the key, to look at it only.
+    pub(crate) fn to_read(context: Context<'a>, name: Name<'a>) -> Self {
+        Self::open(context, name, api::OPEN_READ)
+    }
+
+    /// Opens the key, to change it if need be.
+    #[inline]
+    pub(crate) fn to_write(context: Context<'a>, name: Name<'a>) -> Self {
+        Self::open(context, name, api::OPEN_READ | api::OPEN_WRITE)
+    }
+
+    #[inline]
+    fn open(context: Context<'a>, name: Name<'a>, mode: c_int) -> Self {
+        // SAFETY: context and name are valid. The handle is closed when this is dropped.
+        let handle = unsafe { (api().open_key)(context.raw(), name.raw(), mode) };
+        Self { context, name, handle: NonNull::new(handle) }
+    }
+
+    pub(crate) const fn name(&self) -> Name<'a> {
+        self.name
+    }
+
+    pub(crate) const fn context(&self) -> Context<'a> {
+        self.context
+    }
+
+    /// Its bytes, or `None` if there is no such key.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`] for a key that holds something else than a string.
+    #[inline]
+    pub(crate) fn bytes(&self) -> Result<Option<&[u8]>, CommandError> {
+        let Some(handle) = self.handle else { return Ok(None) };
+        // SAFETY: the handle is open.
+        match unsafe { (api().key_type)(handle.as_ptr()) } {
+            api::TYPE_EMPTY => Ok(None),
+            api::TYPE_STRING => {
+                let mut length = 0;
+                // SAFETY: the key holds a string, which stays in place until it is changed; that
+                // needs `self` alone.
+                let bytes = unsafe {
+                    let start =
+                        (api().string_dma)(handle.as_ptr(), &raw mut length, api::OPEN_READ);
+                    std::slice::from_raw_parts(start.cast(), length)
+                };
+                Ok(Some(bytes))
+            }
+            _ => Err(CommandError::WrongType),
+        }
+    }
+
+    /// Its bytes, to be changed in place, `length` of them: cut, or filled up with zeros. A key
+    /// that is not there is made.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, length: usize, resize: bool) -> &mut [u8] {
+        let Some(handle) = self.handle else { return &mut [] };
+        let mut found = 0;
+        // SAFETY: the handle is open for writing. What it gives stays in place until the key is
+        // changed otherwise; that needs `self` alone.
+        unsafe {
+            if resize && (api().string_truncate)(handle.as_ptr(), length) != api::OK {
+                return &mut [];
+            }
+            let mode = api::OPEN_READ | api::OPEN_WRITE;
+            let start = (api().string_dma)(handle.as_ptr(), &raw mut found, mode);
+            if start.is_null() {
+                return &mut [];
+            }
+            std::slice::from_raw_parts_mut(start.cast(), found)
+        }
+    }
+
+    /// Makes the key, with these bytes.
+    pub(crate) fn make(&mut self, bytes: &[u8]) {
+        // Valkey puts a short string that is set as a whole into the entry of its key. So one that is
+        // written once takes up less; the next to change it in place moves it out.
+        if let (Some(embed), Some(handle)) = (api().embed_string, self.handle) {
+            let value = self.context.name(bytes);
+            // SAFETY: the handle is open for writing; the server copies the string, or shares it.
+            unsafe { embed(handle.as_ptr(), value.as_name().raw()) };
+            return;
+        }
+        let place = self.bytes_mut(bytes.len(), true);
+        if place.len() == bytes.len() {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    /// Whether it ends by itself.
+    pub(crate) fn ends(&self) -> bool {
+        // SAFETY: the handle is open.
+        self.handle.is_some_and(|it| unsafe { (api().get_expire)(it.as_ptr()) } != api::NO_EXPIRE)
+    }
+
+    /// Lets it end by itself, at so many milliseconds since the Unix epoch.
+    #[inline]
+    pub(crate) fn set_end(&mut self, millis: i64) {
+        if let Some(handle) = self.handle {
+            // SAFETY: the handle is open for writing.
+            unsafe { (api().set_expire)(handle.as_ptr(), millis) };
+        }
+    }
+
+    /// Those who watch it are told that it has changed.
+    #[inline]
+    pub(crate) fn changed(&self) {
+        // SAFETY: context and name are valid.
+        unsafe { (api().signal_modified)(self.context.raw(), self.name.raw()) };
+    }
+
+    /// Stores `bytes`, until `ends`, and replicates that.
+    pub(crate) fn store(&mut self, bytes: &[u8], ends: i64) {
+        let place = self.bytes_mut(bytes.len(), true);
+        if place.len() == bytes.len() {
+            place.copy_from_slice(bytes);
+        }
+        self.set_end(ends);
+        self.context.replicate_set(self.name, bytes, ends);
+        self.changed();
+    }
+
+    /// Deletes it, and replicates that.
+    pub(crate) fn delete(&mut self) {
+        let Some(handle) = self.handle else { return };
+        // SAFETY: the handle is open for writing.
+        unsafe { (api().delete_key)(handle.as_ptr()) };
+        self.context.replicate_deletion(self.name);
+        self.changed();
+    }
+
+    /// Gives it a time to live, if it has lost its own, and replicates that.
+    pub(crate) fn heal(&mut self, ends: i64) {
+        if !self.ends() {
+            self.set_end(ends);
+            self.context.replicate_expiry(self.name, ends);
+            self.changed();
+        }
+    }
+}
+
+impl Drop for Key<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle {
+            // SAFETY: it is open, and this is its end.
+            unsafe { (api().close_key)(handle.as_ptr()) };
+        }
+    }
+}

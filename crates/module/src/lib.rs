@@ -1,0 +1,111 @@
+//! The commands of Sluicegate inside Redis and Valkey, as a native module.
+//!
+//! The words, replies and errors are those of the server (`sluicegate-commands`), the answers those
+//! of the core. A key is a plain string of the server with the bytes of `docs/state-format.md`, so
+//! that our Lua scripts share it; what is replicated is the effect of a command and never the
+//! command. `docs/module.md` is the manual.
+//!
+//! - `api.rs` declares the module API; `context.rs` and `key.rs` are its safe side.
+//! - Every entry from the server goes through [`edge`], which lets no panic cross.
+//! - `state.rs` decides and stores; `gcra.rs` and `log.rs` do the everyday cases in place.
+
+#![expect(unsafe_code, reason = "the module API of the server is one of C")]
+
+mod api;
+mod clock;
+mod commands;
+mod context;
+mod edge;
+mod gcra;
+mod key;
+mod log;
+mod options;
+mod redis_cell;
+mod register;
+mod rules;
+mod state;
+mod stats;
+mod time;
+mod wait;
+
+use std::ffi::{c_int, c_void};
+
+use api::{Ctx, InfoCtx, Text, api};
+use context::Context;
+
+const NAME: &std::ffi::CStr = c"sluicegate";
+/// Of the module, as the server lists it: 100 * minor + patch.
+const VERSION: c_int = 100;
+
+/// The server loads the module.
+///
+/// # Safety
+/// Only the server calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut c_void,
+    argv: *mut *mut c_void,
+    argc: c_int,
+) -> c_int {
+    let (ctx, argv): (*mut Ctx, *mut *mut Text) = (ctx.cast(), argv.cast());
+    // SAFETY: it is what the server passed on loading.
+    if let Err(missing) = unsafe { api::load(ctx) } {
+        eprintln!("sluicegate: this server has no {}", missing.to_string_lossy());
+        return api::ERR;
+    }
+    // SAFETY: context and name are valid. A second module of this name is told apart before
+    // anything that both share is touched.
+    unsafe {
+        if (api().is_name_busy)(NAME.as_ptr()) != 0 {
+            return api::ERR;
+        }
+        (api().set_attributes)(ctx, NAME.as_ptr(), VERSION, api::API_VERSION);
+    }
+    edge::guard("load", api::ERR, || {
+        // SAFETY: context and arguments are valid for this call.
+        let (context, arguments) = unsafe { (Context::new(ctx), commands::arguments(argv, argc)) };
+        match start(context, &arguments) {
+            Ok(()) => api::OK,
+            Err(words) => {
+                context.log(c"warning", &words);
+                api::ERR
+            }
+        }
+    })
+}
+
+/// The server unloads the module. It does so only when nobody waits.
+///
+/// # Safety
+/// Only the server calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut c_void) -> c_int {
+    edge::guard("unload", api::OK, || {
+        rules::clear();
+        api::OK
+    })
+}
+
+fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
+    options::start(context, arguments)?;
+    // SAFETY: the context is valid.
+    unsafe {
+        (api().set_options)(context.raw(), api::OPTION_SIGNAL_BY_HAND);
+        (api().register_info)(context.raw(), tell);
+    }
+    register::all(context)?;
+    options::settle(context)
+}
+
+/// `INFO sluicegate`.
+unsafe extern "C" fn tell(info: *mut InfoCtx, _: c_int) {
+    edge::guard("info", (), || {
+        // SAFETY: the server passed it for this call; the names are C strings.
+        unsafe {
+            (api().info_section)(info, c"".as_ptr());
+            for (name, value) in stats::all() {
+                (api().info_number)(info, name.as_ptr(), value);
+            }
+        }
+    });
+}

@@ -1,0 +1,232 @@
+//! Takes under one `sliding-log` whose events count once each, without `keep` and `count=all`:
+//! decided by binary search in the bytes of the key, and appended to them.
+//!
+//! Of the bytes (`docs/state-format.md`) the first 13 say the limit; then come the number of events
+//! (4), the time that they are told from (7), how wide each is told (1) and how wide its weight
+//! (1, here 0), and the events.
+//!
+//! So that a take changes and replicates a few bytes and not the whole log, events that are gone
+//! stay in front until they are many. Which those are the bytes say themselves: a log has no event
+//! that is a period older than its newest. [`settled`] leaves them out for the core.
+
+use std::{borrow::Cow, time::Duration};
+
+use sluicegate_commands::CommandError;
+use sluicegate_core::{Decision, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
+
+use crate::{
+    key::Key,
+    time::{Moment, read},
+};
+
+/// The bytes that say the limit, and where the events begin.
+const HEAD: usize = 13;
+const EVENTS: usize = 26;
+
+/// A log without options, and how a state begins that was written under it.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    limit: u32,
+    period: u64,
+    head: [u8; HEAD],
+    /// How wide the time of an event is told: room for two periods.
+    width: usize,
+}
+
+impl Plain {
+    /// `None` for a policy of another kind.
+    pub(crate) fn of(policy: &Policy) -> Option<Self> {
+        let [Limit::SlidingLog(log)] = policy.limits() else { return None };
+        if log.keep().is_some() || log.count_all() {
+            return None;
+        }
+        let mut entry = None;
+        let _ = apply(policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
+        let head = *entry?.encode().first_chunk()?;
+        let period = u64::try_from(log.period().as_micros()).ok()?;
+        let width = (u64::BITS - (2 * period).leading_zeros()).div_ceil(8) as usize;
+        Some(Self { limit: log.limit(), period, head, width })
+    }
+
+    /// Takes `cost`, or gives `None` for what is to be decided by the core.
+    pub(crate) fn take(
+        &self,
+        key: &mut Key<'_>,
+        moment: Moment,
+        cost: u32,
+    ) -> Result<Option<Decision>, CommandError> {
+        let now = moment.now.as_micros();
+        let Some(bytes) = key.bytes()? else {
+            if cost != 1 {
+                return Ok(None);
+            }
+            let mut fresh = self.begin(now, 1);
+            fresh.resize(EVENTS + self.width, 0);
+            key.store(&fresh, moment.end_after(self.period));
+            return Ok(Some(self.allowed(1)));
+        };
+        let Some(log) =
+            View::of(bytes).filter(|log| bytes.starts_with(&self.head) && !log.later(now))
+        else {
+            return Ok(None);
+        };
+        let gone = log.through(now.checked_sub(self.period));
+        let live = log.count - gone;
+        let room = u64::from(self.limit).saturating_sub(live as u64);
+        if cost == 0 || (cost > 1 && u64::from(cost) <= room) {
+            return Ok(None);
+        }
+        if room == 0 || u64::from(cost) > room {
+            let decision = self.denied(&log, gone, now, cost);
+            if moment.is_time_to_look() {
+                let reset = u64::try_from(decision.reset_after.as_micros()).unwrap_or(0);
+                key.heal(moment.end_after(reset));
+            }
+            return Ok(Some(decision));
+        }
+        let offset = now - log.base;
+        let fits = log.width == 8 || offset >> (8 * log.width) == 0;
+        if !fits || gone > live / 4 + 16 {
+            let whole = self.rewritten(&log, gone, now);
+            key.store(&whole, moment.end_after(self.period));
+        } else {
+            let (end, width, count) = (bytes.len(), log.width, log.count + 1);
+            append(key, end, &offset.to_le_bytes()[..width], count);
+            let ends = moment.end_after(self.period);
+            key.set_end(ends);
+            key.context().replicate_expiry(key.name(), ends);
+            key.changed();
+        }
+        Ok(Some(self.allowed(live + 1)))
+    }
+
+    /// A log of so many events to come, told from `base` on.
+    fn begin(&self, base: u64, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(EVENTS + count * self.width);
+        bytes.extend_from_slice(&self.head);
+        bytes.extend_from_slice(&count_bytes(count));
+        bytes.extend_from_slice(&base.to_le_bytes()[..7]);
+        // Lossless: a width is at most 7.
+        bytes.extend_from_slice(&[self.width.to_le_bytes()[0], 0]);
+        bytes
+    }
+
+    /// The log without those that are `gone`, and with one event more, at `now`.
+    fn rewritten(&self, log: &View<'_>, gone: usize, now: u64) -> Vec<u8> {
+        let count = log.count - gone;
+        let base = if count > 0 { log.time(gone) } else { now };
+        let mut bytes = self.begin(base, count + 1);
+        for time in (gone..log.count).map(|index| log.time(index)).chain([now]) {
+            bytes.extend_from_slice(&(time - base).to_le_bytes()[..self.width]);
+        }
+        bytes
+    }
+
+    fn allowed(&self, live: usize) -> Decision {
+        Decision {
+            outcome: Outcome::Allow { delay: Duration::ZERO },
+            limit: self.limit,
+            remaining: self.remaining(live),
+            reset_after: Duration::from_micros(self.period),
+            binding: 0,
+        }
+    }
+
+    fn denied(&self, log: &View<'_>, gone: usize, now: u64, cost: u32) -> Decision {
+        let live = log.count - gone;
+        let span =
+            |index| Duration::from_micros((log.time(index) + self.period).saturating_sub(now));
+        let retry = match self.limit.checked_sub(cost) {
+            None => Retry::Never,
+            // So many of the oldest must go first.
+            Some(left) => Retry::After(span(gone + live - left as usize - 1)),
+        };
+        Decision {
+            outcome: Outcome::Deny { retry },
+            limit: self.limit,
+            remaining: self.remaining(live),
+            reset_after: log.count.checked_sub(1).map_or(Duration::ZERO, span),
+            binding: 0,
+        }
+    }
+
+    fn remaining(&self, live: usize) -> u32 {
+        self.limit.saturating_sub(u32::try_from(live).unwrap_or(u32::MAX))
+    }
+}
+
+/// Appends an event to the log, and replicates that and no more.
+fn append(key: &mut Key<'_>, end: usize, event: &[u8], count: usize) {
+    let count = count_bytes(count);
+    let place = key.bytes_mut(end + event.len(), true);
+    if place.len() == end + event.len() {
+        place[HEAD..HEAD + 4].copy_from_slice(&count);
+        place[end..].copy_from_slice(event);
+    }
+    key.context().replicate_range(key.name(), HEAD, &count);
+    key.context().replicate_range(key.name(), end, event);
+}
+
+fn count_bytes(count: usize) -> [u8; 4] {
+    u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// The bytes of one log of events that count once.
+struct View<'a> {
+    period: u64,
+    base: u64,
+    width: usize,
+    count: usize,
+    events: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    fn of(bytes: &'a [u8]) -> Option<Self> {
+        // Version 1, one limit, a log that keeps nothing for a later rule.
+        let (&[1, 1, machine, ref rest @ ..], events) = bytes.split_at_checked(EVENTS)? else {
+            return None;
+        };
+        let (width, weights) = (usize::from(rest[21]), rest[22]);
+        let count = usize::try_from(read(&rest[10..14])).ok()?;
+        let sound = machine & 0x2f == 8
+            && weights == 0
+            && (1..=7).contains(&width)
+            && count.checked_mul(width) == Some(events.len());
+        let (period, base) = (read(&rest[4..10]), read(&rest[14..21]));
+        sound.then_some(Self { period, base, width, count, events })
+    }
+
+    fn time(&self, index: usize) -> u64 {
+        self.base + read(&self.events[index * self.width..][..self.width])
+    }
+
+    /// Whether it has an event later than `now`.
+    fn later(&self, now: u64) -> bool {
+        self.base > now || self.count.checked_sub(1).is_some_and(|last| self.time(last) > now)
+    }
+
+    /// How many events are not later than `edge`.
+    fn through(&self, edge: Option<u64>) -> usize {
+        let Some(edge) = edge else { return 0 };
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.time(middle) <= edge { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+}
+
+/// `bytes` without the events of a log that are gone, as the core has them.
+pub(crate) fn settled(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let gone = View::of(bytes).and_then(|log| {
+        let newest = log.time(log.count.checked_sub(1)?);
+        let gone = log.through(newest.checked_sub(log.period));
+        (gone > 0).then(|| (log.count - gone, EVENTS + gone * log.width))
+    });
+    let Some((count, from)) = gone else { return bytes.into() };
+    let mut settled = bytes[..EVENTS].to_vec();
+    settled[HEAD..HEAD + 4].copy_from_slice(&count_bytes(count));
+    settled.extend_from_slice(&bytes[from..]);
+    settled.into()
+}

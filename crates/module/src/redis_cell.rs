@@ -1,0 +1,67 @@
+//! What redis-cell stores of a key: the theoretical arrival time as decimal nanoseconds since the
+//! Unix epoch. It is understood, and written anew in our form at the first change. (The way back is
+//! not offered: redis-cell aborts the server on what it does not know.)
+
+use sluicegate_commands::CommandError;
+use sluicegate_core::{Entry, Limit, Policy, Timestamp};
+
+/// The longest time that a state may take to drain, in microseconds.
+const MAX_DRAIN: u128 = 1 << 50;
+
+/// The nanoseconds that `bytes` say, if they are a state of redis-cell.
+pub(crate) fn tat(bytes: &[u8]) -> Option<u64> {
+    // Our own begin with the byte 1, which is no digit.
+    let digits = !bytes.is_empty() && bytes.len() <= 20 && bytes.iter().all(u8::is_ascii_digit);
+    if !digits {
+        return None;
+    }
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// What is kept of a key with that `tat`, as if under the first limit of `policy` that is of the
+/// gcra family; `None` if it has recovered.
+pub(crate) fn entry(
+    tat: u64,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Option<Entry>, CommandError> {
+    let mut limits = policy.limits().iter();
+    let gcra = limits.find_map(|it| if let Limit::Gcra(gcra) = it { Some(*gcra) } else { None });
+    let gcra = gcra.ok_or(CommandError::RedisCell)?;
+    let ahead = u128::from(tat).saturating_sub(u128::from(now.as_micros()) * 1000);
+    let scale = u128::from(gcra.scale());
+    let debt = (ahead * scale).div_ceil(1000).min(MAX_DRAIN * scale);
+    // A policy of that limit alone is `policy` itself where there is no other.
+    let old = if policy.as_gcra().is_some() { policy.clone() } else { Limit::Gcra(gcra).into() };
+    Ok(Entry::with_debt(&old, now, debt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimal_digits_are_a_state_of_redis_cell() {
+        assert_eq!(tat(b"1700000000000000000"), Some(1_700_000_000_000_000_000));
+        assert_eq!(tat(b"18446744073709551615"), Some(u64::MAX));
+        for other in [&b""[..], b"18446744073709551616", b"-5", b" 5", b"5.0", b"\x01\x01"] {
+            assert_eq!(tat(other), None, "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_it_owed_is_owed() {
+        let policy: Policy = "gcra:30/1m:burst=16,fixed-window:9/1h".parse().unwrap();
+        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        let owed = |tat| {
+            let entry = entry(tat, &policy, now).unwrap()?;
+            Some(u64::try_from(entry.lifetime(now).as_micros()).unwrap())
+        };
+        assert_eq!(owed(1_700_000_000_000_000_000), None);
+        assert_eq!(owed(1_700_000_000_000_000_001), Some(1), "rounded up");
+        assert_eq!(owed(1_700_000_004_000_000_000), Some(4_000_000));
+        assert_eq!(owed(u64::MAX), Some(1 << 50), "no longer than any state may last");
+        let window = "fixed-window:9/1h".parse().unwrap();
+        assert_eq!(entry(5, &window, now), Err(CommandError::RedisCell));
+    }
+}

@@ -1,0 +1,226 @@
+//! What the server is told of the commands: names, flags, keys, categories, documentation.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int},
+    ptr::null,
+};
+
+use sluicegate_commands::{Argument, ArgumentKind, COMMANDS, Command, Keys};
+
+use crate::{
+    api::{self, BeginAt, CommandArgument, CommandInfo, CommandInfoVersion, KeySpec, Run, api},
+    commands,
+    context::{Context, text},
+    options,
+};
+
+const SINCE: &CStr = c"0.1.0";
+const COMPLEXITY: &CStr =
+    c"O(1) for a limit, O(log N) for a sliding-log of N events that are asked for \
+                            one at a time, else O(N)";
+/// What ACLs may name them by, where the server lets modules add one.
+const CATEGORY: &CStr = c"ratelimit";
+
+/// Makes all commands known.
+///
+/// # Errors
+/// What went wrong, in words. That `CL.THROTTLE` is taken is not wrong.
+pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
+    // SAFETY: the context is valid.
+    let add = |add: unsafe extern "C" fn(_, _) -> c_int| unsafe {
+        add(context.raw(), CATEGORY.as_ptr()) == api::OK
+    };
+    let category = api().add_acl_category.is_some_and(add);
+    for (command, run) in COMMANDS.iter().zip(commands::RUNS) {
+        let name = command.name.to_lowercase();
+        if !create(context, command, &name, run) {
+            if command.name != "CL.THROTTLE" {
+                return Err(format!("command `{name}` is taken"));
+            }
+            context.log(
+                c"notice",
+                "cl.throttle is taken by another module, so it stays that module's; all other \
+                 commands are there",
+            );
+            continue;
+        }
+        describe(context, command, &name, category);
+    }
+    if options::TEST_PANIC.get() {
+        // SAFETY: context and strings are valid.
+        unsafe {
+            (api().create_command)(
+                context.raw(),
+                c"sg.panic".as_ptr(),
+                commands::panic,
+                c"".as_ptr(),
+                0,
+                0,
+                0,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn create(context: Context<'_>, command: &Command, name: &str, run: Run) -> bool {
+    let flags: Vec<_> = command.flags.iter().map(|flag| flag_of_module(flag)).collect();
+    let (name, flags) = (text(name), text(&flags.join(" ")));
+    let (first, last) = match command.keys {
+        Keys::First => (1, 1),
+        Keys::All => (1, -1),
+        // Told by the key spec alone.
+        Keys::None | Keys::Counted => (0, 0),
+    };
+    // SAFETY: context and strings are valid; the server copies them.
+    let answer = unsafe {
+        let (name, flags) = (name.as_ptr(), flags.as_ptr());
+        (api().create_command)(context.raw(), name, run, flags, first, last, first)
+    };
+    answer == api::OK
+}
+
+/// A flag of `COMMAND INFO` as modules spell it.
+fn flag_of_module(flag: &str) -> &str {
+    match flag {
+        "denyoom" => "deny-oom",
+        // The command itself tells which arguments are keys.
+        "movablekeys" => "getkeys-api",
+        flag => flag,
+    }
+}
+
+fn describe(context: Context<'_>, command: &Command, name: &str, category: bool) {
+    let mut strings = Strings::default();
+    let arguments = strings.arguments(command.arguments);
+    let specs = key_specs(command);
+    let info = CommandInfo {
+        version: &raw const VERSION,
+        summary: strings.keep(command.summary),
+        complexity: COMPLEXITY.as_ptr(),
+        since: SINCE.as_ptr(),
+        history: null(),
+        tips: null(),
+        // So that the server itself refuses the wrong number of arguments.
+        arity: c_int::try_from(command.arity).unwrap_or(0),
+        key_specs: specs.as_ptr(),
+        arguments,
+    };
+    let name = text(name);
+    // SAFETY: all that is pointed to lives until after the call, and the server copies it.
+    unsafe {
+        let handle = (api().get_command)(context.raw(), name.as_ptr());
+        if handle.is_null() {
+            return;
+        }
+        if (api().set_command_info)(handle, &raw const info) != api::OK {
+            context.log(c"warning", &format!("{} is not documented", command.name));
+        }
+        if let Some(set) = api().set_acl_categories {
+            let categories = text(&categories(command, category));
+            set(handle, categories.as_ptr());
+        }
+    }
+}
+
+/// What ACLs may name a command by. Redis 7.0 has no categories for those of modules.
+fn categories(command: &Command, own: bool) -> String {
+    let has = |flag| command.flags.contains(&flag);
+    let mut words = vec![if has("readonly") { "read" } else { "write" }];
+    words.push(if has("fast") { "fast" } else { "slow" });
+    if has("blocking") {
+        words.push("blocking");
+    }
+    if own {
+        words.push("ratelimit");
+    }
+    words.join(" ")
+}
+
+static VERSION: CommandInfoVersion = CommandInfoVersion::ONE;
+
+/// Where the keys stand, and an end.
+fn key_specs(command: &Command) -> Vec<KeySpec> {
+    let flags = if command.flags.contains(&"readonly") {
+        api::KEY_READ_ONLY | api::KEY_ACCESS
+    } else if command.name == "SG.RESET" {
+        api::KEY_REMOVE | api::KEY_DELETE
+    } else {
+        api::KEY_READ_WRITE | api::KEY_ACCESS | api::KEY_UPDATE
+    };
+    let (find, keys) = match command.keys {
+        Keys::None => return vec![spec(0, 0, 0, [0; 3])],
+        Keys::First => (api::FIND_RANGE, [0, 1, 0]),
+        Keys::All => (api::FIND_RANGE, [-1, 1, 0]),
+        // The count stands where the search begins, the first key behind it, the next one three on.
+        Keys::Counted => (api::FIND_BY_COUNT, [0, 1, 3]),
+    };
+    // Redis 7.0 takes each key to follow the one before, so the command is to be asked instead.
+    let flags = if command.keys == Keys::Counted { flags | api::KEY_ASK_COMMAND } else { flags };
+    vec![spec(flags, api::BEGIN_AT_INDEX, find, keys), spec(0, 0, 0, [0; 3])]
+}
+
+const fn spec(flags: u64, begin: c_int, find: c_int, keys: [c_int; 3]) -> KeySpec {
+    let index = if begin == 0 { 0 } else { 1 };
+    KeySpec { notes: null(), flags, begin, begin_at: BeginAt { index, unused: null() }, find, keys }
+}
+
+/// What a description points to, kept for as long as it is needed.
+#[derive(Default)]
+struct Strings {
+    strings: Vec<CString>,
+    lists: Vec<Vec<CommandArgument>>,
+}
+
+impl Strings {
+    fn keep(&mut self, words: &str) -> *const c_char {
+        let words = text(words);
+        // The bytes stay where they are when the list grows.
+        let start = words.as_ptr();
+        self.strings.push(words);
+        start
+    }
+
+    /// A list of these, with its end.
+    fn arguments(&mut self, arguments: &[Argument]) -> *const CommandArgument {
+        let mut list: Vec<_> = arguments.iter().map(|it| self.argument(it)).collect();
+        list.push(CommandArgument {
+            name: null(),
+            kind: 0,
+            key_spec: 0,
+            token: null(),
+            summary: null(),
+            since: null(),
+            flags: 0,
+            deprecated: null(),
+            parts: null(),
+            display: null(),
+        });
+        let start = list.as_ptr();
+        self.lists.push(list);
+        start
+    }
+
+    fn argument(&mut self, argument: &Argument) -> CommandArgument {
+        let (kind, key_spec) = match argument.kind {
+            ArgumentKind::Key => (api::ARGUMENT_KEY, 0),
+            ArgumentKind::Text => (api::ARGUMENT_STRING, -1),
+            ArgumentKind::Integer => (api::ARGUMENT_INTEGER, -1),
+            ArgumentKind::Block => (api::ARGUMENT_BLOCK, -1),
+        };
+        let flag = |set: bool, flag| if set { flag } else { 0 };
+        CommandArgument {
+            name: self.keep(argument.name),
+            kind,
+            key_spec,
+            token: argument.token.map_or(null(), |token| self.keep(token)),
+            summary: null(),
+            since: null(),
+            flags: flag(argument.optional, api::ARGUMENT_OPTIONAL)
+                | flag(argument.multiple, api::ARGUMENT_MULTIPLE),
+            deprecated: null(),
+            parts: if argument.parts.is_empty() { null() } else { self.arguments(argument.parts) },
+            display: null(),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What is asked of a key: decided by the core, stored where it stands, replicated by its effect.
+//!
+//! Nothing is written that need not be: a peek writes nothing, and a denial only where the core
+//! keeps something of it (`count=all`, or another rule than before), or where a key has lost its
+//! time to live.
+
+use sluicegate_commands::{CommandError, Description};
+use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply};
+
+use crate::{
+    context::{Context, Name},
+    key::Key,
+    log, redis_cell,
+    rules::{Fast, Rule},
+    time::Moment,
+};
+
+/// Decides `operation` on the key `name`.
+#[inline]
+pub(crate) fn decide(
+    context: Context<'_>,
+    name: Name<'_>,
+    rule: &Rule,
+    operation: Operation,
+    moment: Moment,
+) -> Result<Decision, CommandError> {
+    if let Operation::Peek(_) = operation {
+        let key = Key::to_read(context, name);
+        let mut entry = load(&key, &rule.policy, moment.now)?.entry;
+        return Ok(apply(&rule.policy, &mut entry, moment.now, operation)?);
+    }
+    change(&mut Key::to_write(context, name), rule, operation, moment)
+}
+
+#[inline]
+fn change(
+    key: &mut Key<'_>,
+    rule: &Rule,
+    operation: Operation,
+    moment: Moment,
+) -> Result<Decision, CommandError> {
+    if let Operation::Take(cost) = operation {
+        let decision = match &rule.fast {
+            Fast::Gcra(everyday) => everyday.take(key, moment, cost)?,
+            Fast::Log(plain) => plain.take(key, moment, cost)?,
+            Fast::No => None,
+        };
+        if let Some(decision) = decision {
+            return Ok(decision);
+        }
+    }
+    change_whole(key, &rule.policy, operation, moment)
+}
+
+/// Reads the whole state, lets the core decide, and stores the whole.
+fn change_whole(
+    key: &mut Key<'_>,
+    policy: &Policy,
+    operation: Operation,
+    moment: Moment,
+) -> Result<Decision, CommandError> {
+    let Loaded { mut entry, there, foreign } = load(key, policy, moment.now)?;
+    let known = entry.as_ref().is_none_or(|entry| entry.policy().same_rule(policy));
+    let decision = apply(policy, &mut entry, moment.now, operation)?;
+    let writes = match operation {
+        Operation::Take(0)
+        | Operation::Charge(0)
+        | Operation::Refund(0)
+        | Operation::Reserve { cost: 0, .. }
+        | Operation::Peek(_) => false,
+        Operation::Take(_) => {
+            decision.allowed() || !known || policy.limits().iter().any(Limit::count_all)
+        }
+        Operation::Reserve { .. } => decision.allowed(),
+        Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => true,
+    };
+    let life = entry.as_ref().map_or(0, |entry| lifetime(entry, moment.now));
+    match entry {
+        Some(entry) if life > 0 && (writes || foreign) => {
+            key.store(&entry.encode(), moment.end_after(life));
+        }
+        None | Some(_) if there && writes => key.delete(),
+        None | Some(_) if there => key.heal(moment.end_after(life)),
+        None | Some(_) => {}
+    }
+    Ok(decision)
+}
+
+/// Makes the key as if never used. Whether there was state.
+pub(crate) fn reset(
+    context: Context<'_>,
+    name: Name<'_>,
+    now: Timestamp,
+) -> Result<bool, CommandError> {
+    let mut key = Key::to_write(context, name);
+    let Some(bytes) = key.bytes()? else { return Ok(false) };
+    // What cannot be read is state all the same.
+    let used = Entry::decode(&log::settled(bytes)).map_or(true, |entry| lifetime(&entry, now) > 0);
+    key.delete();
+    Ok(used)
+}
+
+/// What is stored of the key, in words and numbers.
+pub(crate) fn describe(
+    context: Context<'_>,
+    name: Name<'_>,
+    now: Timestamp,
+) -> Result<Option<Description>, CommandError> {
+    let key = Key::to_read(context, name);
+    let Some(bytes) = key.bytes()? else { return Ok(None) };
+    if redis_cell::tat(bytes).is_some() {
+        return Err(CommandError::RedisCell);
+    }
+    Ok(Description::of(&Entry::decode(&log::settled(bytes))?, now))
+}
+
+/// What is kept of a key, for who projects what is to come.
+pub(crate) fn entry(
+    context: Context<'_>,
+    name: Name<'_>,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Option<Entry>, CommandError> {
+    Ok(load(&Key::to_read(context, name), policy, now)?.entry)
+}
+
+struct Loaded {
+    entry: Option<Entry>,
+    there: bool,
+    /// Whether it is in the form of redis-cell.
+    foreign: bool,
+}
+
+fn load(key: &Key<'_>, policy: &Policy, now: Timestamp) -> Result<Loaded, CommandError> {
+    let Some(bytes) = key.bytes()? else {
+        return Ok(Loaded { entry: None, there: false, foreign: false });
+    };
+    if let Some(tat) = redis_cell::tat(bytes) {
+        let entry = redis_cell::entry(tat, policy, now)?;
+        return Ok(Loaded { entry, there: true, foreign: true });
+    }
+    let entry = Some(Entry::decode(&log::settled(bytes))?);
+    Ok(Loaded { entry, there: true, foreign: false })
+}
+
+fn lifetime(entry: &Entry, now: Timestamp) -> u64 {
+    u64::try_from(entry.lifetime(now).as_micros()).unwrap_or(u64::MAX)
+}

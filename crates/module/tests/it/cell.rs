@@ -1,0 +1,159 @@
+//! Beside redis-cell itself: the same answers but for the documented mends; its keys are taken over;
+//! and where it has the command already, the module leaves it the command.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use redis::{Value, pipe};
+
+use crate::{
+    on_both,
+    replication::Draw,
+    server::{Engine, Peer, Server, integers, module, target},
+};
+
+/// So many random calls on each.
+const CALLS: u64 = 100_000;
+const AT_ONCE: u64 = 100;
+
+/// redis-cell's module. A dependency's `cdylib` is not built, so the package is laid out as a folder
+/// and built there; where the benchmarks have done so, theirs is used.
+fn redis_cell() -> &'static Path {
+    static MODULE: OnceLock<PathBuf> = OnceLock::new();
+    MODULE.get_or_init(|| {
+        let folder = target().join("bench-peers/redis-cell");
+        let module = folder.join("built/release/libredis_cell.so");
+        if !module.exists() {
+            fs::create_dir_all(folder.join("src")).unwrap();
+            let manifest = "[package]\nname = \"fetch\"\nedition = \"2024\"\n\n[dependencies]\n\
+                            redis-cell = \"=0.2.2\"\n\n[workspace]\nexclude = [\"vendor\"]\n";
+            fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+            fs::write(folder.join("src/lib.rs"), "").unwrap();
+            cargo(&folder, &["vendor", "--quiet", "vendor"]);
+            let manifest = "vendor/redis-cell/Cargo.toml";
+            let build = ["build", "--release", "--quiet", "--target-dir", "built"];
+            cargo(&folder, &[&build[..], &["--manifest-path", manifest]].concat());
+        }
+        module
+    })
+}
+
+fn cargo(folder: &Path, arguments: &[&str]) {
+    let mut command = Command::new(env!("CARGO"));
+    // It is years old: its warnings are of no use here.
+    command.args(arguments).current_dir(folder).env("RUSTFLAGS", "--cap-lints=allow");
+    assert!(command.stdout(Stdio::null()).status().unwrap().success(), "{arguments:?}");
+}
+
+fn with_redis_cell(engine: Engine, more: &[&str]) -> Server {
+    let cell = redis_cell().to_str().unwrap();
+    Server::bare(engine, &[&["--loadmodule", cell], more].concat())
+}
+
+/// Asks all at once.
+fn ask(peer: &mut Peer, lines: &[String]) -> Vec<Vec<i64>> {
+    let mut all = pipe();
+    for line in lines {
+        let mut words = line.split(' ');
+        let command = all.cmd(words.next().unwrap());
+        words.for_each(|word| {
+            command.arg(word);
+        });
+    }
+    let replies: Vec<Value> = all.query(&mut peer.0).unwrap();
+    replies.iter().map(integers).collect()
+}
+
+/// A unit takes an hour and more, so that the time between two calls cannot matter but in the seconds
+/// that are told. Those redis-cell rounds down and the module up: that is one of the mends.
+fn random_calls_are_answered_alike(engine: Engine) {
+    let (ours, theirs) = (Server::start(engine), with_redis_cell(engine, &[]));
+    let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+    let mut draw = Draw(23);
+    let (mut denied, mut never, mut between) = (0, 0, 0);
+    for _ in 0..CALLS / AT_ONCE {
+        let lines: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                // Each key keeps its rule: what a change of rule does is a documented mend.
+                let key = draw.below(1000);
+                let (burst, count, period) = (key % 24, 1 + key % 23, 86_400 * (1 + key % 7));
+                // A key that is full is looked at too, and asked for more than it can ever give.
+                let quantity = [0, 1, 1, 1, 2, 3, 7, 40];
+                let quantity = quantity[usize::try_from(draw.below(8)).unwrap()];
+                format!("CL.THROTTLE user:{key} {burst} {count} {period} {quantity}")
+            })
+            .collect();
+        let (found, expected) = (ask(&mut ours, &lines), ask(&mut theirs, &lines));
+        for ((line, found), expected) in lines.iter().zip(found).zip(expected) {
+            let told = format!("{line}: {found:?}, redis-cell {expected:?}");
+            assert_eq!(found[..3], expected[..3], "{told}");
+            for (found, expected) in found[3..].iter().zip(&expected[3..]) {
+                assert_eq!(*found == -1, *expected == -1, "{told}");
+                assert!((0..=2).contains(&(found - expected)), "{told}");
+                between += u64::from(found - expected > 1);
+            }
+            denied += found[0];
+            never += i64::from(found[0] == 1 && found[3] == -1);
+        }
+    }
+    println!(
+        "{engine:?}: {CALLS} calls alike; {denied} denied, {never} of them for ever; in {between} \
+         times of {} a second passed between",
+        2 * CALLS
+    );
+    assert!(denied > 10_000 && never > 1000);
+    assert!(between < CALLS / 10, "{between}");
+}
+
+fn its_keys_are_taken_over(engine: Engine) {
+    let folder = {
+        let server = with_redis_cell(engine, &["--appendonly", "yes", "--appendfsync", "always"]);
+        let mut peer = server.connect();
+        for _ in 0..10 {
+            assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[0], 0);
+        }
+        // A file of its commands would need it to be read: what is in memory is written instead.
+        peer.say("CONFIG SET appendonly no").unwrap();
+        peer.say("SAVE").unwrap();
+        server.kill()
+    };
+    let _ = fs::remove_dir_all(folder.0.join("appendonlydir"));
+    let server =
+        Server::within(engine, folder, &["--loadmodule", module().to_str().unwrap()]).unwrap();
+    let mut peer = server.connect();
+    assert!(peer.error("SG.INFO k").starts_with("SGSTATE state is that of redis-cell"));
+    assert!(peer.error("SG.TAKE k fixed-window:9/1h").starts_with("SGSTATE state is that of"));
+    assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400 0")[2], 6, "a look leaves it as it is");
+    assert!(peer.text("GET k").bytes().all(|it| it.is_ascii_digit()));
+    assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[..3], [0, 16, 5]);
+    assert_eq!(peer.integers("SG.TAKE k gcra:30/1d:burst=16")[..3], [1, 16, 4]);
+    assert!(peer.say("SG.INFO k").is_ok());
+    // Under a policy of several limits, the first of its family goes on with it.
+    let ahead = 1_700_000_002_000_000_000_u64;
+    drop(peer);
+    let server = Server::with_test_clock(engine);
+    let mut peer = server.connect();
+    peer.say(&format!("SET m {ahead} PX 100000")).unwrap();
+    let line = "SG.TAKE m fixed-window:9/1h,gcra:30/1m:burst=3 AT 1700000000000000";
+    assert_eq!(peer.integers(line)[..3], [1, 3, 1]);
+}
+
+fn it_keeps_the_command_that_it_has(engine: Engine) {
+    let server = with_redis_cell(engine, &["--loadmodule", module().to_str().unwrap()]);
+    let mut peer = server.connect();
+    assert!(server.log().contains("cl.throttle is taken by another module"));
+    assert_eq!(peer.integers("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
+    let stored = peer.text("GET k");
+    assert!(stored.bytes().all(|it| it.is_ascii_digit()), "redis-cell answered: {stored}");
+    assert_eq!(peer.integers("SG.TAKE l gcra:30/1m")[0], 1);
+}
+
+on_both! {
+    random_calls_are_answered_alike
+    its_keys_are_taken_over
+    it_keeps_the_command_that_it_has
+}

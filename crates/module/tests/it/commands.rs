@@ -1,0 +1,192 @@
+//! The commands as clients see them: what they are told of them, replies of all kinds, counters and
+//! events.
+
+use redis::Value;
+use sluicegate_commands::{COMMANDS, Keys};
+
+use crate::{
+    on_both,
+    server::{Engine, Peer, Server, integers},
+};
+
+fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
+    let Ok(Value::Array(all)) = peer.say(&format!("COMMAND INFO {name}")) else { panic!("{name}") };
+    let Some(Value::Array(info)) = all.into_iter().next() else { panic!("no {name}") };
+    info
+}
+
+fn clients_are_told_of_every_command(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    for command in COMMANDS {
+        let name = command.name.to_lowercase();
+        let info = command_info(&mut peer, &name);
+        assert_eq!(info[1], Value::Int(command.arity), "{name}");
+        let flags = format!("{:?}", info[2]);
+        for flag in command.flags {
+            assert!(flags.contains(&format!("{flag:?}")), "{name}: no {flag} in {flags}");
+        }
+        if command.keys == Keys::First {
+            assert_eq!(info[3..6], [Value::Int(1), Value::Int(1), Value::Int(1)], "{name}");
+        }
+        let docs = format!("{:?}", peer.say(&format!("COMMAND DOCS {name}")).unwrap());
+        for word in [command.summary, "0.1.0", "module", "sluicegate"] {
+            assert!(docs.contains(word), "{name}: no {word} in {docs}");
+        }
+        for argument in command.arguments {
+            assert!(docs.contains(argument.name), "{name}: no {} in {docs}", argument.name);
+        }
+    }
+    let keys = |peer: &mut Peer, line: &str| match peer.say(&format!("COMMAND GETKEYS {line}")) {
+        Ok(Value::Array(keys)) => format!("{keys:?}"),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(keys(&mut peer, "SG.TAKE one gcra:1/1s"), "[bulk-string('\"one\"')]");
+    let all = keys(&mut peer, "SG.MTAKE 3 a p 1 b p 1 c p 1 AT 5");
+    assert_eq!(all, "[bulk-string('\"a\"'), bulk-string('\"b\"'), bulk-string('\"c\"')]");
+}
+
+/// Who may only read may look and not take; keys are kept apart by their patterns.
+fn acls_apply(engine: Engine) {
+    let server = Server::start(engine);
+    let mut admin = server.connect();
+    // Redis 7.0 has no categories for the commands of modules.
+    let named = engine == Engine::Redis70;
+    let (read, write) =
+        if named { ("+sg.peek", "+sg.take +sg.mtake") } else { ("+@read", "+@write") };
+    admin.say(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
+    admin.say(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
+    let mut reader = server.connect();
+    reader.say("AUTH reader x").unwrap();
+    assert_eq!(reader.integers("SG.PEEK a gcra:1/1s")[0], 1);
+    assert!(reader.error("SG.TAKE a gcra:1/1s").starts_with("NOPERM"));
+    let mut taker = server.connect();
+    taker.say("AUTH taker x").unwrap();
+    assert_eq!(taker.integers("SG.TAKE a gcra:1/1h")[0], 1);
+    assert!(taker.error("SG.TAKE b gcra:1/1s").starts_with("NOPERM"));
+    assert!(taker.error("SG.MTAKE 2 a gcra:1/1s 1 b gcra:1/1s 1").starts_with("NOPERM"));
+    let category = admin.say("ACL CAT ratelimit");
+    assert_eq!(category.is_ok(), !named, "{category:?}");
+}
+
+fn replies_are_those_of_the_server(engine: Engine) {
+    let server = Server::with_test_clock(engine);
+    let mut peer = server.connect();
+    let at = 1_700_000_000_000_000_u64;
+    let line = format!("SG.TAKE k gcra:30/60s:burst=16 COST 16 AT {at}");
+    assert_eq!(peer.integers(&line), [1, 16, 0, 0, 32_000_000, 0, 0]);
+    assert_eq!(peer.integers(&line), [0, 16, 0, 32_000_000, 32_000_000, 0, 0]);
+    let flat = peer.say(&format!("SG.INFO k AT {at}")).unwrap();
+    let Value::Array(flat) = flat else { panic!("{flat:?}") };
+    assert_eq!(flat.len(), 10);
+    assert_eq!(flat[1], Value::BulkString(b"gcra:30/1m:burst=16".to_vec()));
+    let map = server.connect_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
+    let Value::Map(map) = map else { panic!("{map:?}") };
+    assert_eq!(map.len(), 5);
+    assert_eq!(peer.say("SG.INFO none"), Ok(Value::Nil));
+    let many = peer.say(&format!("SG.MTAKE 2 k gcra:30/60s:burst=16 1 l gcra:1/1s 1 AT {at}"));
+    let Ok(Value::Array(many)) = many else { panic!("{many:?}") };
+    assert_eq!(integers(&many[0])[0], 0);
+    assert_eq!(integers(&many[1]), [1, 1, 0, 0, 1_000_000, 0, 0]);
+    assert_eq!(peer.integers("CL.THROTTLE user123 15 30 60"), [0, 16, 15, -1, 2]);
+}
+
+fn counters_add_up(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    for _ in 0..5 {
+        peer.integers("SG.TAKE k gcra:2/1h");
+    }
+    peer.error("SG.TAKE k nonsense");
+    let told = ["decisions", "allowed", "denied", "errors", "policies_parsed", "waiting", "panics"]
+        .map(|name| peer.told("sluicegate", &format!("sluicegate_{name}")));
+    assert_eq!(told, [5, 2, 3, 1, 2, 0, 0]);
+}
+
+fn denials_are_events_where_told(engine: Engine) {
+    let server = Server::with(engine, &["notify-denials", "yes"]);
+    let mut peer = server.connect();
+    peer.say("CONFIG SET notify-keyspace-events KEd").unwrap();
+    let mut listener = server.connect().0;
+    let mut listener = listener.as_pubsub();
+    listener.psubscribe("__key*__:*").unwrap();
+    peer.integers("SG.TAKE k gcra:1/1h");
+    peer.integers("SG.PEEK k gcra:1/1h");
+    peer.integers("SG.TAKE k gcra:1/1h");
+    let heard: Vec<(String, String)> = (0..2)
+        .map(|_| listener.get_message().unwrap())
+        .map(|it| (it.get_channel_name().to_owned(), it.get_payload().unwrap()))
+        .collect();
+    let channel = |name: &str, payload: &str| (format!("__{name}"), payload.to_owned());
+    assert_eq!(heard[0], channel("keyspace@0__:k", "sluicegate.denied"));
+    assert_eq!(heard[1], channel("keyevent@0__:sluicegate.denied", "k"));
+}
+
+/// A denial leaves a transaction alone that watches the key; a take does not.
+fn who_watches_a_key_is_told_of_changes_only(engine: Engine) {
+    let server = Server::start(engine);
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    peer.integers("SG.TAKE k gcra:1/1h");
+    for (line, told) in [
+        ("SG.TAKE k gcra:1/1h", false),
+        ("SG.PEEK k gcra:1/1h", false),
+        ("SG.REFUND k gcra:1/1h", true),
+        ("SG.TAKE k gcra:1/1h", true),
+        ("SG.CHARGE k gcra:1/1h", true),
+        ("SG.RESET k", true),
+    ] {
+        peer.say("WATCH k").unwrap();
+        other.say(line).unwrap();
+        peer.say("MULTI").unwrap();
+        peer.say("PING").unwrap();
+        assert_eq!(peer.say("EXEC") == Ok(Value::Nil), told, "{line}");
+    }
+}
+
+fn memory_is_told_truly(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    let used = |peer: &mut Peer| peer.told("memory", "used_memory");
+    for number in 0..20_000 {
+        peer.integers(&format!("CL.THROTTLE key:{number:012} 15 30 86400"));
+    }
+    let Ok(Value::Int(told)) = peer.say("MEMORY USAGE key:000000000000") else {
+        panic!("no usage")
+    };
+    let before = used(&mut peer);
+    assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(20_000)));
+    peer.say("FLUSHALL SYNC").unwrap();
+    let each = (before - used(&mut peer)) / 20_000;
+    println!("{engine:?}: {each} bytes a key, MEMORY USAGE {told}");
+    // It leaves out the entry of the table that keys end by, and parts of that of the keys.
+    assert!((60..=180).contains(&each), "{each}");
+    assert!(told > 60 && u64::try_from(told).unwrap() <= each + 16, "{told} of {each}");
+}
+
+/// Keys that have ended are gone, and nothing is left of them.
+fn keys_that_end_leave_nothing_behind(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    let before = peer.told("memory", "used_memory");
+    for number in 0..20_000 {
+        peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
+    }
+    peer.until(|it| it.say("DBSIZE") == Ok(Value::Int(0)));
+    let mut after = 0;
+    peer.until(|it| {
+        after = it.told("memory", "used_memory");
+        after < before + 600_000
+    });
+    println!("{engine:?}: {before} bytes before, {after} after");
+}
+
+on_both! {
+    clients_are_told_of_every_command
+    acls_apply
+    replies_are_those_of_the_server
+    counters_add_up
+    denials_are_events_where_told
+    who_watches_a_key_is_told_of_changes_only
+    memory_is_told_truly
+    keys_that_end_leave_nothing_behind
+}

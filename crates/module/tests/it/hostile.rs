@@ -1,0 +1,182 @@
+//! Whatever is sent, the reply is an answer or an error, in the words of all faces, and the server
+//! stays. No panic crosses into it.
+
+use redis::Value;
+use sluicegate_commands::{COMMANDS, Options, parse};
+
+use crate::{
+    on_both,
+    server::{Engine, Server},
+};
+
+const EVIL: [&[u8]; 22] = [
+    b"",
+    b" ",
+    b"-1",
+    b"+5",
+    b"0",
+    b"00",
+    b"1.5",
+    b"1e9",
+    b"0x10",
+    b"4294967295",
+    b"4294967296",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"18446744073709551616",
+    b"\xff\xfe\x00\x80",
+    b"a\r\nb",
+    b"gcra:30/1m",
+    b"gcra:0/1m",
+    b"sliding-log:4294967295/366d",
+    b"COST",
+    b"AT",
+    b"MAXWAIT",
+];
+
+/// A call of each command that is right.
+fn right(name: &str) -> Vec<&'static [u8]> {
+    match name {
+        "CL.THROTTLE" => vec![b"k", b"15", b"30", b"60", b"1"],
+        "SG.MTAKE" => vec![b"2", b"k", b"gcra:30/1m", b"1", b"l", b"gcra:9/1h", b"2"],
+        "SG.RESET" | "SG.INFO" => vec![b"k"],
+        "SG.RESERVE" => vec![b"k", b"gcra:30/1m", b"COST", b"1", b"MAXWAIT", b"5"],
+        "SG.WAIT" => vec![b"k", b"gcra:30/1m", b"COST", b"1", b"TIMEOUT", b"0"],
+        _ => vec![b"k", b"gcra:30/1m", b"COST", b"1"],
+    }
+}
+
+fn every_command_with_every_wrong_argument(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    let long = vec![b'x'; 70_000];
+    let mut asked = 0;
+    let mut check = |arguments: &[&[u8]]| {
+        let found = peer.ask(arguments);
+        asked += 1;
+        match (parse(arguments, Options::default()), found) {
+            // An error is one line on the wire.
+            (Err(error), Err(found)) => {
+                assert_eq!(found, error.to_string().replace(['\r', '\n'], " "));
+            }
+            (Err(error), Ok(_)) => panic!("it should say {error}"),
+            // What is right may still be denied, or be no policy for `reserve`.
+            (Ok(_), Err(found)) => assert!(found.starts_with("ERR reserve"), "{found}"),
+            (Ok(_), Ok(_)) => {}
+        }
+    };
+    for command in COMMANDS {
+        let name = command.name.as_bytes();
+        let right = right(command.name);
+        for count in 0..=right.len() {
+            let mut arguments = vec![name];
+            arguments.extend(&right[..count]);
+            check(&arguments);
+            for evil in EVIL.into_iter().chain([long.as_slice()]) {
+                let mut more = arguments.clone();
+                more.push(evil);
+                check(&more);
+                more.extend(right.get(count + 1..).unwrap_or_default());
+                check(&more);
+            }
+        }
+        let many: Vec<&[u8]> = std::iter::once(name).chain([b"1".as_slice(); 511]).collect();
+        check(&many);
+    }
+    println!("{engine:?}: {asked} calls");
+    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+    assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
+}
+
+fn keys_of_others_are_refused(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    peer.say("SET text hello").unwrap();
+    peer.ask(&[b"SET", b"empty", b""]).unwrap();
+    peer.ask(&[b"SET", b"newer", b"\x02\x01"]).unwrap();
+    peer.ask(&[b"SET", b"cut", b"\x01\x01\x01\x1e"]).unwrap();
+    peer.ask(&[b"SET", b"log", b"\x01\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
+        .unwrap();
+    peer.say("RPUSH list 1").unwrap();
+    peer.say("HSET hash a 1").unwrap();
+    peer.say("XADD stream * a 1").unwrap();
+    for command in COMMANDS {
+        if command.name == "SG.MTAKE" || command.name == "SG.RESET" {
+            continue;
+        }
+        for key in ["text", "empty", "newer", "cut", "log", "list", "hash", "stream"] {
+            let mut arguments = right(command.name);
+            arguments[0] = key.as_bytes();
+            arguments.insert(0, command.name.as_bytes());
+            let error = peer.ask(&arguments).expect_err(command.name);
+            let class = match key {
+                "list" | "hash" | "stream" => "WRONGTYPE key holds no string",
+                "newer" => "SGSTATE state has version 2",
+                "text" => "SGSTATE state has version 104",
+                _ => "SGSTATE state is damaged",
+            };
+            assert!(error.starts_with(class), "{} {key}: {error}", command.name);
+        }
+    }
+    // Each take for itself: one that fails does not hide the other.
+    let both = peer.say("SG.MTAKE 2 list gcra:1/1h 1 fine gcra:1/1h 1");
+    assert!(both.is_err() || matches!(&both, Ok(Value::Array(it)) if it.len() == 2), "{both:?}");
+    assert_eq!(peer.say("EXISTS fine"), Ok(Value::Int(1)));
+    // What cannot be read is state all the same, and goes when told.
+    for key in ["text", "empty", "newer", "cut"] {
+        assert_eq!(peer.say(&format!("SG.RESET {key}")), Ok(Value::Int(1)), "{key}");
+    }
+    assert!(peer.error("SG.RESET list").starts_with("WRONGTYPE"));
+    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+}
+
+fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
+    let server = Server::with(engine, &["test-panic", "yes"]);
+    let mut peer = server.connect();
+    let mut panics = 0;
+    let mut panicked = |peer: &mut crate::server::Peer| {
+        panics += 1;
+        peer.until(|it| it.told("sluicegate", "sluicegate_panics") == panics);
+    };
+    let failed = "ERR sluicegate failed on this command";
+    for command in COMMANDS {
+        peer.say("SG.PANIC command").unwrap();
+        let mut arguments = right(command.name);
+        arguments.insert(0, command.name.as_bytes());
+        let error = peer.ask(&arguments).expect_err(command.name);
+        assert!(error.starts_with(failed), "{error}");
+        panicked(&mut peer);
+        assert!(peer.ask(&arguments).is_ok(), "{}", command.name);
+    }
+    for (armed, line) in [
+        ("info", "INFO sluicegate"),
+        ("get", "CONFIG GET sluicegate.notify-denials"),
+        ("keys", "COMMAND GETKEYS SG.MTAKE 1 k gcra:1/1h 1"),
+        ("set", "CONFIG SET sluicegate.notify-denials yes"),
+    ] {
+        peer.say(&format!("SG.PANIC {armed}")).unwrap();
+        let _ = peer.say(line);
+        panicked(&mut peer);
+    }
+    // While somebody waits: its timer, its reply, and its going.
+    for armed in ["timer", "reply"] {
+        peer.say("SG.RESET w").unwrap();
+        peer.say("SG.TAKE w gcra:1/1h").unwrap();
+        let mut waiter = server.connect();
+        let thread =
+            std::thread::spawn(move || waiter.say("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
+        peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
+        peer.say(&format!("SG.PANIC {armed}")).unwrap();
+        peer.say("SG.RESET w").unwrap();
+        let error = thread.join().unwrap().unwrap_err();
+        assert!(error.starts_with(failed), "{armed}: {error}");
+        panicked(&mut peer);
+    }
+    assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
+}
+
+on_both! {
+    every_command_with_every_wrong_argument
+    keys_of_others_are_refused
+    a_panic_ends_one_command_and_not_the_server
+}

@@ -1,0 +1,88 @@
+//! Loading, a second time and with what is wrong; options; unloading.
+
+use redis::Value;
+
+use crate::{
+    on_both,
+    server::{Engine, Folder, Server, module},
+};
+
+/// What the server logs when it ends because of how the module was to be loaded.
+fn refused(engine: Engine, arguments: &[&str]) -> String {
+    let all = [&["--loadmodule", module().to_str().unwrap()][..], arguments].concat();
+    Server::within(engine, Folder::new(), &all).err().expect("it is refused")
+}
+
+fn what_is_wrong_with_an_option_is_told(engine: Engine) {
+    for (arguments, words) in [
+        (
+            &["colour", "blue"][..],
+            "option `colour` is unknown; notify-denials, test-clock or test-panic would do",
+        ),
+        (&["test-clock", "maybe"], "option `test-clock` cannot be `maybe`; `yes` or `no` would do"),
+        (&["test-clock"], "option `test-clock` has no value; `yes` or `no` would do"),
+    ] {
+        let log = refused(engine, arguments);
+        assert!(log.contains(words), "{log}");
+    }
+}
+
+fn options_can_be_set_as_the_server_sets_them(engine: Engine) {
+    let loads = ["--loadmodule", module().to_str().unwrap()];
+    let set = ["--sluicegate.test-clock", "yes"];
+    let server = Server::bare(engine, &[&loads[..], &set].concat());
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE k gcra:1/1s AT 5")[0], 1);
+    assert_eq!(peer.text("CONFIG SET sluicegate.notify-denials yes"), "OK");
+    let told = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
+    assert!(told.contains("yes"), "{told}");
+    assert!(peer.error("CONFIG SET sluicegate.test-clock no").starts_with("ERR"));
+    assert!(peer.error("CONFIG SET sluicegate.notify-denials maybe").starts_with("ERR"));
+}
+
+fn it_is_unloaded_and_loaded_again(engine: Engine) {
+    let server = Server::with_test_clock(engine);
+    let mut peer = server.connect();
+    let path = module().to_str().unwrap().to_owned();
+    assert!(peer.error(&format!("MODULE LOAD {path}")).starts_with("ERR"), "a second time");
+    assert_eq!(peer.integers("SG.TAKE k gcra:1/1h AT 5")[0], 1, "the first is not disturbed");
+    for _ in 0..3 {
+        assert_eq!(peer.text("MODULE UNLOAD sluicegate"), "OK");
+        assert!(peer.error("SG.TAKE k gcra:1/1h").starts_with("ERR unknown command"));
+        assert_eq!(peer.text(&format!("MODULE LOAD {path}")), "OK");
+        assert_eq!(peer.integers("SG.TAKE k gcra:1/1h")[0], 1, "what was at 5 us is long over");
+        let error = peer.error("SG.TAKE k gcra:1/1h AT 5");
+        assert!(error.starts_with("ERR option AT needs a server"), "{error}");
+        assert_eq!(peer.say("SG.RESET k"), Ok(Value::Int(1)));
+    }
+}
+
+/// While somebody waits, the server does not let it go.
+fn it_stays_while_somebody_waits(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    peer.integers("SG.TAKE k gcra:1/1h");
+    let mut waiter = server.connect();
+    let thread = std::thread::spawn(move || waiter.say("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
+    peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
+    assert!(peer.error("MODULE UNLOAD sluicegate").starts_with("ERR"));
+    peer.say("SG.RESET k").unwrap();
+    assert!(thread.join().unwrap().is_ok());
+    peer.until(|it| it.say("MODULE UNLOAD sluicegate").is_ok());
+}
+
+/// The log says when something of the module's is missing; here nothing is.
+fn nothing_is_amiss_in_the_log(engine: Engine) {
+    let server = Server::start(engine);
+    let log = server.log();
+    assert!(server.folder().exists() && log.contains("'sluicegate' loaded"), "{log}");
+    assert!(!log.contains("not documented") && !log.contains("is taken"), "{log}");
+}
+
+on_both! {
+    what_is_wrong_with_an_option_is_told
+    options_can_be_set_as_the_server_sets_them
+    it_is_unloaded_and_loaded_again
+    it_stays_while_somebody_waits
+    nothing_is_amiss_in_the_log
+}

@@ -1,0 +1,235 @@
+//! What is replicated and kept on disk is the effect: a primary, its replica, and what is read back
+//! from either kind of file agree, whatever was asked. Nothing is written for what changes nothing.
+
+use std::fmt::Write as _;
+
+use redis::Value;
+
+use crate::{
+    on_both,
+    server::{Engine, Folder, Peer, Server, module},
+};
+
+/// So many random calls.
+fn calls() -> u64 {
+    std::env::var("SLUICEGATE_CALLS").map_or(20_000, |it| it.parse().unwrap())
+}
+
+const POLICIES: [&str; 11] = [
+    "gcra:30/1m:burst=16",
+    "gcra:7/1s",
+    "token-bucket:10/1h:burst=40:borrow",
+    "leaky-queue:100/1m:capacity=20",
+    "token-bucket:5/1m:refill=interval",
+    "fixed-window:100/1h:count=all",
+    "fixed-window:10/day",
+    "sliding-log:200/1m",
+    "sliding-log:30/1m:count=all:keep=1h",
+    "sliding-counter:50/1h",
+    "gcra:30/1m,sliding-log:100/1h",
+];
+
+/// Numbers from a seed (SplitMix64).
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.below(from.len() as u64)).unwrap()]
+    }
+}
+
+/// A random call at `at`.
+fn call(draw: &mut Draw, at: u64) -> String {
+    // Most keys stay under one rule; some change it.
+    let number = draw.below(40);
+    let mut index = usize::try_from(number).unwrap() % POLICIES.len();
+    if number > 32 && draw.below(10) == 0 {
+        index = usize::try_from(draw.below(POLICIES.len() as u64)).unwrap();
+    }
+    let policy = POLICIES[index];
+    let cost = draw.pick(&[0, 1, 1, 1, 1, 1, 1, 1, 2, 3, 17, 1000]);
+    let key = format!("k{number}");
+    match draw.below(40) {
+        0 => format!("SG.RESET {key} AT {at}"),
+        1 | 2 => format!("SG.PEEK {key} {policy} COST {cost} AT {at}"),
+        3 => format!("SG.CHARGE {key} {policy} COST {cost} AT {at}"),
+        4 | 5 => format!("SG.REFUND {key} {policy} COST {cost} AT {at}"),
+        6 => format!("SG.RESERVE {key} gcra:30/1m:burst=16 COST {cost} AT {at}"),
+        7 => format!("SG.INFO {key} AT {at}"),
+        8 => format!("SG.MTAKE 3 {key} {policy} 1 m1 gcra:9/1h 1 m2 sliding-log:9/1h 2 AT {at}"),
+        9 => format!("SG.WAIT w{number} gcra:100/1h COST {cost} TIMEOUT 0"),
+        10 => format!("CL.THROTTLE c{number} 15 30 86400 {cost}"),
+        _ => format!("SG.TAKE {key} {policy} COST {cost} AT {at}"),
+    }
+}
+
+fn digest(peer: &mut Peer) -> String {
+    peer.text("DEBUG DIGEST")
+}
+
+/// Asks `count` random calls: most alone, some in a transaction, some in a script.
+fn ask_at_random(peer: &mut Peer, count: u64) {
+    let mut draw = Draw(7);
+    let mut at = 1_700_000_000_000_000;
+    for _ in 0..count {
+        // Now and then a clock steps back.
+        at =
+            if draw.below(50) == 0 { at - draw.below(3_000_000) } else { at + draw.below(600_000) };
+        let line = call(&mut draw, at);
+        match draw.below(12) {
+            0 => {
+                peer.say("MULTI").unwrap();
+                peer.say(&line).unwrap();
+                peer.say(&call(&mut draw, at)).unwrap();
+                assert!(matches!(peer.say("EXEC"), Ok(Value::Array(_))), "{line}");
+            }
+            1 => {
+                let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+                let mut script = "return redis.call(".to_owned();
+                for (index, word) in words.iter().enumerate() {
+                    let comma = if index > 0 { "," } else { "" };
+                    write!(script, "{comma}'{}'", word.escape_ascii()).unwrap();
+                }
+                script.push(')');
+                peer.ask(&[b"EVAL", script.as_bytes(), b"0"]).unwrap_or_else(|error| {
+                    panic!("{line}: {error}");
+                });
+            }
+            _ => {
+                let _ = peer.say(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+    }
+    assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
+}
+
+fn primary_replica_and_both_files_agree(engine: Engine) {
+    let loads = ["--loadmodule", module().to_str().unwrap(), "test-clock", "yes"];
+    let primary = Server::bare(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let replica_of = format!("127.0.0.1 {}", primary.port);
+    // The replica needs no module: what it is told are commands of the server's own.
+    let replica = Server::bare(engine, &["--replicaof", &replica_of]);
+    let (mut peer, mut copy) = (primary.connect(), replica.connect());
+    copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
+
+    ask_at_random(&mut peer, calls());
+    assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
+    let expected = digest(&mut peer);
+    assert_ne!(expected, "0".repeat(40));
+    assert_eq!(digest(&mut copy), expected, "the replica");
+    peer.say("DEBUG LOADAOF").unwrap();
+    assert_eq!(digest(&mut peer), expected, "after the append-only file was read");
+    peer.say("DEBUG RELOAD").unwrap();
+    assert_eq!(digest(&mut peer), expected, "after the snapshot was read");
+}
+
+fn what_changes_nothing_writes_nothing(engine: Engine) {
+    let loads = ["--loadmodule", module().to_str().unwrap(), "test-clock", "yes"];
+    let server = Server::bare(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let mut peer = server.connect();
+    let policies = ["gcra:3/1h", "sliding-log:3/1h", "fixed-window:3/1h", "gcra:3/1h,gcra:9/1d"];
+    for (number, policy) in policies.iter().enumerate() {
+        assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy} COST 3"))[0], 1);
+    }
+    assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600"), [0, 1, 0, -1, 3600]);
+    let written = peer.told("persistence", "aof_current_size");
+    let dirty = peer.told("persistence", "rdb_changes_since_last_save");
+    for _ in 0..50 {
+        for (number, policy) in policies.iter().enumerate() {
+            assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy}"))[0], 0);
+            peer.integers(&format!("SG.PEEK k{number} {policy}"));
+            peer.integers(&format!("SG.TAKE new{number} {policy} COST 0"));
+            peer.integers(&format!("SG.PEEK new{number} {policy}"));
+            peer.integers(&format!("SG.REFUND new{number} {policy}"));
+            assert_eq!(peer.say(&format!("SG.RESET new{number}")), Ok(Value::Int(0)));
+            peer.say(&format!("SG.INFO k{number}")).unwrap();
+        }
+        assert_eq!(peer.integers("CL.THROTTLE c 0 1 3600")[0], 1);
+        assert_eq!(peer.integers("CL.THROTTLE new 0 1 3600 0")[0], 0);
+    }
+    assert_eq!(peer.told("persistence", "aof_current_size"), written);
+    assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), dirty);
+    assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(5)));
+}
+
+/// Of a long log the change is written, not the whole: some hundred bytes a take.
+fn a_long_log_grows_by_its_change(engine: Engine) {
+    let loads = ["--loadmodule", module().to_str().unwrap(), "test-clock", "yes"];
+    let server = Server::bare(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let mut peer = server.connect();
+    let mut at = 1_700_000_000_000_000_u64;
+    let mut take = |peer: &mut Peer, step| {
+        at += step;
+        peer.integers(&format!("SG.TAKE l sliding-log:2000/1m AT {at}"))
+    };
+    for remaining in (0..2000).rev() {
+        assert_eq!(take(&mut peer, 1)[2], remaining);
+    }
+    assert_eq!(take(&mut peer, 1)[0], 0, "it is full");
+    let before = peer.told("persistence", "aof_current_size");
+    // Each of these makes the oldest go.
+    assert_eq!(take(&mut peer, 60_000_000)[0], 1);
+    for _ in 0..2000 {
+        assert_eq!(take(&mut peer, 30_001)[0], 1);
+    }
+    let each = (peer.told("persistence", "aof_current_size") - before) / 2000;
+    println!("{engine:?}: {each} bytes of the append-only file a take in a log of 2000");
+    assert!(each < 300, "{each}");
+}
+
+/// Once a key is spent it stays so, however the server ends.
+fn nothing_is_forgotten_over_an_end(engine: Engine) {
+    let loads = ["--loadmodule", module().to_str().unwrap()];
+    let policies = ["gcra:1000/300d", "sliding-log:1000/300d", "fixed-window:1000/300d"];
+    let fsync = ["--appendonly", "yes", "--appendfsync", "always"];
+    let mut folder = Folder::new();
+    let mut allowed = [0_i64; 3];
+    for round in 0..4 {
+        let server = Server::within(engine, folder, &[&loads[..], &fsync].concat()).unwrap();
+        let mut peer = server.connect();
+        for (policy, allowed) in policies.iter().zip(&mut allowed) {
+            for _ in 0..300 {
+                *allowed += peer.integers(&format!("SG.TAKE {policy} {policy}"))[0];
+            }
+        }
+        let expected = if round < 3 { 300 * (round + 1) } else { 1000 };
+        assert_eq!(allowed, [expected; 3], "round {round}");
+        folder = server.kill();
+    }
+}
+
+/// A replica that takes over knows what was used, and decides by the same rules.
+fn a_failover_gives_nothing_away(engine: Engine) {
+    let primary = Server::start(engine);
+    let replica_of = format!("127.0.0.1 {}", primary.port);
+    let replica = Server::bare(
+        engine,
+        &["--loadmodule", module().to_str().unwrap(), "--replicaof", &replica_of],
+    );
+    let (mut peer, mut copy) = (primary.connect(), replica.connect());
+    copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
+    let take = |peer: &mut Peer| peer.integers("SG.TAKE f gcra:1000/300d")[0];
+    assert_eq!((0..600).map(|_| take(&mut peer)).sum::<i64>(), 600);
+    assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
+    assert!(copy.error("SG.TAKE f gcra:1000/300d").starts_with("READONLY"));
+    assert_eq!(copy.integers("SG.PEEK f gcra:1000/300d")[2], 400, "a replica may look");
+    drop(primary);
+    copy.say("REPLICAOF NO ONE").unwrap();
+    assert_eq!((0..600).map(|_| take(&mut copy)).sum::<i64>(), 400);
+}
+
+on_both! {
+    primary_replica_and_both_files_agree
+    what_changes_nothing_writes_nothing
+    a_long_log_grows_by_its_change
+    nothing_is_forgotten_over_an_end
+    a_failover_gives_nothing_away
+}

@@ -1,0 +1,140 @@
+//! The bytes of a key are those of `docs/state-format.md`: what others wrote is understood, and what
+//! the module writes is what the core would.
+
+use redis::Value;
+use sluicegate_conformance::{CoreSubject, Shape, Subject, check_histories};
+use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp};
+
+use crate::{
+    conformance::OverTheWire,
+    on_both,
+    server::{Engine, Server},
+};
+
+/// The module, of which every state is compared with the core's, and then replaced by it if told.
+struct Compared {
+    module: OverTheWire,
+    core: CoreSubject,
+    replaces: bool,
+}
+
+impl Subject for Compared {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let found = self.module.apply(key, policy, now, operation);
+        let _ = self.core.apply(key, policy, now, operation);
+        let stored = match self.module.0.ask(&[b"GET", key]).unwrap() {
+            Value::BulkString(bytes) => Some(bytes),
+            _ => None,
+        };
+        let expected = self.core.entry(key).filter(|entry| !entry.lifetime(now).is_zero());
+        if let Some(expected) = expected {
+            let stored = stored.expect("there is state");
+            // A plain log may begin with events that are gone.
+            let plain = matches!(expected.policy().limits(), [Limit::SlidingLog(_)]);
+            if !plain {
+                assert_eq!(stored, expected.encode(), "{now} {operation:?} under {policy}");
+            }
+            if self.replaces {
+                self.module.0.ask(&[b"SET", key, &expected.encode()]).unwrap();
+            }
+        }
+        found
+    }
+}
+
+fn states_are_those_of_the_core(engine: Engine) {
+    let server = Server::with_test_clock(engine);
+    for replaces in [false, true] {
+        let mut subject = Compared {
+            module: OverTheWire(server.connect()),
+            core: CoreSubject::default(),
+            replaces,
+        };
+        check_histories(
+            &mut subject,
+            500_000,
+            300,
+            Shape { steps_back: false, ..Shape::default() },
+        );
+        server.connect().say("FLUSHALL").unwrap();
+    }
+}
+
+/// A long log, with takes that pass and takes that do not, and steps back of the clock: the core,
+/// which keeps no event that is gone, answers the same.
+fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
+    let server = Server::with_test_clock(engine);
+    let mut draw = crate::replication::Draw(11);
+    for text in ["sliding-log:100/1s", "sliding-log:1000/1m", "sliding-log:1/1ms"] {
+        let policy: Policy = text.parse().unwrap();
+        let (mut module, mut core) = (OverTheWire(server.connect()), CoreSubject::default());
+        let mut now = 1_700_000_000_000_000;
+        for step in 0..4000 {
+            let wide = if text.contains("1m") { 60_000 } else { 11_000 };
+            now = match draw.below(60) {
+                0 => now - draw.below(300_000),
+                1 => now + draw.below(1_500_000),
+                _ => now + draw.below(wide) * draw.below(3),
+            };
+            let at = Timestamp::from_micros(now).unwrap();
+            let operation = match draw.below(60) {
+                0 => Operation::Refund(2),
+                1 => Operation::Charge(3),
+                2 => Operation::Take(2),
+                3 => Operation::Peek(1),
+                _ => Operation::Take(1),
+            };
+            let expected = core.apply(b"l", &policy, at, operation);
+            let found = module.apply(text.as_bytes(), &policy, at, operation);
+            assert_eq!(found, expected, "{text}, step {step}: {at} {operation:?}");
+        }
+    }
+}
+
+/// A key that has lost its time to live gets a new one.
+fn a_key_without_an_end_is_healed(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    for policy in ["gcra:1/1h", "sliding-log:1/1h", "fixed-window:1/1h"] {
+        assert_eq!(peer.integers(&format!("SG.TAKE {policy} {policy}"))[0], 1);
+        assert_eq!(peer.say(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
+        // One that is only ever denied is looked after now and then.
+        peer.until(|it| {
+            assert_eq!(it.integers(&format!("SG.TAKE {policy} {policy}"))[0], 0);
+            it.say(&format!("PTTL {policy}")) != Ok(Value::Int(-1))
+        });
+        let Ok(Value::Int(left)) = peer.say(&format!("PTTL {policy}")) else { panic!("no PTTL") };
+        assert!((3_590_000..=3_600_001).contains(&left), "{policy}: {left}");
+    }
+}
+
+/// Every key ends by itself, no earlier than it has recovered and hardly later.
+fn a_key_ends_when_it_has_recovered(engine: Engine) {
+    let server = Server::start(engine);
+    let mut peer = server.connect();
+    for policy in
+        ["gcra:7/1h", "sliding-log:7/1h:keep=3h", "fixed-window:7/day", "gcra:7/1h,gcra:9/1d"]
+    {
+        peer.integers(&format!("SG.TAKE {policy} {policy} COST 3"));
+        let Ok(Value::BulkString(bytes)) = peer.say(&format!("GET {policy}")) else { panic!() };
+        let Ok(Value::Int(ends)) = peer.say(&format!("PEXPIRETIME {policy}")) else { panic!() };
+        let entry = Entry::decode(&bytes).unwrap();
+        let ends = u64::try_from(ends).unwrap() * 1000;
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        assert!(entry.lifetime(at(ends)).is_zero(), "{policy}");
+        assert!(!entry.lifetime(at(ends - 1000)).is_zero(), "{policy}");
+    }
+}
+
+on_both! {
+    states_are_those_of_the_core
+    a_long_log_is_decided_as_by_the_core
+    a_key_without_an_end_is_healed
+    a_key_ends_when_it_has_recovered
+}
