@@ -6,7 +6,7 @@
 //! command. `docs/module.md` is the manual.
 //!
 //! - `api.rs` declares the module API; `context.rs` and `key.rs` are its safe side.
-//! - Every entry from the server goes through [`edge`], which lets no panic cross.
+//! - Every entry from the server goes through `edge`, which lets no panic cross.
 //! - `state.rs` decides and stores; `gcra.rs` and `log.rs` do the everyday cases in place.
 
 #![expect(unsafe_code, reason = "the module API of the server is one of C")]
