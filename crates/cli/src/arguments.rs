@@ -64,8 +64,8 @@ pub(crate) enum Redis {
 
 #[derive(Args, Debug)]
 pub(crate) struct Url {
-    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, redis+cluster://HOST,HOST or
-    /// redis+sentinel://HOST,HOST/NAME
+    /// redis://USER:PASSWORD@HOST:PORT/DB, of which only the host is needed; rediss:// for TLS,
+    /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME
     #[arg(env = "SLUICEGATE_REDIS", hide_env_values = true)]
     pub(crate) url: String,
 }

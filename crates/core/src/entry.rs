@@ -66,7 +66,7 @@ impl Entry {
     }
 
     /// The entry of a key that owes `debt` ticks at `now`, under a policy of one limit of the gcra
-    /// family ([`Gcra::decide`](crate::Gcra::decide)); `None` under any other, and where nothing is
+    /// family ([`Gcra::judge`](crate::Gcra::judge)); `None` under any other, and where nothing is
     /// owed.
     #[must_use]
     pub fn with_debt(policy: &Policy, now: Timestamp, debt: u128) -> Option<Self> {
