@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["core", "commands", "headers", "resp", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
     ("cli", &["core", "resp", "commands", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "memory", "redis", "simulator", "server"]),
+    ("bench", &["core", "resp", "memory", "redis", "simulator", "server", "sluicegate", "tower"]),
     ("xtask", &[]),
 ];
 
