@@ -6,7 +6,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -131,8 +131,26 @@ pub(crate) struct Client {
     pub(crate) details: Mutex<Details>,
     /// Its last command, as a place in the table of commands.
     pub(crate) command: AtomicUsize,
-    /// Told once, when somebody closes the client.
-    pub(crate) killed: Notify,
+    killed: AtomicBool,
+    kill: Notify,
+}
+
+impl Client {
+    /// Has the client closed.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.kill.notify_one();
+    }
+
+    /// Whether somebody has.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
+    /// Ready once somebody has.
+    pub(crate) async fn killed(&self) {
+        self.kill.notified().await;
+    }
 }
 
 /// What a client has said of itself.
@@ -166,7 +184,8 @@ impl Clients {
             since: shared.now(),
             details: Mutex::default(),
             command: AtomicUsize::new(usize::MAX),
-            killed: Notify::new(),
+            killed: AtomicBool::new(false),
+            kill: Notify::new(),
         };
         let client = Arc::new(client);
         connected.clients.insert(id, Arc::clone(&client));

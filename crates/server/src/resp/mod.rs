@@ -9,8 +9,9 @@ mod greeting;
 mod info;
 mod keys;
 mod limiter;
+mod serve;
 mod session;
 mod settings;
 mod table;
 
-pub(crate) use connection::serve;
+pub(crate) use serve::serve;
