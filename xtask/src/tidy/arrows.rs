@@ -16,11 +16,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("memory", &["core"]),
     ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
+    ("rules", &["core"]),
     ("tower", &["core"]),
-    ("server", &["core", "commands", "resp", "memory", "redis"]),
+    ("server", &["core", "commands", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
-    ("cli", &["core", "resp", "commands", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "memory", "redis", "simulator", "server"]),
+    ("cli", &["core", "resp", "commands", "rules", "simulator", "memory", "redis", "server"]),
+    ("bench", &["core", "resp", "rules", "memory", "redis", "simulator", "server"]),
     ("xtask", &[]),
 ];
 
