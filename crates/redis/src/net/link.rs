@@ -141,7 +141,7 @@ impl Link {
             Gate::Pass => {}
             gate => {
                 if gate == Gate::Probe {
-                    tokio::spawn(Arc::clone(self).probe());
+                    self.context.spawn(Arc::clone(self).probe());
                 }
                 return Err(StoreError::Unavailable(format!(
                     "{} has not answered for a while, and is asked again when it does",
@@ -210,7 +210,7 @@ impl Link {
         });
         if begins {
             // Not by the caller, who may be gone before it is made.
-            tokio::spawn(Arc::clone(self).make());
+            self.context.spawn(Arc::clone(self).make());
         }
     }
 

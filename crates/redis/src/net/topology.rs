@@ -163,7 +163,7 @@ impl Cluster {
             return;
         }
         let cluster = Arc::clone(self);
-        tokio::spawn(async move {
+        self.context.spawn(async move {
             if let Err(error) = cluster.read_map().await {
                 tracing::debug!(%error, "no node tells which holds what");
             }

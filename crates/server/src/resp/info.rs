@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use sluicegate_core::Timestamp;
-use sluicegate_memory::WhenFull;
+use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_resp::Writer;
 
 use super::{session::Session, table};
@@ -82,7 +82,9 @@ fn clients(shared: &Shared, text: &mut String) {
 }
 
 fn memory(shared: &Shared, text: &mut String) {
-    let usage = shared.store.usage();
+    let Some(usage) = shared.home.memory().map(MemoryStore::usage) else {
+        return line(text, "bytes", 0);
+    };
     line(text, "bytes", usage.bytes);
     line(text, "max_bytes", usage.max_bytes);
     line(text, "turned_away", usage.turned_away);
@@ -124,7 +126,9 @@ fn stats(shared: &Shared, text: &mut String) {
     line(text, "decisions", allowed.saturating_add(denied));
     line(text, "allowed", allowed);
     line(text, "denied", denied);
-    line(text, "keys", shared.store.len());
+    if let Some(store) = shared.home.memory() {
+        line(text, "keys", store.len());
+    }
 }
 
 fn workers(shared: &Shared, text: &mut String) {
@@ -159,7 +163,7 @@ fn cluster(_: &Shared, text: &mut String) {
 }
 
 fn keyspace(shared: &Shared, text: &mut String) {
-    let keys = shared.store.len();
+    let keys = shared.home.memory().map_or(0, MemoryStore::len);
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
     }

@@ -7,6 +7,7 @@ mod command;
 mod connection;
 mod greeting;
 mod info;
+mod job;
 mod keys;
 mod limiter;
 mod session;
@@ -14,3 +15,4 @@ mod settings;
 mod table;
 
 pub(crate) use connection::serve;
+pub(crate) use job::Deferred;
