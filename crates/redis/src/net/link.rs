@@ -105,6 +105,16 @@ impl Link {
         &self.place
     }
 
+    /// Whether there is a connection.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up { .. })
+    }
+
+    /// Whether it is not asked for now.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.breaker.is_open()
+    }
+
     /// What the server answers to one command: errors of its own are values too.
     pub(crate) async fn command(
         self: &Arc<Self>,

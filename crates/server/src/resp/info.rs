@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use sluicegate_core::Timestamp;
 use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_redis::{Health, OnError};
 use sluicegate_resp::Writer;
 
 use super::{session::Session, table};
 use crate::{
+    home::Home,
     shared::Shared,
     stats::{Counter, Stats},
 };
@@ -23,11 +25,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A section: its title, and what writes its lines.
 type Section = (&'static str, fn(&Shared, &mut String));
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
     ("Persistence", persistence),
+    ("Store", store),
     ("Stats", stats),
     ("Workers", workers),
     ("Replication", replication),
@@ -110,6 +113,36 @@ fn persistence(shared: &Shared, text: &mut String) {
     line(text, "last_snapshot_time", told.at.map_or(0, seconds));
     line(text, "last_snapshot_keys", told.keys);
     line(text, "last_snapshot_status", if told.failing { "failed" } else { "ok" });
+}
+
+/// Where the state is, and how the store is doing that keeps it.
+fn store(shared: &Shared, text: &mut String) {
+    let Home::Redis { store, .. } = &shared.home else { return line(text, "store", "memory") };
+    line(text, "store", "redis");
+    let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
+    line(
+        text,
+        "store_on_error",
+        match on_error {
+            OnError::Allow => "allow",
+            OnError::Local(_) => "local",
+            _ => "deny",
+        },
+    );
+    let servers = store.health();
+    line(text, "store_servers", servers.len());
+    line(text, "store_connected", servers.iter().filter(|it| it.connected).count());
+    line(text, "store_left_alone", servers.iter().filter(|it| it.left_alone).count());
+    for (index, Health { place, connected, left_alone, .. }) in servers.iter().enumerate() {
+        let (connected, left_alone) = (u8::from(*connected), u8::from(*left_alone));
+        let _ = write!(
+            text,
+            "store_server_{index}:place={place},connected={connected},left_alone={left_alone}\r\n"
+        );
+    }
+    for (name, count) in store.counters().iter() {
+        line(text, &format!("store_count_{name}"), count);
+    }
 }
 
 fn stats(shared: &Shared, text: &mut String) {
