@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Clock, Timestamp};
-use sluicegate_memory::{MemoryStore, SystemClock};
+use sluicegate_memory::SystemClock;
 use sluicegate_resp::Version;
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    home::Home,
     state::Snapshots,
     stats::{Accepting, Stats},
     wait::Lines,
@@ -29,7 +30,7 @@ use crate::{
 /// What all connections have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) store: MemoryStore,
+    pub(crate) home: Home,
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
@@ -48,14 +49,14 @@ impl Shared {
     pub(crate) fn new(
         mut config: Config,
         address: SocketAddr,
-        store: MemoryStore,
+        home: Home,
         clock: SystemClock,
         tls: Option<Arc<ServerConfig>>,
     ) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         Self {
-            store: if config.test_clock { store.without_forgetting() } else { store },
+            home,
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
@@ -226,6 +227,8 @@ pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
 mod tests {
     use std::{hint::black_box, time::Instant};
 
+    use sluicegate_memory::MemoryStore;
+
     use super::*;
 
     /// How long telling takes must not say how much was right: what is compared are digests, all of
@@ -236,8 +239,8 @@ mod tests {
         let password = "correct horse battery staple";
         let mut config = Config { requirepass: Some(password.to_owned()), ..Config::default() };
         config.workers = Some(1);
-        let (address, store) = (config.listen, MemoryStore::new());
-        let shared = Shared::new(config, address, store, SystemClock::new(), None);
+        let (address, home) = (config.listen, Home::Memory(MemoryStore::new()));
+        let shared = Shared::new(config, address, home, SystemClock::new(), None);
         let tries = [
             ("right", password.to_owned(), true),
             ("wrong in its first byte", format!("X{}", &password[1..]), false),

@@ -184,6 +184,7 @@ impl<'a> Connection<'a> {
             let start = self.start;
             let batch = self.batch();
             self.note(start, &batch);
+            self.ask().await;
             match batch {
                 Batch::Done => {
                     self.flush().await?;
@@ -223,7 +224,7 @@ impl<'a> Connection<'a> {
                 gathered.push(gather);
                 if gathered.is_full() {
                     gathered.answer(&self.session, &mut self.out);
-                    if self.out.len() >= FLUSH {
+                    if is_full(&self.out, self.worker) {
                         break Batch::Full;
                     }
                 }
@@ -263,14 +264,23 @@ impl<'a> Connection<'a> {
             if gathered.is_empty() {
                 self.session.settle();
                 again.forget();
-            }
-            if self.out.len() >= FLUSH {
-                break Batch::Full;
+                if is_full(&self.out, self.worker) {
+                    break Batch::Full;
+                }
             }
         };
         gathered.answer(&self.session, &mut self.out);
         self.session.settle();
         end
+    }
+
+    /// Asks a store elsewhere what the batch has put off, and puts the replies where they belong.
+    async fn ask(&mut self) {
+        let deferred = self.worker.deferred.take();
+        if !deferred.is_empty() {
+            let shared = self.session.shared();
+            deferred.answer(shared, self.worker.stats(), &mut self.out).await;
+        }
     }
 
     /// Notes when the client asked: the last batch carried out what lies between `start` and
@@ -383,6 +393,11 @@ impl<'a> Connection<'a> {
         while self.stream.read(&mut dropped).await? > 0 {}
         Ok(())
     }
+}
+
+/// Whether enough is pending for the client, or for a store elsewhere.
+fn is_full(out: &[u8], worker: &Worker) -> bool {
+    out.len() >= FLUSH || worker.deferred.borrow().is_full()
 }
 
 /// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.

@@ -7,6 +7,7 @@ mod command;
 mod connection;
 mod greeting;
 mod info;
+mod job;
 mod keys;
 mod limiter;
 mod serve;
@@ -14,4 +15,5 @@ mod session;
 mod settings;
 mod table;
 
+pub(crate) use job::Deferred;
 pub(crate) use serve::serve;
