@@ -41,8 +41,6 @@ const CHUNK: usize = 16 * 1024;
 const FLUSH: usize = 64 * 1024;
 /// A buffer that has grown beyond this is given back when it is empty.
 const KEPT: usize = 64 * 1024;
-/// How long a client has for agreeing on TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often at least is looked after a client that may have to be closed: what it began meanwhile
 /// may be due before that for which the timer was set.
 const LOOK: Duration = Duration::from_secs(10);
@@ -59,20 +57,7 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let shared = &*worker.shared;
     let client = &*seat.client;
     let mut stopping = worker.stop.subscribe();
-    let opened = tokio::select! {
-        opened = timeout(HANDSHAKE, socket.open(shared.tls.as_ref())) => opened,
-        () = stopped(&mut stopping) => return,
-    };
-    let stream = match opened {
-        Ok(Ok(stream)) => stream,
-        failed => {
-            if shared.tls.is_some() {
-                worker.stats().tls_failures.add();
-            }
-            tracing::debug!(client = client.id, error = ?failed.err(), "a client was not taken in");
-            return;
-        }
-    };
+    let Some(stream) = worker.open(socket, client, &mut stopping).await else { return };
     let limits = if shared.asks_for_password() { Limits::UNAUTHENTICATED } else { LIMITS };
     let mut connection = Connection {
         stream,
