@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_redis::{OnError, Options};
 
 /// How a server is to run. Start from the default and change what differs.
 ///
@@ -12,13 +13,20 @@ use sluicegate_memory::{MemoryStore, WhenFull};
 /// let mut config = Config::default();
 /// assert_eq!(config.listen.to_string(), "127.0.0.1:6380");
 /// config.listen.set_port(0);
+/// config.http = None;
+/// config.grpc = None;
 /// config.max_memory = 256 << 20;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where to listen; port 0 picks a free one. Default: 127.0.0.1:6380.
+    /// Where to listen for RESP; port 0 picks a free one. Default: 127.0.0.1:6380.
     pub listen: SocketAddr,
+    /// Where to listen for HTTP/1.1 and HTTP/2; `None`: nowhere. Default: 127.0.0.1:8080.
+    pub http: Option<SocketAddr>,
+    /// Where to listen for gRPC, the rate limit service of Envoy; `None`: nowhere.
+    /// Default: 127.0.0.1:8081.
+    pub grpc: Option<SocketAddr>,
     /// A Unix socket to listen on besides. A socket file that nobody listens on is replaced.
     /// Default: none.
     pub unix: Option<PathBuf>,
@@ -26,6 +34,10 @@ pub struct Config {
     pub unix_permissions: u32,
     /// Speaks TLS at `listen`, and nothing else. Default: plain text.
     pub tls: Option<TlsConfig>,
+    /// Speaks TLS at `http`, and nothing else. Default: plain text.
+    pub http_tls: Option<TlsConfig>,
+    /// Speaks TLS at `grpc`, and nothing else. Default: plain text.
+    pub grpc_tls: Option<TlsConfig>,
     /// The password that clients must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -44,6 +56,9 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// How often state is written to the file; zero: only when the server stops. Default: 60 s.
     pub snapshot_every: Duration,
+    /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
+    /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
+    pub store: Option<StoreConfig>,
     /// A client that asks nothing for so long is closed; zero: never. Default: never.
     pub timeout: Duration,
     /// A client that does not finish a command for so long after it began it is closed, however
@@ -75,13 +90,44 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
 }
 
+/// A store in Redis or Valkey.
+///
+/// ```
+/// use sluicegate_server::StoreConfig;
+///
+/// let mut store = StoreConfig::at("redis://127.0.0.1/");
+/// store.options.prefix = b"limits:".to_vec();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// Where it is, as [`RedisStore::connect`](sluicegate_redis::RedisStore::connect) takes it.
+    pub url: String,
+    /// How it is asked. The server says itself where its connections live.
+    pub options: Options,
+    /// What is answered while it is away. Default: deny.
+    pub on_error: OnError,
+}
+
+impl StoreConfig {
+    /// The store at `url`, with all else as by default.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), options: Options::default(), on_error: OnError::default() }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 6380)),
+            http: Some(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            grpc: Some(SocketAddr::from(([127, 0, 0, 1], 8081))),
             unix: None,
             unix_permissions: 0o700,
             tls: None,
+            http_tls: None,
+            grpc_tls: None,
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,
@@ -90,6 +136,7 @@ impl Default for Config {
             when_full: WhenFull::default(),
             state_file: None,
             snapshot_every: Duration::from_secs(60),
+            store: None,
             timeout: Duration::ZERO,
             input_timeout: Duration::from_secs(30),
             output_timeout: Duration::from_secs(10),

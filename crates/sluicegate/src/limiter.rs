@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Store};
-use sluicegate_redis::{RedisStore, Take};
+use sluicegate_redis::{Question, RedisStore};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -246,12 +246,16 @@ impl Limiter {
             }
             Backend::Redis(store) => {
                 let take = |(key, rule, cost): &'_ (K, &'_ Rule, u32)| {
-                    (key.as_ref().to_vec(), rule.redis().clone(), *cost)
+                    (key.as_ref().to_vec(), rule.redis().clone(), Operation::Take(*cost))
                 };
                 let owned: Vec<_> = takes.iter().map(take).collect();
-                let takes: Vec<_> =
-                    owned.iter().map(|(key, rule, cost)| Take { key, rule, cost: *cost }).collect();
-                store.take_many(&takes).await
+                let questions = owned.iter().map(|&(ref key, ref rule, operation)| Question {
+                    key,
+                    rule,
+                    operation,
+                });
+                let questions: Vec<_> = questions.collect();
+                store.ask_many(&questions).await
             }
         }
     }

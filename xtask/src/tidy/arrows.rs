@@ -16,12 +16,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("memory", &["core"]),
     ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
+    ("rules", &["core"]),
     ("headers", &["core"]),
     ("tower", &["core", "headers"]),
-    ("server", &["core", "commands", "headers", "resp", "memory", "redis"]),
+    ("server", &["core", "commands", "headers", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
-    ("cli", &["core", "resp", "commands", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "memory", "redis", "simulator", "server", "sluicegate", "tower"]),
+    ("cli", &["core", "resp", "commands", "rules", "simulator", "memory", "redis", "server"]),
+    (
+        "bench",
+        &["core", "resp", "rules", "memory", "redis", "simulator", "server", "sluicegate", "tower"],
+    ),
     ("xtask", &[]),
 ];
 
