@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 14] = [
+const SIZES: [(&str, &str); 15] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
@@ -19,6 +19,7 @@ const SIZES: [(&str, &str); 14] = [
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
@@ -29,8 +30,9 @@ const SIZES: [(&str, &str); 14] = [
 ];
 
 /// The tests, by package and the parts of `tests/it` that have some.
-const TESTS: [(&str, &[&str]); 3] = [
+const TESTS: [(&str, &[&str]); 4] = [
     ("sluicegate-conformance", &[]),
+    ("sluicegate-rules", &["hostile::"]),
     ("sluicegate-memory", &["bounds::", "hostile::", "resident::", "threads::"]),
     (
         "sluicegate-server",

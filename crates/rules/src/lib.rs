@@ -12,6 +12,7 @@ mod draft;
 mod envoy;
 mod error;
 mod example;
+pub mod fuzz;
 mod glob;
 mod index;
 mod key;
@@ -24,6 +25,7 @@ mod rule;
 mod set;
 mod toml_text;
 mod tree;
+mod trial;
 mod yaml;
 
 pub use attribute::Attribute;

@@ -137,6 +137,9 @@ pub struct Rule {
     pub(crate) overrides: Overrides,
     pub(crate) levels: Vec<Level>,
     pub(crate) stop: bool,
+    /// Whether it asks for a domain or an entry of a descriptor: only such are asked about Envoy's
+    /// descriptors.
+    pub(crate) of_entries: bool,
     pub(crate) envoy: Option<EnvoyLimit>,
 }
 
