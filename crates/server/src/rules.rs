@@ -68,6 +68,27 @@ impl Rules {
         make: impl FnOnce(PolicyText<'_>) -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
         let (throttle, parts) = parts(text);
+        self.find_parts(throttle, parts, || make(text))
+    }
+
+    /// The rule of the policy that a version of the server's rules calls `name`: what it stood for in
+    /// another version is not what it stands for now.
+    pub(crate) fn find_named(
+        &mut self,
+        name: &[u8],
+        version: u64,
+        make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
+    ) -> Result<Known, CommandError> {
+        self.find_parts(false, [b"@", name, &version.to_le_bytes()], || make(name))
+    }
+
+    #[inline]
+    fn find_parts(
+        &mut self,
+        throttle: bool,
+        parts: [&[u8]; 3],
+        make: impl FnOnce() -> Result<Rule, CommandError>,
+    ) -> Result<Known, CommandError> {
         if let Some(known) = self.at(self.last, throttle, &parts) {
             return Ok(known);
         }
@@ -80,7 +101,7 @@ impl Rules {
             self.last = index;
             return Ok(known);
         }
-        let rule = make(text)?;
+        let rule = make()?;
         Ok(self.learn(index, throttle, &parts, rule))
     }
 

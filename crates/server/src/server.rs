@@ -10,6 +10,7 @@ use crate::{
     Config,
     home::Home,
     listen::Listeners,
+    ruleset::{self, Live, Reloaded},
     shared::{Clients, Shared},
     state,
     stream::Socket,
@@ -55,7 +56,9 @@ impl Server {
         let address = listeners.address()?;
         let clock = SystemClock::new();
         let home = Home::open(&config, clock.now()).await?;
-        Ok(Self { listeners, shared: Arc::new(Shared::new(config, address, home, clock, tls)) })
+        let rules = Live::open(&config)?;
+        let shared = Shared::new(config, address, home, rules, clock, tls);
+        Ok(Self { listeners, shared: Arc::new(shared) })
     }
 
     /// Where it listens, the port that was picked for port 0 included.
@@ -64,6 +67,12 @@ impl Server {
     /// What the system says if it cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listeners.address()
+    }
+
+    /// What has the rules read again while it runs, as for a signal.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader(Arc::clone(&self.shared))
     }
 
     /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
@@ -79,6 +88,7 @@ impl Server {
         let Self { listeners, shared } = self;
         let workers = Workers::start(&shared)?;
         let snapshots = state::Writer::start(&shared)?;
+        let watching = ruleset::Watch::start(&shared)?;
         tokio::pin!(shutdown);
         tracing::info!(address = %shared.address, workers = shared.workers.len(), "listening");
         if shared.config.test_clock {
@@ -108,11 +118,27 @@ impl Server {
         drop(listeners);
         tracing::info!(clients = shared.clients.len(), "stopping");
         workers.stop().await;
+        drop(watching);
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// Has the rules of a server read again.
+#[derive(Clone, Debug)]
+pub struct Reloader(Arc<Shared>);
+
+impl Reloader {
+    /// Reads the files now, whether or not they changed. What is wrong with them leaves the rules in
+    /// force as they are, and is logged.
+    ///
+    /// # Errors
+    /// What is wrong, with the file, the line and the column.
+    pub async fn reload(&self) -> Result<Reloaded, String> {
+        self.0.rules.reload().await
     }
 }
 

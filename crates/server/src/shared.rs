@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use crate::{
     Config,
     home::Home,
+    ruleset::Live,
     state::Snapshots,
     stats::{Accepting, Stats},
     wait::Lines,
@@ -31,6 +32,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) home: Home,
+    /// The rules in force.
+    pub(crate) rules: Live,
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
@@ -50,6 +53,7 @@ impl Shared {
         mut config: Config,
         address: SocketAddr,
         home: Home,
+        rules: Live,
         clock: SystemClock,
         tls: Option<Arc<ServerConfig>>,
     ) -> Self {
@@ -57,6 +61,7 @@ impl Shared {
         let workers = config.workers.unwrap_or_else(cores).max(1);
         Self {
             home,
+            rules,
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
@@ -240,7 +245,7 @@ mod tests {
         let mut config = Config { requirepass: Some(password.to_owned()), ..Config::default() };
         config.workers = Some(1);
         let (address, home) = (config.listen, Home::Memory(MemoryStore::new()));
-        let shared = Shared::new(config, address, home, SystemClock::new(), None);
+        let shared = Shared::new(config, address, home, Live::default(), SystemClock::new(), None);
         let tries = [
             ("right", password.to_owned(), true),
             ("wrong in its first byte", format!("X{}", &password[1..]), false),

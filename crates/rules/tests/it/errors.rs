@@ -78,7 +78,7 @@ fn errors_say_where_and_what_would_do() {
         ),
         (
             "rules:\n- {name: a, on_error: open, policy: 'gcra:1/1s'}",
-            "line 2, column 23: on_error `open` is unknown; `allow` or `deny` would do",
+            "line 2, column 23: on_error `open` is unknown; `allow`, `deny`, `local` or `local=1/4` would do",
         ),
         (
             "rules:\n- name: a\n  name: b",
