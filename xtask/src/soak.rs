@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 15] = [
+const SIZES: [(&str, &str); 16] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
@@ -21,6 +21,7 @@ const SIZES: [(&str, &str); 15] = [
     ("SLUICEGATE_KILLS", "200"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
+    ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
@@ -41,6 +42,7 @@ const TESTS: [(&str, &[&str]); 4] = [
             "limits::",
             "patience::",
             "process::",
+            "rules::",
             "slow::",
             "soak::",
             "state::",

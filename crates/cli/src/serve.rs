@@ -6,7 +6,7 @@ mod store;
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
-use sluicegate_server::{Config, Server};
+use sluicegate_server::{Config, Reloader, Server};
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::settings::Settings;
@@ -27,6 +27,8 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
 
     let mut config = Config::default();
     config.listen = options.listen;
+    config.http = options.http.0;
+    config.grpc = options.grpc.0;
     config.requirepass = options.requirepass;
     config.test_clock = options.test_clock;
     config.max_clients = options.max_clients;
@@ -35,24 +37,36 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let address = config.listen;
         let unix = config.unix.is_some();
         let stop = stop_signal()?;
+        let rules = !config.rules.is_empty();
         let server = Server::bind(config).await.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse if !unix => anyhow!(
-                "port {} of {} is in use; another with --listen, or 0 for any, would do",
-                address.port(),
-                address.ip()
+                "{error}; another with --listen, --http or --grpc, or port 0 for any, would do"
             ),
-            _ => anyhow!("cannot serve on {address}: {error}"),
+            _ => anyhow!("cannot serve: {error}"),
         })?;
         // Whoever has started us may have closed our output: that is no reason not to serve.
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "listening on {}", server.local_addr()?).and_then(|()| out.flush());
+        let _ = tell(&server, &mut out);
         drop(out);
+        if rules {
+            reload_signal(server.reloader())?;
+        }
         server.run(stop).await?;
         Ok(())
     })
+}
+
+/// Says where it listens: the face for RESP first, then those that are not switched off.
+fn tell(server: &Server, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "listening on {}", server.local_addr()?)?;
+    for (name, address) in [("http", server.http_addr()), ("grpc", server.grpc_addr())] {
+        if let Some(address) = address {
+            writeln!(out, "{name} on {address}")?;
+        }
+    }
+    out.flush()
 }
 
 /// Is ready when the process is asked to stop. From now on it is not simply ended.
@@ -68,6 +82,27 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
         }
     })
+}
+
+/// Reads the rules again whenever the process is told to (`SIGHUP`).
+#[cfg(unix)]
+fn reload_signal(reloader: Reloader) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            // What is wrong is logged.
+            let _ = reloader.reload().await;
+        }
+    });
+    Ok(())
+}
+
+/// There is no such signal.
+#[cfg(not(unix))]
+fn reload_signal(_: Reloader) -> io::Result<()> {
+    Ok(())
 }
 
 /// Is ready when the process is asked to stop.

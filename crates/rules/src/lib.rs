@@ -8,6 +8,7 @@
 
 mod attribute;
 mod condition;
+mod describe;
 mod draft;
 mod envoy;
 mod error;
@@ -29,6 +30,7 @@ mod trial;
 mod yaml;
 
 pub use attribute::Attribute;
+pub use describe::Described;
 pub use envoy::{Descriptor, EnvoyLimit, Metadata, Unit, Wire};
 pub use error::{Place, RulesError};
 pub use example::Example;

@@ -163,23 +163,23 @@ fn binding(matches: &[Match<'_>], told: &[Told]) -> Option<usize> {
 }
 
 /// What one request is decided with.
-struct Bench<'a> {
+struct Bench<'a, 'm> {
     shared: &'a Shared,
     version: &'a Version,
-    matches: &'a [Match<'a>],
+    matches: &'a [Match<'m>],
     now: Timestamp,
 }
 
 /// A key to ask about: of which match, and the how many-th of its charges.
-struct Question<'a> {
+struct Question<'a, 'm> {
     found: usize,
     index: usize,
-    charge: &'a Charge<'a>,
+    charge: &'a Charge<'m>,
     rule: HomeRule,
     operation: Operation,
 }
 
-impl Bench<'_> {
+impl Bench<'_, '_> {
     /// Asks about all that is enforced, or all that only counts.
     async fn ask(&self, ask: Ask, shadow: bool, verdict: &mut Verdict) -> Result<(), Trouble> {
         if !shadow {
@@ -202,7 +202,7 @@ impl Bench<'_> {
         told: &mut [Told],
     ) -> Result<(), Trouble> {
         let home = (&self.shared.home, &self.shared.config);
-        let mut questions: SmallVec<[Question<'_>; 2]> = SmallVec::new();
+        let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
         for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
             for (index, charge) in found.charges.iter().enumerate() {
                 let rule = self.version.prepared(charge, found.on_error, home, self.now);
@@ -231,7 +231,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn one(&self, question: &Question<'_>) -> Result<Answer, Trouble> {
+    async fn one(&self, question: &Question<'_, '_>) -> Result<Answer, Trouble> {
         let Question { charge, rule, operation, .. } = question;
         let answer = self.shared.home.ask(&charge.key, rule, *operation, self.now).await?;
         self.wake(charge, *operation);
@@ -239,7 +239,7 @@ impl Bench<'_> {
     }
 
     /// Gives back what was taken for a request that is denied after all.
-    fn give_back(&self, questions: &[Question<'_>]) {
+    fn give_back(&self, questions: &[Question<'_, '_>]) {
         for Question { charge, rule, operation, .. } in questions {
             if let Operation::Take(cost) = *operation {
                 self.shared.home.give_back(&charge.key, rule, cost, self.now);
@@ -265,11 +265,12 @@ impl Bench<'_> {
         for (found, told) in self.matches.iter().zip(&verdict.told) {
             let tallies = &self.shared.rules.tallies;
             let event = match (found.treatment, told.allowed) {
+                // One that would have let through what another denies has not decided it.
+                (_, true) if !verdict.allowed => continue,
+                (_, false) if found.shadow && !verdict.allowed => continue,
                 (_, false) if found.shadow => Event::Shadow,
                 (Treatment::Unlimited, _) => Event::Unlimited,
                 (Treatment::Block, _) => Event::Blocked,
-                // One that was not asked, as another denied before, has let nothing through.
-                (Treatment::Limit, true) if told.decision.is_none() => continue,
                 (Treatment::Limit, true) => Event::Allowed,
                 (Treatment::Limit, false) => Event::Denied,
             };
@@ -280,3 +281,6 @@ impl Bench<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

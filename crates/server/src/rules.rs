@@ -11,8 +11,9 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 use sluicegate_commands::{CommandError, PolicyText};
+use sluicegate_core::{Policy, Timestamp};
 
-use crate::home::HomeRule as Rule;
+use crate::{home::HomeRule as Rule, shared::Shared};
 
 /// Texts that are known at a time.
 const PLACES: usize = 1024;
@@ -60,6 +61,30 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// The rule that `text` says, or that the rules of the server call so (`@name`).
+    #[inline]
+    pub(crate) fn known(
+        &mut self,
+        text: PolicyText<'_>,
+        shared: &Shared,
+        now: Timestamp,
+    ) -> Result<Known, CommandError> {
+        let rule = |policy: &Policy| {
+            let on_error = shared.config.store.as_ref().map(|store| store.on_error);
+            shared.home.rule(policy, on_error.unwrap_or_default(), now)
+        };
+        match text.name() {
+            None => self.find(text, |text| Ok(rule(&text.parse()?))),
+            Some(name) => {
+                let version = shared.rules.now();
+                self.find_named(name, version.number(), |name| {
+                    let policy = version.policy(name);
+                    policy.map(rule).ok_or_else(|| CommandError::no_policy(name))
+                })
+            }
+        }
+    }
+
     /// The rule that `text` says; `make` makes it of one that is not known.
     #[inline]
     pub(crate) fn find(
@@ -73,7 +98,7 @@ impl Rules {
 
     /// The rule of the policy that a version of the server's rules calls `name`: what it stood for in
     /// another version is not what it stands for now.
-    pub(crate) fn find_named(
+    fn find_named(
         &mut self,
         name: &[u8],
         version: u64,
@@ -172,7 +197,6 @@ fn parts(text: PolicyText<'_>) -> (bool, [&[u8]; 3]) {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::{Policy, Timestamp};
     use sluicegate_memory::MemoryStore;
 
     use super::*;

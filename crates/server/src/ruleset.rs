@@ -8,7 +8,11 @@ mod files;
 mod tally;
 mod watch;
 
-use std::{io, path::PathBuf, sync::OnceLock};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock, mpsc},
+};
 
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
@@ -16,7 +20,6 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_redis::{self as redis, Share};
 use sluicegate_rules::{Charge, OnError, RuleSet};
-use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use self::{files::Files, watch::Wish};
@@ -37,7 +40,7 @@ pub(crate) struct Live {
     /// What is counted of rules; it outlives their versions.
     pub(crate) tallies: Tallies,
     told: Mutex<Told>,
-    wishes: Mutex<Option<std::sync::mpsc::Sender<Wish>>>,
+    wishes: Mutex<Option<mpsc::Sender<Wish>>>,
 }
 
 /// What became of the files so far.
@@ -86,6 +89,11 @@ impl Version {
     /// Which version it is.
     pub(crate) const fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The policy called `name`.
+    pub(crate) fn policy(&self, name: &[u8]) -> Option<&Policy> {
+        self.rules.policy(std::str::from_utf8(name).ok()?)
     }
 
     /// The rules.
@@ -155,16 +163,16 @@ impl Live {
         Ok(live)
     }
 
+    /// These rules, of no file.
+    #[cfg(test)]
+    pub(crate) fn of(rules: RuleSet) -> Self {
+        Self { current: ArcSwap::from_pointee(Version::new(1, rules)), ..Self::default() }
+    }
+
     /// The version in force: to be taken once a request.
     #[inline]
     pub(crate) fn now(&self) -> Guard<Arc<Version>> {
         self.current.load()
-    }
-
-    /// The policy called `name`.
-    pub(crate) fn policy(&self, name: &[u8]) -> Option<Policy> {
-        let name = std::str::from_utf8(name).ok()?;
-        self.now().rules.policy(name).cloned()
     }
 
     /// What became of the files so far.

@@ -1,5 +1,6 @@
 //! Rules files through the public interface.
 
+mod documents;
 mod envoy;
 mod errors;
 mod examples;

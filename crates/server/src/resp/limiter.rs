@@ -42,17 +42,7 @@ pub(super) fn call<'a>(
 /// The rule that a text says, by the worker's table.
 #[inline]
 fn rule(session: &Session<'_>, text: PolicyText<'_>) -> Result<Known, CommandError> {
-    let shared = session.shared;
-    let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
-    if let Some(name) = text.name() {
-        let version = shared.rules.now();
-        return session.worker.rules.borrow_mut().find_named(name, version.number(), |name| {
-            let policy = shared.rules.policy(name).ok_or_else(|| CommandError::no_policy(name))?;
-            Ok(shared.home.rule(&policy, on_error, session.now))
-        });
-    }
-    let make = |text: PolicyText<'_>| Ok(shared.home.rule(&text.parse()?, on_error, session.now));
-    session.worker.rules.borrow_mut().find(text, make)
+    session.worker.rules.borrow_mut().known(text, session.shared, session.now)
 }
 
 fn gather_all<'a>(takes: &[Take<'a, Known>], gathered: &mut Gathered<'a>) {
