@@ -59,6 +59,9 @@ pub(crate) struct Settings {
         requires = "grpc_tls_cert"
     )]
     grpc_tls_client_ca: Option<PathBuf>,
+    /// A file of rules (YAML or TOML), or a folder of such; may be given several times
+    #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
+    rules: Vec<PathBuf>,
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -106,6 +109,7 @@ impl Settings {
         config.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
         config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
         config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
+        config.rules = self.rules;
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod redis;
+mod rules;
 mod run;
 mod scenarios;
 mod server;
