@@ -22,6 +22,7 @@ mod http;
 mod listen;
 mod resp;
 mod rules;
+mod secret;
 mod server;
 mod shared;
 mod state;
@@ -32,6 +33,6 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, TlsConfig};
+pub use config::{Config, HttpHeaders, TlsConfig};
 pub use server::Server;
 pub use sluicegate_memory::WhenFull;

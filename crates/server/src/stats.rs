@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_core::Decision;
 
+use crate::face::Face;
+
 /// The counters of one worker. Each only grows.
 ///
 /// A cache line is 64 bytes; they are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Stats {
-    pub(crate) allowed: Counter,
-    pub(crate) denied: Counter,
+    /// Decisions that were told to clients, by face.
+    decisions: [Outcomes; 3],
+    /// Requests of HTTP, whatever is asked.
+    pub(crate) requests: Counter,
     pub(crate) commands: Counter,
     pub(crate) errors: Counter,
     /// Clients that were served.
@@ -26,6 +30,13 @@ pub(crate) struct Stats {
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
     calls: Calls,
+}
+
+/// Decisions by what they said.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) allowed: Counter,
+    pub(crate) denied: Counter,
 }
 
 /// What is counted of clients before a worker has them, by the one who accepts.
@@ -52,13 +63,27 @@ impl Default for Calls {
 impl Stats {
     /// Counts a decision that was told to a client.
     #[inline]
-    pub(crate) fn decided(&self, decision: &Decision) {
-        if decision.allowed() { self.allowed.add() } else { self.denied.add() }
+    pub(crate) fn decided(&self, face: Face, decision: &Decision) {
+        let outcomes = &self.decisions[face.index()];
+        if decision.allowed() { outcomes.allowed.add() } else { outcomes.denied.add() }
+    }
+
+    /// What was told to clients of `face`.
+    pub(crate) const fn of(&self, face: Face) -> &Outcomes {
+        &self.decisions[face.index()]
+    }
+
+    pub(crate) fn allowed(&self) -> u64 {
+        self.decisions.iter().map(|outcomes| outcomes.allowed.count()).sum()
+    }
+
+    pub(crate) fn denied(&self) -> u64 {
+        self.decisions.iter().map(|outcomes| outcomes.denied.count()).sum()
     }
 
     /// Decisions that were told to clients.
     pub(crate) fn decisions(&self) -> u64 {
-        self.allowed.count() + self.denied.count()
+        self.allowed() + self.denied()
     }
 
     /// Counts a call of the command that stands at `index` of the table.

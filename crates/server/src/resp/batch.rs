@@ -3,13 +3,13 @@
 //! Commands that decide at the time of the batch are gathered as they are read; before any other
 //! command is carried out, and at the end of what was read, all are decided and answered, in order.
 
-use sluicegate_core::{Operation, Policy};
+use sluicegate_core::Operation;
 use sluicegate_memory::Request;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
 use super::session::Session;
-use crate::rules::Known;
+use crate::{face::Face, rules::Known};
 
 /// When so many are gathered they are decided.
 pub(super) const MOST: usize = 128;
@@ -96,7 +96,7 @@ impl<'a> Gathered<'a> {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
-                        stats.decided(&decision);
+                        stats.decided(Face::Resp, &decision);
                         reply.write(&decision, writer);
                     }
                     Err(error) => {
@@ -109,7 +109,7 @@ impl<'a> Gathered<'a> {
         // Looked at after all was decided: who comes to wait from now on sees what was.
         if shared.lines.waiting() > 0 {
             for gather in &self.0 {
-                session.wake(gather.key, rules.get(gather.rule).policy(), gather.operation);
+                shared.lines.asked(gather.key, rules.get(gather.rule).policy(), gather.operation);
             }
         }
         self.0.clear();
@@ -127,17 +127,5 @@ impl Reply {
             Self::First(count) => writer.array(count),
         }
         writer.integers(&decision.to_integers());
-    }
-}
-
-impl Session<'_> {
-    /// Wakes who may have become able to pass, now that `key` was asked.
-    pub(super) fn wake(&self, key: &[u8], policy: &Policy, operation: Operation) {
-        let lines = &self.shared.lines;
-        match operation {
-            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => lines.changed(key),
-            Operation::Take(_) | Operation::Reserve { .. } => lines.taken(key, policy),
-            Operation::Peek(_) => {}
-        }
     }
 }

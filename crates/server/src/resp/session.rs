@@ -14,6 +14,7 @@ use super::{
     table::{self, Word},
 };
 use crate::{
+    face::Face,
     shared::{Client, Shared},
     wait::{Refusal, Waiting},
     worker::Worker,
@@ -196,7 +197,7 @@ impl<'a> Session<'a> {
         let mut writer = Writer::new(out, self.version);
         match answer {
             Ok(decision) => {
-                self.worker.stats().decided(&decision);
+                self.worker.stats().decided(Face::Resp, &decision);
                 writer.integers(&decision.to_integers());
             }
             Err(refusal) => {

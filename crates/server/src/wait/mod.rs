@@ -33,6 +33,17 @@ pub(crate) struct Waiting {
     pub(crate) timeout: Duration,
 }
 
+impl Lines {
+    /// `key` was asked: wakes who may have become able to pass.
+    pub(crate) fn asked(&self, key: &[u8], policy: &Policy, operation: Operation) {
+        match operation {
+            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
+            Operation::Take(_) | Operation::Reserve { .. } => self.taken(key, policy),
+            Operation::Peek(_) => {}
+        }
+    }
+}
+
 /// The answer to a request when its time has come. `stopping` turning true denies it at once.
 ///
 /// To drop this is to leave: nothing stays taken.

@@ -313,8 +313,7 @@ mod tests {
 
     #[test]
     fn what_lasts_is_over() {
-        let mut config = Config::default();
-        config.timeout = Duration::from_secs(100);
+        let config = Config { timeout: Duration::from_secs(100), ..Config::default() };
         let progress = Rc::new(Progress::default());
         let mut patience = Patience::new(&config);
         assert_eq!(patience.next_look(), Duration::from_millis(2500));
