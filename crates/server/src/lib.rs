@@ -18,6 +18,7 @@
 mod config;
 mod envoy;
 mod face;
+mod home;
 mod http;
 mod listen;
 mod resp;
@@ -33,6 +34,6 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, HttpHeaders, TlsConfig};
+pub use config::{Config, HttpHeaders, StoreConfig, TlsConfig};
 pub use server::Server;
 pub use sluicegate_memory::WhenFull;

@@ -15,7 +15,8 @@ use std::{
 use ahash::RandomState;
 use sluicegate_commands::{CommandError, PolicyText};
 use sluicegate_headers::Fields;
-use sluicegate_memory::Rule;
+
+use crate::home::HomeRule as Rule;
 
 /// Texts that are known at a time.
 const PLACES: usize = 1024;
@@ -186,7 +187,7 @@ mod tests {
         let mut known = true;
         let found = rules.find(text, |text| {
             known = false;
-            Ok(store.rule(&text.parse()?, Timestamp::EPOCH))
+            Ok(Rule::Memory(store.rule(&text.parse()?, Timestamp::EPOCH)))
         });
         let found = found.unwrap();
         assert_eq!(rules.get(found).policy(), &text.parse().unwrap());

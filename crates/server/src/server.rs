@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use crate::{
     Config,
     face::Face,
+    home::Home,
     listen::{Accepted, Addresses, Listeners},
     shared::{Clients, Shared},
     state, tls,
@@ -46,15 +47,16 @@ impl Server {
     /// once it runs.
     ///
     /// # Errors
-    /// What the system says if it cannot listen there, or cannot read a file that it needs. A state
-    /// file that can be read but not understood is no error: it is set aside.
+    /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
+    /// a combination of settings that cannot be. A state file that can be read but not understood is no
+    /// error: it is set aside. Nor is a store that is away.
     pub async fn bind(config: Config) -> io::Result<Self> {
         let tls = read_tls(&config)?;
         let listeners = Listeners::bind(&config).await?;
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
-        let store = state::load(&config, clock.now())?;
-        Ok(Self { listeners, shared: Arc::new(Shared::new(config, addresses, store, clock, tls)) })
+        let home = Home::open(&config, clock.now()).await?;
+        Ok(Self { listeners, shared: Arc::new(Shared::new(config, addresses, home, clock, tls)) })
     }
 
     /// Where it listens for RESP, the port that was picked for port 0 included.

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_core::Decision;
+use sluicegate_redis::Source;
 
 use crate::face::Face;
 
@@ -14,8 +15,8 @@ use crate::face::Face;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Stats {
-    /// Decisions that were told to clients, by face.
-    decisions: [Outcomes; 3],
+    /// Decisions that were told to clients, by face and by who made them.
+    decisions: [[Outcomes; 4]; 3],
     /// Requests of HTTP, whatever is asked.
     pub(crate) requests: Counter,
     pub(crate) commands: Counter,
@@ -30,6 +31,17 @@ pub(crate) struct Stats {
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
     calls: Calls,
+}
+
+/// Where decisions of `source` are counted: the store's first, wherever that is.
+const fn place(source: Source) -> usize {
+    match source {
+        Source::Cache => 1,
+        Source::Lease => 2,
+        Source::Fallback => 3,
+        // The store, and what may be added.
+        _ => 0,
+    }
 }
 
 /// Decisions by what they said.
@@ -63,22 +75,22 @@ impl Default for Calls {
 impl Stats {
     /// Counts a decision that was told to a client.
     #[inline]
-    pub(crate) fn decided(&self, face: Face, decision: &Decision) {
-        let outcomes = &self.decisions[face.index()];
+    pub(crate) fn decided(&self, face: Face, source: Source, decision: &Decision) {
+        let outcomes = &self.decisions[face.index()][place(source)];
         if decision.allowed() { outcomes.allowed.add() } else { outcomes.denied.add() }
     }
 
-    /// What was told to clients of `face`.
-    pub(crate) const fn of(&self, face: Face) -> &Outcomes {
-        &self.decisions[face.index()]
+    /// What was told to clients of `face` that `source` decided.
+    pub(crate) const fn of(&self, face: Face, source: Source) -> &Outcomes {
+        &self.decisions[face.index()][place(source)]
     }
 
     pub(crate) fn allowed(&self) -> u64 {
-        self.decisions.iter().map(|outcomes| outcomes.allowed.count()).sum()
+        self.decisions.as_flattened().iter().map(|outcomes| outcomes.allowed.count()).sum()
     }
 
     pub(crate) fn denied(&self) -> u64 {
-        self.decisions.iter().map(|outcomes| outcomes.denied.count()).sum()
+        self.decisions.as_flattened().iter().map(|outcomes| outcomes.denied.count()).sum()
     }
 
     /// Decisions that were told to clients.

@@ -326,10 +326,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (body, expected) in [
-            (
-                r#"{"cost":-1}"#,
-                "integer `-1`, expected `cost`, a whole number of 0..=4294967295",
-            ),
+            (r#"{"cost":-1}"#, "integer `-1`, expected `cost`, a whole number of 0..=4294967295"),
             (r#"{"cost":4294967296}"#, "integer `4294967296`"),
             (r#"{"cost":1.5}"#, "floating point `1.5`"),
             (r#"{"cost":null}"#, "invalid type: null, expected `cost`"),

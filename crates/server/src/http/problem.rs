@@ -10,7 +10,10 @@ use hyper::{
 };
 use sluicegate_commands::{CommandError, shown};
 
+use sluicegate_headers as headers;
+
 use super::Reply;
+use crate::{home::Trouble, wait::Failure};
 
 pub(super) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -19,6 +22,8 @@ pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
+    /// What kind of problem it is, where it is more than its status.
+    kind: &'static str,
     detail: String,
     /// What would do, as a field of the response.
     field: Option<(HeaderName, HeaderValue)>,
@@ -26,7 +31,7 @@ pub(super) struct Problem {
 
 impl Problem {
     fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), field: None }
+        Self { status, kind: "about:blank", detail: detail.into(), field: None }
     }
 
     fn with(self, name: HeaderName, value: &'static str) -> Self {
@@ -88,7 +93,9 @@ impl Problem {
 
     /// Nobody can tell now.
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).with(RETRY_AFTER, "1")
+        let kind = headers::Problem::ReducedCapacity.kind();
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        Self { kind, ..problem }.with(RETRY_AFTER, "1")
     }
 
     /// The same, of the request at `index` of several.
@@ -99,7 +106,7 @@ impl Problem {
     pub(super) fn reply(self) -> Reply {
         let title = self.status.canonical_reason().unwrap_or_default();
         let body = serde_json::json!({
-            "type": "about:blank",
+            "type": self.kind,
             "title": title,
             "status": self.status.as_u16(),
             "detail": self.detail,
@@ -116,10 +123,32 @@ impl Problem {
     }
 }
 
+/// The class word of an error is for those who speak RESP.
+fn without_class(text: &str) -> &str {
+    text.split_once(' ').map_or(text, |(_, text)| text)
+}
+
 impl From<CommandError> for Problem {
     fn from(error: CommandError) -> Self {
-        // The class word is for those who speak RESP.
-        let text = error.to_string();
-        Self::unprocessable(text.split_once(' ').map_or(text.as_str(), |(_, text)| text))
+        Self::unprocessable(without_class(&error.to_string()))
+    }
+}
+
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Self {
+        let text = trouble.to_string();
+        match trouble {
+            Trouble::Reserve(_) | Trouble::State(_) => Self::unprocessable(without_class(&text)),
+            Trouble::Away(_) => Self::unavailable(without_class(&text)),
+        }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
+            Failure::Trouble(trouble) => trouble.into(),
+        }
     }
 }

@@ -28,6 +28,8 @@ const RESET: HeaderName = HeaderName::from_static(X_RATELIMIT_RESET);
 /// A decision, and how it is told.
 pub(super) struct Told<'a> {
     pub(super) decision: &'a Decision,
+    /// Who decided, where that is to be told.
+    pub(super) source: Option<&'static str>,
     pub(super) fields: &'a Fields,
     pub(super) style: HttpHeaders,
 }
@@ -39,7 +41,7 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
     let mut body = Vec::with_capacity(if decision.allowed() { 160 } else { 480 });
     body.push(b'{');
     let mut reply = if decision.allowed() {
-        members(decision, &mut body);
+        members(decision, told.source, &mut body);
         body.push(b'}');
         let mut reply = Response::new(body.into());
         reply.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -89,12 +91,12 @@ fn denial(told: &Told<'_>, out: &mut Vec<u8>) {
         "],",
     ];
     texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
-    members(told.decision, out);
+    members(told.decision, told.source, out);
 }
 
 /// The members of a decision, in the words of SEMANTICS.
 #[inline]
-fn members(decision: &Decision, out: &mut Vec<u8>) {
+fn members(decision: &Decision, source: Option<&str>, out: &mut Vec<u8>) {
     let [allowed, limit, remaining, retry_after, reset_after, delay, binding] =
         decision.to_integers();
     out.extend_from_slice(if allowed == 1 { b"\"allowed\":true" } else { b"\"allowed\":false" });
@@ -107,6 +109,9 @@ fn members(decision: &Decision, out: &mut Vec<u8>) {
     number(out, b",\"reset_after_us\":", reset_after);
     number(out, b",\"delay_us\":", delay);
     number(out, b",\"binding\":", binding);
+    if let Some(source) = source {
+        [",\"source\":\"", source, "\""].iter().for_each(|it| out.extend_from_slice(it.as_bytes()));
+    }
 }
 
 #[inline]
@@ -116,12 +121,14 @@ fn number(out: &mut Vec<u8>, name: &[u8], number: i64) {
 }
 
 /// Several decisions, in order.
-pub(super) fn decisions(decisions: &[Decision]) -> Reply {
+pub(super) fn decisions<'a>(
+    decisions: impl ExactSizeIterator<Item = (&'a Decision, Option<&'static str>)>,
+) -> Reply {
     let mut body = Vec::with_capacity(20 + decisions.len() * 160);
     body.extend_from_slice(b"{\"decisions\":[");
-    for (index, decision) in decisions.iter().enumerate() {
+    for (index, (decision, source)) in decisions.enumerate() {
         body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        members(decision, &mut body);
+        members(decision, source, &mut body);
         body.push(b'}');
     }
     body.extend_from_slice(b"]}");

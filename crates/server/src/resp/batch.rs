@@ -5,10 +5,14 @@
 
 use sluicegate_core::Operation;
 use sluicegate_memory::Request;
+use sluicegate_redis::Source;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
-use super::session::Session;
+use super::{
+    job::{Asked, Job},
+    session::Session,
+};
 use crate::{face::Face, rules::Known};
 
 /// When so many are gathered they are decided.
@@ -81,22 +85,31 @@ impl<'a> Gathered<'a> {
         let shared = session.shared;
         let stats = session.worker.stats();
         let rules = session.worker.rules.borrow();
+        let Some(store) = shared.home.memory() else {
+            let questions = self.0.drain(..).map(|gather| Asked {
+                key: gather.key.into(),
+                rule: rules.get(gather.rule).clone(),
+                operation: gather.operation,
+                reply: gather.reply,
+            });
+            let asked = Job::Decide(questions.collect());
+            return session.worker.deferred.borrow_mut().push(session, asked, out.len());
+        };
         let writer = &mut Writer::new(out, session.version);
         for chunk in self.0.chunks(CHUNK) {
-            let requests: SmallVec<[Request<'_>; CHUNK]> = chunk
-                .iter()
-                .map(|gather| Request {
-                    key: gather.key,
-                    rule: rules.get(gather.rule),
-                    operation: gather.operation,
-                })
-                .collect();
+            let request = |gather: &Gather<'a>| {
+                // There are no other rules than those of this home.
+                let rule = rules.get(gather.rule).memory()?;
+                Some(Request { key: gather.key, rule, operation: gather.operation })
+            };
+            let requests: SmallVec<[Request<'_>; CHUNK]> =
+                chunk.iter().filter_map(request).collect();
             let mut replies = chunk.iter().map(|gather| gather.reply);
-            shared.store.apply_many(&requests, session.now, |_, answer| {
+            store.apply_many(&requests, session.now, |_, answer| {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
-                        stats.decided(Face::Resp, &decision);
+                        stats.decided(Face::Resp, Source::Store, &decision);
                         reply.write(&decision, writer);
                     }
                     Err(error) => {
