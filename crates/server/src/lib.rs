@@ -21,6 +21,7 @@ mod face;
 mod home;
 mod http;
 mod listen;
+mod metrics;
 mod resp;
 mod rules;
 mod secret;

@@ -20,6 +20,8 @@ pub(crate) struct Stats {
     /// Requests of HTTP, whatever is asked.
     pub(crate) requests: Counter,
     pub(crate) commands: Counter,
+    /// How long requests of HTTP took.
+    pub(crate) latency: Latency,
     pub(crate) errors: Counter,
     /// Clients that were served.
     pub(crate) connections: Counter,
@@ -113,6 +115,38 @@ impl Stats {
     }
 }
 
+/// Up to how long requests take, in microseconds, as they are counted; longer ones for themselves.
+pub(crate) const BOUNDS: [u64; 16] = [
+    25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
+    1_000_000, 5_000_000, 30_000_000,
+];
+
+/// How long requests took.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    counts: [Counter; BOUNDS.len() + 1],
+    micros: Counter,
+}
+
+impl Latency {
+    /// A request took so many microseconds.
+    #[inline]
+    pub(crate) fn took(&self, micros: u64) {
+        self.counts[BOUNDS.partition_point(|&bound| bound < micros)].add();
+        self.micros.add_many(micros);
+    }
+
+    /// How many took up to the bound at `index` and longer than the one before.
+    pub(crate) fn count(&self, index: usize) -> u64 {
+        self.counts.get(index).map_or(0, Counter::count)
+    }
+
+    /// How long all took together.
+    pub(crate) fn micros(&self) -> u64 {
+        self.micros.count()
+    }
+}
+
 /// A count that one thread writes and all may read.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -120,8 +154,13 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     #[inline]
     pub(crate) fn add(&self) {
+        self.add_many(1);
+    }
+
+    #[inline]
+    pub(crate) fn add_many(&self, count: u64) {
         // One thread writes, so nothing is lost between the two; and no bus is locked for it.
-        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self) -> u64 {

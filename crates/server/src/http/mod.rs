@@ -23,6 +23,7 @@ use self::{
     route::{Route, find},
 };
 use crate::{
+    metrics,
     shared::Seat,
     stream::Socket,
     web::{self, MAX_HEAD},
@@ -53,15 +54,20 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
 }
 
 async fn answer(client: &Client, request: Request<Incoming>) -> Reply {
-    client.worker.stats().requests.add();
+    let stats = client.worker.stats();
+    stats.requests.add();
+    let start = client.worker.shared.now();
     let (head, body) = request.into_parts();
-    match carry_out(client, &head, body).await {
+    let reply = match carry_out(client, &head, body).await {
         Ok(reply) => reply,
         Err(problem) => {
-            client.worker.stats().errors.add();
+            stats.errors.add();
             problem.reply()
         }
-    }
+    };
+    let end = client.worker.shared.now();
+    stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
+    reply
 }
 
 async fn carry_out(client: &Client, head: &Parts, body: Incoming) -> Result<Reply, Problem> {
@@ -78,6 +84,8 @@ async fn carry_out(client: &Client, head: &Parts, body: Incoming) -> Result<Repl
         Route::TakeMany => decide::many(worker, &body::json(worker, head, body).await?).await,
         Route::Reset => decide::reset(worker, &body::json(worker, head, body).await?).await,
         Route::Health => Ok(plain("ok\n")),
+        Route::Metrics => Ok(reply::text(metrics::MEDIA_TYPE, metrics::told(&worker.shared))),
+        Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),
         Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
         Route::Ready => Ok(plain("ready\n")),
     }

@@ -1,5 +1,7 @@
 //! Replies, written byte by byte.
 
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
@@ -143,6 +145,14 @@ pub(super) fn reset(existed: bool) -> Reply {
 fn json(body: Vec<u8>) -> Reply {
     let mut reply: Reply = Response::new(body.into());
     reply.headers_mut().insert(CONTENT_TYPE, JSON);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A document.
+pub(super) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
+    let mut reply: Reply = Response::new(Full::new(text.into()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     reply
 }

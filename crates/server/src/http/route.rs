@@ -17,6 +17,10 @@ pub(super) enum Route {
     Health,
     /// Whether it takes requests.
     Ready,
+    /// What was counted.
+    Metrics,
+    /// What is where.
+    OpenApi,
 }
 
 /// What is asked of a key.
@@ -30,7 +34,7 @@ pub(super) enum Verb {
 }
 
 /// The paths, each with its one method.
-const ROUTES: [(&str, Method, Route); 9] = [
+const ROUTES: [(&str, Method, Route); 11] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
     ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
@@ -40,12 +44,14 @@ const ROUTES: [(&str, Method, Route); 9] = [
     ("/v1/reset", Method::POST, Route::Reset),
     ("/healthz", Method::GET, Route::Health),
     ("/readyz", Method::GET, Route::Ready),
+    ("/metrics", Method::GET, Route::Metrics),
+    ("/openapi.json", Method::GET, Route::OpenApi),
 ];
 
 impl Route {
     /// Whether no token is asked for.
     pub(super) const fn is_open(self) -> bool {
-        matches!(self, Self::Health | Self::Ready)
+        matches!(self, Self::Health | Self::Ready | Self::OpenApi)
     }
 }
 
@@ -58,4 +64,27 @@ pub(super) fn find(path: &str, method: &Method) -> Result<Route, Problem> {
         return Ok(*route);
     }
     Err(Problem::no_method(method, takes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_tells_what_is_where() {
+        let document: serde_json::Value =
+            serde_json::from_str(include_str!("openapi.json")).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+        let mut told = Vec::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            let methods = methods.as_object().unwrap();
+            told.extend(methods.keys().map(|method| (path.clone(), method.to_uppercase())));
+        }
+        let known = ROUTES.iter().map(|(path, method, _)| ((*path).to_owned(), method.to_string()));
+        let mut known: Vec<_> = known.collect();
+        told.sort();
+        known.sort();
+        assert_eq!(told, known);
+    }
 }
