@@ -72,18 +72,26 @@ impl Simulation {
         batch: Batch<'_>,
         mut each: impl FnMut(&Event<'_>, &Decision) -> Result<(), E>,
     ) -> Result<(), E> {
-        // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
-        // processor wait for many at a time, as no look depends on another.
-        let mut hashes = [0; batch::MOST];
-        for (key, hash) in batch.keys().zip(&mut hashes) {
-            *hash = self.hasher.hash_one(key);
-            black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());
-        }
-        for (event, hash) in batch.events().zip(hashes) {
-            let decision = self.decide_hashed(&event, hash)?;
-            each(&event, &decision)?;
+        for batch in batch.pieces() {
+            // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
+            // processor wait for many at a time, as no look depends on another.
+            let mut hashes = [0; batch::MOST];
+            for (key, hash) in batch.keys().zip(&mut hashes) {
+                *hash = self.hasher.hash_one(key);
+                black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());
+            }
+            for (event, hash) in batch.events().zip(hashes) {
+                let decision = self.decide_hashed(&event, hash)?;
+                each(&event, &decision)?;
+            }
         }
         Ok(())
+    }
+
+    /// From the next event on, `policy` is in force for every event that names none. What was used
+    /// stays used.
+    pub fn change(&mut self, policy: Policy) {
+        self.policies.default = Some(policy);
     }
 
     /// Decides `event`. A `reset` is answered by the key as it then stands.
