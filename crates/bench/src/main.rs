@@ -20,6 +20,8 @@ mod pin;
 #[cfg(target_os = "linux")]
 mod redis;
 #[cfg(target_os = "linux")]
+mod replay;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod resp;
@@ -34,6 +36,7 @@ sluicegate-bench WHAT [--quick]
            that does nothing
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  replay   an access log through `sluicegate simulate`, beside GoAccess
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
@@ -70,11 +73,13 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "resp" => resp::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
+        "replay" => replay::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             redis::run(quick)?;
-            module::run(quick)
+            module::run(quick)?;
+            replay::run(quick)
         }
         _ => {
             println!("{HELP}");

@@ -4,6 +4,7 @@ mod compare;
 mod lane;
 mod options;
 mod picture;
+mod progress;
 mod redis;
 mod remote;
 mod source;
@@ -39,12 +40,13 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     let mut input = Input::new(options, trace.as_deref())?;
     let draws = plot.is_some() || options.html.is_some();
     let key = if draws { input.key_to_follow(options)? } else { None };
-    let mut source = input.open()?;
+    let mut source = input.open(options)?;
     let mut lanes = Lanes::new(options, draws.then_some(key.as_deref()));
     let result = decide(options, &mut source, &mut lanes);
     // What was decided before a line that is broken is still told, where rows are told one by one.
     lanes.finish_rows()?;
     result?;
+    source.finish()?;
     lanes.finish(options.until);
 
     let mut out = io::stdout().lock();
@@ -79,7 +81,7 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
     );
     let in_memory = matches!(options.store, Store::Memory);
     ensure!(
-        in_memory || !(several || !options.changes.is_empty()),
+        in_memory || (!several && options.changes.is_empty()),
         "several policies, and changes, are decided here: `--store memory` would do"
     );
     Ok(())

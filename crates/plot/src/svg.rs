@@ -256,7 +256,14 @@ impl Area<'_> {
     fn line(&self, out: &mut String, series: &Series, top: u64) {
         let mut path = String::new();
         let half = self.figure.width / 2;
-        for (index, value) in (0_u64..).zip(&series.values) {
+        for (index, (at, value)) in (0_u64..).zip(series.values.iter().enumerate()) {
+            // A point between equal ones is on the line already.
+            let same = |neighbour: Option<usize>| {
+                neighbour.and_then(|at| series.values.get(at)) == Some(value)
+            };
+            if same(at.checked_sub(1)) && same(at.checked_add(1)) {
+                continue;
+            }
             let x = self.x(index / 2 * self.figure.width + half * (index % 2));
             let command = if index == 0 { "M" } else { "L" };
             let _ = write!(path, "{command}{} {}", tenths(x), tenths(self.value_y(*value, top)));

