@@ -39,7 +39,7 @@ pub(crate) fn print(
         writeln!(out, "{length:<12}  {:>15}  {:>12}", admitted.count, departed.count)?;
     }
 
-    let (keys, missed) = report.keys().busiest(BUSIEST);
+    let (keys, missed) = report.keys().map_or_else(Default::default, |it| it.busiest(BUSIEST));
     if !keys.is_empty() {
         writeln!(out, "\n{:<KEY$}  {:>12}  {:>12}", "busiest keys", "requests", "denied")?;
     }

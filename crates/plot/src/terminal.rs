@@ -207,3 +207,56 @@ fn axis(figure: &Figure, width: usize, out: &mut String) {
         let _ = writeln!(out, "{:>MARGIN$}{}", "", figure.axis);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Row;
+
+    fn figure() -> Figure {
+        let series = |role, shape, values| Series { name: "some", role, shape, values };
+        let plot = Plot {
+            label: "requests".to_owned(),
+            series: vec![
+                series(Role::Admitted, Shape::Stack, vec![3, 1, 0, 2]),
+                series(Role::Denied, Shape::Stack, vec![0, 5, 0, 0]),
+                series(Role::Left, Shape::Line, vec![3, 2, 2, 1, 1, 1, 1, 0]),
+            ],
+            flags: vec![1],
+            changes: vec![Change { at: 2_000_000, label: "other".to_owned() }],
+            ..Plot::default()
+        };
+        let row = Row { title: "rule".to_owned(), note: "note".to_owned(), plots: vec![plot] };
+        Figure { width: 1_000_000, rows: vec![row], ..Figure::default() }
+    }
+
+    #[test]
+    fn colours_say_nothing_that_is_not_there_without_them() {
+        let draw = |colour| Terminal { columns: 60, colour }.draw(&figure());
+        let (plain, coloured) = (draw(false), draw(true));
+        assert!(!plain.contains('\x1b') && coloured.contains("\x1b[33m"));
+        let stripped: String = coloured
+            .split('\x1b')
+            .enumerate()
+            .map(
+                |(index, part)| {
+                    if index == 0 { part } else { &part[part.find('m').unwrap() + 1..] }
+                },
+            )
+            .collect();
+        let trimmed: String =
+            stripped.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        assert_eq!(trimmed, plain);
+    }
+
+    #[test]
+    fn any_width_is_drawn_on() {
+        for columns in [0, 1, 20, 79, 80, 1000] {
+            let drawn = Terminal { columns, colour: false }.draw(&figure());
+            let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= columns.max(NARROW + MARGIN + 60), "{columns}: {widest}");
+            assert!(drawn.contains("at 2s: other") && drawn.contains('▼'), "{drawn}");
+        }
+        assert!(Terminal { columns: 80, colour: false }.draw(&Figure::default()).contains('└'));
+    }
+}

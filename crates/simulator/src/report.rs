@@ -24,11 +24,12 @@ pub struct Report {
     longest_delay: Duration,
     last_delay: Option<Duration>,
     admitted: Windows,
-    departed: Windows,
+    /// Departures, from the first request on that has to wait; until then they are the arrivals.
+    departed: Option<Windows>,
     /// Departures that are still to come, in microseconds. One that has come can be counted:
     /// none before it will be added.
     leaving: BinaryHeap<Reverse<u64>>,
-    keys: KeyCounts,
+    keys: Option<KeyCounts>,
 }
 
 impl Report {
@@ -43,10 +44,16 @@ impl Report {
             longest_delay: Duration::ZERO,
             last_delay: None,
             admitted: Windows::new(spans),
-            departed: Windows::new(spans),
+            departed: None,
             leaving: BinaryHeap::new(),
-            keys: KeyCounts::default(),
+            keys: Some(KeyCounts::default()),
         }
+    }
+
+    /// The same, for who does not ask for the busiest keys: to count them is most of the work.
+    #[must_use]
+    pub fn without_keys(spans: &[Duration]) -> Self {
+        Self { keys: None, ..Self::new(spans) }
     }
 
     /// Adds an event, not before the last one, and what was decided.
@@ -61,14 +68,21 @@ impl Report {
             Outcome::Allow { delay } => Some(delay),
             Outcome::Deny { .. } => None,
         };
-        self.keys.count(event.key, !decision.allowed());
+        if let Some(keys) = &mut self.keys {
+            keys.count(event.key, !decision.allowed());
+        }
         self.depart_before(now);
         if let Some(delay) = self.last_delay {
             self.allowed += 1;
+            if !delay.is_zero() && self.departed.is_none() {
+                self.departed = Some(self.admitted.clone());
+            }
             self.delayed += u64::from(!delay.is_zero());
             self.longest_delay = self.longest_delay.max(delay);
             self.admitted.count(now);
-            self.leaving.push(Reverse((event.time + delay).as_micros()));
+            if self.departed.is_some() {
+                self.leaving.push(Reverse((event.time + delay).as_micros()));
+            }
         }
     }
 
@@ -126,21 +140,22 @@ impl Report {
 
     /// The most requests that departed in any interval of each length: at their time and delay.
     pub fn most_departed(&self) -> impl Iterator<Item = Most> {
-        self.departed.most()
+        self.departed.as_ref().unwrap_or(&self.admitted).most()
     }
 
-    /// The keys with the most requests.
+    /// The keys with the most requests, where they are counted.
     #[must_use]
-    pub const fn keys(&self) -> &KeyCounts {
-        &self.keys
+    pub const fn keys(&self) -> Option<&KeyCounts> {
+        self.keys.as_ref()
     }
 
     fn depart_before(&mut self, now: u64) {
+        let Some(departed) = &mut self.departed else { return };
         while let Some(&Reverse(time)) = self.leaving.peek()
             && time < now
         {
             self.leaving.pop();
-            self.departed.count(time);
+            departed.count(time);
         }
     }
 }

@@ -46,8 +46,8 @@ enum Held {
     /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
     /// traces have no other, and nothing to allocate then.
     Tat { policy: Policy, tat: [u64; 2] },
-    /// Under any other. There always is one; it is taken out while it is decided on.
-    Entry(Option<Box<Entry>>),
+    /// Under any other. There always is one; it is decided on where it lies.
+    Entry(Box<Option<Entry>>),
 }
 
 impl Simulation {
@@ -121,6 +121,15 @@ impl Simulation {
                     *tat = split(now + u128::from(judgement.after));
                     return Ok(gcra.tell(&judgement));
                 }
+                if let Held::Entry(entry) = held
+                    && policy.as_gcra().is_none()
+                {
+                    let decision = decide(policy, entry, event);
+                    if entry.is_none() {
+                        drop(found.remove());
+                    }
+                    return Ok(decision);
+                }
                 let mut entry = held.take(event.time);
                 let decision = decide(policy, &mut entry, event);
                 match entry {
@@ -179,7 +188,7 @@ impl Held {
                 let tat = split(ticks(gcra, now) + debt);
                 Self::Tat { policy: entry.policy().clone(), tat }
             }
-            _ => Self::Entry(Some(Box::new(entry))),
+            _ => Self::Entry(Box::new(Some(entry))),
         }
     }
 
@@ -190,7 +199,7 @@ impl Held {
                 let debt = policy.as_gcra().map_or(0, |gcra| owed(gcra, *tat, now));
                 Entry::with_debt(policy, now, debt)
             }
-            Self::Entry(entry) => entry.take().map(|entry| *entry),
+            Self::Entry(entry) => entry.take(),
         }
     }
 
@@ -201,7 +210,7 @@ impl Held {
                 policy.as_gcra().is_some_and(|gcra| owed(gcra, *tat, now) > 0)
             }
             Self::Entry(entry) => {
-                entry.as_ref().is_some_and(|entry| !entry.lifetime(now).is_zero())
+                (**entry).as_ref().is_some_and(|entry| !entry.lifetime(now).is_zero())
             }
         }
     }

@@ -14,7 +14,7 @@ pub struct Most {
 /// Counts events in windows of several lengths at once, all of which slide.
 ///
 /// Memory is bounded by the different times of events in the longest window.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Windows {
     windows: Vec<Window>,
     /// Times of the last events, each with the number of events at it, in order; and how many times
@@ -23,7 +23,7 @@ pub(crate) struct Windows {
     forgotten: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Window {
     /// In microseconds.
     span: u64,
@@ -47,10 +47,18 @@ impl Windows {
 
     /// Counts an event at `time`, which is not before the last one.
     pub(crate) fn count(&mut self, time: u64) {
-        match self.times.back_mut() {
-            Some((last, count)) if *last == time => *count += 1,
-            _ => self.times.push_back((time, 1)),
+        if let Some((last, count)) = self.times.back_mut()
+            && *last == time
+        {
+            // No window has moved.
+            *count += 1;
+            for window in &mut self.windows {
+                window.held += 1;
+                window.most = window.most.max(window.held);
+            }
+            return;
         }
+        self.times.push_back((time, 1));
         for window in &mut self.windows {
             window.held += 1;
             let index = |first: u64| usize::try_from(first - self.forgotten).ok();

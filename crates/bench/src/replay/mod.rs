@@ -56,7 +56,7 @@ fn compare(sizes: Sizes, sluicegate: &PathBuf, folder: &std::path::Path) -> io::
     let simulate = |policies: &[&str], log: &std::path::Path| -> io::Result<Ran> {
         let mut command = Command::new(sluicegate);
         command.args(["simulate", "--key", "{ip}", "--log", "combined"]).arg(log);
-        policies.iter().for_each(|policy| drop(command.args(["--policy", policy])));
+        command.args(policies.iter().flat_map(|policy| ["--policy", policy]));
         timed(&mut command)
     };
     let goaccess = || -> Option<io::Result<Ran>> {

@@ -53,6 +53,8 @@ struct Told {
     wants_report: bool,
     /// Lengths of windows that are known beforehand.
     spans: Vec<Duration>,
+    /// Whether the busiest keys are told: not where policies are compared.
+    counts_keys: bool,
 }
 
 impl Lanes {
@@ -79,6 +81,7 @@ impl Lanes {
                     named: None,
                     wants_report: !csv || follow.is_some(),
                     spans: spans.clone(),
+                    counts_keys: options.policies.len() < 2,
                 },
                 to_come: changes.clone().into(),
                 changes,
@@ -213,8 +216,10 @@ impl Lane {
         }
         let told = &mut self.told;
         if told.wants_report {
-            let spans = &told.spans;
-            told.report.get_or_insert_with(|| Report::new(spans)).finish();
+            if told.report.is_none() {
+                told.report = Some(told.new_report());
+            }
+            told.report.iter_mut().for_each(Report::finish);
         }
         if let Some(track) = &mut told.track {
             track.finish(until);
@@ -272,7 +277,11 @@ impl Told {
             self.named = str::from_utf8(event.policy).ok().and_then(|text| text.parse().ok());
             self.spans.extend(self.named.iter().flat_map(periods));
         }
-        self.report = Some(Report::new(&self.spans));
+        self.report = Some(self.new_report());
+    }
+
+    fn new_report(&self) -> Report {
+        if self.counts_keys { Report::new(&self.spans) } else { Report::without_keys(&self.spans) }
     }
 
     fn first(&self) -> Option<Timestamp> {
