@@ -22,6 +22,8 @@ mod pin;
 #[cfg(target_os = "linux")]
 mod redis;
 #[cfg(target_os = "linux")]
+mod replay;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod resp;
@@ -40,6 +42,7 @@ sluicegate-bench WHAT [--quick]
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   tower    the layer of tower in memory, beside tower_governor
+  replay   an access log through `sluicegate simulate`, beside GoAccess
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
@@ -80,13 +83,15 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "redis" => redis::run(quick),
         "module" => module::run(quick),
         "tower" => tower::run(quick),
+        "replay" => replay::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             http::run(quick)?;
             redis::run(quick)?;
             module::run(quick)?;
-            tower::run(quick)
+            tower::run(quick)?;
+            replay::run(quick)
         }
         _ => {
             println!("{HELP}");

@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("commands", &["core"]),
     ("conformance", &["core"]),
     ("simulator", &["core"]),
+    ("plot", &[]),
     ("memory", &["core"]),
     ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
@@ -21,7 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tower", &["core", "headers"]),
     ("server", &["core", "commands", "headers", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
-    ("cli", &["core", "resp", "commands", "rules", "simulator", "memory", "redis", "server"]),
+    (
+        "cli",
+        &["core", "resp", "commands", "rules", "simulator", "plot", "memory", "redis", "server"],
+    ),
     (
         "bench",
         &["core", "resp", "rules", "memory", "redis", "simulator", "server", "sluicegate", "tower"],

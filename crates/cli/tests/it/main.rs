@@ -1,6 +1,9 @@
 //! The command, run as people run it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod documents;
+mod logs;
+mod pictures;
 mod redis;
 mod rules;
 mod run;
