@@ -9,6 +9,7 @@ use std::{io, rc::Rc, time::Duration};
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::Plan;
+use sluicegate_testing::Engine;
 
 use crate::{
     keys::Random,
@@ -16,6 +17,7 @@ use crate::{
     pin,
     report::{Bar, Table, median},
     resp::{
+        Sizes,
         command::{Command, Draw, MAX_KEYS},
         cores,
         load::Load,
@@ -23,17 +25,7 @@ use crate::{
         servers::Server,
     },
 };
-use servers::{Engine, ask, told};
-
-/// How much is run.
-#[derive(Clone, Copy)]
-struct Sizes {
-    rounds: usize,
-    connections: usize,
-    keys: u64,
-    warm_up: Duration,
-    measured: Duration,
-}
+use servers::{ask, told};
 
 const FULL: Sizes = Sizes {
     rounds: 5,
@@ -91,8 +83,8 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let others = Others::start();
     let mut cpu = 0.0;
     let mut table = Table::comparison();
-    for engine in Engine::ALL {
-        let start = |arguments: &[&str]| engine.start(arguments).map(Rc::new);
+    for engine in Engine::NEWER {
+        let start = |arguments: &[&str]| servers::start(engine, arguments).map(Rc::new);
         let servers = [
             start(&["--loadmodule", &module])?,
             start(&["--loadmodule", &module])?,
@@ -216,7 +208,7 @@ impl Subject {
 
 /// Bytes that a denial adds to the append-only file.
 fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
-    let server = engine.start(&["--appendonly", "yes", "--loadmodule", module])?;
+    let server = servers::start(engine, &["--appendonly", "yes", "--loadmodule", module])?;
     let command = Command::new(&["CL.THROTTLE", "hotsluice:", "0", "24", "86400"]);
     let load = || {
         let draw = Draw::Random(Random::new(1), 1);

@@ -19,7 +19,7 @@ macro_rules! on_both {
             $(
                 #[test]
                 fn $name() {
-                    super::$name($crate::server::Engine::Redis70);
+                    super::$name(sluicegate_testing::Engine::Redis70);
                 }
             )*
         }
@@ -27,7 +27,7 @@ macro_rules! on_both {
             $(
                 #[test]
                 fn $name() {
-                    super::$name($crate::server::Engine::Valkey91);
+                    super::$name(sluicegate_testing::Engine::Valkey91);
                 }
             )*
         }

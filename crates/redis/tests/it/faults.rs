@@ -3,11 +3,9 @@
 use redis::{Connection, ToRedisArgs};
 use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
 use sluicegate_redis::script::{Plan, StateFault};
+use sluicegate_testing::{Engine, Server};
 
-use crate::{
-    server::{Engine, Server},
-    store::{Store, read, test_key},
-};
+use crate::store::{Store, read, test_key};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
