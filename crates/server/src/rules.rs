@@ -5,7 +5,8 @@
 //! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
 
 use sluicegate_commands::{CommandError, PolicyText, Texts};
-use sluicegate_memory::Rule;
+
+use crate::home::HomeRule as Rule;
 
 /// A rule that was looked up, until [`Rules::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ mod tests {
         let mut known = true;
         let found = rules.find(text, |text| {
             known = false;
-            Ok(store.rule(&text.parse()?, Timestamp::EPOCH))
+            Ok(Rule::Memory(store.rule(&text.parse()?, Timestamp::EPOCH)))
         });
         let found = found.unwrap();
         assert_eq!(rules.get(found).policy(), &text.parse().unwrap());
