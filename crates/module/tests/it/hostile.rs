@@ -94,7 +94,7 @@ fn keys_of_others_are_refused(engine: Engine) {
     let mut peer = server.peer();
     peer.say("SET text hello").unwrap();
     peer.ask(&[b"SET", b"empty", b""]).unwrap();
-    peer.ask(&[b"SET", b"newer", b"\x02\x01"]).unwrap();
+    peer.ask(&[b"SET", b"newer", b"\x03\x01"]).unwrap();
     peer.ask(&[b"SET", b"cut", b"\x01\x01\x01\x1e"]).unwrap();
     peer.ask(&[b"SET", b"log", b"\x01\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
         .unwrap();
@@ -112,7 +112,7 @@ fn keys_of_others_are_refused(engine: Engine) {
             let error = peer.ask(&arguments).expect_err(command.name);
             let class = match key {
                 "list" | "hash" | "stream" => "WRONGTYPE key holds no string",
-                "newer" => "SGSTATE state has version 2",
+                "newer" => "SGSTATE state has version 3",
                 "text" => "SGSTATE state has version 104",
                 _ => "SGSTATE state is damaged",
             };

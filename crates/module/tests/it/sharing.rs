@@ -4,7 +4,7 @@
 use redis::Value;
 use sluicegate_conformance::{Answer, CoreSubject, Question, Shape, Subject, check_histories};
 use sluicegate_core::{Entry, Limit, Operation, Policy, Timestamp};
-use sluicegate_testing::Engine;
+use sluicegate_testing::{Engine, Peer};
 
 use crate::{
     conformance::OverTheWire,
@@ -90,6 +90,32 @@ fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
     }
 }
 
+/// What version 1 of the byte form wrote is understood, and written anew with the next change.
+fn version_1_is_taken_over(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut peer = server.peer();
+    for policy in ["gcra:30/1m", "gcra:7/1m", "sliding-log:9/1m"] {
+        let take = |peer: &mut Peer, step: u64| {
+            peer.integers(&format!("SG.TAKE k {policy} AT {}", 1_700_000_000_000_000 + step))
+        };
+        let bytes = |peer: &mut Peer| match peer.say("GET k") {
+            Ok(Value::BulkString(bytes)) => bytes,
+            other => panic!("{other:?}"),
+        };
+        take(&mut peer, 0);
+        let new = bytes(&mut peer);
+        let expected = take(&mut peer, 5);
+        let mut old = [&[1], &new[1..]].concat();
+        if policy.starts_with("gcra") {
+            old.resize(28, 0);
+        }
+        peer.ask(&[b"SET", b"k", &old]).unwrap();
+        assert_eq!(take(&mut peer, 5), expected, "{policy}");
+        assert_eq!(bytes(&mut peer)[0], 2, "{policy}");
+        peer.say("DEL k").unwrap();
+    }
+}
+
 /// A key that has lost its time to live gets a new one.
 fn a_key_without_an_end_is_healed(engine: Engine) {
     let server = serve(engine);
@@ -126,6 +152,7 @@ fn a_key_ends_when_it_has_recovered(engine: Engine) {
 }
 
 on_both! {
+    version_1_is_taken_over
     states_are_those_of_the_core
     a_long_log_is_decided_as_by_the_core
     a_key_without_an_end_is_healed
