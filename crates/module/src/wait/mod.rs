@@ -37,6 +37,10 @@ use crate::{
     time::Moment,
 };
 
+/// The answer to one who waits for a key whose slot has moved.
+const MOVED: &str =
+    "TRYAGAIN the slot of this key is served by another node now; asking again would do";
+
 /// The longest single sleep; a longer wait takes several.
 const LONGEST_SLEEP: u64 = 3_600_000;
 
@@ -169,6 +173,11 @@ fn due(context: Context<'_>, id: u64) {
             changed(context, name);
         }
         return;
+    }
+    // What is stored here says nothing then, and must not come to be stored. One that has its departure
+    // has been charged, and passes all the same.
+    if departure.is_none() && !context.serves(name) {
+        return answer(context, id, Err(MOVED.to_owned()));
     }
     let asked = match departure {
         Some(at) if now < at => Ok(Asked::Later(at)),

@@ -3,7 +3,7 @@
 
 use redis::Value;
 use sluicegate_commands::{COMMANDS, Keys};
-use sluicegate_testing::{Engine, Peer, integers};
+use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{
     on_both,
@@ -169,7 +169,8 @@ fn keys_that_end_leave_nothing_behind(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     let before = peer.told("memory", "used_memory");
-    for number in 0..20_000 {
+    let keys = size("SLUICEGATE_ENDING_KEYS", 20_000);
+    for number in 0..keys {
         peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
     }
     peer.until(|it| it.say("DBSIZE") == Ok(Value::Int(0)));
@@ -178,7 +179,7 @@ fn keys_that_end_leave_nothing_behind(engine: Engine) {
         after = it.told("memory", "used_memory");
         after < before + 600_000
     });
-    println!("{engine:?}: {before} bytes before, {after} after");
+    println!("figure: {engine:?}: {before} bytes before {keys} keys came and ended, {after} after");
 }
 
 on_both! {

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
 mod cell;
+mod clock;
+mod cluster;
 mod commands;
 mod conformance;
 mod hostile;
+mod killed;
 mod loading;
 mod replication;
 mod server;

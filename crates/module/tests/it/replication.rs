@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use redis::Value;
-use sluicegate_testing::{Engine, Folder, Peer, Server};
+use sluicegate_testing::{Engine, Folder, Peer, Server, size};
 
 use crate::{
     on_both,
@@ -13,7 +13,7 @@ use crate::{
 
 /// So many random calls.
 fn calls() -> u64 {
-    std::env::var("SLUICEGATE_CALLS").map_or(20_000, |it| it.parse().unwrap())
+    size("SLUICEGATE_CALLS", 20_000)
 }
 
 const POLICIES: [&str; 11] = [
