@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{CoreSubject, Subject, compare};
+use crate::{CoreSubject, Question, Subject, compare};
 
 /// What histories are made of.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,15 @@ pub struct Step {
     pub policy: Policy,
     /// What is asked.
     pub operation: Operation,
+}
+
+impl Step {
+    /// The question as that of `key`.
+    #[must_use]
+    pub fn of<'a>(&'a self, key: &'a [u8]) -> Question<'a> {
+        let Self { now, policy, operation } = self;
+        Question { key, policy, now: *now, operation: *operation }
+    }
 }
 
 impl fmt::Display for Step {
@@ -93,8 +102,9 @@ fn check_history(core: &mut CoreSubject, subject: &mut impl Subject, seed: u64, 
     let history = History::random(seed, shape);
     let key = format!("history:{seed}").into_bytes();
     for (index, step) in history.0.iter().enumerate() {
-        let expected = core.apply(&key, &step.policy, step.now, step.operation);
-        let found = subject.apply(&key, &step.policy, step.now, step.operation);
+        let question = step.of(&key);
+        let expected = core.apply(question);
+        let found = subject.apply(question);
         if let Err(difference) = compare(&expected, &found) {
             let told: Vec<_> = history.0[..=index].iter().map(Step::to_string).collect();
             panic!("history {seed}: {difference}, after\n{}", told.join("\n"));

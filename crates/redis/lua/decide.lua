@@ -6,7 +6,7 @@ end
 
 local function say_version(version)
     return { err = 'SGSTATE state has version ' .. version .. ', and this version of sluicegate reads up '
-        .. 'to 1; upgrading it, or resetting the key, would do' }
+        .. 'to 2; upgrading it, or resetting the key, would do' }
 end
 
 -- The server's error of a GET, in words of ours where the key is of another type.
@@ -81,7 +81,7 @@ end
 
 -- Stores the key as it now stands. Gives the server's error, if it has one.
 local function store(key, limits, now, at, existed)
-    local parts, used = { '\1' .. string.char(#limits) }, false
+    local parts, used = { '\2' .. string.char(#limits) }, false
     for i = 1, #limits do
         local limit = limits[i]
         parts[i + 1] = limit.kind.save(limit)

@@ -17,7 +17,9 @@
 local operation, cost, max_wait, policy, calendars, at
 if #ARGV[1] == 36 then
     cost, policy = unpack('<I4xxxxxxxxxxxxxxxc17', ARGV[1])
-    operation, policy, at = 'take', policy .. '\0\0\0\0\0\0\0\0\0\0\0', ARGV[2]
+    -- In version 1 the state of any such limit takes 11 bytes.
+    policy = '\1' .. sub(policy, 2) .. '\0\0\0\0\0\0\0\0\0\0\0'
+    operation, at = 'take', ARGV[2]
 elseif #ARGV[1] == 27 then
     cost, policy = unpack('<I4xxxxxxxxxxc13', ARGV[1])
     operation, policy, at = 'take', policy .. '\0\0\0\0', ARGV[2]

@@ -129,7 +129,7 @@ fn unused(policy: &Policy) -> Vec<u8> {
     let mut at = 2;
     for limit in policy.limits() {
         let (head, state) = match limit {
-            Limit::Gcra(_) => (15, 11),
+            Limit::Gcra(limit) => (15, 7 + limit.rest_width()),
             Limit::IntervalBucket(_) => (15, 17),
             Limit::FixedWindow(window) => match window.window() {
                 Window::Span { .. } => (11, 14),

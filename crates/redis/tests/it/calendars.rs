@@ -2,11 +2,9 @@
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
+use sluicegate_testing::{Engine, Server};
 
-use crate::{
-    server::{Engine, Server},
-    store::{Store, read, test_key},
-};
+use crate::store::{Store, read, test_key};
 
 const DAY: u64 = 86_400_000_000;
 

@@ -1,13 +1,12 @@
 //! The kit that every store passes, over scripts, on each server.
 
-use sluicegate_conformance::CoreSubject;
-use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces, compare};
-use sluicegate_core::{Operation, Policy, Timestamp};
-
-use crate::{
-    server::{Engine, Server},
-    store::{Compared, Store},
+use sluicegate_conformance::{
+    CoreSubject, Question, Shape, Subject, check_histories, check_keys, check_traces, compare,
 };
+use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_testing::{Engine, Server};
+
+use crate::store::{Compared, Store};
 
 /// So many histories of each shape.
 const HISTORIES: u64 = 800;
@@ -74,8 +73,8 @@ fn long_logs() {
                 _ => Operation::Take(cost),
             };
             let now = Timestamp::from_micros(now).unwrap();
-            let expected = core.apply(b"long", &policy, now, operation);
-            let found = subject.apply(text.as_bytes(), &policy, now, operation);
+            let question = Question { key: text.as_bytes(), policy: &policy, now, operation };
+            let (expected, found) = (core.apply(question), subject.apply(question));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{text}, turn {turn}: {it}"));
         }
     }

@@ -9,5 +9,4 @@ mod faults;
 mod functions;
 mod lifetimes;
 mod policy_text;
-mod server;
 mod store;
