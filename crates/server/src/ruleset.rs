@@ -180,7 +180,7 @@ impl Live {
         self.told.lock().clone()
     }
 
-    /// Reads the files again, whether or not they changed, in the thread that watches them.
+    /// Reads the files again, whatever was heard of them, in the thread that watches them.
     ///
     /// # Errors
     /// What is wrong, with the file, the line and the column.
@@ -196,8 +196,8 @@ impl Live {
         }
     }
 
-    /// Looks at the files: unless they are as when they were seen last, or `always`, they are read,
-    /// and what they say is in force from then on, if it can be used.
+    /// Looks at the files: unless they are as when they were seen last, what they say is in force from
+    /// then on, if it can be used. `always`: somebody asks, and is told what is wrong once more.
     fn look(&self, always: bool) -> Result<Reloaded, String> {
         let before = self.now().number;
         let unchanged = |version| {
@@ -211,7 +211,8 @@ impl Live {
         };
         {
             let mut told = self.told.lock();
-            if !always && told.seen == Some(seen) {
+            // What is wrong is told again to who asks.
+            if told.seen == Some(seen) && !(always && told.problem.is_some()) {
                 return Ok(unchanged(before));
             }
             told.seen = Some(seen);
