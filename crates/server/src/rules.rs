@@ -4,13 +4,14 @@
 //! Requests that were gathered hold a [`Known`] rather than a [`Rule`], whose count of holders is
 //! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, sync::Arc};
 
+use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, TextKey, Texts};
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_headers::Fields;
 
-use crate::{home::HomeRule as Rule, shared::Shared};
+use crate::{home::HomeRule as Rule, ruleset::Version, shared::Shared};
 
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
@@ -28,6 +29,8 @@ pub(crate) struct Rules {
     free: Vec<usize>,
     /// What nobody will look up any more, but gathered requests may hold.
     replaced: Vec<usize>,
+    /// The version of the server's rules that names stand for, the same for all that is gathered.
+    version: Option<Guard<Arc<Version>>>,
 }
 
 /// A rule, and what responses of HTTP say of it, once one has.
@@ -53,11 +56,13 @@ impl Rules {
         match text.name() {
             None => self.find(text, |text| Ok(rule(&text.parse()?))),
             Some(name) => {
-                let version = shared.rules.now();
-                self.find_named(name, version.number(), |name| {
+                let version = self.version.take().unwrap_or_else(|| shared.rules.now());
+                let known = self.find_named(name, version.number(), |name| {
                     let policy = version.policy(name);
                     policy.map(rule).ok_or_else(|| CommandError::no_policy(name))
-                })
+                });
+                self.version = Some(version);
+                known
             }
         }
     }
@@ -128,6 +133,7 @@ impl Rules {
     /// Nothing that was looked up is held any more.
     #[inline]
     pub(crate) fn settle(&mut self) {
+        self.version = None;
         if self.replaced.is_empty() {
             return;
         }
