@@ -13,9 +13,7 @@ mod words;
 
 use std::{io, process::ExitCode};
 
-use clap::Parser;
-
-use arguments::{Arguments, Command};
+use arguments::Command;
 
 /// What a command ends with when it is about a request that was denied.
 const DENIED: u8 = 1;
@@ -23,7 +21,7 @@ const DENIED: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match serve::read().and_then(|arguments| run(arguments.command)) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,9 +1,11 @@
 //! The command, run as people run it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod config;
 mod redis;
 mod run;
 mod scenarios;
+mod schema;
 mod server;
 mod simulate;
 mod texts;

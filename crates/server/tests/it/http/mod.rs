@@ -3,5 +3,8 @@
 pub(crate) mod client;
 mod conformance;
 mod decisions;
+mod metrics;
 mod refused;
+#[cfg(target_os = "linux")]
+mod slow;
 mod waiting;
