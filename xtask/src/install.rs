@@ -19,11 +19,12 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 4] = [
+const DEBIAN: [(&str, &str); 5] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
+    ("nginx", "nginx-light"),
 ];
 
 /// Python clients.

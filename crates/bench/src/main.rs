@@ -25,6 +25,8 @@ mod redis;
 mod report;
 #[cfg(target_os = "linux")]
 mod resp;
+#[cfg(target_os = "linux")]
+mod tower;
 
 use std::{env, io, process::ExitCode};
 
@@ -37,6 +39,7 @@ sluicegate-bench WHAT [--quick]
   http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  tower    the layer of tower in memory, beside tower_governor
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
@@ -76,12 +79,14 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "http" => http::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
+        "tower" => tower::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             http::run(quick)?;
             redis::run(quick)?;
-            module::run(quick)
+            module::run(quick)?;
+            tower::run(quick)
         }
         _ => {
             println!("{HELP}");

@@ -22,7 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["core", "commands", "headers", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
     ("cli", &["core", "resp", "commands", "rules", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "rules", "memory", "redis", "simulator", "server"]),
+    (
+        "bench",
+        &["core", "resp", "rules", "memory", "redis", "simulator", "server", "sluicegate", "tower"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -82,6 +82,10 @@ fn of_file(
         let flag = match value {
             Value::Boolean(yes) if setting.flag => yes.then(|| format!("--{name}")),
             Value::String(text) if !setting.flag => Some(format!("--{name}={text}")),
+            Value::Array(items) if !setting.flag && items.iter().all(Value::is_str) => {
+                let texts: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+                (!texts.is_empty()).then(|| format!("--{name}={}", texts.join(",")))
+            }
             Value::Integer(number) if !setting.flag => Some(format!("--{name}={number}")),
             _ if setting.flag => bail!("{}: `{name}` is true or false", file()),
             other => bail!("{}: `{name}` is a text or a whole number, not {other}", file()),
@@ -108,8 +112,11 @@ fn in_force(settings: &[Setting], said: &ArgMatches, from_file: &[String]) -> St
         let value = if *flag {
             Some(said.get_flag(id).to_string())
         } else {
-            let raw = said.get_raw(id).and_then(|mut values| values.next());
-            raw.map(|value| shown(name, &value.to_string_lossy()))
+            let raw = said.get_raw(id).map(|values| {
+                let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+                shown(name, &values.join(","))
+            });
+            raw.filter(|_| said.value_source(id).is_some())
         };
         // Writing to a string cannot fail.
         let _ = match value {

@@ -66,12 +66,18 @@ pub(crate) struct Settings {
     /// not given
     #[arg(long, env = "SLUICEGATE_HTTP_HEADERS", value_enum)]
     http_headers: Option<Headers>,
+    /// How many proxies of ours a request has come through when one asks `/v1/gate` about it
+    #[arg(long, env = "SLUICEGATE_HTTP_TRUSTED_HOPS", value_name = "N", default_value_t = 1)]
+    http_trusted_hops: usize,
     /// Close clients that do not finish a request for so long; 0: never
     #[arg(long, env = "SLUICEGATE_INPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
     input_timeout: u64,
     /// Close clients that do not take their replies for so long; 0 is 1
     #[arg(long, env = "SLUICEGATE_OUTPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 10)]
     output_timeout: u64,
+    /// A file of rules (YAML or TOML), or a folder of such; may be given several times
+    #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
+    rules: Vec<PathBuf>,
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -133,8 +139,10 @@ impl Settings {
             Some(Headers::None) => HttpHeaders::None,
             Some(Headers::Ietf) | None => HttpHeaders::Ietf,
         };
+        config.http_trusted_hops = self.http_trusted_hops;
         config.input_timeout = Duration::from_secs(self.input_timeout);
         config.output_timeout = Duration::from_secs(self.output_timeout.max(1));
+        config.rules = self.rules;
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {

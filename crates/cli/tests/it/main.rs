@@ -3,6 +3,7 @@
 
 mod config;
 mod redis;
+mod rules;
 mod run;
 mod scenarios;
 mod schema;

@@ -41,11 +41,17 @@ impl Server {
         Self { child, address, http, _out: out, err }
     }
 
-    /// Asks it to stop by a signal; its log.
+    /// Sends it a signal.
     #[cfg(unix)]
-    fn stop(mut self, signal: &str) -> String {
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Asks it to stop by a signal; its log.
+    #[cfg(unix)]
+    pub(crate) fn stop(mut self, signal: &str) -> String {
+        self.signal(signal);
         let mut log = String::new();
         let mut err = self.err.take().unwrap();
         std::io::Read::read_to_string(&mut err, &mut log).unwrap();

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 mod conformance;
 mod decisions;
+mod gate;
 mod metrics;
 mod refused;
 #[cfg(target_os = "linux")]
