@@ -18,7 +18,7 @@ use crate::{
     home::Home,
     ruleset::Event,
     shared::Shared,
-    stats::{BOUNDS, Counter, Stats},
+    stats::{BOUNDS, Counter, Outcomes, Stats},
 };
 
 /// What [`text`] is.
@@ -94,13 +94,13 @@ fn decisions(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
             // Where the state is in this process, nobody else decides.
             for source in SOURCES.into_iter().take(if here { 1 } else { SOURCES.len() }) {
                 let word = if here { "memory" } else { source.word() };
-                let outcomes: [(&str, fn(&Stats, Face, Source) -> u64); 2] = [
-                    ("allowed", |stats, face, source| stats.of(face, source).allowed.count()),
-                    ("denied", |stats, face, source| stats.of(face, source).denied.count()),
-                ];
-                for (outcome, of) in outcomes {
+                let of = |of: fn(&Outcomes) -> &Counter| {
+                    shared.sum(|stats| of(stats.of(face, source)).count())
+                };
+                let outcomes = [("allowed", of(|it| &it.allowed)), ("denied", of(|it| &it.denied))];
+                for (outcome, counted) in outcomes {
                     let labels = [("face", face.name()), ("outcome", outcome), ("source", word)];
-                    count(family, &labels, shared.sum(|stats| of(stats, face, source)))?;
+                    count(family, &labels, counted)?;
                 }
             }
         }
@@ -122,7 +122,7 @@ fn requests(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
         let mut buckets = [(0.0, 0); BOUNDS.len() + 1];
         let (mut micros, mut all) = (0, 0);
         for (index, bucket) in buckets.iter_mut().enumerate() {
-            let bound = BOUNDS.get(index).map_or(f64::MAX, |micros| *micros as f64 / 1e6);
+            let bound = BOUNDS.get(index).map_or(f64::INFINITY, |micros| *micros as f64 / 1e6);
             let here = shared.sum(|stats| stats.latency.count(index));
             *bucket = (bound, here);
             all += here;

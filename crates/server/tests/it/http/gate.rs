@@ -122,8 +122,9 @@ fn nginx_asks_before_it_serves() {
         assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", log());
         std::thread::yield_now();
     }
-    let mut client = Client::connect(&behind);
-    let mut ask = |from: &str| {
+    let ask = |from: &str| {
+        // It closes after what was an error to it.
+        let mut client = Client::connect(&behind);
         client.ask("POST", "/login", &format!("Content-Length: 0\r\nX-Forwarded-For: {from}\r\n"));
         client.hear()
     };
