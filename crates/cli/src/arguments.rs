@@ -93,7 +93,14 @@ pub(crate) struct Url {
 
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// Where to listen; port 0 picks a free one
+    /// A file with settings, in TOML, under the names of these flags: they go for what neither a
+    /// flag nor the environment says
+    #[arg(long, env = "SLUICEGATE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the settings in force as such a file, secrets masked, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Where to listen for RESP; port 0 picks a free one
     #[arg(
         long,
         env = "SLUICEGATE_LISTEN",

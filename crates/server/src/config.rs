@@ -44,6 +44,10 @@ pub struct Config {
     /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
     /// Default: `RateLimit`.
     pub http_headers: HttpHeaders,
+    /// How many proxies of ours a request has come through when one of them asks the gate of HTTP
+    /// about it: of `X-Forwarded-For`, so many entries are believed, from the last. Default: 1, the
+    /// one that asks.
+    pub http_trusted_hops: usize,
     /// The password that clients of RESP must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -155,6 +159,7 @@ impl Default for Config {
             grpc_tls: None,
             http_token: None,
             http_headers: HttpHeaders::default(),
+            http_trusted_hops: 1,
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,

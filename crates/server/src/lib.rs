@@ -24,13 +24,13 @@ mod envoy;
 mod face;
 mod home;
 mod http;
-#[allow(dead_code, reason = "the faces of HTTP and of Envoy are to ask it")]
+#[allow(dead_code, reason = "the face of Envoy is to ask it for more")]
 mod judge;
 mod listen;
 mod metrics;
 mod resp;
 mod rules;
-#[allow(dead_code, reason = "the faces of HTTP and of Envoy are to ask it")]
+#[allow(dead_code, reason = "the face of Envoy is to ask it for more")]
 mod ruleset;
 mod secret;
 mod server;

@@ -12,6 +12,8 @@ use crate::run::{output, run, scenarios, sluicegate};
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    /// Where it speaks HTTP.
+    pub(crate) http: String,
     // Kept open, so that what it writes has somewhere to go.
     _out: BufReader<ChildStdout>,
     err: Option<ChildStderr>,
@@ -32,8 +34,11 @@ impl Server {
         out.read_line(&mut line).unwrap();
         let address = line.strip_prefix("listening on ").expect("it says where it listens");
         let address = format!("resp://{}", address.trim_end());
+        line.clear();
+        out.read_line(&mut line).unwrap();
+        let http = line.strip_prefix("http on ").unwrap_or_default().trim_end().to_owned();
         let err = child.stderr.take();
-        Self { child, address, _out: out, err }
+        Self { child, address, http, _out: out, err }
     }
 
     /// Sends it a signal.

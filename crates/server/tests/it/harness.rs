@@ -65,8 +65,8 @@ impl Running {
     }
 
     /// A server of another process, which ends by itself.
-    pub(crate) const fn elsewhere(address: SocketAddr) -> Self {
-        Self { address, http: None, grpc: None, reloader: None, stop: None, thread: None }
+    pub(crate) const fn elsewhere(address: SocketAddr, http: Option<SocketAddr>) -> Self {
+        Self { address, http, grpc: None, reloader: None, stop: None, thread: None }
     }
 
     pub(crate) fn connect(&self) -> Peer {
