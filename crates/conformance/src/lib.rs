@@ -8,7 +8,9 @@ mod history;
 pub mod oracle;
 mod script;
 mod subject;
+mod together;
 
 pub use history::{History, Shape, Step, check_histories};
 pub use script::{cases, check_case, check_script, check_traces};
 pub use subject::{CoreSubject, OracleSubject, Subject, check_keys, compare};
+pub use together::{JointSubject, JointTake, check_together};
