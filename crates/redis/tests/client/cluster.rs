@@ -7,13 +7,13 @@ use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
 
 use crate::servers::{Engine, Server, free_port, now, pass, patient, size, until};
 
-struct Cluster {
+pub(crate) struct Cluster {
     nodes: Vec<Server>,
 }
 
 impl Cluster {
     /// Three primaries and as many replicas, ready.
-    async fn start(engine: Engine) -> Self {
+    pub(crate) async fn start(engine: Engine) -> Self {
         let bus: Vec<_> = (0..6).map(|_| free_port().to_string()).collect();
         let start = |bus: &String| {
             Server::with(
@@ -70,7 +70,7 @@ impl Cluster {
         .await;
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect();
         format!("redis+cluster://{}", hosts[..2].join(","))
     }
