@@ -23,6 +23,8 @@ mod redis;
 mod report;
 #[cfg(target_os = "linux")]
 mod resp;
+#[cfg(target_os = "linux")]
+mod tower;
 
 use std::{env, io, process::ExitCode};
 
@@ -34,6 +36,7 @@ sluicegate-bench WHAT [--quick]
            that does nothing
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  tower    the layer of tower in memory, beside tower_governor
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
@@ -70,11 +73,13 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "resp" => resp::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
+        "tower" => tower::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             redis::run(quick)?;
-            module::run(quick)
+            module::run(quick)?;
+            tower::run(quick)
         }
         _ => {
             println!("{HELP}");

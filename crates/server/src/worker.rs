@@ -22,15 +22,20 @@ use tokio::{
 };
 
 use crate::{
-    resp,
+    envoy,
+    face::Face,
+    http, resp,
     rules::Rules,
-    shared::{Seat, Shared},
+    shared::{Client, Seat, Shared, stopped},
     stats::Stats,
-    stream::Socket,
+    stream::{Socket, Stream},
 };
 
 /// How long a server that stops waits for its clients to take their answers.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long a client has for agreeing on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What the connections of one thread have in common.
 #[derive(Debug)]
@@ -63,6 +68,32 @@ impl Worker {
     #[inline]
     pub(crate) fn stats(&self) -> &Stats {
         &self.shared.workers[self.index]
+    }
+
+    /// The connection of a client, once both agree on TLS where it is spoken. `None`: they do not,
+    /// or the server stops.
+    pub(crate) async fn open(
+        &self,
+        socket: Socket,
+        client: &Client,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> Option<Stream> {
+        let tls = self.shared.tls(client.face);
+        let opened = tokio::select! {
+            opened = timeout(HANDSHAKE, socket.open(tls)) => opened,
+            () = stopped(stopping) => return None,
+        };
+        match opened {
+            Ok(Ok(stream)) => Some(stream),
+            failed => {
+                if tls.is_some() {
+                    self.stats().tls_failures.add();
+                }
+                let error = failed.err();
+                tracing::debug!(client = client.id, ?error, "a client was not taken in");
+                None
+            }
+        }
     }
 }
 
@@ -141,7 +172,12 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
                 job = jobs.recv() => match job {
                     Some(Job::Serve(socket, seat)) => {
                         worker.stats().connections.add();
-                        tasks.spawn_local(resp::serve(socket, seat, Rc::clone(&worker)));
+                        let worker = Rc::clone(&worker);
+                        match seat.client.face {
+                            Face::Resp => tasks.spawn_local(resp::serve(socket, seat, worker)),
+                            Face::Http => tasks.spawn_local(http::serve(socket, seat, worker)),
+                            Face::Grpc => tasks.spawn_local(envoy::serve(socket, seat, worker)),
+                        };
                     }
                     Some(Job::Stop) => break,
                     // The server was dropped.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Outcome, Retry};
+use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Store};
 use sluicegate_redis::{Question, RedisStore};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Answer, Counters, Error, LocalLimiter, Options, Rule, Source,
+    Answer, Counters, Error, LocalLimiter, Options, Rule, Ruled, Source,
     local::{reserves, waiting},
 };
 
@@ -276,6 +276,27 @@ impl Limiter {
         }
     }
 
+    /// A [`Store`] that asks for the policies of these rules as they say: with leases, and with what is
+    /// answered while Redis is away. A `Limiter` alone, as a store, asks Redis each time, and says if it is
+    /// away.
+    #[must_use]
+    pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Ruled {
+        Ruled::new(self.clone(), rules)
+    }
+
+    /// Asks at once, where the state is in this process.
+    pub(crate) fn ask_now(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+    ) -> Option<Result<Decision, Error>> {
+        match &self.0 {
+            Backend::Local(local) => Some(local.ask(key, rule, operation).map_err(Error::from)),
+            Backend::Redis(_) => None,
+        }
+    }
+
     /// What was counted, by source; all zero in this process.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -300,8 +321,38 @@ fn asks_again(rule: &Rule, answer: &Answer) -> bool {
 }
 
 /// What was decided in this process, where the state is.
-fn here(decision: sluicegate_core::Decision) -> Answer {
+fn here(decision: Decision) -> Answer {
     Answer { decision, source: Source::Store }
+}
+
+impl Store for Limiter {
+    type Error = Error;
+
+    async fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, Error> {
+        match &self.0 {
+            Backend::Local(local) => Ok(local.apply(key, policy, operation).await?),
+            Backend::Redis(store) => store.apply(key, policy, operation).await,
+        }
+    }
+
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, Error>> {
+        match &self.0 {
+            Backend::Local(local) => {
+                local.apply_now(key, policy, operation).map(|it| it.map_err(Error::from))
+            }
+            Backend::Redis(_) => None,
+        }
+    }
 }
 
 impl From<LocalLimiter> for Limiter {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 use sluicegate_core::{
     Clock, Decision, Limit, Operation, Outcome, Policy, ReserveError, Retry, Store,
 };
-use sluicegate_memory::{MemoryStore, Request, SystemClock, WhenFull};
+use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenFull};
 
 use crate::Rule;
 
@@ -40,6 +40,7 @@ struct Inner {
     number: u64,
     store: MemoryStore,
     clock: SystemClock,
+    first: First,
 }
 
 impl LocalLimiter {
@@ -55,7 +56,7 @@ impl LocalLimiter {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let store = MemoryStore::bounded(max_bytes, WhenFull::default());
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Inner { number, store, clock: SystemClock::new() }))
+        Self(Arc::new(Inner { number, store, clock: SystemClock::new(), first: First::new() }))
     }
 
     /// Takes `cost` units, all or none.
@@ -165,10 +166,56 @@ impl LocalLimiter {
         rule: &Rule,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let Inner { number, store, clock } = &*self.0;
+        let Inner { number, store, clock, .. } = &*self.0;
         let now = clock.now();
         let rule = rule.memory(*number, || store.rule(rule.policy(), now));
         store.ask(Request { key, rule: &rule, operation }, now)
+    }
+
+    /// Asks under a policy that was given alone.
+    fn decide(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let Inner { store, clock, first, .. } = &*self.0;
+        let now = clock.now();
+        first.with(
+            policy,
+            || store.rule(policy, now),
+            |rule| store.ask(Request { key, rule, operation }, now),
+        )
+    }
+}
+
+/// The rules of policies that were asked for first, found by where the policy is, and not by its text: those
+/// of a layer, which asks under the same again and again.
+#[derive(Debug)]
+struct First([OnceLock<(Policy, memory::Rule)>; PLACES]);
+
+/// Places for them: who has more looks some of them up by their text.
+const PLACES: usize = 256;
+
+impl First {
+    fn new() -> Self {
+        Self([const { OnceLock::new() }; PLACES])
+    }
+
+    /// What `ask` makes of the rule, which `look_up` tells if it is not known.
+    #[inline]
+    fn with<R>(
+        &self,
+        policy: &Policy,
+        look_up: impl Fn() -> memory::Rule,
+        ask: impl FnOnce(&memory::Rule) -> R,
+    ) -> R {
+        // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
+        let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % PLACES];
+        match place.get_or_init(|| (policy.clone(), look_up())) {
+            (known, rule) if known.is(policy) => ask(rule),
+            _ => ask(&look_up()),
+        }
     }
 }
 
@@ -197,7 +244,15 @@ impl Store for LocalLimiter {
         policy: &Policy,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let Inner { store, clock, .. } = &*self.0;
-        store.apply(key, policy, clock.now(), operation)
+        self.decide(key, policy, operation)
+    }
+
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, ReserveError>> {
+        Some(self.decide(key, policy, operation))
     }
 }

@@ -31,6 +31,34 @@ pub(crate) struct Settings {
     /// Serve only clients with a certificate from these authorities (PEM)
     #[arg(long, env = "SLUICEGATE_TLS_CLIENT_CA", value_name = "PATH", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Speak TLS at --http, with this certificate (PEM), and nothing else
+    #[arg(long, env = "SLUICEGATE_HTTP_TLS_CERT", value_name = "PATH", requires = "http_tls_key")]
+    http_tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, env = "SLUICEGATE_HTTP_TLS_KEY", value_name = "PATH", requires = "http_tls_cert")]
+    http_tls_key: Option<PathBuf>,
+    /// At --http, serve only clients with a certificate from these authorities (PEM)
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_TLS_CLIENT_CA",
+        value_name = "PATH",
+        requires = "http_tls_cert"
+    )]
+    http_tls_client_ca: Option<PathBuf>,
+    /// Speak TLS at --grpc, with this certificate (PEM), and nothing else
+    #[arg(long, env = "SLUICEGATE_GRPC_TLS_CERT", value_name = "PATH", requires = "grpc_tls_key")]
+    grpc_tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, env = "SLUICEGATE_GRPC_TLS_KEY", value_name = "PATH", requires = "grpc_tls_cert")]
+    grpc_tls_key: Option<PathBuf>,
+    /// At --grpc, serve only clients with a certificate from these authorities (PEM)
+    #[arg(
+        long,
+        env = "SLUICEGATE_GRPC_TLS_CLIENT_CA",
+        value_name = "PATH",
+        requires = "grpc_tls_cert"
+    )]
+    grpc_tls_client_ca: Option<PathBuf>,
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -75,11 +103,9 @@ impl Settings {
         }
         config.unix = self.unix;
         config.unix_permissions = self.unix_permissions;
-        config.tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsConfig {
-            cert,
-            key,
-            client_ca: self.tls_client_ca,
-        });
+        config.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
+        config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
+        config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {
@@ -91,6 +117,14 @@ impl Settings {
         config.timeout = Duration::from_secs(self.timeout);
         Ok(())
     }
+}
+
+fn tls(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Option<TlsConfig> {
+    cert.zip(key).map(|(cert, key)| TlsConfig { cert, key, client_ca })
 }
 
 /// A number of bytes, with or without a unit.

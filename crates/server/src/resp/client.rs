@@ -124,7 +124,7 @@ fn line(session: &Session<'_>, client: &Client) -> String {
          multi=-1 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
-        session.shared.address,
+        session.shared.addresses.resp,
         details.name.escape_ascii(),
         command.map_or("NULL".into(), |command| command.name.to_ascii_lowercase()),
         number(details.version),
@@ -173,7 +173,7 @@ fn close(session: &Session<'_>, skip_me: bool, meant: impl Fn(&Client) -> bool) 
     let mut closed = 0;
     for client in session.shared.clients.all() {
         if meant(&client) && !(skip_me && client.id == session.client.id) {
-            client.killed.notify_one();
+            client.kill();
             closed += 1;
         }
     }

@@ -10,6 +10,7 @@ mod conformance;
 mod decisions;
 #[cfg(target_os = "linux")]
 mod elsewhere;
+mod faces;
 mod harness;
 #[cfg(target_os = "linux")]
 mod killed;

@@ -1,0 +1,178 @@
+//! Asking a store, and waiting: what becomes of a request that cannot be decided at once.
+
+use std::{future::poll_fn, sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use sluicegate_core::{Decision, Operation, Outcome, Retry, Store};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
+use tower_service::Service;
+
+use crate::{
+    Head, NamedPolicy, Refuse,
+    key::Bytes,
+    layer::{Settings, Shared},
+};
+
+/// Whom a request is about, and how much of it there is.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) key: Bytes,
+    pub(crate) cost: u32,
+}
+
+/// What is to be done about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It passes.
+    Pass,
+    /// It does not.
+    Refuse,
+    /// It passes after so long, and what it takes is taken.
+    PassAfter(Duration),
+    /// It asks again after so long.
+    AskAfter(Duration),
+}
+
+/// What was answered, and what comes of it; without a decision where nobody could tell.
+pub(crate) type Answered = (Next, Option<Decision>);
+
+impl Question {
+    /// What is asked, by one who has waited and may wait for so much longer.
+    pub(crate) fn operation(
+        &self,
+        settings: &Settings,
+        policy: &NamedPolicy,
+        left: Option<Duration>,
+    ) -> Operation {
+        let cost = self.cost;
+        match left.or(settings.max_wait) {
+            Some(max_wait) if policy.inner().reserves && !settings.shadow => {
+                Operation::Reserve { cost, max_wait }
+            }
+            _ => Operation::Take(cost),
+        }
+    }
+}
+
+impl Settings {
+    /// What comes of an answer, for one who may wait for so much longer.
+    #[inline]
+    pub(crate) fn next<E: std::error::Error>(
+        &self,
+        policy: &NamedPolicy,
+        result: &Result<Decision, E>,
+        left: Option<Duration>,
+    ) -> Next {
+        let policy = policy.inner();
+        let next = match result {
+            _ if self.shadow => Next::Pass,
+            Err(_) if self.allow_on_error => Next::Pass,
+            Err(_) => Next::Refuse,
+            Ok(decision) => match decision.outcome {
+                Outcome::Allow { delay } if delay.is_zero() => Next::Pass,
+                Outcome::Allow { delay } => Next::PassAfter(delay),
+                Outcome::Deny { retry: Retry::After(wait) }
+                    if !policy.reserves
+                        && left.or(self.max_wait).is_some_and(|left| wait <= left) =>
+                {
+                    return Next::AskAfter(wait);
+                }
+                Outcome::Deny { .. } => Next::Refuse,
+            },
+        };
+        self.tell(policy, result);
+        next
+    }
+}
+
+/// Asks and waits until it is known what becomes of `request`, and does it.
+pub(crate) async fn ask<T, S, R, B, C>(
+    shared: Arc<Shared<S, R>>,
+    (policy, question): (NamedPolicy, Question),
+    mut first: Option<Answered>,
+    mut service: T,
+    request: Request<B>,
+) -> Result<Response<C>, T::Error>
+where
+    T: Service<Request<B>, Response = Response<C>> + Clone,
+    S: Store + Send + Sync + 'static,
+    R: Refuse<C> + Send + Sync + 'static,
+{
+    // When waiting ends, where there is an end to it.
+    let settings = &shared.settings;
+    let start = settings.max_wait.map(|_| Instant::now());
+    // Whether the service is another than the one that was made ready.
+    let mut released = false;
+    loop {
+        let left = || Some(settings.max_wait?.saturating_sub(start?.elapsed()));
+        let (next, decision) = match first.take() {
+            Some(answered) => answered,
+            None => {
+                let operation = question.operation(settings, &policy, left());
+                let result = shared.store.apply(&question.key, policy.policy(), operation).await;
+                (settings.next(&policy, &result, left()), result.ok())
+            }
+        };
+        match next {
+            Next::Pass => {}
+            Next::Refuse => {
+                return Ok(shared.refusal(Head::of(&request), &policy, decision.as_ref()));
+            }
+            Next::PassAfter(wait) => {
+                // What was made ready may be a place in a queue that others could use meanwhile. A clone
+                // has none.
+                service = service.clone();
+                let held = Held { shared: &shared, policy: &policy, question: &question };
+                sleep(wait).await;
+                poll_fn(|context| service.poll_ready(context)).await?;
+                // Its turn has come.
+                std::mem::forget(held);
+            }
+            Next::AskAfter(wait) => {
+                service = service.clone();
+                sleep(wait).await;
+                released = true;
+                continue;
+            }
+        }
+        if released {
+            poll_fn(|context| service.poll_ready(context)).await?;
+        }
+        let told = shared.told(decision.as_ref(), || policy.clone());
+        let mut response = service.call(request).await?;
+        if let Some(told) = told {
+            told.write(response.headers_mut());
+        }
+        return Ok(response);
+    }
+}
+
+/// What is reserved, and given back by whoever goes away before its turn.
+struct Held<'a, S: Store + Send + Sync + 'static, R: Send + Sync + 'static> {
+    shared: &'a Arc<Shared<S, R>>,
+    policy: &'a NamedPolicy,
+    question: &'a Question,
+}
+
+impl<S: Store + Send + Sync + 'static, R: Send + Sync + 'static> Drop for Held<'_, S, R> {
+    fn drop(&mut self) {
+        let Self { shared, policy, question } = self;
+        let refund = Operation::Refund(question.cost);
+        let now = shared.store.apply_now(&question.key, policy.policy(), refund);
+        if now.is_some() {
+            return;
+        }
+        // Who drops cannot wait; somebody else can, while there is a runtime.
+        if let Ok(runtime) = Handle::try_current() {
+            let store = Arc::clone(&shared.store);
+            let (key, policy) = (question.key.clone(), (*policy).clone());
+            runtime.spawn(async move {
+                // If it fails, it recovers in time by itself.
+                drop(store.apply(&key, policy.policy(), refund).await);
+            });
+        }
+    }
+}
