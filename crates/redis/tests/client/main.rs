@@ -13,5 +13,6 @@ mod proxy;
 mod servers;
 mod settings;
 mod state;
+mod tls;
 mod together;
 mod wire;
