@@ -41,6 +41,16 @@ impl CoreSubject {
     pub fn entry(&self, key: &[u8]) -> Option<&Entry> {
         self.entries.get(key)
     }
+
+    pub(crate) fn take_entry(&mut self, key: &[u8]) -> Option<Entry> {
+        self.entries.remove(key)
+    }
+
+    pub(crate) fn put_entry(&mut self, key: &[u8], entry: Option<Entry>) {
+        if let Some(entry) = entry {
+            self.entries.insert(key.to_vec(), entry);
+        }
+    }
 }
 
 impl Subject for CoreSubject {

@@ -359,7 +359,9 @@ impl<'a> Reader<'a> {
                     _ => (Some(self.period()?), Some(self.u32()?)),
                 };
                 let limit = SlidingLog::new(limit, period, count_all, keep, keep_max);
-                Ok((Limit::SlidingLog(limit.map_err(damaged)?), self.log()?))
+                // One without `keep` may begin with events that are gone.
+                let gone = if keep.is_none() { Some(as_micros(period)) } else { None };
+                Ok((Limit::SlidingLog(limit.map_err(damaged)?), self.log(gone)?))
             }
             _ => {
                 let limit = SlidingCounter::new(limit, self.period()?, count_all);
@@ -374,7 +376,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn log(&mut self) -> Result<State, StateError> {
+    fn log(&mut self, gone: Option<u64>) -> Result<State, StateError> {
         let count = usize::try_from(self.u32()?)
             .map_err(|_| StateError::Damaged("a log is longer than memory"))?;
         if count == 0 {
@@ -393,7 +395,10 @@ impl<'a> Reader<'a> {
             (time <= MAX_TIME).then_some(Event { time, weight })
         });
         match LogState::from_events(events) {
-            Some(log) if log.events().len() == count => Ok(State::SlidingLog(log)),
+            Some(mut log) if log.events().len() == count => {
+                gone.into_iter().for_each(|period| log.drop_gone(period));
+                Ok(State::SlidingLog(log))
+            }
             _ => Err(StateError::Damaged("the events of a log are out of order or out of bounds")),
         }
     }

@@ -66,6 +66,9 @@ local function read_all(bytes)
         if fault then
             return nil, fault
         end
+        if limit.kind.drop_gone then
+            limit.kind.drop_gone(limit)
+        end
         limits[i] = limit
     end
     if at <= #bytes then
@@ -90,6 +93,9 @@ local function load_same(limits, bytes)
         at, fault = limits[i].kind.load(limits[i], bytes, at + #head, wide)
         if not at then
             return true, fault
+        end
+        if limits[i].kind.drop_gone then
+            limits[i].kind.drop_gone(limits[i])
         end
     end
     return true, at <= #bytes and 'it goes on after its end' or nil

@@ -99,6 +99,9 @@ local function gcra_set(limit, now, whole, part)
     gcra_put(limit, now, whole, part)
 end
 
+-- For who takes over what another program has written.
+gcra.owe = gcra_set
+
 function gcra.wait(limit, now, cost)
     local asked = limit.borrow and 1 or cost
     if asked > limit.capacity then

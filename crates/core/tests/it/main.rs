@@ -13,6 +13,7 @@ mod fuzz;
 mod policy_text;
 mod promises;
 mod properties;
+mod together;
 
 const KEY: &[u8] = b"user:action";
 

@@ -11,7 +11,7 @@ use sluicegate_memory::{MemoryStore, Request, Rule};
 
 use super::{at, policy};
 
-struct InMemory(MemoryStore);
+pub(crate) struct InMemory(pub(crate) MemoryStore);
 
 impl Subject for InMemory {
     fn apply(&mut self, question: Question<'_>) -> Answer {

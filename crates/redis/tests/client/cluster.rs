@@ -9,7 +9,7 @@ use sluicegate_testing::{Cluster, Engine, Server, now, size};
 
 use crate::servers::{pass, patient, until};
 
-fn url(cluster: &Cluster) -> String {
+pub(crate) fn url(cluster: &Cluster) -> String {
     let hosts: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
     format!("redis+cluster://{}", hosts[..2].join(","))
 }

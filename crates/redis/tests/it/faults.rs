@@ -59,7 +59,7 @@ fn faults_are_told_apart_and_nothing_is_lost() {
             assert_eq!(bytes(connection), newer);
 
             for garbage in
-                [&b"0"[..], b"", b"\0", b"\x01", b"\x01\x09", b"\x01\x01\x0a", &[b'x'; 28]]
+                [&b"0x"[..], b"", b"\0", b"\x01", b"\x01\x09", b"\x01\x01\x0a", &[b'x'; 28]]
             {
                 set(connection, garbage);
                 for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {

@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod calendars;
+mod cell;
 mod conformance;
 mod faults;
 mod functions;
