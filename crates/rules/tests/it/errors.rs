@@ -6,6 +6,9 @@ use sluicegate_rules::{Format, RuleSet};
 fn errors_say_where_and_what_would_do() {
     let mut wrong = Vec::new();
     for (text, expected) in [
+        ("", "line 1, column 1: there is nothing in it; `rules: []` would say that there are no rules"),
+        ("# nothing\n", "line 1, column 1: there is nothing in it; "),
+        ("{}", "line 1, column 1: there is nothing in it; "),
         ("rules: [", "line 1, column 8: this is no YAML: unclosed bracket '['"),
         (
             "rules:\n- name: a\n  policy: gcra:30/0s",

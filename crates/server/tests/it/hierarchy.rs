@@ -14,9 +14,11 @@ use crate::{
 /// What a user, a tenant and everybody have an hour.
 const LIMITS: [i64; 3] = [5, 12, 20];
 
-fn rules(more: &str) -> String {
+/// A folder with a file of rules.
+fn rules(more: &str) -> Folder {
     let [user, tenant, all] = LIMITS;
-    format!(
+    let folder = Folder::new();
+    let text = format!(
         "rules:
 - name: api
   {more}
@@ -25,13 +27,14 @@ fn rules(more: &str) -> String {
   - {{name: tenant, key: header.tenant, policy: 'fixed-window:{tenant}/1h'}}
   - {{name: all, policy: 'fixed-window:{all}/1h'}}
 "
-    )
+    );
+    fs::write(folder.file("rules.yaml"), text).unwrap();
+    folder
 }
 
-/// A server by these rules, with its state in itself or at `store`.
-fn running(folder: &Folder, rules: &str, store: Option<String>) -> Running {
+/// A server by the rules in a folder, with its state in itself or at `store`.
+fn running(folder: &Folder, store: Option<String>) -> Running {
     let file = folder.file("rules.yaml");
-    fs::write(&file, rules).unwrap();
     server(|config| {
         config.rules = vec![file];
         config.store = store.map(|url| {
@@ -139,23 +142,24 @@ fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
 
 #[test]
 fn in_memory_they_are_one_decision() {
-    let folder = Folder::new();
-    nobody_pays_for_a_denial(&running(&folder, &rules(""), None), true);
-    let servers = [running(&folder, &rules(""), None)];
+    let folder = rules("");
+    nobody_pays_for_a_denial(&running(&folder, None), true);
+    let servers = [running(&folder, None)];
     assert_eq!(what_is_used_is_what_passed(&servers, true), 20);
 }
 
 #[test]
 fn in_redis_they_are_one_decision() {
+    let folder = rules("");
     for engine in Engine::ALL {
-        let folder = Folder::new();
         let store = Server::start(engine);
-        nobody_pays_for_a_denial(&running(&folder, &rules(""), Some(store.url())), true);
+        nobody_pays_for_a_denial(&running(&folder, Some(store.url())), true);
         store.ask::<()>("FLUSHALL");
-        let servers = [(); 2].map(|()| running(&folder, &rules(""), Some(store.url())));
+        let servers = [(); 2].map(|()| running(&folder, Some(store.url())));
         let passed = what_is_used_is_what_passed(&servers, true);
         assert_eq!(passed, 20, "{engine:?}");
-        println!("figure: {engine:?}: of 80 requests of 8 users at 2 servers, {passed} of 20 passed");
+        let name = engine.name();
+        println!("figure: {name}: of 80 requests of 8 users at 2 servers, {passed} of 20 passed");
     }
 }
 
@@ -165,19 +169,19 @@ fn in_a_cluster_they_are_one_decision_where_a_hash_tag_keeps_them_together() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let nodes: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
     let url = format!("redis+cluster://{}", nodes.join(","));
-    let (together, spread) = (rules(""), rules("spread: true"));
-    for (text, braces) in [(together, true), (spread, false)] {
-        let folder = Folder::new();
-        let server = running(&folder, &text, Some(url.clone()));
-        nobody_pays_for_a_denial(&server, braces);
+    for (folder, braces) in [(rules(""), true), (rules("spread: true"), false)] {
+        // One after the other: what a server knows of denials ends with it.
+        nobody_pays_for_a_denial(&running(&folder, Some(url.clone())), braces);
         for node in cluster.nodes.iter().take(3) {
             node.ask::<()>("FLUSHALL");
         }
-        // What is known of denials is from before.
-        drop(server);
-        let servers = [(); 2].map(|()| running(&folder, &text, Some(url.clone())));
+        let servers = [(); 2].map(|()| running(&folder, Some(url.clone())));
         let passed = what_is_used_is_what_passed(&servers, braces);
-        println!("figure: hash tag {braces}: of 80 requests of 8 users at 2 servers, {passed} of 20 passed");
+        println!(
+            "figure: in a cluster, hash tag {braces}: of 80 requests of 8 users at 2 servers, {passed} \
+             of 20 passed"
+        );
+        // While something is given back, others may be denied who would have passed.
         assert!(if braces { passed == 20 } else { (1..=20).contains(&passed) }, "{passed}");
     }
 }
