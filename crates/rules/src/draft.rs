@@ -205,7 +205,8 @@ fn tree(text: &str, format: Format) -> Result<Node, RulesError> {
         Format::Yaml => yaml::parse(text),
         Format::Toml => toml_text::parse(text),
     };
-    let checked = tree.and_then(|tree| if is_empty(&tree) { Err(nothing(&tree)) } else { Ok(tree) });
+    let checked =
+        tree.and_then(|tree| if is_empty(&tree) { Err(nothing(&tree)) } else { Ok(tree) });
     checked.map_err(|fault| fault.in_text(text))
 }
 

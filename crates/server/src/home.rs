@@ -194,7 +194,7 @@ impl Home {
 
     /// Takes from several keys, from all of them or from none; or (not `stores`) tells what that would be
     /// answered. A key that is given twice is asked once, the first time.
-        pub(crate) async fn take_together(
+    pub(crate) async fn take_together(
         &self,
         takes: &[Take<'_>],
         stores: bool,

@@ -117,7 +117,8 @@ fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
                 let mut peer = Client::connect(&servers[client % servers.len()]);
                 let asking = move || {
                     let names = (format!("t{tenant}"), format!("u{user}"));
-                    let passed = (0..10).filter(|_| ask(&mut peer, &names.0, &names.1).status == 200);
+                    let passed =
+                        (0..10).filter(|_| ask(&mut peer, &names.0, &names.1).status == 200);
                     (tenant, user, passed.count())
                 };
                 scope.spawn(asking)
