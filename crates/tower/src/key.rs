@@ -247,8 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_any_length_is_written_behind_it() {
-        let request = Request::new(());
+    fn a_part_is_written_in_place_behind_its_length() {
         for length in (0..=110).chain([PLACE * 3, 1000]) {
             for first in [0, 3, PLACE - 3, PLACE] {
                 let text = "x".repeat(length);
