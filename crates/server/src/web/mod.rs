@@ -21,7 +21,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
-    task::spawn_local,
+    task::{spawn_local, yield_now},
     time::{sleep, timeout},
 };
 
@@ -84,7 +84,11 @@ where
     let builder = builder();
     let mut stream = Watched::new(stream, Rc::clone(&progress));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream.clone()), service));
-    let mut stop = pin!(stopped(&mut stopping));
+    let mut stop = pin!(async {
+        stopped(&mut stopping).await;
+        // What came before that is read first: what is not read is not answered.
+        yield_now().await;
+    });
     let mut patience = Patience::new(&worker.shared.config);
     let mut look = pin!(sleep(patience.next_look()));
     let mut stopped_already = false;
