@@ -156,7 +156,8 @@ fn a_refused_body_may_be_sent_to_its_end_over_http_2() {
                 windows[usize::from(of)] += usize::try_from(more).unwrap();
             }
             // The window of a stream, among its settings.
-            (4, _) => {
+            (4, _) if !body.is_empty() => {
+                client.send(frame(4, 1, 0, &[]));
                 for setting in body.chunks(6).filter(|setting| setting[1] == 4) {
                     let window = u32::from_be_bytes(setting[2..].try_into().unwrap());
                     windows[1] = windows[1] + usize::try_from(window).unwrap() - 65_535;
