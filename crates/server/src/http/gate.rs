@@ -11,13 +11,13 @@ use std::{
 };
 
 use hyper::{HeaderMap, header::HeaderName, http::request::Parts};
-use sluicegate_headers::Fields;
+use sluicegate_core::Timestamp;
 use sluicegate_rules::{Headers, Match, Request};
 
 use super::{
     Client, Reply,
     problem::Problem,
-    reply::{self, Told},
+    reply::{self, Said, Told},
 };
 use crate::{
     face::Face,
@@ -32,7 +32,7 @@ const TARGET: [HeaderName; 2] =
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Whether the request that `head` tells of may pass.
-pub(super) async fn ask(client: &Client, head: &Parts) -> Result<Reply, Problem> {
+pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let shared = &worker.shared;
     let method = text(&head.headers, &METHOD)?.unwrap_or("GET");
@@ -50,7 +50,7 @@ pub(super) async fn ask(client: &Client, head: &Parts) -> Result<Reply, Problem>
     }
     let version = arc_swap::Guard::into_inner(shared.rules.now());
     let matches = version.rules().matches(&request);
-    let verdict = judge::decide(shared, &version, &matches, Ask::Take(1), shared.now()).await?;
+    let verdict = judge::decide(shared, &version, &matches, Ask::Take(1), now).await?;
     Ok(tell(worker, &matches, &verdict))
 }
 
@@ -68,10 +68,10 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),
     };
-    let fields = Fields::new(&name, &charge.policy);
+    let said = Said::new(&name, &charge.policy);
     let source = worker.shared.home.memory().is_none().then(|| told.source.word());
     let style = worker.shared.config.http_headers;
-    let told = Told { decision, source, fields: &fields, style };
+    let told = Told { decision, source, said: &said, style };
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }
 
