@@ -21,6 +21,8 @@ mod patience;
 mod process;
 mod rules;
 #[cfg(target_os = "linux")]
+mod snippets;
+#[cfg(target_os = "linux")]
 mod slow;
 #[cfg(target_os = "linux")]
 mod soak;
