@@ -167,7 +167,9 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         let trace = if is_trace(&start) || start.is_empty() {
             trace?
         } else {
-            trace.context("no access log that is known by its looks, `--log` tells others; no trace")?
+            trace.context(
+                "no access log that is known by its looks, `--log` tells others; no trace",
+            )?
         };
         return Ok(Source::Trace(Box::new(trace)));
     };

@@ -21,9 +21,9 @@ mod patience;
 mod process;
 mod rules;
 #[cfg(target_os = "linux")]
-mod snippets;
-#[cfg(target_os = "linux")]
 mod slow;
+#[cfg(target_os = "linux")]
+mod snippets;
 #[cfg(target_os = "linux")]
 mod soak;
 mod state;

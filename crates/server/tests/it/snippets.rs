@@ -12,8 +12,10 @@ use crate::{
 };
 
 /// What stands there, and what a busy machine needs in its place.
-const PATIENT: [(&str, &str); 2] =
-    [("socket_timeout=0.25", "socket_timeout=60"), ("commandTimeout: 250", "commandTimeout: 60000")];
+const PATIENT: [(&str, &str); 2] = [
+    ("socket_timeout=0.25", "socket_timeout=60"),
+    ("commandTimeout: 250", "commandTimeout: 60000"),
+];
 
 fn page() -> String {
     fs::read_to_string(root().join("docs/clients.md")).unwrap()
