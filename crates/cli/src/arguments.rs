@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve decisions to Redis clients (RESP2 and RESP3)
+    /// Serve decisions to Redis clients, over HTTP and by gRPC, with a dashboard
     Serve(Box<Serve>),
     /// Ask a server for units of a key: ends with 0 if allowed, 1 if denied
     Take(Question),

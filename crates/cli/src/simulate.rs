@@ -79,6 +79,10 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
         !(csv && plot == Some(&Plot::Terminal)),
         "rows and a picture do not go to the same place; `--plot FILE.svg` would do"
     );
+    ensure!(
+        options.traffic.is_empty() || !options.policies.is_empty(),
+        "made-up traffic names no policy; `--policy gcra:30/60s` would do"
+    );
     let in_memory = matches!(options.store, Store::Memory);
     ensure!(
         in_memory || (!several && options.changes.is_empty()),

@@ -42,3 +42,8 @@ pub use sluicegate_core::{
 pub use sluicegate_redis::{
     Answer, Counters, OnError, Options, RedisStore, Share, Source, StoreError as Error, TlsOptions,
 };
+
+/// The programs of a page of the documentation are run as well.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from.md")]
+mod coming_from {}

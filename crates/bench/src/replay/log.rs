@@ -8,9 +8,8 @@ use std::{
 
 use crate::keys::Random;
 
-/// Bytes of a line, in the mean: the log takes an hour, however long it is.
-const LINE: u64 = 190;
-const SECONDS: u64 = 3600;
+/// As much is logged in a second, so that a longer log takes longer: 100 MB are an hour.
+const BYTES_A_SECOND: u64 = 27_778;
 
 const PATHS: [&str; 6] = [
     "/",
@@ -30,7 +29,6 @@ const AGENTS: [&str; 3] = [
 pub(super) fn write(path: &Path, bytes: u64, addresses: u64) -> io::Result<u64> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut random = Random::new(7);
-    let lines = bytes / LINE;
     let (mut written, mut line) = (0, 0);
     let mut text = Vec::new();
     while written < bytes {
@@ -38,16 +36,17 @@ pub(super) fn write(path: &Path, bytes: u64, addresses: u64) -> io::Result<u64> 
         let address = random.below(addresses).min(random.below(addresses));
         let [a, b, c, _] =
             u32::try_from(address).unwrap_or(0).wrapping_mul(2_654_435_761).to_le_bytes();
-        let second = (line * SECONDS / lines.max(1)).min(SECONDS - 1);
+        let second = written / BYTES_A_SECOND;
         let path = PATHS[usize::try_from(random.below(6)).unwrap_or(0)];
         let agent = AGENTS[usize::try_from(random.below(3)).unwrap_or(0)];
         text.clear();
         writeln!(
             text,
-            "{}.{a}.{b}.{c} - - [14/Nov/2023:22:{:02}:{:02} +0000] \"GET {path} HTTP/1.1\" 200 {} \
+            "{}.{a}.{b}.{c} - - [14/Nov/2023:{:02}:{:02}:{:02} +0000] \"GET {path} HTTP/1.1\" 200 {} \
              \"https://example.org/\" \"{agent}\"",
             1 + address % 200,
-            second / 60,
+            second / 3600,
+            second / 60 % 60,
             second % 60,
             random.below(100_000),
         )?;

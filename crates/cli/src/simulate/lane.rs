@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     io::{self, Stdout},
+    sync::{Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -98,28 +99,30 @@ impl Lanes {
         let Some(event) = batch.events().next() else { return Ok(()) };
         let first = *self.first.get_or_insert(event.time);
         let all = &mut self.lanes[..];
-        let groups = if batch.len() < WORTH_A_THREAD { 1 } else { self.threads.min(all.len()) };
-        if groups == 1 {
+        let threads = if batch.len() < WORTH_A_THREAD { 1 } else { self.threads.min(all.len()) };
+        if threads == 1 {
             return all.iter_mut().try_for_each(|lane| lane.decide(first, batch));
         }
-        // Lanes know nothing of each other: who decides them, and when, makes no difference.
+        // Lanes know nothing of each other: who decides them, and when, makes no difference. Some
+        // policies cost much more than others, so a thread takes the next one when it is free.
+        let next = Mutex::new(all.iter_mut().enumerate());
+        let work = || loop {
+            let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let (index, lane) = taken?;
+            if let Err(error) = lane.decide(first, batch) {
+                return Some((index, error));
+            }
+        };
         thread::scope(|scope| {
-            let mut groups = all.chunks_mut(all.len().div_ceil(groups));
-            let ours = groups.next();
-            let others: Vec<_> = groups
-                .map(|lanes| {
-                    scope.spawn(move || lanes.iter_mut().try_for_each(|it| it.decide(first, batch)))
-                })
-                .collect();
-            let ours = ours.into_iter().flatten().try_for_each(|lane| lane.decide(first, batch));
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let ours = work();
             let others = others.into_iter().map(|thread| match thread.join() {
-                Ok(result) => result,
+                Ok(failed) => failed,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
             // Every thread is waited for, and the first policy's error is told.
-            let results: Vec<anyhow::Result<()>> = others.collect();
-            ours?;
-            results.into_iter().collect()
+            let failed = others.chain([ours]).flatten().min_by_key(|(index, _)| *index);
+            failed.map_or(Ok(()), |(_, error)| Err(error))
         })
     }
 

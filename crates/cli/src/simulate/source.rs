@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use flate2::read::MultiGzDecoder;
 use sluicegate_core::Timestamp;
 use sluicegate_simulator::{Batch, KeyCounts, LogFormat, LogReader, TraceReader, Traffic};
@@ -17,8 +17,11 @@ use crate::table::words;
 
 /// Bytes of standard input that are looked at beforehand.
 const AHEAD: u64 = 16 << 20;
-/// Bytes in which the first line of a log is looked for.
-const FIRST_LINE: u64 = 64 << 10;
+/// Of what is not told: the lines that are looked at, and the most bytes of them.
+const LINES: usize = 32;
+const BEGINNING: u64 = 64 << 10;
+/// The column of time, which the header of every trace has.
+const TRACE: &[u8] = b"t_us";
 /// What gzip begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// When made-up traffic begins: a round minute, as in the scenarios.
@@ -157,11 +160,20 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(bytes)) } else { bytes };
     let (bytes, start) = match options.log {
         Some(_) => (bytes, Vec::new()),
-        None => peek(bytes, FIRST_LINE, |it| it.contains(&b'\n'))?,
+        None => peek(bytes, BEGINNING, is_enough)?,
     };
     let Some(format) = options.log.clone().or_else(|| guess(&start)) else {
-        return Ok(Source::Trace(Box::new(TraceReader::new(bytes)?)));
+        let trace = TraceReader::new(bytes);
+        let trace = if is_trace(&start) || start.is_empty() {
+            trace?
+        } else {
+            trace.context(
+                "no access log that is known by its looks, `--log` tells others; no trace",
+            )?
+        };
+        return Ok(Source::Trace(Box::new(trace)));
     };
+    ensure!(!options.policies.is_empty(), "a log names no policy; `--policy gcra:30/60s` would do");
     let time_field = options.time_field.as_deref();
     let reader = LogReader::new(bytes, &format, &options.key, time_field, options.disorder)?;
     Ok(Source::Log(Box::new(reader)))
@@ -185,12 +197,31 @@ fn peek(
     Ok((Box::new(Cursor::new(start.clone()).chain(bytes)), start))
 }
 
-/// What the first line looks like; a trace if it is none of these.
+/// Whether what has been read tells what it is.
+fn is_enough(start: &[u8]) -> bool {
+    let lines = start.iter().filter(|byte| **byte == b'\n').count();
+    lines >= LINES || (lines > 0 && is_trace(start))
+}
+
+fn lines(start: &[u8]) -> impl Iterator<Item = &[u8]> {
+    start.split(|byte| *byte == b'\n').take(LINES)
+}
+
+fn is_trace(start: &[u8]) -> bool {
+    lines(start).next().is_some_and(|line| line.windows(TRACE.len()).any(|part| part == TRACE))
+}
+
+/// What the first line looks like that looks like something: a log that was cut in the middle
+/// begins with a line that is broken.
 fn guess(start: &[u8]) -> Option<LogFormat> {
-    let line = start.split(|byte| *byte == b'\n').next()?;
-    let name = if line.starts_with(b"{") { "json" } else { "common" };
-    let format: LogFormat = name.parse().ok()?;
-    (name == "json" || format.fits(line)).then_some(format)
+    if is_trace(start) {
+        return None;
+    }
+    lines(start).find_map(|line| {
+        let name = if line.starts_with(b"{") { "json" } else { "common" };
+        let format: LogFormat = name.parse().ok()?;
+        (name == "json" || format.fits(line)).then_some(format)
+    })
 }
 
 fn traffic(options: &Simulate) -> Source {

@@ -10,7 +10,13 @@ use std::{
 
 use crate::run::sluicegate;
 
-const DOCUMENTS: [&str; 3] = ["docs/algorithms.md", "docs/choosing.md", "docs/simulate.md"];
+const DOCUMENTS: [&str; 5] = [
+    "README.md",
+    "docs/algorithms.md",
+    "docs/choosing.md",
+    "docs/coming-from.md",
+    "docs/simulate.md",
+];
 const FIGURES: &str = "docs/figures/";
 
 /// A command in a document.

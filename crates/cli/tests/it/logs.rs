@@ -101,6 +101,21 @@ fn broken_lines_are_told_and_not_fatal() {
 }
 
 #[test]
+fn what_a_log_is_need_not_be_told_by_its_first_line() {
+    let cut = format!("1 +0000] \"GET / HTTP/1.1\" 200 5\n{LOG}");
+    let ended = rows(&[], cut);
+    assert_eq!((ended.code, told(&ended.out).len()), (Some(0), 3));
+    assert!(ended.err.starts_with("1 of 4 lines are broken"), "{}", ended.err);
+    let nothing = rows(&[], "what\nis\nthis\n");
+    assert!(
+        nothing.err.starts_with("error: no access log that is known by its looks, `--log` tells")
+    );
+    assert!(rows(&[], "t_us,key\n").err.starts_with("error: line 1: "));
+    let policy = run(&["simulate", "-"], LOG);
+    assert_eq!(policy.err, "error: a log names no policy; `--policy gcra:30/60s` would do\n");
+}
+
+#[test]
 fn tables_and_pictures_are_about_logs_too() {
     let table = output(&["simulate", "-", "--policy", "gcra:1/1m", "--plot"], LOG);
     assert!(table.contains("requests                 3\n"), "{table}");

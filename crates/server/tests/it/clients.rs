@@ -12,7 +12,7 @@ use crate::harness::{Running, root};
 
 /// Where `cargo xtask test` puts the clients: `target/tools` of the workspace, or what
 /// `SLUICEGATE_TOOLS` says.
-fn tools() -> PathBuf {
+pub(crate) fn tools() -> PathBuf {
     let set = std::env::var_os("SLUICEGATE_TOOLS");
     root().join(set.map_or_else(|| PathBuf::from("target/tools"), PathBuf::from))
 }
@@ -22,7 +22,7 @@ fn script(name: &str) -> PathBuf {
 }
 
 /// Runs a client with `input`; what it says. It must succeed.
-fn run(command: &mut Command, input: &str) -> String {
+pub(crate) fn run(command: &mut Command, input: &str) -> String {
     let name = command.get_program().to_string_lossy().into_owned();
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap_or_else(|error| {

@@ -24,6 +24,8 @@ mod rules;
 #[cfg(target_os = "linux")]
 mod slow;
 #[cfg(target_os = "linux")]
+mod snippets;
+#[cfg(target_os = "linux")]
 mod soak;
 mod state;
 mod stop;
