@@ -10,6 +10,7 @@ use super::Findings;
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("resp", &[]),
+    ("proto", &[]),
     ("commands", &["core"]),
     ("conformance", &["core"]),
     ("simulator", &["core"]),
@@ -17,10 +18,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
     ("tower", &["core"]),
-    ("server", &["core", "commands", "resp", "memory", "redis"]),
+    ("server", &["core", "commands", "proto", "resp", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
     ("cli", &["core", "resp", "commands", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "memory", "redis", "simulator", "server"]),
+    ("bench", &["core", "proto", "resp", "memory", "redis", "simulator", "server"]),
     ("xtask", &[]),
 ];
 
