@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve decisions to Redis clients (RESP2 and RESP3)
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Ask a server for units of a key: ends with 0 if allowed, 1 if denied
     Take(Question),
     /// Ask what `take` would answer, taking nothing: ends with 0 if allowed, 1 if denied

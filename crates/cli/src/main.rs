@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(options) => serve::serve(options)?,
+        Command::Serve(options) => serve::serve(*options)?,
         Command::Take(question) => return ask::take(&question),
         Command::Peek(question) => return ask::peek(&question),
         Command::Reset(key) => ask::reset(&key)?,

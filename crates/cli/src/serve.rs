@@ -1,6 +1,7 @@
 //! `serve`: the server until a signal comes.
 
 mod settings;
+mod store;
 
 use std::io::{self, Write};
 
@@ -29,7 +30,7 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
     config.requirepass = options.requirepass;
     config.test_clock = options.test_clock;
     config.max_clients = options.max_clients;
-    options.settings.apply(&mut config);
+    options.settings.apply(&mut config)?;
 
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

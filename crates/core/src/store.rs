@@ -1,6 +1,6 @@
 //! Where state lives.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use crate::{Decision, Operation, Policy};
 
@@ -22,4 +22,39 @@ pub trait Store {
         policy: &Policy,
         operation: Operation,
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+
+    /// The same at once, by a store that waits for nobody; `None` from one that may have to, and then
+    /// nothing was done. It spares whoever asks a future: a place to keep it, and one more thing to poll.
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, Self::Error>> {
+        let _ = (key, policy, operation);
+        None
+    }
+}
+
+/// A shared store is a store.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    type Error = S::Error;
+
+    fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send {
+        S::apply(self, key, policy, operation)
+    }
+
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, Self::Error>> {
+        S::apply_now(self, key, policy, operation)
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
 use std::sync::Arc;
 
 /// Nodes that one question may be sent on to, one after the other.
-const REDIRECTS: usize = 5;
+pub(crate) const REDIRECTS: usize = 5;
 
 /// What a reply of the server asks for.
 pub(crate) enum Heard {
@@ -164,13 +164,11 @@ fn read(reply: &Value) -> Heard {
         }
         Value::ServerError(error) => {
             let (code, details) = (error.code(), error.details().unwrap_or_default());
-            match code {
-                "NOSCRIPT" => return Heard::NoScript,
-                "MOVED" | "ASK" => {
-                    let to = details.split(' ').next_back().unwrap_or_default().to_owned();
-                    return Heard::Elsewhere { to, moved: code == "MOVED" };
-                }
-                _ => {}
+            if code == "NOSCRIPT" {
+                return Heard::NoScript;
+            }
+            if let Some((to, moved)) = elsewhere(reply) {
+                return Heard::Elsewhere { to, moved };
             }
             let text = format!("{code} {details}");
             Heard::Failed(match StateFault::of(&text) {
@@ -180,4 +178,17 @@ fn read(reply: &Value) -> Heard {
         }
         other => nonsense(&format_args!("{other:?}")),
     }
+}
+
+/// Which other node holds the slot, and whether it does from now on (`MOVED`) or for this question
+/// (`ASK`).
+pub(crate) fn elsewhere(reply: &Value) -> Option<(String, bool)> {
+    let Value::ServerError(error) = reply else { return None };
+    let moved = match error.code() {
+        "MOVED" => true,
+        "ASK" => false,
+        _ => return None,
+    };
+    let to = error.details().unwrap_or_default().split(' ').next_back().unwrap_or_default();
+    Some((to.to_owned(), moved))
 }

@@ -84,7 +84,7 @@ impl RedisStore {
     /// Gives back what is left of a lease, once.
     fn give_back(&self, leftover: Leftover) {
         let store = self.clone();
-        tokio::spawn(async move { store.return_now(leftover).await });
+        self.inner().context.spawn(async move { store.return_now(leftover).await });
     }
 
     async fn return_now(&self, leftover: Leftover) {
@@ -113,7 +113,7 @@ impl RedisStore {
         }
         let store = Arc::downgrade(self.shared());
         let every = (self.inner().leases.lifetime() / 2).max(Duration::from_millis(1));
-        tokio::spawn(async move {
+        self.inner().context.spawn(async move {
             loop {
                 tokio::time::sleep(every).await;
                 let Some(store) = Weak::upgrade(&store).map(Self::from_shared) else { return };

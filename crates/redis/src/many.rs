@@ -1,4 +1,4 @@
-//! Several takes at once.
+//! Several questions at once.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -15,46 +15,51 @@ use crate::{
     store::Inner,
 };
 
-/// One of several takes.
+/// One of several questions.
 #[derive(Clone, Copy, Debug)]
-pub struct Take<'a> {
+pub struct Question<'a> {
     /// Whom it is about.
     pub key: &'a [u8],
     /// The rule.
     pub rule: &'a Rule,
-    /// Units asked for.
-    pub cost: u32,
+    /// What is asked.
+    pub operation: Operation,
 }
 
-/// A take that the store is to be asked about, and where its answer belongs.
+/// A question that the store is to be asked, and where its answer belongs.
 struct Open<'a> {
     place: usize,
     key: Cow<'a, [u8]>,
-    take: Take<'a>,
+    rule: &'a Rule,
+    operation: Operation,
     asked: Asked,
 }
 
 impl RedisStore {
-    /// Takes of several keys, each for itself: their answers in the same order. The store is sent one
-    /// pipeline for each slot (a server that is no cluster has one), all at the same time; each key is
-    /// decided atomically, all of them together are not. Leases are not used.
-    pub async fn take_many(&self, takes: &[Take<'_>]) -> Vec<Result<Answer, StoreError>> {
+    /// Asks about several keys, each for itself: their answers in the same order. The store is sent one
+    /// pipeline for each slot (a server that is no cluster has one), all at the same time; each question
+    /// is decided atomically, all of them together are not. Questions about one key are decided in the
+    /// order given, unless the server has forgotten a script meanwhile. Leases are not used.
+    pub async fn ask_many(&self, questions: &[Question<'_>]) -> Vec<Result<Answer, StoreError>> {
         let inner = self.inner();
         let deadline = Deadline::after(inner.context.options.deadline);
         let now = inner.context.now();
-        let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; takes.len()];
+        let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; questions.len()];
         let mut slots: BTreeMap<u16, Vec<Open<'_>>> = BTreeMap::new();
         let alone = matches!(inner.topology, Topology::One(_));
-        for (place, &take) in takes.iter().enumerate() {
-            let key = inner.key(take.key);
-            if let Some(answer) = inner.known.denied(&key, take.rule, take.cost, now) {
+        for (place, &Question { key, rule, operation }) in questions.iter().enumerate() {
+            let key = inner.key(key);
+            if let Operation::Take(cost @ 1..) = operation
+                && let Some(answer) = inner.known.denied(&key, rule, cost, now)
+            {
                 inner.context.counts.cache.one();
                 answers[place] = Some(Ok(answer));
                 continue;
             }
+            inner.begins(&key, operation);
             let asked = inner.known.asked(&key, now);
             let slot = if alone { 0 } else { slot(&key) };
-            slots.entry(slot).or_default().push(Open { place, key, take, asked });
+            slots.entry(slot).or_default().push(Open { place, key, rule, operation, asked });
         }
         let slots = slots.iter().map(|(slot, open)| inner.ask_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
@@ -106,9 +111,9 @@ impl Inner {
             let around = self.context.now();
             let mut pipeline = Pipeline::with_capacity(open.len());
             let mut sent = Vec::new();
-            for Open { key, take, .. } in open {
-                let plan = take.rule.plan();
-                let arguments = plan.arguments(Operation::Take(take.cost), around)?;
+            for Open { key, rule, operation, .. } in open {
+                let plan = rule.plan();
+                let arguments = plan.arguments(*operation, around)?;
                 let sha1 = plan.script().sha1();
                 let whole = texts && !sent.contains(&sha1);
                 if whole {
@@ -136,31 +141,32 @@ impl Inner {
         }
     }
 
-    /// The answer to one take: what was not done at all is asked again by itself.
+    /// The answer to one question: what was not done at all is asked again by itself.
     async fn settle(
         &self,
         open: &Open<'_>,
         heard: Result<Heard, StoreError>,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let Open { key, take, .. } = open;
-        let operation = Operation::Take(take.cost);
-        match heard {
+        let &Open { ref key, rule, operation, asked, .. } = open;
+        let answer = match heard {
             Ok(Heard::Decided(decision)) => {
                 self.context.counts.store.one();
-                if take.cost > 0 {
+                if let Operation::Take(cost @ 1..) = operation {
                     let now = self.context.now();
-                    self.known.learn(key, take.rule, take.cost, open.asked, now, &decision);
+                    self.known.learn(key, rule, cost, asked, now, &decision);
                 }
                 Ok(Answer { decision, source: Source::Store })
             }
             Ok(Heard::NoScript | Heard::Elsewhere { .. } | Heard::Calendars { .. }) => {
-                self.question(key, take.rule, operation, deadline).await
+                self.question(key, rule, operation, deadline).await
             }
             Ok(Heard::Failed(error)) | Err(error) if error.is_absence() => {
-                self.fall_back(key, take.rule, operation, error)
+                self.fall_back(key, rule, operation, error)
             }
             Ok(Heard::Failed(error)) | Err(error) => Err(error),
-        }
+        };
+        self.done(key, operation);
+        answer
     }
 }

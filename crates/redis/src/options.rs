@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use tokio::runtime::Handle;
+
 /// How a store is to be asked. Start from the default and change what differs.
 ///
 /// ```
@@ -43,6 +45,9 @@ pub struct Options {
     pub max_local_memory: usize,
     /// What TLS needs besides the authorities that the system trusts.
     pub tls: TlsOptions,
+    /// Where connections live. They end with their runtime, so who asks from several names the one that
+    /// lasts. Default: the runtime of whoever asks first.
+    pub runtime: Option<Handle>,
 }
 
 /// What TLS needs besides the authorities that the system trusts. All files hold PEM.
@@ -69,6 +74,7 @@ impl Default for Options {
             max_leases: 4096,
             max_local_memory: 64 << 20,
             tls: TlsOptions::default(),
+            runtime: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use sluicegate_core::{GcraName, Limit, Policy, PolicyError};
 use crate::{StoreError, script::Plan, share::Share};
 
 /// What is answered while the store is away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnError {
     /// Deny (fail closed).

@@ -9,7 +9,7 @@ use sluicegate_core::{
 use crate::StoreError;
 
 /// A part of a policy: `0 < part <= 1`, as a fraction of whole numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     part: u32,
     whole: u32,

@@ -6,14 +6,14 @@ use parking_lot::RwLock;
 use sluicegate_core::{Decision, Operation, Policy, Timestamp};
 
 use crate::{
-    Answer, Counters, Options, Rule, Source, StoreError, call,
+    Answer, Counters, OnError, Options, Rule, Source, StoreError, call,
     front::{known::Known, lease::Leases, local::Local},
     net::{context::Context, link::Deadline, topology::Topology, url::Url},
     script::TEST_PREFIX,
 };
 
-/// Most policies of which the plan is kept for [`Store::apply`](sluicegate_core::Store::apply).
-const MAX_PLANS: usize = 1024;
+/// Most rules that are kept for those who come with a policy alone.
+const MAX_RULES: usize = 1024;
 
 /// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
 ///
@@ -42,8 +42,8 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) leases: Leases,
     pub(crate) local: Local,
-    /// Rules by the text of their policy, for those who ask with a policy alone.
-    rules: RwLock<HashMap<String, Rule>>,
+    /// Rules by what they say, for those who come with a policy alone.
+    rules: RwLock<HashMap<(String, OnError), Rule>>,
 }
 
 impl RedisStore {
@@ -100,6 +100,13 @@ impl RedisStore {
         })))
     }
 
+    /// The rule of `policy`: the same one for all who ask for it, so that what one of them was answered
+    /// the others need not ask. Who has rules of their own need not come here.
+    #[must_use]
+    pub fn rule(&self, policy: &Policy, on_error: OnError) -> Rule {
+        self.0.rule(policy, on_error)
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
@@ -149,18 +156,11 @@ impl RedisStore {
                     return self.take_leased(&key, rule, cost, deadline).await;
                 }
             }
-            Operation::Refund(_) | Operation::Reset => {
-                let leased =
-                    if operation == Operation::Reset { inner.leases.forget(&key) } else { 0 };
-                inner.context.counts.lease_forfeited.add(leased.into());
-                inner.known.forget(&key);
-                let answer = inner.question(&key, rule, operation, deadline).await;
-                inner.known.forget(&key);
-                return answer;
-            }
-            _ => {}
+            _ => inner.begins(&key, operation),
         }
-        inner.question(&key, rule, operation, deadline).await
+        let answer = inner.question(&key, rule, operation, deadline).await;
+        inner.done(&key, operation);
+        answer
     }
 
     /// Asks as at `now`, for simulations: the key is put behind
@@ -201,6 +201,21 @@ impl Inner {
     pub(crate) fn key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         let prefix = &self.context.options.prefix;
         if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() }
+    }
+
+    /// Forgets what `operation` will make untrue of a key. To be told again when it is
+    /// [done](Self::done), for what was learned meanwhile.
+    pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
+        if operation == Operation::Reset {
+            self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
+        }
+        self.done(key, operation);
+    }
+
+    pub(crate) fn done(&self, key: &[u8], operation: Operation) {
+        if let Operation::Refund(_) | Operation::Reset = operation {
+            self.known.forget(key);
+        }
     }
 
     /// Asks the store; while it is away, answers as the rule says.
@@ -254,20 +269,18 @@ impl Inner {
         self.local.decide((key, rule), operation, (&self.known, counts), now, error)
     }
 
-    /// The rule of a policy that was given alone.
-    fn rule(&self, policy: &Policy) -> Rule {
-        let text = policy.to_string();
-        if let Some(rule) = self.rules.read().get(&text) {
+    /// The rule of a policy that was given without one.
+    fn rule(&self, policy: &Policy, on_error: OnError) -> Rule {
+        let known = (policy.to_string(), on_error);
+        if let Some(rule) = self.rules.read().get(&known) {
             return rule.clone();
         }
-        let rule = Rule::new(policy);
         let mut rules = self.rules.write();
-        if rules.len() >= MAX_PLANS {
+        if rules.len() >= MAX_RULES {
             // Policies that are made up for each request are not to grow it.
             rules.clear();
         }
-        rules.insert(text, rule.clone());
-        rule
+        rules.entry(known).or_insert_with(|| Rule::new(policy).on_error(on_error)).clone()
     }
 }
 
@@ -282,7 +295,7 @@ impl sluicegate_core::Store for RedisStore {
         operation: Operation,
     ) -> Result<Decision, StoreError> {
         let inner = &*self.0;
-        let rule = inner.rule(policy);
+        let rule = inner.rule(policy, OnError::default());
         let deadline = Deadline::after(inner.context.options.deadline);
         let decision = inner.decide(&inner.key(key), &rule, operation, deadline).await?;
         inner.context.counts.store.one();

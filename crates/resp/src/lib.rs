@@ -13,6 +13,7 @@
 //! - what is read does not depend on where the network cut it;
 //! - no text given to a [`Writer`] can break the framing of the reply it is in.
 
+mod digits;
 mod error;
 mod frame;
 #[doc(hidden)]

@@ -6,8 +6,13 @@
 //! - text cannot break framing: in a simple string or an error, line breaks become spaces;
 //! - an aggregate is a header only, and the caller writes as many elements as it announced.
 
+use crate::digits;
+
 /// Longest text of an error, in bytes. What is beyond is cut: errors quote what strangers sent.
 pub const MAX_ERROR: usize = 512;
+
+/// So many lines are put together before they are appended.
+const GROUP: usize = 9;
 
 /// The protocol a connection speaks: RESP2 until it says `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,13 +56,19 @@ impl<'a> Writer<'a> {
     }
 
     /// A flat array of whole numbers: the reply of `CL.THROTTLE`.
-    pub fn integers(&mut self, values: &[i64]) {
-        // The longest number is 20 bytes, and 3 frame it.
-        self.out.reserve(23 * (values.len() + 1));
-        self.array(values.len());
-        for &value in values {
-            self.integer(value);
+    #[inline]
+    pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
+        // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
+        let mut lines = [0; GROUP * digits::LONGEST + digits::ROOM];
+        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).unwrap_or(i64::MAX));
+        for (count, &value) in (1..).zip(values) {
+            if count % GROUP == 0 {
+                self.out.extend_from_slice(&lines[..at]);
+                at = 0;
+            }
+            at = digits::line(&mut lines, at, b':', value);
         }
+        self.out.extend_from_slice(&lines[..at]);
     }
 
     /// A string of any bytes.
@@ -157,18 +168,9 @@ impl<'a> Writer<'a> {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        // Most numbers are one or two digits; they go out as one copy.
-        match u8::try_from(value) {
-            Ok(one @ 0..=9) => self.out.extend_from_slice(&[kind, b'0' + one, b'\r', b'\n']),
-            Ok(two @ 10..=99) => {
-                let (ten, one) = (b'0' + two / 10, b'0' + two % 10);
-                self.out.extend_from_slice(&[kind, ten, one, b'\r', b'\n']);
-            }
-            _ => {
-                self.out.push(kind);
-                self.text(itoa::Buffer::new().format(value).as_bytes());
-            }
-        }
+        let mut header = [0; digits::ROOM];
+        let end = digits::line(&mut header, 0, kind, value);
+        self.out.extend_from_slice(&header[..end]);
     }
 
     #[inline]
@@ -229,6 +231,8 @@ mod tests {
             same(|writer| writer.integer(value), &format!(":{value}\r\n"));
         }
         same(|writer| writer.integers(&[]), "*0\r\n");
+        let many = format!("*20\r\n{}", ":-9223372036854775808\r\n".repeat(20));
+        same(|writer| writer.integers(&[i64::MIN; 20]), &many);
         same(
             |writer| writer.integers(&[1, 16, 15, -1, 60]),
             "*5\r\n:1\r\n:16\r\n:15\r\n:-1\r\n:60\r\n",

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_redis::{OnError, Options};
 
 /// How a server is to run. Start from the default and change what differs.
 ///
@@ -44,6 +45,9 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// How often state is written to the file; zero: only when the server stops. Default: 60 s.
     pub snapshot_every: Duration,
+    /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
+    /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
+    pub store: Option<StoreConfig>,
     /// A client that asks nothing for so long is closed; zero: never. Default: never.
     pub timeout: Duration,
     /// A client that does not finish a command for so long after it began it is closed, however
@@ -75,6 +79,33 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
 }
 
+/// A store in Redis or Valkey.
+///
+/// ```
+/// use sluicegate_server::StoreConfig;
+///
+/// let mut store = StoreConfig::at("redis://127.0.0.1/");
+/// store.options.prefix = b"limits:".to_vec();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// Where it is, as [`RedisStore::connect`](sluicegate_redis::RedisStore::connect) takes it.
+    pub url: String,
+    /// How it is asked. The server says itself where its connections live.
+    pub options: Options,
+    /// What is answered while it is away. Default: deny.
+    pub on_error: OnError,
+}
+
+impl StoreConfig {
+    /// The store at `url`, with all else as by default.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), options: Options::default(), on_error: OnError::default() }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -90,6 +121,7 @@ impl Default for Config {
             when_full: WhenFull::default(),
             state_file: None,
             snapshot_every: Duration::from_secs(60),
+            store: None,
             timeout: Duration::ZERO,
             input_timeout: Duration::from_secs(30),
             output_timeout: Duration::from_secs(10),

@@ -15,6 +15,7 @@
 //! - the state file is at any time a whole one, or there is none.
 
 mod config;
+mod home;
 mod listen;
 mod resp;
 mod rules;
@@ -27,6 +28,6 @@ mod tls;
 mod wait;
 mod worker;
 
-pub use config::{Config, TlsConfig};
+pub use config::{Config, StoreConfig, TlsConfig};
 pub use server::Server;
 pub use sluicegate_memory::WhenFull;

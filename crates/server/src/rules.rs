@@ -11,7 +11,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 use sluicegate_commands::{CommandError, PolicyText};
-use sluicegate_memory::Rule;
+
+use crate::home::HomeRule as Rule;
 
 /// Texts that are known at a time.
 const PLACES: usize = 1024;
@@ -161,7 +162,7 @@ mod tests {
         let mut known = true;
         let found = rules.find(text, |text| {
             known = false;
-            Ok(store.rule(&text.parse()?, Timestamp::EPOCH))
+            Ok(Rule::Memory(store.rule(&text.parse()?, Timestamp::EPOCH)))
         });
         let found = found.unwrap();
         assert_eq!(rules.get(found).policy(), &text.parse().unwrap());

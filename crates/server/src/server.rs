@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::{
     Config,
+    home::Home,
     listen::Listeners,
     shared::{Clients, Shared},
     state,
@@ -45,15 +46,16 @@ impl Server {
     /// once it runs.
     ///
     /// # Errors
-    /// What the system says if it cannot listen there, or cannot read a file that it needs. A state
-    /// file that can be read but not understood is no error: it is set aside.
+    /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
+    /// a combination of settings that cannot be. A state file that can be read but not understood is no
+    /// error: it is set aside. Nor is a store that is away.
     pub async fn bind(config: Config) -> io::Result<Self> {
         let tls = config.tls.as_ref().map(tls::read).transpose()?;
         let listeners = Listeners::bind(&config).await?;
         let address = listeners.address()?;
         let clock = SystemClock::new();
-        let store = state::load(&config, clock.now())?;
-        Ok(Self { listeners, shared: Arc::new(Shared::new(config, address, store, clock, tls)) })
+        let home = Home::open(&config, clock.now()).await?;
+        Ok(Self { listeners, shared: Arc::new(Shared::new(config, address, home, clock, tls)) })
     }
 
     /// Where it listens, the port that was picked for port 0 included.

@@ -6,7 +6,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Clock, Timestamp};
-use sluicegate_memory::{MemoryStore, SystemClock};
+use sluicegate_memory::SystemClock;
 use sluicegate_resp::Version;
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    home::Home,
     state::Snapshots,
     stats::{Accepting, Stats},
     wait::Lines,
@@ -29,7 +30,7 @@ use crate::{
 /// What all connections have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) store: MemoryStore,
+    pub(crate) home: Home,
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
@@ -48,14 +49,14 @@ impl Shared {
     pub(crate) fn new(
         mut config: Config,
         address: SocketAddr,
-        store: MemoryStore,
+        home: Home,
         clock: SystemClock,
         tls: Option<Arc<ServerConfig>>,
     ) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         Self {
-            store: if config.test_clock { store.without_forgetting() } else { store },
+            home,
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
@@ -131,8 +132,26 @@ pub(crate) struct Client {
     pub(crate) details: Mutex<Details>,
     /// Its last command, as a place in the table of commands.
     pub(crate) command: AtomicUsize,
-    /// Told once, when somebody closes the client.
-    pub(crate) killed: Notify,
+    killed: AtomicBool,
+    kill: Notify,
+}
+
+impl Client {
+    /// Has the client closed.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.kill.notify_one();
+    }
+
+    /// Whether somebody has.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
+    /// Ready once somebody has.
+    pub(crate) async fn killed(&self) {
+        self.kill.notified().await;
+    }
 }
 
 /// What a client has said of itself.
@@ -166,7 +185,8 @@ impl Clients {
             since: shared.now(),
             details: Mutex::default(),
             command: AtomicUsize::new(usize::MAX),
-            killed: Notify::new(),
+            killed: AtomicBool::new(false),
+            kill: Notify::new(),
         };
         let client = Arc::new(client);
         connected.clients.insert(id, Arc::clone(&client));
@@ -207,6 +227,8 @@ pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
 mod tests {
     use std::{hint::black_box, time::Instant};
 
+    use sluicegate_memory::MemoryStore;
+
     use super::*;
 
     /// How long telling takes must not say how much was right: what is compared are digests, all of
@@ -217,8 +239,8 @@ mod tests {
         let password = "correct horse battery staple";
         let mut config = Config { requirepass: Some(password.to_owned()), ..Config::default() };
         config.workers = Some(1);
-        let (address, store) = (config.listen, MemoryStore::new());
-        let shared = Shared::new(config, address, store, SystemClock::new(), None);
+        let (address, home) = (config.listen, Home::Memory(MemoryStore::new()));
+        let shared = Shared::new(config, address, home, SystemClock::new(), None);
         let tries = [
             ("right", password.to_owned(), true),
             ("wrong in its first byte", format!("X{}", &password[1..]), false),

@@ -151,7 +151,8 @@ impl Writer {
 
 fn snapshot(shared: &Shared, path: &Path) {
     let now = shared.now();
-    let saved = save(&shared.store, path, now);
+    let Some(store) = shared.home.memory() else { return };
+    let saved = save(store, path, now);
     let mut told = shared.snapshots.0.lock();
     told.failing = saved.is_err();
     match saved {

@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
     pub(crate) rules: RefCell<Rules>,
+    /// What the batch that is being read asks of a store elsewhere.
+    pub(crate) deferred: RefCell<resp::Deferred>,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
     /// The same, to wait for.
@@ -47,7 +49,14 @@ pub(crate) struct Worker {
 impl Worker {
     fn new(shared: Arc<Shared>, index: usize) -> Self {
         let stop = watch::Sender::new(false);
-        Self { shared, index, rules: RefCell::default(), stopping: Cell::new(false), stop }
+        Self {
+            shared,
+            index,
+            rules: RefCell::default(),
+            deferred: RefCell::default(),
+            stopping: Cell::new(false),
+            stop,
+        }
     }
 
     /// What this worker counts.

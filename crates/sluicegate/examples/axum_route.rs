@@ -1,4 +1,5 @@
-//! Protecting a route of axum: 429 with `Retry-After` for whoever asks too often.
+//! Protecting a route of axum by hand: 429 with `Retry-After` for whoever asks too often. The crate
+//! `sluicegate-tower` is a layer that does this and more, for tonic and hyper too.
 //!
 //! `cargo run --example axum_route`, then `curl -i http://127.0.0.1:3000/hello?user=7` a few times.
 

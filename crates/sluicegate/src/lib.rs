@@ -18,6 +18,7 @@
 //! - [`Limiter`]: takes, peeks, charges, refunds, reserves and resets, wherever the state is.
 //! - [`LocalLimiter`]: the same in this process, without async and without errors.
 //! - [`Rule`]: a policy, and what is answered while Redis is away.
+//! - The layer of tower, for axum, tonic and hyper, is the crate `sluicegate-tower`: it takes any of these.
 //! - [`Shaper`]: a queue that lets items go at the pace of a `leaky-queue`.
 //!
 //! A policy says how much is admitted: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
@@ -27,11 +28,13 @@
 mod limiter;
 mod local;
 mod rule;
+mod ruled;
 mod shaper;
 
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
 pub use rule::Rule;
+pub use ruled::Ruled;
 pub use shaper::{Full, Shaper};
 pub use sluicegate_core::{
     Decision, Operation, Outcome, Policy, PolicyError, ReserveError, Retry, Store,

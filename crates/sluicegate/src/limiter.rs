@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Outcome, Retry};
-use sluicegate_redis::{RedisStore, Take};
+use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Store};
+use sluicegate_redis::{Question, RedisStore};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Answer, Counters, Error, LocalLimiter, Options, Rule, Source,
+    Answer, Counters, Error, LocalLimiter, Options, Rule, Ruled, Source,
     local::{reserves, waiting},
 };
 
@@ -246,12 +246,16 @@ impl Limiter {
             }
             Backend::Redis(store) => {
                 let take = |(key, rule, cost): &'_ (K, &'_ Rule, u32)| {
-                    (key.as_ref().to_vec(), rule.redis().clone(), *cost)
+                    (key.as_ref().to_vec(), rule.redis().clone(), Operation::Take(*cost))
                 };
                 let owned: Vec<_> = takes.iter().map(take).collect();
-                let takes: Vec<_> =
-                    owned.iter().map(|(key, rule, cost)| Take { key, rule, cost: *cost }).collect();
-                store.take_many(&takes).await
+                let questions = owned.iter().map(|&(ref key, ref rule, operation)| Question {
+                    key,
+                    rule,
+                    operation,
+                });
+                let questions: Vec<_> = questions.collect();
+                store.ask_many(&questions).await
             }
         }
     }
@@ -269,6 +273,27 @@ impl Limiter {
         match &self.0 {
             Backend::Local(local) => Ok(here(local.ask(key, rule, operation)?)),
             Backend::Redis(store) => store.ask(key, rule.redis(), operation).await,
+        }
+    }
+
+    /// A [`Store`] that asks for the policies of these rules as they say: with leases, and with what is
+    /// answered while Redis is away. A `Limiter` alone, as a store, asks Redis each time, and says if it is
+    /// away.
+    #[must_use]
+    pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Ruled {
+        Ruled::new(self.clone(), rules)
+    }
+
+    /// Asks at once, where the state is in this process.
+    pub(crate) fn ask_now(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+    ) -> Option<Result<Decision, Error>> {
+        match &self.0 {
+            Backend::Local(local) => Some(local.ask(key, rule, operation).map_err(Error::from)),
+            Backend::Redis(_) => None,
         }
     }
 
@@ -296,8 +321,38 @@ fn asks_again(rule: &Rule, answer: &Answer) -> bool {
 }
 
 /// What was decided in this process, where the state is.
-fn here(decision: sluicegate_core::Decision) -> Answer {
+fn here(decision: Decision) -> Answer {
     Answer { decision, source: Source::Store }
+}
+
+impl Store for Limiter {
+    type Error = Error;
+
+    async fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, Error> {
+        match &self.0 {
+            Backend::Local(local) => Ok(local.apply(key, policy, operation).await?),
+            Backend::Redis(store) => store.apply(key, policy, operation).await,
+        }
+    }
+
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, Error>> {
+        match &self.0 {
+            Backend::Local(local) => {
+                local.apply_now(key, policy, operation).map(|it| it.map_err(Error::from))
+            }
+            Backend::Redis(_) => None,
+        }
+    }
 }
 
 impl From<LocalLimiter> for Limiter {

@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use sluicegate_core::{
     Clock, Decision, Limit, Operation, Outcome, Policy, ReserveError, Retry, Store,
 };
-use sluicegate_memory::{MemoryStore, Request, SystemClock, WhenFull};
+use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenFull};
 
 use crate::Rule;
 
@@ -40,6 +41,7 @@ struct Inner {
     number: u64,
     store: MemoryStore,
     clock: SystemClock,
+    recent: Recent,
 }
 
 impl LocalLimiter {
@@ -55,7 +57,7 @@ impl LocalLimiter {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let store = MemoryStore::bounded(max_bytes, WhenFull::default());
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Inner { number, store, clock: SystemClock::new() }))
+        Self(Arc::new(Inner { number, store, clock: SystemClock::new(), recent: Recent::new() }))
     }
 
     /// Takes `cost` units, all or none.
@@ -165,10 +167,59 @@ impl LocalLimiter {
         rule: &Rule,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let Inner { number, store, clock } = &*self.0;
+        let Inner { number, store, clock, .. } = &*self.0;
         let now = clock.now();
         let rule = rule.memory(*number, || store.rule(rule.policy(), now));
         store.ask(Request { key, rule: &rule, operation }, now)
+    }
+
+    /// Asks under a policy that was given alone.
+    fn decide(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let Inner { store, clock, recent, .. } = &*self.0;
+        let now = clock.now();
+        recent.with(
+            policy,
+            || store.rule(policy, now),
+            |rule| store.ask(Request { key, rule, operation }, now),
+        )
+    }
+}
+
+/// The rules of policies that were asked for lately, found by where the policy is, and not by its text.
+#[derive(Debug)]
+struct Recent([RwLock<Option<(Policy, memory::Rule)>>; RECENT]);
+
+/// Places for them: who has more looks some of them up by their text.
+const RECENT: usize = 64;
+
+impl Recent {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| RwLock::default()))
+    }
+
+    /// What `ask` makes of the rule, which `look_up` tells if it is not known.
+    fn with<R>(
+        &self,
+        policy: &Policy,
+        look_up: impl FnOnce() -> memory::Rule,
+        ask: impl FnOnce(&memory::Rule) -> R,
+    ) -> R {
+        // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
+        let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % RECENT];
+        if let Some((known, rule)) = &*place.read()
+            && known.is(policy)
+        {
+            return ask(rule);
+        }
+        let rule = look_up();
+        let answer = ask(&rule);
+        *place.write() = Some((policy.clone(), rule));
+        answer
     }
 }
 
@@ -197,7 +248,15 @@ impl Store for LocalLimiter {
         policy: &Policy,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let Inner { store, clock, .. } = &*self.0;
-        store.apply(key, policy, clock.now(), operation)
+        self.decide(key, policy, operation)
+    }
+
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, ReserveError>> {
+        Some(self.decide(key, policy, operation))
     }
 }

@@ -2,8 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use sluicegate_server::{Config, TlsConfig, WhenFull};
+
+use super::store::Store;
 
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
@@ -31,18 +34,12 @@ pub(crate) struct Settings {
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
-    /// What the state of keys may take up, as `256mb`
-    #[arg(
-        long,
-        env = "SLUICEGATE_MAX_MEMORY",
-        value_name = "BYTES",
-        default_value = "1gb",
-        value_parser = bytes
-    )]
-    max_memory: usize,
-    /// What to answer new keys for which there is no room
-    #[arg(long, env = "SLUICEGATE_WHEN_FULL", value_enum, default_value_t = Full::Deny)]
-    when_full: Full,
+    /// What the state of keys may take up, as `256mb`; 1gb if not given
+    #[arg(long, env = "SLUICEGATE_MAX_MEMORY", value_name = "BYTES", value_parser = bytes)]
+    max_memory: Option<usize>,
+    /// What to answer new keys for which there is no room; `deny` if not given
+    #[arg(long, env = "SLUICEGATE_WHEN_FULL", value_enum)]
+    when_full: Option<Full>,
     /// The file that state is read from, and kept in
     #[arg(long, env = "SLUICEGATE_STATE_FILE", value_name = "PATH", conflicts_with = "test_clock")]
     state_file: Option<PathBuf>,
@@ -52,6 +49,8 @@ pub(crate) struct Settings {
     /// Close clients that ask nothing for so long; 0: never
     #[arg(long, env = "SLUICEGATE_TIMEOUT", value_name = "SECONDS", default_value_t = 0)]
     timeout: u64,
+    #[command(flatten)]
+    store: Store,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -61,7 +60,19 @@ enum Full {
 }
 
 impl Settings {
-    pub(super) fn apply(self, config: &mut Config) {
+    pub(super) fn apply(self, config: &mut Config) -> anyhow::Result<()> {
+        config.store = self.store.config();
+        let here = [
+            ("--state-file", self.state_file.is_some()),
+            ("--max-memory", self.max_memory.is_some()),
+            ("--when-full", self.when_full.is_some()),
+        ];
+        if let Some((given, _)) = here.iter().find(|it| config.store.is_some() && it.1) {
+            bail!(
+                "{given} is about state in this process, and with --store there is none; to leave out \
+                 {given}, or --store, would do"
+            );
+        }
         config.unix = self.unix;
         config.unix_permissions = self.unix_permissions;
         config.tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsConfig {
@@ -70,14 +81,15 @@ impl Settings {
             client_ca: self.tls_client_ca,
         });
         config.workers = self.workers;
-        config.max_memory = self.max_memory;
+        config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {
-            Full::Deny => WhenFull::Deny,
-            Full::Allow => WhenFull::Allow,
+            Some(Full::Allow) => WhenFull::Allow,
+            Some(Full::Deny) | None => WhenFull::Deny,
         };
         config.state_file = self.state_file;
         config.snapshot_every = Duration::from_secs(self.snapshot_every);
         config.timeout = Duration::from_secs(self.timeout);
+        Ok(())
     }
 }
 

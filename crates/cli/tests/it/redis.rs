@@ -5,7 +5,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::run::{output, run, scenarios};
+use crate::{
+    run::{output, run, scenarios, sluicegate},
+    server,
+};
 
 /// A Redis on a port of its own.
 struct Redis {
@@ -88,4 +91,48 @@ fn every_scenario_is_decided_as_in_memory() {
             assert_eq!(here, there, "{scenario} {policy}");
         }
     }
+}
+
+#[test]
+fn servers_on_one_store_keep_one_state_and_no_own() {
+    let redis = Redis::start();
+    let serve = ["--store", &redis.url, "--store-prefix", "limits:", "--store-deadline", "5000"];
+    let servers = [server::Server::start(&serve), server::Server::start(&serve)];
+    let take = |server: usize| {
+        let at = &*servers[server].address;
+        run(&["take", "k", "gcra:1/1d:burst=2", "--server", at], "").code
+    };
+    assert_eq!([take(0), take(1), take(0), take(1)], [Some(0), Some(0), Some(1), Some(1)]);
+    // Another one, that comes later and has a test clock, has keys of its own.
+    let clocked = server::Server::start(&["--test-clock", "--store", &redis.url]);
+    let trace = "t_us,key,cost\n0,k,1\n0,k,1\n0,k,1\n";
+    let simulate = ["simulate", "--format", "csv", "--policy", "gcra:1/1d:burst=2", "-"];
+    let there = output(&[&simulate[..], &["--store", &clocked.address]].concat(), trace);
+    assert_eq!(there, output(&simulate, trace));
+}
+
+#[test]
+fn what_is_said_of_no_store_or_besides_one_is_refused() {
+    let refused = |more: &[&str]| {
+        let ended = run(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), "");
+        assert_eq!(ended.code, Some(2), "{more:?}");
+        ended.err
+    };
+    for given in [["--state-file", "x"], ["--max-memory", "1gb"], ["--when-full", "allow"]] {
+        let error = refused(&[&["--store", "redis://127.0.0.1:1"][..], &given].concat());
+        let said = format!("error: {} is about state in this process, and with --store", given[0]);
+        assert!(error.starts_with(&said) && error.contains("would do"), "{error}");
+    }
+    let error = refused(&["--on-error", "local"]);
+    assert!(error.contains("--store <URL>"), "{error}");
+    let error = refused(&["--store", "redis://127.0.0.1:1", "--on-error", "local=2"]);
+    assert!(error.contains("`local=1/4` would do"), "{error}");
+    let error = refused(&["--store", "memcached://x"]);
+    assert!(error.contains("scheme `memcached` is unknown"), "{error}");
+    let secret = sluicegate()
+        .args(["serve", "--help"])
+        .env("SLUICEGATE_STORE", "redis://:secret@127.0.0.1")
+        .output()
+        .unwrap();
+    assert!(!String::from_utf8(secret.stdout).unwrap().contains("secret"));
 }

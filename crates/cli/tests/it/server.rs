@@ -9,16 +9,16 @@ use std::{
 use crate::run::{output, run, scenarios, sluicegate};
 
 /// A server on a port of its own.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     // Kept open, so that what it writes has somewhere to go.
     _out: BufReader<ChildStdout>,
     err: Option<ChildStderr>,
 }
 
 impl Server {
-    fn start(more: &[&str]) -> Self {
+    pub(crate) fn start(more: &[&str]) -> Self {
         let mut child = sluicegate()
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(more)

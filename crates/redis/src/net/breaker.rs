@@ -55,6 +55,11 @@ impl Breaker {
         if won.is_ok() { Gate::Probe } else { Gate::Stop }
     }
 
+    /// Whether it is left alone.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// An answer came, whatever it said.
     pub(crate) fn succeeded(&self) {
         // The line is shared by all threads, so it is written only if it says something else.

@@ -69,6 +69,14 @@ impl Context {
         self.clock.now()
     }
 
+    /// Does something behind the scenes, on the runtime that lasts.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match &self.options.runtime {
+            Some(runtime) => drop(runtime.spawn(task)),
+            None => drop(tokio::spawn(task)),
+        }
+    }
+
     /// A new connection; `pushed` hears when it is closed.
     pub(crate) async fn connect(
         &self,

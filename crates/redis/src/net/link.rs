@@ -105,6 +105,16 @@ impl Link {
         &self.place
     }
 
+    /// Whether there is a connection.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up { .. })
+    }
+
+    /// Whether it is not asked for now.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.breaker.is_open()
+    }
+
     /// What the server answers to one command: errors of its own are values too.
     pub(crate) async fn command(
         self: &Arc<Self>,
@@ -141,7 +151,7 @@ impl Link {
             Gate::Pass => {}
             gate => {
                 if gate == Gate::Probe {
-                    tokio::spawn(Arc::clone(self).probe());
+                    self.context.spawn(Arc::clone(self).probe());
                 }
                 return Err(StoreError::Unavailable(format!(
                     "{} has not answered for a while, and is asked again when it does",
@@ -210,7 +220,7 @@ impl Link {
         });
         if begins {
             // Not by the caller, who may be gone before it is made.
-            tokio::spawn(Arc::clone(self).make());
+            self.context.spawn(Arc::clone(self).make());
         }
     }
 

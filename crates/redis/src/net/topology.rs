@@ -113,10 +113,7 @@ impl Topology {
             Self::One(link) => Ok(vec![Arc::clone(link)]),
             Self::Cluster(cluster) => {
                 deadline.within(cluster.read_map()).await??;
-                let map = cluster.map.read();
-                let mut links: Vec<_> = map.nodes.values().cloned().collect();
-                links.sort_by_key(|link| link.place().to_string());
-                Ok(links)
+                Ok(cluster.links())
             }
         }
     }
@@ -154,6 +151,13 @@ impl Map {
 }
 
 impl Cluster {
+    /// Every node that is known.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        let mut links: Vec<_> = self.map.read().nodes.values().cloned().collect();
+        links.sort_by_key(|link| link.place().to_string());
+        links
+    }
+
     fn known(&self, slot: u16) -> Option<Arc<Link>> {
         self.map.read().slots.get(usize::from(slot)).cloned().flatten()
     }
@@ -163,7 +167,7 @@ impl Cluster {
             return;
         }
         let cluster = Arc::clone(self);
-        tokio::spawn(async move {
+        self.context.spawn(async move {
             if let Err(error) = cluster.read_map().await {
                 tracing::debug!(%error, "no node tells which holds what");
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{Operation, Retry, Store};
-use sluicegate_redis::{RedisStore, Rule, Source, StoreError, Take};
+use sluicegate_redis::{Question, RedisStore, Rule, Source, StoreError};
 
 use crate::servers::{ENGINES, Engine, Server, patient};
 
@@ -77,9 +77,13 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
         [rule("gcra:1000000/1s"), rule("sliding-log:100/1s"), rule("gcra:9/1s,fixed-window:9/1s")];
     for _ in 0..20 {
         server.ask::<()>("SCRIPT FLUSH");
-        let takes: Vec<_> =
-            rules.iter().cycle().take(60).map(|rule| Take { key: b"k", rule, cost: 1 }).collect();
-        for answer in store.take_many(&takes).await {
+        let takes: Vec<_> = rules
+            .iter()
+            .cycle()
+            .take(60)
+            .map(|rule| Question { key: b"k", rule, operation: Operation::Take(1) })
+            .collect();
+        for answer in store.ask_many(&takes).await {
             assert_ne!(answer.unwrap().source, Source::Fallback);
         }
         let _ = store.ask(b"k", &rules[0], Operation::Reset).await.unwrap();
@@ -159,10 +163,10 @@ async fn many_are_taken_at_once_in_order() {
     let keys: Vec<_> = (0..200_u32).map(u32::to_be_bytes).collect();
     let mut takes = Vec::new();
     for key in &keys {
-        takes.extend((0..4).map(|_| Take { key, rule: &small, cost: 1 }));
-        takes.push(Take { key: b"all", rule: &large, cost: 1 });
+        takes.extend((0..4).map(|_| Question { key, rule: &small, operation: Operation::Take(1) }));
+        takes.push(Question { key: b"all", rule: &large, operation: Operation::Take(1) });
     }
-    let answers = store.take_many(&takes).await;
+    let answers = store.ask_many(&takes).await;
     assert_eq!(answers.len(), takes.len());
     for (place, answer) in answers.iter().enumerate() {
         let answer = answer.as_ref().unwrap();
@@ -173,9 +177,9 @@ async fn many_are_taken_at_once_in_order() {
             assert_eq!(answer.remaining, [2, 1, 0, 0][place % 5]);
         }
     }
-    let again = store.take_many(&takes).await;
+    let again = store.ask_many(&takes).await;
     assert!(again.iter().all(|it| it.as_ref().unwrap().source == Source::Cache));
-    assert!(store.take_many(&[]).await.is_empty());
+    assert!(store.ask_many(&[]).await.is_empty());
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate_redis::{Options, RedisStore, Rule, Source, Take};
+use sluicegate_core::Operation;
+use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
 
 use crate::servers::{Engine, Server, free_port, now, pass, patient, size, until};
 
@@ -91,8 +92,11 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     assert_eq!((status.servers.len(), status.problems().count()), (3, 0), "{status:?}");
 
     // Each node learns the script, and each key is found.
-    let takes: Vec<_> = keys.iter().map(|key| Take { key, rule: &rule, cost: 1 }).collect();
-    for answer in store.take_many(&takes).await {
+    let takes: Vec<_> = keys
+        .iter()
+        .map(|key| Question { key, rule: &rule, operation: Operation::Take(1) })
+        .collect();
+    for answer in store.ask_many(&takes).await {
         let answer = answer.unwrap();
         assert_eq!((answer.remaining, answer.source), (9, Source::Store));
     }

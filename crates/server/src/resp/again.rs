@@ -108,7 +108,7 @@ mod tests {
     use sluicegate_memory::MemoryStore;
 
     use super::{super::batch::Reply, *};
-    use crate::rules::Rules;
+    use crate::{home::HomeRule, rules::Rules};
 
     const FIRST: [&[u8]; 3] = [b"SG.TAKE", b"user7", b"gcra:30/1m"];
 
@@ -116,7 +116,7 @@ mod tests {
         let (mut rules, store) = (Rules::default(), MemoryStore::new());
         let text = sluicegate_commands::PolicyText::Text(b"gcra:30/1m");
         let make = |text: sluicegate_commands::PolicyText<'_>| {
-            Ok(store.rule(&text.parse().unwrap(), Timestamp::EPOCH))
+            Ok(HomeRule::Memory(store.rule(&text.parse().unwrap(), Timestamp::EPOCH)))
         };
         let rule = rules.find(text, make).unwrap();
         Gather { key: FIRST[1], rule, operation: Operation::Take(1), reply: Reply::Decision }

@@ -3,12 +3,15 @@
 //! Commands that decide at the time of the batch are gathered as they are read; before any other
 //! command is carried out, and at the end of what was read, all are decided and answered, in order.
 
-use sluicegate_core::{Operation, Policy};
+use sluicegate_core::Operation;
 use sluicegate_memory::Request;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
-use super::session::Session;
+use super::{
+    job::{Asked, Job},
+    session::Session,
+};
 use crate::rules::Known;
 
 /// When so many are gathered they are decided.
@@ -81,18 +84,27 @@ impl<'a> Gathered<'a> {
         let shared = session.shared;
         let stats = session.worker.stats();
         let rules = session.worker.rules.borrow();
+        let Some(store) = shared.home.memory() else {
+            let questions = self.0.drain(..).map(|gather| Asked {
+                key: gather.key.into(),
+                rule: rules.get(gather.rule).clone(),
+                operation: gather.operation,
+                reply: gather.reply,
+            });
+            let asked = Job::Decide(questions.collect());
+            return session.worker.deferred.borrow_mut().push(session, asked, out.len());
+        };
         let writer = &mut Writer::new(out, session.version);
         for chunk in self.0.chunks(CHUNK) {
-            let requests: SmallVec<[Request<'_>; CHUNK]> = chunk
-                .iter()
-                .map(|gather| Request {
-                    key: gather.key,
-                    rule: rules.get(gather.rule),
-                    operation: gather.operation,
-                })
-                .collect();
+            let request = |gather: &Gather<'a>| {
+                // There are no other rules than those of this home.
+                let rule = rules.get(gather.rule).memory()?;
+                Some(Request { key: gather.key, rule, operation: gather.operation })
+            };
+            let requests: SmallVec<[Request<'_>; CHUNK]> =
+                chunk.iter().filter_map(request).collect();
             let mut replies = chunk.iter().map(|gather| gather.reply);
-            shared.store.apply_many(&requests, session.now, |_, answer| {
+            store.apply_many(&requests, session.now, |_, answer| {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
@@ -109,7 +121,7 @@ impl<'a> Gathered<'a> {
         // Looked at after all was decided: who comes to wait from now on sees what was.
         if shared.lines.waiting() > 0 {
             for gather in &self.0 {
-                session.wake(gather.key, rules.get(gather.rule).policy(), gather.operation);
+                shared.lines.asked(gather.key, rules.get(gather.rule).policy(), gather.operation);
             }
         }
         self.0.clear();
@@ -127,17 +139,5 @@ impl Reply {
             Self::First(count) => writer.array(count),
         }
         writer.integers(&decision.to_integers());
-    }
-}
-
-impl Session<'_> {
-    /// Wakes who may have become able to pass, now that `key` was asked.
-    pub(super) fn wake(&self, key: &[u8], policy: &Policy, operation: Operation) {
-        let lines = &self.shared.lines;
-        match operation {
-            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => lines.changed(key),
-            Operation::Take(_) | Operation::Reserve { .. } => lines.taken(key, policy),
-            Operation::Peek(_) => {}
-        }
     }
 }

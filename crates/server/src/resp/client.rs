@@ -173,7 +173,7 @@ fn close(session: &Session<'_>, skip_me: bool, meant: impl Fn(&Client) -> bool) 
     let mut closed = 0;
     for client in session.shared.clients.all() {
         if meant(&client) && !(skip_me && client.id == session.client.id) {
-            client.killed.notify_one();
+            client.kill();
             closed += 1;
         }
     }

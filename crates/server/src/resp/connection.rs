@@ -6,8 +6,7 @@
 use std::{
     future::poll_fn,
     io::{self, Read as _},
-    pin::pin,
-    rc::Rc,
+    pin::{Pin, pin},
     task::Poll,
     time::Duration,
 };
@@ -17,7 +16,7 @@ use sluicegate_resp::{Arguments, Limits, Parser, Writer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::watch,
-    time::{Instant, error::Elapsed, sleep, timeout},
+    time::{Instant, Sleep, error::Elapsed, sleep, timeout},
 };
 
 use super::{
@@ -26,8 +25,8 @@ use super::{
     session::{Next, Session},
 };
 use crate::{
-    shared::{Seat, stopped},
-    stream::{Socket, Stream},
+    shared::Client,
+    stream::Stream,
     wait::{self, Waiting},
     worker::Worker,
 };
@@ -41,67 +40,17 @@ const CHUNK: usize = 16 * 1024;
 const FLUSH: usize = 64 * 1024;
 /// A buffer that has grown beyond this is given back when it is empty.
 const KEPT: usize = 64 * 1024;
-/// How long a client has for agreeing on TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often at least is looked after a client that may have to be closed: what it began meanwhile
 /// may be due before that for which the timer was set.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long a closed client has for hearing the last words.
-const LINGER: Duration = Duration::from_millis(500);
 
 /// What clients may send. An argument may be twice as long as a key, so that a key which is a
 /// little too long is answered rather than cut off.
 pub(super) const LIMITS: Limits =
     Limits { max_arguments: 1024, max_bulk: 131_072, max_inline: 65_536, authenticated: true };
 
-/// Serves a client until it leaves, is closed, or the server stops.
-pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
-    let shared = &*worker.shared;
-    let client = &*seat.client;
-    let mut stopping = worker.stop.subscribe();
-    let opened = tokio::select! {
-        opened = timeout(HANDSHAKE, socket.open(shared.tls.as_ref())) => opened,
-        () = stopped(&mut stopping) => return,
-    };
-    let stream = match opened {
-        Ok(Ok(stream)) => stream,
-        failed => {
-            if shared.tls.is_some() {
-                worker.stats().tls_failures.add();
-            }
-            tracing::debug!(client = client.id, error = ?failed.err(), "a client was not taken in");
-            return;
-        }
-    };
-    let limits = if shared.asks_for_password() { Limits::UNAUTHENTICATED } else { LIMITS };
-    let mut connection = Connection {
-        stream,
-        unread: Vec::new(),
-        start: 0,
-        out: Vec::new(),
-        sent: 0,
-        asked: client.since,
-        begun: None,
-        parser: Parser::new(limits),
-        session: Session::new(&worker, client),
-        worker: &worker,
-        stopping,
-    };
-    tokio::select! {
-        biased;
-        ended = connection.run() => {
-            if ended.is_ok() {
-                let _ = timeout(LINGER, connection.close()).await;
-            }
-        }
-        () = client.killed.notified() => {
-            // Its own last command may have done it: what was answered is sent, if it can be.
-            let _ = timeout(LINGER, connection.close()).await;
-        }
-    }
-}
-
-struct Connection<'a> {
+/// A client that is served.
+pub(super) struct Connection<'a> {
     stream: Stream,
     /// What was received; what lies before `start` was carried out.
     unread: Vec<u8>,
@@ -117,7 +66,17 @@ struct Connection<'a> {
     parser: Parser,
     session: Session<'a>,
     worker: &'a Worker,
-    stopping: watch::Receiver<bool>,
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+/// Why a client that sends nothing is looked after.
+enum Woken {
+    /// It has sent something, or will not any more.
+    Read(io::Result<usize>),
+    /// The server is to stop.
+    Stop,
+    /// The timer has rung.
+    Late,
 }
 
 /// Why a batch ended.
@@ -132,12 +91,33 @@ enum Batch {
     Close,
 }
 
-impl Connection<'_> {
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        stream: Stream,
+        worker: &'a Worker,
+        client: &'a Client,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let limits =
+            if worker.shared.asks_for_password() { Limits::UNAUTHENTICATED } else { LIMITS };
+        Self {
+            stream,
+            unread: Vec::new(),
+            start: 0,
+            out: Vec::new(),
+            sent: 0,
+            asked: client.since,
+            begun: None,
+            parser: Parser::new(limits),
+            session: Session::new(worker, client),
+            worker,
+            stopping,
+        }
+    }
+
     /// Serves until the client leaves or is to be closed.
-    async fn run(&mut self) -> io::Result<()> {
-        let shared = self.session.shared();
-        let mut stopping = self.stopping.clone();
-        let mut stop = pin!(stopped(&mut stopping));
+    pub(super) async fn run(&mut self) -> io::Result<()> {
+        let (shared, worker) = (self.session.shared(), self.worker);
         let mut patience = pin!(sleep(Duration::ZERO));
         loop {
             if !self.answer().await? {
@@ -148,26 +128,42 @@ impl Connection<'_> {
                 writer.error(format!("ERR Protocol error: a command exceeds {MAX_UNREAD} bytes"));
                 return Ok(());
             }
-            if self.worker.stopping.get() {
+            if worker.stopping.get() {
                 self.read_what_is_there().await?;
                 self.answer().await?;
                 return Ok(());
             }
-            tokio::select! {
-                biased;
-                read = self.read() => if read? == 0 { return Ok(()) },
-                () = &mut stop => {}
-                () = &mut patience, if self.due().is_some() => {
+            match self.wake(patience.as_mut()).await {
+                Woken::Read(read) => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                }
+                Woken::Stop => {}
+                Woken::Late => {
                     // One timer a client, set anew when it rings, costs nothing a request.
                     let left = self.due().map_or(LOOK, |due| elapsed(shared.now(), due));
                     if left.is_zero() {
-                        self.worker.stats().idle.add();
+                        worker.stats().idle.add();
                         return Ok(());
                     }
                     patience.as_mut().reset(Instant::now() + left.min(LOOK));
                 }
             }
         }
+    }
+
+    /// Waits until there is something to do. `patience` rings only for a client that may be due.
+    async fn wake(&mut self, mut patience: Pin<&mut Sleep>) -> Woken {
+        let (timed, stopping) = (self.due().is_some(), &self.worker.stopping);
+        let mut read = pin!(self.read());
+        poll_fn(|context| match read.as_mut().poll(context) {
+            Poll::Ready(read) => Poll::Ready(Woken::Read(read)),
+            Poll::Pending if stopping.get() => Poll::Ready(Woken::Stop),
+            Poll::Pending if timed => patience.as_mut().poll(context).map(|()| Woken::Late),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     }
 
     /// When the client is to be closed, if nothing else comes: it asks nothing, or does not finish
@@ -188,6 +184,7 @@ impl Connection<'_> {
             let start = self.start;
             let batch = self.batch();
             self.note(start, &batch);
+            self.ask().await;
             match batch {
                 Batch::Done => {
                     self.flush().await?;
@@ -227,7 +224,7 @@ impl Connection<'_> {
                 gathered.push(gather);
                 if gathered.is_full() {
                     gathered.answer(&self.session, &mut self.out);
-                    if self.out.len() >= FLUSH {
+                    if is_full(&self.out, self.worker) {
                         break Batch::Full;
                     }
                 }
@@ -267,14 +264,23 @@ impl Connection<'_> {
             if gathered.is_empty() {
                 self.session.settle();
                 again.forget();
-            }
-            if self.out.len() >= FLUSH {
-                break Batch::Full;
+                if is_full(&self.out, self.worker) {
+                    break Batch::Full;
+                }
             }
         };
         gathered.answer(&self.session, &mut self.out);
         self.session.settle();
         end
+    }
+
+    /// Asks a store elsewhere what the batch has put off, and puts the replies where they belong.
+    async fn ask(&mut self) {
+        let deferred = self.worker.deferred.take();
+        if !deferred.is_empty() {
+            let shared = self.session.shared();
+            deferred.answer(shared, self.worker.stats(), &mut self.out).await;
+        }
     }
 
     /// Notes when the client asked: the last batch carried out what lies between `start` and
@@ -380,13 +386,18 @@ impl Connection<'_> {
 
     /// Sends the last words. What the client still sends is read and dropped: to close on it would
     /// make its system drop those words unread.
-    async fn close(&mut self) -> io::Result<()> {
+    pub(super) async fn close(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.stream.shutdown().await?;
         let mut dropped = [0; 1024];
         while self.stream.read(&mut dropped).await? > 0 {}
         Ok(())
     }
+}
+
+/// Whether enough is pending for the client, or for a store elsewhere.
+fn is_full(out: &[u8], worker: &Worker) -> bool {
+    out.len() >= FLUSH || worker.deferred.borrow().is_full()
 }
 
 /// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.

@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 
 use sluicegate_core::Timestamp;
-use sluicegate_memory::WhenFull;
+use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_redis::{Health, OnError};
 use sluicegate_resp::Writer;
 
 use super::{session::Session, table};
 use crate::{
+    home::Home,
     shared::Shared,
     stats::{Counter, Stats},
 };
@@ -23,11 +25,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A section: its title, and what writes its lines.
 type Section = (&'static str, fn(&Shared, &mut String));
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
     ("Persistence", persistence),
+    ("Store", store),
     ("Stats", stats),
     ("Workers", workers),
     ("Replication", replication),
@@ -82,7 +85,9 @@ fn clients(shared: &Shared, text: &mut String) {
 }
 
 fn memory(shared: &Shared, text: &mut String) {
-    let usage = shared.store.usage();
+    let Some(usage) = shared.home.memory().map(MemoryStore::usage) else {
+        return line(text, "bytes", 0);
+    };
     line(text, "bytes", usage.bytes);
     line(text, "max_bytes", usage.max_bytes);
     line(text, "turned_away", usage.turned_away);
@@ -110,6 +115,36 @@ fn persistence(shared: &Shared, text: &mut String) {
     line(text, "last_snapshot_status", if told.failing { "failed" } else { "ok" });
 }
 
+/// Where the state is, and how the store is doing that keeps it.
+fn store(shared: &Shared, text: &mut String) {
+    let Home::Redis { store, .. } = &shared.home else { return line(text, "store", "memory") };
+    line(text, "store", "redis");
+    let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
+    line(
+        text,
+        "store_on_error",
+        match on_error {
+            OnError::Allow => "allow",
+            OnError::Local(_) => "local",
+            _ => "deny",
+        },
+    );
+    let servers = store.health();
+    line(text, "store_servers", servers.len());
+    line(text, "store_connected", servers.iter().filter(|it| it.connected).count());
+    line(text, "store_left_alone", servers.iter().filter(|it| it.left_alone).count());
+    for (index, Health { place, connected, left_alone, .. }) in servers.iter().enumerate() {
+        let (connected, left_alone) = (u8::from(*connected), u8::from(*left_alone));
+        let _ = write!(
+            text,
+            "store_server_{index}:place={place},connected={connected},left_alone={left_alone}\r\n"
+        );
+    }
+    for (name, count) in store.counters().iter() {
+        line(text, &format!("store_count_{name}"), count);
+    }
+}
+
 fn stats(shared: &Shared, text: &mut String) {
     let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
     let (allowed, denied) = (sum(|stats| &stats.allowed), sum(|stats| &stats.denied));
@@ -124,7 +159,9 @@ fn stats(shared: &Shared, text: &mut String) {
     line(text, "decisions", allowed.saturating_add(denied));
     line(text, "allowed", allowed);
     line(text, "denied", denied);
-    line(text, "keys", shared.store.len());
+    if let Some(store) = shared.home.memory() {
+        line(text, "keys", store.len());
+    }
 }
 
 fn workers(shared: &Shared, text: &mut String) {
@@ -159,7 +196,7 @@ fn cluster(_: &Shared, text: &mut String) {
 }
 
 fn keyspace(shared: &Shared, text: &mut String) {
-    let keys = shared.store.len();
+    let keys = shared.home.memory().map_or(0, MemoryStore::len);
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
     }

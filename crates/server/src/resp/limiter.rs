@@ -1,13 +1,11 @@
 //! The commands that decide: from a request to its reply.
 
-use sluicegate_commands::{
-    CommandError, Description, Options, PolicyText, Request, Take, parse_at,
-};
+use sluicegate_commands::{CommandError, Options, PolicyText, Request, Take, parse_at};
 use sluicegate_core::Operation;
-use sluicegate_resp::Writer;
 
 use super::{
     batch::{Gather, Gathered, Reply},
+    job::Job,
     session::{Next, Session},
 };
 use crate::{rules::Known, wait::Waiting};
@@ -44,7 +42,9 @@ pub(super) fn call<'a>(
 /// The rule that a text says, by the worker's table.
 #[inline]
 fn rule(session: &Session<'_>, text: PolicyText<'_>) -> Result<Known, CommandError> {
-    let make = |text: PolicyText<'_>| Ok(session.shared.store.rule(&text.parse()?, session.now));
+    let shared = session.shared;
+    let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
+    let make = |text: PolicyText<'_>| Ok(shared.home.rule(&text.parse()?, on_error, session.now));
     session.worker.rules.borrow_mut().find(text, make)
 }
 
@@ -64,10 +64,8 @@ fn alone(
     arguments: &[&[u8]],
     out: &mut Vec<u8>,
 ) -> Result<Next, CommandError> {
-    let shared = session.shared;
     // One that is decided at another time than that of the batch is a batch of its own.
     let at_its_time = |at| Session { now: at, ..*session };
-    let writer = &mut Writer::new(out, session.version);
     match request {
         Request::Decide { key, policy: rule, operation, at } => {
             let session = at_its_time(at.unwrap_or(session.now));
@@ -86,48 +84,13 @@ fn alone(
             return Ok(Next::Wait(Waiting { key: key.into(), rule, cost, timeout }));
         }
         Request::Reset { key, at } => {
-            let there = shared.store.reset(key, at.unwrap_or(session.now));
-            shared.lines.changed(key);
-            writer.integer(there.into());
+            at_its_time(at.unwrap_or(session.now)).job(Job::Reset(key.into()), out);
         }
         Request::Info { key, at } => {
-            let now = at.unwrap_or(session.now);
-            let told = shared.store.with_entry(key, |entry| Description::of(entry, now));
-            match told.flatten() {
-                Some(description) => describe(&description, writer),
-                None => writer.null(),
-            }
+            at_its_time(at.unwrap_or(session.now)).job(Job::Info(key.into()), out);
         }
         // The enum may grow; a request that this face does not know is a command it does not have.
         _ => return Err(CommandError::unknown_command(arguments[0], &arguments[1..])),
     }
     Ok(Next::Go)
-}
-
-fn describe(description: &Description, writer: &mut Writer<'_>) {
-    writer.map(5);
-    writer.bulk("policy");
-    writer.bulk(&description.policy);
-    writer.bulk("reset_after_us");
-    writer.integer(description.reset_after_us);
-    writer.bulk("lifetime_us");
-    writer.integer(description.lifetime_us);
-    writer.bulk("bytes");
-    writer.integer(description.bytes);
-    writer.bulk("limits");
-    writer.array(description.limits.len());
-    for limit in &description.limits {
-        writer.map(5);
-        writer.bulk("limit");
-        writer.bulk(&limit.limit);
-        for (name, value) in [
-            ("capacity", limit.capacity),
-            ("used", limit.used),
-            ("remaining", limit.remaining),
-            ("reset_after_us", limit.reset_after_us),
-        ] {
-            writer.bulk(name);
-            writer.integer(value);
-        }
-    }
 }

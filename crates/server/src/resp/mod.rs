@@ -7,10 +7,13 @@ mod command;
 mod connection;
 mod greeting;
 mod info;
+mod job;
 mod keys;
 mod limiter;
+mod serve;
 mod session;
 mod settings;
 mod table;
 
-pub(crate) use connection::serve;
+pub(crate) use job::Deferred;
+pub(crate) use serve::serve;

@@ -10,12 +10,14 @@ use super::{
     batch::Gathered,
     client, command,
     connection::LIMITS,
-    greeting, info, keys, limiter, settings,
+    greeting, info,
+    job::Job,
+    keys, limiter, settings,
     table::{self, Word},
 };
 use crate::{
     shared::{Client, Shared},
-    wait::{Refusal, Waiting},
+    wait::{Failure, Waiting},
     worker::Worker,
 };
 
@@ -182,26 +184,26 @@ impl<'a> Session<'a> {
             Word::Latency => settings::latency(rest, writer)?,
             Word::SlowLog => settings::slow_log(rest, writer)?,
             Word::Info => info::call(self, rest, writer),
-            Word::DbSize => keys::count(self.shared, writer),
-            Word::Exists => keys::exists(self, rest, writer),
-            Word::Del => keys::delete(self, rest, writer),
-            Word::Ttl => keys::time_to_live(self, rest[0], 1_000_000, writer),
-            Word::Pttl => keys::time_to_live(self, rest[0], 1_000, writer),
+            Word::DbSize => keys::count(self.shared, writer)?,
+            Word::Exists => self.job(Job::Exists(keys::owned(rest)), out),
+            Word::Del => self.job(Job::Delete(keys::owned(rest)), out),
+            Word::Ttl => self.job(Job::TimeToLive(rest[0].into(), 1_000_000), out),
+            Word::Pttl => self.job(Job::TimeToLive(rest[0].into(), 1_000), out),
         }
         Ok(Next::Go)
     }
 
     /// Answers a request that waited.
-    pub(super) fn waited(&self, answer: Result<Decision, Refusal>, out: &mut Vec<u8>) {
+    pub(super) fn waited(&self, answer: Result<Decision, Failure>, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out, self.version);
         match answer {
             Ok(decision) => {
                 self.worker.stats().decided(&decision);
                 writer.integers(&decision.to_integers());
             }
-            Err(refusal) => {
+            Err(failure) => {
                 self.worker.stats().errors.add();
-                writer.error(format!("ERR {refusal}"));
+                writer.error(failure.to_string());
             }
         }
     }

@@ -52,7 +52,7 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
         ("bind", shared.address.ip().to_string()),
         ("databases", "1".into()),
         ("maxclients", shared.config.max_clients.to_string()),
-        ("maxmemory", shared.store.usage().max_bytes.to_string()),
+        ("maxmemory", shared.home.memory().map_or(0, |it| it.usage().max_bytes).to_string()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
         ("save", String::new()),

@@ -11,26 +11,69 @@
 
 mod line;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use sluicegate_core::{Decision, GcraName, Limit, Operation, Outcome, Policy, Retry, Timestamp};
-use sluicegate_memory::Rule;
 use tokio::{sync::watch, time::sleep};
 
 pub(crate) use self::line::{Lines, Refusal};
 use self::line::{Place, Request, project};
-use crate::shared::{Shared, stopped};
+use crate::{
+    home::{HomeRule, Trouble},
+    shared::{Shared, stopped},
+};
 
 /// The longest single sleep; a longer wait takes several.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+/// The same where the state is elsewhere: what other servers give back is noticed no later.
+const LONGEST_SLEEP_ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// A request that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) key: Box<[u8]>,
-    pub(crate) rule: Rule,
+    pub(crate) rule: HomeRule,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
+}
+
+/// Why a request that was to wait got no answer. Its text is a whole error reply.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Refused(Refusal),
+    Trouble(Trouble),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(formatter, "ERR {refusal}"),
+            Self::Trouble(trouble) => trouble.fmt(formatter),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+impl Lines {
+    /// `key` was asked: wakes who may have become able to pass.
+    pub(crate) fn asked(&self, key: &[u8], policy: &Policy, operation: Operation) {
+        match operation {
+            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
+            Operation::Take(_) | Operation::Reserve { .. } => self.taken(key, policy),
+            Operation::Peek(_) => {}
+        }
+    }
 }
 
 /// The answer to a request when its time has come. `stopping` turning true denies it at once.
@@ -40,30 +83,30 @@ pub(crate) async fn wait(
     shared: &Shared,
     waiting: Waiting,
     stopping: watch::Receiver<bool>,
-) -> Result<Decision, Refusal> {
+) -> Result<Decision, Failure> {
     let now = shared.now();
     let Waiting { key, rule, cost, timeout } = waiting;
     let policy = rule.policy();
     let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout };
     if cost == 0 {
-        return Ok(ask.apply(now, Operation::Take(0)));
+        return Ok(ask.apply(now, Operation::Take(0)).await?);
     }
     if departs(policy) {
         let _place = shared.lines.hold(&key)?;
         let reserve = Operation::Reserve { cost, max_wait: timeout };
-        let decision = ask.apply(now, reserve);
+        let decision = ask.apply(now, reserve).await?;
         shared.lines.taken(&key, policy);
         if !decision.allowed() {
             return Ok(decision);
         }
-        return Ok(ask.departure(now, decision, stopping).await);
+        return Ok(ask.departure(ask.later(now), decision, stopping).await?);
     }
     let request = Request { policy: policy.clone(), cost, deadline: ask.deadline };
     let mut place = shared.lines.join(&key, request)?;
-    let answer = ask.turn(now, &place, stopping.clone()).await;
+    let answer = ask.turn(now, &place, stopping.clone()).await?;
     place.step_out();
     match answer {
-        Asked::Passed(at, decision) => Ok(ask.departure(at, decision, stopping).await),
+        Asked::Passed(at, decision) => Ok(ask.departure(ask.later(at), decision, stopping).await?),
         Asked::Denied(decision) => Ok(decision),
     }
 }
@@ -83,7 +126,7 @@ fn is_queue(limit: &Limit) -> bool {
 struct Ask<'a> {
     shared: &'a Shared,
     key: &'a [u8],
-    rule: &'a Rule,
+    rule: &'a HomeRule,
     cost: u32,
     deadline: Timestamp,
 }
@@ -103,77 +146,90 @@ impl Ask<'_> {
         mut now: Timestamp,
         place: &Place<'_>,
         mut stopping: watch::Receiver<bool>,
-    ) -> Asked {
+    ) -> Result<Asked, Trouble> {
         let mut arrived = false;
         loop {
             let next = if place.is_head() {
-                match self.head(now) {
+                match self.head(now).await? {
                     Ok(later) => later,
-                    Err(asked) => return asked,
+                    Err(asked) => return Ok(asked),
                 }
             } else {
-                let missed = || self.projected(now, place).is_none_or(|at| at > self.deadline);
-                if now >= self.deadline || (!arrived && missed()) {
-                    return self.deny(now, place);
+                if now >= self.deadline || (!arrived && self.misses(now, place).await?) {
+                    return self.deny(now, place).await;
                 }
                 self.deadline
             };
             arrived = true;
             tokio::select! {
-                () = nap(now, next) => {}
+                () = self.nap(now, next) => {}
                 () = place.turn() => {}
-                () = stopped(&mut stopping) => return self.deny(self.shared.now(), place),
+                () = stopped(&mut stopping) => return self.deny(self.shared.now(), place).await,
             }
             now = self.shared.now();
         }
     }
 
     /// Asks as the head of the line: the answer, or when to ask again.
-    fn head(self, now: Timestamp) -> Result<Timestamp, Asked> {
+    async fn head(self, now: Timestamp) -> Result<Result<Timestamp, Asked>, Trouble> {
         // Where a denial leaves a mark, or a pass may come too late to be of use, look first.
         let careful =
             self.rule.policy().limits().iter().any(|limit| limit.count_all() || is_queue(limit));
-        let take = || {
-            let decision = self.apply(now, Operation::Take(self.cost));
-            if decision.allowed() { Asked::Passed(now, decision) } else { Asked::Denied(decision) }
-        };
         let first = if careful { Operation::Peek(self.cost) } else { Operation::Take(self.cost) };
-        let decision = self.apply(now, first);
-        match decision.outcome {
+        let decision = self.apply(now, first).await?;
+        // Waits are counted from when the answer is there.
+        let now = self.later(now);
+        Ok(match decision.outcome {
             Outcome::Allow { delay } if now + delay > self.deadline => {
                 let late = delay.saturating_sub(until(now, self.deadline));
                 Err(Asked::Denied(denied(decision, late)))
             }
-            Outcome::Allow { .. } if careful => Err(take()),
+            Outcome::Allow { .. } if careful => Err(self.take(now).await?),
             Outcome::Allow { .. } => Err(Asked::Passed(now, decision)),
             Outcome::Deny { retry: Retry::After(wait) } if now + wait <= self.deadline => {
                 Ok(now + wait)
             }
-            Outcome::Deny { .. } if careful => Err(take()),
+            Outcome::Deny { .. } if careful => Err(self.take(now).await?),
             Outcome::Deny { .. } => Err(Asked::Denied(decision)),
-        }
+        })
+    }
+
+    async fn take(self, now: Timestamp) -> Result<Asked, Trouble> {
+        let decision = self.apply(now, Operation::Take(self.cost)).await?;
+        Ok(if decision.allowed() { Asked::Passed(now, decision) } else { Asked::Denied(decision) })
     }
 
     /// The denial of one that stands in line: what a take says, or if that would pass out of turn,
     /// when the turn would come.
-    fn deny(self, now: Timestamp, place: &Place<'_>) -> Asked {
-        let peek = self.apply(now, Operation::Peek(self.cost));
+    async fn deny(self, now: Timestamp, place: &Place<'_>) -> Result<Asked, Trouble> {
+        let peek = self.apply(now, Operation::Peek(self.cost)).await?;
         if !peek.allowed() {
-            let decision = self.apply(now, Operation::Take(self.cost));
-            return if decision.allowed() {
-                Asked::Passed(now, decision)
-            } else {
-                Asked::Denied(decision)
-            };
+            return self.take(now).await;
         }
-        let turn = self.projected(now, place).unwrap_or(self.deadline);
-        Asked::Denied(denied(peek, until(now, turn).max(Duration::from_micros(1))))
+        let turn = self.projected(now, place).await?.unwrap_or(self.deadline);
+        Ok(Asked::Denied(denied(peek, until(now, turn).max(Duration::from_micros(1)))))
+    }
+
+    async fn misses(self, now: Timestamp, place: &Place<'_>) -> Result<bool, Trouble> {
+        Ok(self.projected(now, place).await?.is_none_or(|at| at > self.deadline))
     }
 
     /// When the request would pass if those ahead went first and nothing else came.
-    fn projected(self, now: Timestamp, place: &Place<'_>) -> Option<Timestamp> {
-        let entry = self.shared.store.with_entry(self.key, Clone::clone);
-        project(entry, now, &place.up_to_here())
+    async fn projected(
+        self,
+        now: Timestamp,
+        place: &Place<'_>,
+    ) -> Result<Option<Timestamp>, Trouble> {
+        // Those in line say their deadlines by the clock here; what is kept has that of the store.
+        let (entry, there) = match self.shared.home.entry(self.key, now).await? {
+            Some((entry, there)) => (Some(entry), there),
+            None => (None, now),
+        };
+        let mut requests = place.up_to_here();
+        for request in &mut requests {
+            request.deadline = there + until(now, request.deadline);
+        }
+        Ok(project(entry, there, &requests).map(|at| now + until(there, at)))
     }
 
     /// Holds what was taken at `now` until its departure, and answers how the key stands then.
@@ -182,31 +238,44 @@ impl Ask<'_> {
         mut now: Timestamp,
         decision: Decision,
         mut stopping: watch::Receiver<bool>,
-    ) -> Decision {
+    ) -> Result<Decision, Trouble> {
         if decision.delay().is_zero() {
-            return decision;
+            return Ok(decision);
         }
         let departure = now + decision.delay();
         let mut assigned = Assigned { ask: self, given_back: false };
         while now < departure {
             tokio::select! {
-                () = nap(now, departure) => {}
+                () = self.nap(now, departure) => {}
                 () = stopped(&mut stopping) => {
                     now = self.shared.now();
-                    let decision = assigned.give_back(now);
-                    return denied(decision, until(now, departure));
+                    assigned.given_back = true;
+                    let decision = self.apply(now, Operation::Refund(self.cost)).await?;
+                    self.shared.lines.changed(self.key);
+                    return Ok(denied(decision, until(now, departure)));
                 }
             }
             now = self.shared.now();
         }
         assigned.given_back = true; // nothing is to be given back any more
-        self.apply(now, Operation::Peek(0))
+        self.apply(now, Operation::Peek(0)).await
     }
 
-    fn apply(self, now: Timestamp, operation: Operation) -> Decision {
-        let request = sluicegate_memory::Request { key: self.key, rule: self.rule, operation };
-        let applied = self.shared.store.ask(request, now);
-        applied.expect("reserve is only asked of policies of the gcra machine")
+    async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, Trouble> {
+        Ok(self.shared.home.ask(self.key, self.rule, operation, now).await?.decision)
+    }
+
+    /// The time when an answer is there to what was asked at `asked`: where the state is here, no time
+    /// has passed.
+    fn later(self, asked: Timestamp) -> Timestamp {
+        if self.shared.home.memory().is_some() { asked } else { self.shared.now() }
+    }
+
+    /// Sleeps until `then`, or for as long as may be slept.
+    async fn nap(self, now: Timestamp, then: Timestamp) {
+        let here = self.shared.home.memory().is_some();
+        let longest = if here { LONGEST_SLEEP } else { LONGEST_SLEEP_ELSEWHERE };
+        sleep(until(now, then).min(longest)).await;
     }
 }
 
@@ -216,19 +285,12 @@ struct Assigned<'a> {
     given_back: bool,
 }
 
-impl Assigned<'_> {
-    fn give_back(&mut self, now: Timestamp) -> Decision {
-        self.given_back = true;
-        let decision = self.ask.apply(now, Operation::Refund(self.ask.cost));
-        self.ask.shared.lines.changed(self.ask.key);
-        decision
-    }
-}
-
 impl Drop for Assigned<'_> {
     fn drop(&mut self) {
+        let Ask { shared, key, rule, cost, .. } = self.ask;
         if !self.given_back {
-            let _ = self.give_back(self.ask.shared.now());
+            shared.home.give_back(key, rule, cost, shared.now());
+            shared.lines.changed(key);
         }
     }
 }
@@ -241,9 +303,4 @@ fn denied(decision: Decision, retry: Duration) -> Decision {
 /// From `now` to `then`; zero if it is past.
 fn until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
-}
-
-/// Sleeps until `then`, but for an hour at most.
-async fn nap(now: Timestamp, then: Timestamp) {
-    sleep(until(now, then).min(LONGEST_SLEEP)).await;
 }

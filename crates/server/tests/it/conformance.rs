@@ -8,7 +8,7 @@ use sluicegate_resp::Value;
 
 use crate::harness::{Peer, Running, integers};
 
-struct OverTheWire(Peer);
+pub(crate) struct OverTheWire(pub(crate) Peer);
 
 impl Subject for OverTheWire {
     fn apply(

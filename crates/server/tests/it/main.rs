@@ -18,11 +18,17 @@ mod patience;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
+#[path = "../../../redis/tests/client/servers.rs"]
+#[allow(dead_code, reason = "of the helpers of another crate's tests some are of use here")]
+mod servers;
+#[cfg(target_os = "linux")]
 mod slow;
 #[cfg(target_os = "linux")]
 mod soak;
 mod state;
 mod stop;
+#[cfg(target_os = "linux")]
+mod store;
 mod tls;
 mod transcripts;
 #[cfg(unix)]

@@ -1,0 +1,74 @@
+//! What rules can ask of a request, by name.
+
+use std::fmt;
+
+/// A property of a request: what a rule matches, builds keys from, or takes a cost from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Attribute {
+    /// `method`, as `GET`.
+    Method,
+    /// `path`, normalised, without the query.
+    Path,
+    /// `path.NAME`: the segment that `{NAME}` in the rule's path stands for.
+    Capture(Box<str>),
+    /// `header.NAME`, in lower case.
+    Header(Box<str>),
+    /// `query.NAME`: a parameter of the query, decoded.
+    Query(Box<str>),
+    /// `client`: its address.
+    Client,
+    /// `descriptor.NAME`: the value of an entry of Envoy's descriptor.
+    Descriptor(Box<str>),
+    /// `domain`: that of Envoy's rate limit filter.
+    Domain,
+}
+
+/// What would do, where a name is none.
+pub(crate) const KNOWN: &str =
+    "`method`, `path`, `header.NAME`, `query.NAME`, `client`, `descriptor.NAME`, `domain`";
+
+impl Attribute {
+    /// The attribute called so; `None` where none is.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "method" => Self::Method,
+            "path" => Self::Path,
+            "client" => Self::Client,
+            "domain" => Self::Domain,
+            _ => {
+                let (family, name) = name.split_once('.')?;
+                Self::of_family(family, name)?
+            }
+        })
+    }
+
+    /// `NAME` of `family`, as `header` and `x-plan`.
+    pub(crate) fn of_family(family: &str, name: &str) -> Option<Self> {
+        if name.is_empty() || name.len() > 256 {
+            return None;
+        }
+        Some(match family {
+            "header" => Self::Header(name.to_ascii_lowercase().into()),
+            "query" => Self::Query(name.into()),
+            "descriptor" => Self::Descriptor(name.into()),
+            "path" => Self::Capture(name.into()),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Method => formatter.write_str("method"),
+            Self::Path => formatter.write_str("path"),
+            Self::Client => formatter.write_str("client"),
+            Self::Domain => formatter.write_str("domain"),
+            Self::Capture(name) => write!(formatter, "path.{name}"),
+            Self::Header(name) => write!(formatter, "header.{name}"),
+            Self::Query(name) => write!(formatter, "query.{name}"),
+            Self::Descriptor(name) => write!(formatter, "descriptor.{name}"),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a request must be for a rule to apply to it.
+
+use std::fmt;
+
+use ahash::AHashSet;
+
+use crate::{
+    attribute::Attribute,
+    glob::Glob,
+    network::{Network, bits},
+    path::PathPattern,
+    request::Request,
+};
+
+/// Conditions that must all hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conditions(pub(crate) Vec<Condition>);
+
+/// What one attribute must be: any of several tests.
+#[derive(Clone, Debug)]
+pub(crate) struct Condition {
+    pub(crate) attribute: Attribute,
+    /// Whether none of the tests may pass, rather than one.
+    pub(crate) not: bool,
+    pub(crate) literals: AHashSet<Box<[u8]>>,
+    pub(crate) tests: Vec<Test>,
+}
+
+/// A test of a value.
+#[derive(Clone, Debug)]
+pub(crate) enum Test {
+    /// That there is one.
+    Present,
+    Glob(Glob),
+    Network(Network),
+    Path(PathPattern),
+}
+
+impl Conditions {
+    pub(crate) fn hold(&self, request: &Request<'_>) -> bool {
+        self.0.iter().all(|condition| condition.holds(request))
+    }
+
+    /// What `{name}` in the path stands for.
+    pub(crate) fn capture<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
+        self.patterns().find_map(|pattern| pattern.capture(path, name))
+    }
+
+    /// All patterns of paths.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &PathPattern> {
+        let tests = self.0.iter().filter(|it| !it.not).flat_map(|it| &it.tests);
+        tests.filter_map(|test| match test {
+            Test::Path(pattern) => Some(pattern),
+            Test::Present | Test::Glob(_) | Test::Network(_) => None,
+        })
+    }
+}
+
+impl Condition {
+    fn holds(&self, request: &Request<'_>) -> bool {
+        self.passes(request) != self.not
+    }
+
+    fn passes(&self, request: &Request<'_>) -> bool {
+        if self.attribute == Attribute::Client {
+            let Some(address) = request.client() else { return false };
+            let bits = bits(address);
+            return self.tests.iter().any(|test| match test {
+                Test::Network(network) => network.holds(bits),
+                Test::Present => true,
+                Test::Glob(_) | Test::Path(_) => false,
+            });
+        }
+        let Some(value) = request.value(&self.attribute) else { return false };
+        self.literals.contains(&*value)
+            || self.tests.iter().any(|test| match test {
+                Test::Present => true,
+                Test::Glob(glob) => glob.matches(&value),
+                Test::Path(pattern) => pattern.matches(request.path()),
+                Test::Network(_) => false,
+            })
+    }
+}
+
+/// In words: `path is /login`, `header.x-plan is none of free, test*`.
+impl fmt::Display for Condition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut values: Vec<String> =
+            self.literals.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+        values.sort_unstable();
+        for test in &self.tests {
+            values.push(match test {
+                Test::Present => {
+                    let word = if self.not { "absent" } else { "there" };
+                    return write!(formatter, "{} is {word}", self.attribute);
+                }
+                Test::Glob(glob) => glob.text().to_owned(),
+                Test::Network(network) => network.to_string(),
+                Test::Path(pattern) => pattern.text().to_owned(),
+            });
+        }
+        let more = values.len().saturating_sub(8);
+        values.truncate(8);
+        let word = match (self.not, values.len()) {
+            (false, 1) => "is",
+            (false, _) => "is one of",
+            (true, 1) => "is not",
+            (true, _) => "is none of",
+        };
+        let verb = if self.attribute == Attribute::Client && !self.not && values.len() == 1 {
+            "is in"
+        } else {
+            word
+        };
+        write!(formatter, "{} {verb} {}", self.attribute, values.join(", "))?;
+        if more > 0 { write!(formatter, " and {more} more") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,215 @@
+//! `domain` and `descriptors`, as envoyproxy/ratelimit reads them.
+
+use ahash::AHashMap;
+
+use super::{
+    EnvoyLimit, Metadata, Unit,
+    tree::{Domain, Node, Wild},
+    window,
+};
+use crate::{
+    condition::Conditions,
+    draft::Draft,
+    error::{Fault, Place, quoted},
+    glob::Glob,
+    native::on_error,
+    rule::{Overrides, Rule, Settings, Treatment},
+    tree::{Fields, Kind, Node as Value},
+};
+
+pub(crate) fn read(
+    domain: &Value,
+    descriptors: Option<&Value>,
+    draft: &mut Draft,
+) -> Result<(), Fault> {
+    let name = domain.text("domain")?;
+    if name.is_empty() {
+        return Err(domain.fault("an empty domain; that of Envoy's filter would do"));
+    }
+    let mut tree = match draft.domains.remove(&**name) {
+        Some(tree) => tree,
+        None => {
+            let settings = Settings::default();
+            let given = rule(name, domain.at, settings, EnvoyLimit::default());
+            Domain { nodes: vec![Node::default()], given: draft.add(given, domain)? }
+        }
+    };
+    if let Some(descriptors) = descriptors {
+        Reader { tree: &mut tree, draft }.descriptors(0, name, descriptors)?;
+    }
+    draft.domains.insert((**name).into(), tree);
+    Ok(())
+}
+
+struct Reader<'d> {
+    tree: &'d mut Domain,
+    draft: &'d mut Draft,
+}
+
+impl Reader<'_> {
+    fn descriptors(&mut self, at: usize, path: &str, list: &Value) -> Result<(), Fault> {
+        for node in list.list("descriptors")? {
+            self.descriptor(at, path, node)?;
+        }
+        Ok(())
+    }
+
+    fn descriptor(&mut self, parent: usize, path: &str, node: &Value) -> Result<(), Fault> {
+        let mut fields = Fields::of(node, "a descriptor")?;
+        let key = fields.need("key")?.text("key")?;
+        if key.is_empty() {
+            return Err(node.fault("a descriptor with an empty key"));
+        }
+        let value = fields.take("value").map(|value| value.text("value")).transpose()?;
+        let value = value.filter(|value| !value.is_empty());
+        let path = match value {
+            Some(value) => format!("{path}.{key}_{value}"),
+            None => format!("{path}.{key}"),
+        };
+        let wild = value.map_or(key, |value| value).contains('*');
+        let share = fields.truth("share_threshold")?.unwrap_or(false);
+        if share && !(wild && value.is_some()) {
+            let at = fields.place_of("share_threshold");
+            return Err(Fault::new(at, "share_threshold needs a value with `*` in it"));
+        }
+        let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path)?;
+        let rule = rule.map(|rule| self.draft.add(rule, node)).transpose()?;
+        let descriptors = fields.take("descriptors");
+        fields.done()?;
+
+        let new = self.tree.nodes.len();
+        let place = &mut self.tree.nodes[parent];
+        let taken = if wild {
+            let value = value.map(|value| Glob::stars(value));
+            let same = place.wild.iter().any(|it| *it.key == **key && it.value == value);
+            place.wild.push(Wild { key: (**key).into(), value, share, node: new });
+            same
+        } else if let Some(value) = value {
+            let values: &mut AHashMap<_, _> = place.exact.entry((**key).into()).or_default();
+            values.insert((**value).into(), new).is_some()
+        } else {
+            place.any.insert((**key).into(), new).is_some()
+        };
+        if taken {
+            let shown = quoted(&path);
+            return Err(node.fault(format!("descriptor {shown} is there already")));
+        }
+        self.tree.nodes.push(Node { rule, value_to_metric, ..Node::default() });
+        match descriptors {
+            Some(list) => self.descriptors(new, &path, list),
+            None => Ok(()),
+        }
+    }
+
+    /// The limit of a descriptor, if it has one, and whether metrics tell its value.
+    fn limit(
+        &mut self,
+        fields: &mut Fields<'_>,
+        at: Place,
+        path: &str,
+    ) -> Result<(Option<Rule>, bool), Fault> {
+        let rate_limit = fields.take("rate_limit");
+        let shadow = fields.truth("shadow_mode")?;
+        let quota_mode = fields.truth("quota_mode")?.unwrap_or(false);
+        let detailed_metric = fields.truth("detailed_metric")?.unwrap_or(false);
+        let value_to_metric = fields.truth("value_to_metric")?.unwrap_or(false);
+        let metadata = fields.take("metadata").map(metadata);
+        // These two are ours.
+        let policy = fields.take("policy");
+        let on_error = fields.take("on_error").map(on_error).transpose()?;
+
+        let mut settings = Settings { shadow, on_error, ..Settings::default() };
+        let mut envoy =
+            EnvoyLimit { quota_mode, detailed_metric, metadata, ..EnvoyLimit::default() };
+        if let Some(rate_limit) = rate_limit {
+            settings.treatment = Some(read_rate(rate_limit, &mut envoy)?);
+        }
+        if let Some(policy) = policy {
+            if settings.treatment == Some(Treatment::Unlimited) {
+                return Err(policy.fault("a `policy` beside `unlimited`; one of them would do"));
+            }
+            settings.policy = Some(self.draft.policy(policy)?);
+            settings.treatment = Some(Treatment::Limit);
+        } else if let Some((requests, unit)) = envoy.rate {
+            settings.policy = window(requests, unit).map(|policy| self.draft.keep(policy));
+        }
+        if rate_limit.is_none() && policy.is_none() {
+            return Ok((None, value_to_metric));
+        }
+        Ok((Some(rule(path, at, settings, envoy)), value_to_metric))
+    }
+}
+
+/// What `rate_limit` says.
+fn read_rate(node: &Value, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
+    let mut fields = Fields::of(node, "rate_limit")?;
+    let unlimited = fields.truth("unlimited")?.unwrap_or(false);
+    let unit = fields.take("unit");
+    let requests = fields.take("requests_per_unit");
+    let requests = requests.map(|it| it.number("requests_per_unit", 0)).transpose()?.unwrap_or(0);
+    if let Some(name) = fields.take("name") {
+        let name = name.text("name")?;
+        envoy.name = (!name.is_empty()).then(|| (**name).into());
+    }
+    let replaces = fields.take("replaces");
+    fields.done()?;
+    for item in replaces.map_or(Ok(&[][..]), |node| node.list("replaces"))? {
+        let mut fields = Fields::of(item, "replaces")?;
+        let name = fields.need("name")?.text("name")?;
+        fields.done()?;
+        if name.is_empty() {
+            return Err(item.fault("an empty name of what is replaced"));
+        }
+        if envoy.name.as_deref() == Some(name) {
+            return Err(item.fault("a limit that replaces itself"));
+        }
+        envoy.replaces.push((**name).into());
+    }
+    if unlimited {
+        return match unit {
+            Some(unit) => Err(unit.fault("a unit beside `unlimited`; leaving it out would do")),
+            None => Ok(Treatment::Unlimited),
+        };
+    }
+    let names = || Unit::ALL.map(Unit::name).join(", ");
+    let Some(unit) = unit else {
+        return Err(node.fault(format!("rate_limit has no `unit`; one of {} would do", names())));
+    };
+    let text = unit.text("unit")?;
+    let found = Unit::ALL.into_iter().find(|unit| text.eq_ignore_ascii_case(unit.name()));
+    let found = found.ok_or_else(|| {
+        unit.fault(format!("unit {} is unknown; one of {} would do", quoted(text), names()))
+    })?;
+    envoy.rate = Some((requests, found));
+    Ok(if requests == 0 { Treatment::Block } else { Treatment::Limit })
+}
+
+fn rule(name: &str, at: Place, settings: Settings, envoy: EnvoyLimit) -> Rule {
+    Rule {
+        name: name.into(),
+        line: at.line,
+        conditions: Conditions::default(),
+        settings,
+        overrides: Overrides::default(),
+        levels: Vec::new(),
+        stop: false,
+        envoy: Some(envoy),
+    }
+}
+
+fn metadata(node: &Value) -> Metadata {
+    match &node.kind {
+        Kind::Null => Metadata::Null,
+        Kind::Scalar { text, plain: true } if node.truth("").is_ok() => {
+            Metadata::Truth(text.eq_ignore_ascii_case("true"))
+        }
+        Kind::Scalar { text, plain: true } if text.parse::<f64>().is_ok_and(f64::is_finite) => {
+            Metadata::Number((**text).into())
+        }
+        Kind::Scalar { text, .. } => Metadata::Text((**text).into()),
+        Kind::List(items) => Metadata::List(items.iter().map(metadata).collect()),
+        Kind::Map(entries) => Metadata::Map(
+            entries.iter().map(|entry| ((*entry.key).into(), metadata(&entry.value))).collect(),
+        ),
+    }
+}

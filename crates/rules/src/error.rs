@@ -1,0 +1,140 @@
+//! What is wrong with a rules file, and where.
+
+use std::fmt;
+
+/// A rules file that cannot be used: where, what is wrong, and what would do.
+///
+/// [`Display`](fmt::Display) is one line, `line 3, column 13: ...`; [`RulesError::excerpt`] shows
+/// the place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct RulesError {
+    at: Place,
+    message: String,
+    excerpt: String,
+}
+
+/// Where something stands in a text, both counted from 1; the column in characters. Zero where
+/// nothing is known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, in characters from 1.
+    pub column: usize,
+}
+
+impl Place {
+    /// The place so many characters further on in the line.
+    pub(crate) const fn skip(self, characters: usize) -> Self {
+        Self { line: self.line, column: self.column + characters }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// A fault before the text that it is in is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    at: Place,
+    message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(at: Place, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+
+    /// The same place, with another message.
+    pub(crate) fn saying(self, message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..self }
+    }
+
+    pub(crate) fn in_text(self, text: &str) -> RulesError {
+        let excerpt = excerpt(text, self.at);
+        RulesError { at: self.at, message: self.message, excerpt }
+    }
+}
+
+impl RulesError {
+    /// An error about a whole text, rather than a place in it.
+    pub(crate) fn whole(message: impl Into<String>) -> Self {
+        Self { at: Place::default(), message: message.into(), excerpt: String::new() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn at(&self) -> Place {
+        self.at
+    }
+
+    /// What is wrong, and what would do.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The line in question and a mark below the place, each with a line feed behind; empty where
+    /// there is no such line.
+    #[must_use]
+    pub fn excerpt(&self) -> &str {
+        &self.excerpt
+    }
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.at.line > 0 {
+            write!(formatter, "{}: ", self.at)?;
+        }
+        formatter.write_str(&self.message)
+    }
+}
+
+/// As much of a line is shown before the place, and behind it.
+const AROUND: usize = 60;
+
+fn excerpt(text: &str, at: Place) -> String {
+    let Some(line) = at.line.checked_sub(1).and_then(|index| text.lines().nth(index)) else {
+        return String::new();
+    };
+    let column = at.column.saturating_sub(1);
+    let from = column.saturating_sub(AROUND);
+    let shown = line.chars().skip(from).take(2 * AROUND).map(printable);
+    let shown: String = shown.collect();
+    let number = at.line.to_string();
+    let margin = " ".repeat(number.len());
+    let mark = " ".repeat(column - from);
+    format!("{number} | {shown}\n{margin} | {mark}^\n")
+}
+
+/// Only what a terminal shows as one character.
+fn printable(character: char) -> char {
+    match character {
+        '\t' => ' ',
+        it if it.is_control() => '\u{fffd}',
+        it => it,
+    }
+}
+
+/// A text for an error: in quotes, and cut where it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    let shown: String = text.chars().take(60).map(printable).collect();
+    if shown.len() < text.len() { format!("`{shown}…`") } else { format!("`{shown}`") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_marks_the_place() {
+        let error = Fault::new(Place { line: 2, column: 5 }, "wrong").in_text("a\nbö: c\n");
+        assert_eq!(error.to_string(), "line 2, column 5: wrong");
+        assert_eq!(error.excerpt(), "2 | bö: c\n  |     ^\n");
+        assert_eq!(Fault::new(Place { line: 9, column: 1 }, "x").in_text("a").excerpt(), "");
+    }
+}

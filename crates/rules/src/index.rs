@@ -1,0 +1,276 @@
+//! Which of many conditions may hold for a request, without asking them all.
+//!
+//! Each is filed under one of its tests, the one that fewest others share: an exact value, the
+//! literal beginning or end of a pattern, a network, a pattern of paths. A request is looked up
+//! once an attribute that something is filed under, however many are filed; what is found is then
+//! asked in full. So what a lookup costs hangs on the attributes in use and on what really
+//! fits, and hardly on how many rules there are.
+
+use std::collections::hash_map::Entry;
+
+use ahash::AHashMap;
+use smallvec::SmallVec;
+
+use crate::{
+    attribute::Attribute,
+    condition::{Condition, Conditions, Test},
+    nested::Nested,
+    network::{Network, bits},
+    path::{PathPattern, Segment},
+    request::Request,
+};
+
+/// What may apply to a request, by position among all.
+pub(crate) type Found = SmallVec<[u32; 8]>;
+
+/// Conditions by what they can be found under.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    shelves: Vec<(Attribute, Shelf)>,
+    networks: Nested<Network>,
+    paths: Paths,
+    /// What must be asked each time.
+    always: Vec<u32>,
+}
+
+/// What is filed under one attribute.
+#[derive(Clone, Debug, Default)]
+struct Shelf {
+    exact: AHashMap<Box<[u8]>, Vec<u32>>,
+    prefixes: Nested<Box<[u8]>>,
+    /// Ends of values, back to front.
+    suffixes: Nested<Box<[u8]>>,
+    present: Vec<u32>,
+}
+
+/// One way to file a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Exact(Attribute, Box<[u8]>),
+    Path(String),
+    Network(String),
+    Prefix(Attribute, Box<[u8]>),
+    Suffix(Attribute, Box<[u8]>),
+    Present(Attribute),
+}
+
+impl Index {
+    pub(crate) fn of<'c>(all: impl Iterator<Item = &'c Conditions> + Clone) -> Self {
+        let mut shared: AHashMap<Place, usize> = AHashMap::new();
+        for place in all.clone().flat_map(|it| &it.0).flat_map(places) {
+            *shared.entry(place).or_default() += 1;
+        }
+        let mut filing = Filing::default();
+        for (conditions, item) in all.zip(0..) {
+            // How many others stand in the worst of the places that it would have to be filed in.
+            let crowd = |condition: &Condition| {
+                let places = places(condition);
+                let worst = places.iter().map(|place| (shared[place], rank(place))).max();
+                (worst, places.len())
+            };
+            let usable = conditions.0.iter().filter(|it| !it.not);
+            match usable.min_by_key(|it| crowd(it)) {
+                Some(condition) => filing.file(condition, item),
+                None => filing.index.always.push(item),
+            }
+        }
+        filing.done()
+    }
+
+    /// Everything whose conditions may hold, in order.
+    pub(crate) fn find(&self, request: &Request<'_>) -> Found {
+        let mut found = Found::from_slice(&self.always);
+        for (attribute, shelf) in &self.shelves {
+            if let Some(value) = request.value(attribute) {
+                shelf.find(&value, &mut found);
+            }
+        }
+        if !self.networks.is_empty()
+            && let Some(address) = request.client()
+        {
+            self.networks.find(&bits(address), |items| found.extend_from_slice(items));
+        }
+        if !self.paths.nodes.is_empty()
+            && let Some(rest) = request.path().strip_prefix('/')
+        {
+            self.paths.find(0, rest.split('/'), &mut found);
+        }
+        if found.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
+    }
+}
+
+/// Where a condition can be filed: in all of these places.
+fn places(condition: &Condition) -> Vec<Place> {
+    if condition.not {
+        return Vec::new();
+    }
+    let attribute = || condition.attribute.clone();
+    let literals = condition.literals.iter().map(|it| Place::Exact(attribute(), it.clone()));
+    let tests = condition.tests.iter().map(|test| match test {
+        Test::Present => Place::Present(attribute()),
+        Test::Network(network) => Place::Network(network.to_string()),
+        Test::Path(pattern) => Place::Path(pattern.text().to_owned()),
+        Test::Glob(glob) if !glob.prefix().is_empty() => {
+            Place::Prefix(attribute(), glob.prefix().into())
+        }
+        Test::Glob(glob) if !glob.suffix().is_empty() => {
+            Place::Suffix(attribute(), glob.suffix().iter().rev().copied().collect())
+        }
+        Test::Glob(_) => Place::Present(attribute()),
+    });
+    literals.chain(tests).collect()
+}
+
+/// Of places as crowded, those that tell most.
+const fn rank(place: &Place) -> usize {
+    match place {
+        Place::Exact(..) => 0,
+        Place::Path(_) => 1,
+        Place::Network(_) => 2,
+        Place::Prefix(..) | Place::Suffix(..) => 3,
+        Place::Present(_) => 4,
+    }
+}
+
+/// An index that is being made.
+#[derive(Default)]
+struct Filing {
+    index: Index,
+    networks: Vec<(Network, u32)>,
+    prefixes: AHashMap<Attribute, Ends>,
+}
+
+/// Beginnings and ends of values, with what is filed under each.
+type Ends = [Vec<(Box<[u8]>, u32)>; 2];
+
+impl Filing {
+    fn file(&mut self, condition: &Condition, item: u32) {
+        for test in &condition.tests {
+            match test {
+                Test::Network(network) => self.networks.push((*network, item)),
+                Test::Path(pattern) => self.index.paths.add(pattern, item),
+                Test::Present | Test::Glob(_) => {}
+            }
+        }
+        for place in places(condition) {
+            match place {
+                Place::Exact(attribute, value) => {
+                    self.shelf(&attribute).exact.entry(value).or_default().push(item);
+                }
+                Place::Prefix(attribute, prefix) => self.ends(attribute)[0].push((prefix, item)),
+                Place::Suffix(attribute, suffix) => self.ends(attribute)[1].push((suffix, item)),
+                // Of an address, presence is nothing that a shelf could tell by its text.
+                Place::Present(Attribute::Client) => self.index.always.push(item),
+                Place::Present(attribute) => self.shelf(&attribute).present.push(item),
+                Place::Network(_) | Place::Path(_) => {}
+            }
+        }
+    }
+
+    fn ends(&mut self, attribute: Attribute) -> &mut Ends {
+        self.prefixes.entry(attribute).or_default()
+    }
+
+    fn shelf(&mut self, attribute: &Attribute) -> &mut Shelf {
+        let shelves = &mut self.index.shelves;
+        let at = shelves.iter().position(|(it, _)| it == attribute).unwrap_or(shelves.len());
+        if at == shelves.len() {
+            shelves.push((attribute.clone(), Shelf::default()));
+        }
+        &mut shelves[at].1
+    }
+
+    fn done(mut self) -> Index {
+        for (attribute, [prefixes, suffixes]) in std::mem::take(&mut self.prefixes) {
+            let shelf = self.shelf(&attribute);
+            shelf.prefixes = Nested::of(prefixes);
+            shelf.suffixes = Nested::of(suffixes);
+        }
+        self.index.networks = Nested::of(self.networks);
+        self.index
+    }
+}
+
+impl Shelf {
+    fn find(&self, value: &[u8], found: &mut Found) {
+        if let Some(items) = self.exact.get(value) {
+            found.extend_from_slice(items);
+        }
+        if !self.prefixes.is_empty() {
+            self.prefixes.find(value, |items| found.extend_from_slice(items));
+        }
+        if !self.suffixes.is_empty() {
+            let reversed: SmallVec<[u8; 64]> = value.iter().rev().copied().collect();
+            self.suffixes.find(&reversed, |items| found.extend_from_slice(items));
+        }
+        found.extend_from_slice(&self.present);
+    }
+}
+
+/// Patterns of paths as a tree of their segments.
+#[derive(Clone, Debug, Default)]
+struct Paths {
+    nodes: Vec<PathNode>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct PathNode {
+    literals: AHashMap<Box<str>, usize>,
+    globs: AHashMap<Box<str>, (Segment, usize)>,
+    one: Option<usize>,
+    /// What ends here.
+    here: Vec<u32>,
+    /// What goes on with any segments; what is behind those is not looked at.
+    any: Vec<u32>,
+}
+
+impl Paths {
+    fn add(&mut self, pattern: &PathPattern, item: u32) {
+        if self.nodes.is_empty() {
+            self.nodes.push(PathNode::default());
+        }
+        let mut at = 0;
+        for segment in pattern.segments() {
+            let new = self.nodes.len();
+            let node = &mut self.nodes[at];
+            at = match segment {
+                Segment::Any => return node.any.push(item),
+                Segment::One(_) => *node.one.get_or_insert(new),
+                Segment::Literal(text) => match node.literals.entry(text.clone()) {
+                    Entry::Occupied(there) => *there.get(),
+                    Entry::Vacant(free) => *free.insert(new),
+                },
+                Segment::Glob(glob) => {
+                    node.globs.entry(glob.text().into()).or_insert((segment.clone(), new)).1
+                }
+            };
+            if at == new {
+                self.nodes.push(PathNode::default());
+            }
+        }
+        self.nodes[at].here.push(item);
+    }
+
+    fn find(&self, at: usize, mut path: std::str::Split<'_, char>, found: &mut Found) {
+        let node = &self.nodes[at];
+        found.extend_from_slice(&node.any);
+        let Some(segment) = path.next() else {
+            return found.extend_from_slice(&node.here);
+        };
+        if let Some(next) = node.literals.get(segment) {
+            self.find(*next, path.clone(), found);
+        }
+        for (glob, next) in node.globs.values() {
+            if matches!(glob, Segment::Glob(glob) if glob.matches(segment.as_bytes())) {
+                self.find(*next, path.clone(), found);
+            }
+        }
+        if let Some(next) = node.one {
+            self.find(next, path, found);
+        }
+    }
+}

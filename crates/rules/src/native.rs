@@ -1,0 +1,198 @@
+//! Rules in our own form.
+
+mod conditions;
+mod settings;
+
+pub(crate) use self::settings::on_error;
+use self::{
+    conditions::conditions,
+    settings::{overrides, settings},
+};
+use crate::{
+    draft::{Draft, name},
+    error::{Fault, quoted},
+    key::Part,
+    rule::{Level, Overrides, Rule, Settings, Treatment},
+    tree::{Fields, Kind, Node},
+};
+
+/// The most parts of a key.
+const MAX_PARTS: usize = 16;
+/// The most levels of a hierarchy.
+const MAX_LEVELS: usize = 8;
+
+pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
+    let mut fields = Fields::of(node, "a rule")?;
+    let rule_name = named(fields.need("name")?, "rule")?;
+    let conditions = fields.take("match").map(|it| conditions(it, draft)).transpose()?;
+    let conditions = conditions.unwrap_or_default();
+    let settings = settings(&mut fields, draft)?;
+    let stop = fields.truth("stop")?.unwrap_or(false);
+    let spread = fields.truth("spread")?.unwrap_or(false);
+    let state = fields.take("state").map(|it| named(it, "state")).transpose()?;
+    let state = state.unwrap_or(rule_name);
+    let key = fields.take("key");
+    let levels_node = fields.take("levels");
+    let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?;
+    let overrides = overrides.unwrap_or_default();
+    fields.done()?;
+
+    let mut levels = match (levels_node, key) {
+        (Some(levels), None) => {
+            if settings.policy.is_some() {
+                return Err(levels.fault("a rule with `levels` has its policies in them"));
+            }
+            read_levels(levels, state, spread, draft)?
+        }
+        (Some(_), Some(key)) => {
+            return Err(key.fault("a rule has `key` or `levels`, not both"));
+        }
+        (None, key) => {
+            let parts = key.map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
+            vec![Level {
+                name: None,
+                prefix: format!("rule:{state}").into_bytes().into(),
+                shared: None,
+                parts,
+                policy: None,
+                overrides: Overrides::default(),
+            }]
+        }
+    };
+    check_policies(node, &settings, &overrides, &levels)?;
+    let captures: Vec<&str> = conditions.patterns().flat_map(|it| it.captures()).collect();
+    for part in levels.iter().flat_map(|level| &level.parts) {
+        if let Some(crate::Attribute::Capture(name)) = part.attribute()
+            && !captures.contains(&&**name)
+        {
+            let wanted = format!("`{{{name}}}`");
+            return Err(node.fault(format!("`path.{name}` needs a path with {wanted} in `match`")));
+        }
+    }
+    let limits = |settings: &Settings| settings.treatment.unwrap_or_default() == Treatment::Limit;
+    if !limits(&settings)
+        && !overrides.settings.iter().any(|it| it.treatment == Some(Treatment::Limit))
+    {
+        levels.clear();
+    }
+    Ok(Rule {
+        name: rule_name.into(),
+        line: node.at.line,
+        conditions,
+        settings,
+        overrides,
+        levels,
+        stop,
+        envoy: None,
+    })
+}
+
+/// Whatever is decided needs a policy.
+fn check_policies(
+    node: &Node,
+    settings: &Settings,
+    overrides: &Overrides,
+    levels: &[Level],
+) -> Result<(), Fault> {
+    let hierarchy = levels.iter().any(|level| level.name.is_some());
+    let over = overrides.settings.iter();
+    if hierarchy && over.clone().any(|it| it.policy.is_some()) {
+        let message = "an override with a policy of a rule with `levels`; it would do in a level";
+        return Err(node.fault(message));
+    }
+    let limited = settings.treatment.unwrap_or_default() == Treatment::Limit;
+    if limited && settings.policy.is_none() && levels.iter().any(|level| level.policy.is_none()) {
+        return Err(node.fault(
+            "a rule without a `policy`; one would do, or `unlimited: true`, or `block: true`",
+        ));
+    }
+    Ok(())
+}
+
+fn read_levels(
+    node: &Node,
+    state: &str,
+    spread: bool,
+    draft: &mut Draft,
+) -> Result<Vec<Level>, Fault> {
+    let items = node.list("levels")?;
+    if !(1..=MAX_LEVELS).contains(&items.len()) {
+        let count = items.len();
+        return Err(node.fault(format!("{count} levels are outside 1..={MAX_LEVELS}")));
+    }
+    let mut levels: Vec<Level> = Vec::new();
+    for item in items {
+        let mut fields = Fields::of(item, "a level")?;
+        let name_node = fields.need("name")?;
+        let name = named(name_node, "level")?;
+        if levels.iter().any(|level| level.name() == Some(name)) {
+            return Err(name_node.fault(format!("level {} is there already", quoted(name))));
+        }
+        let parts = fields.take("key").map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
+        let policy = draft.policy(fields.need("policy")?)?;
+        let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?;
+        let overrides = overrides.unwrap_or_default();
+        if overrides
+            .settings
+            .iter()
+            .any(|it| it.cost.is_some() || it.shadow.is_some() || it.on_error.is_some())
+        {
+            return Err(item.fault(
+                "an override of a level with more than a policy, `unlimited` or `block`; it would \
+                 do in `overrides` of the rule",
+            ));
+        }
+        fields.done()?;
+        levels.push(Level {
+            name: Some(name.into()),
+            prefix: Box::default(),
+            shared: None,
+            parts,
+            policy: Some(policy),
+            overrides,
+        });
+    }
+    // What all keys begin with says where a cluster keeps them: in one place.
+    let shared =
+        levels.iter().map(|level| &level.parts).fold(None, |shared: Option<usize>, parts| {
+            let first = &levels[0].parts;
+            let same = parts.iter().zip(first).take_while(|(a, b)| a == b).count();
+            Some(shared.map_or(same, |shared| shared.min(same)))
+        });
+    for level in &mut levels {
+        let name = level.name.as_deref().unwrap_or_default();
+        if spread {
+            level.prefix = format!("rule:{state}:{name}").into_bytes().into();
+        } else {
+            let before = format!("rule:{state}").into_bytes();
+            level.shared = Some((before.into(), shared.unwrap_or(0)));
+            level.prefix = format!(":{name}").into_bytes().into();
+        }
+    }
+    Ok(levels)
+}
+
+fn parts(node: &Node, draft: &mut Draft) -> Result<Vec<Part>, Fault> {
+    let items = node.one_or_many();
+    if items.len() > MAX_PARTS {
+        return Err(node.fault(format!("a key of more than {MAX_PARTS} parts")));
+    }
+    let mut parts = Vec::with_capacity(items.len());
+    for item in items {
+        let part = Part::new(item.text("part of a key")?).map_err(|message| item.fault(message))?;
+        if let Some(attribute) = part.attribute() {
+            draft.uses(attribute, item)?;
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+fn named<'n>(node: &'n Node, what: &str) -> Result<&'n str, Fault> {
+    let text = node.text(&format!("name of a {what}"))?;
+    name(text, what).map_err(|message| node.fault(message))?;
+    match &node.kind {
+        Kind::Scalar { text, .. } => Ok(text),
+        Kind::Null | Kind::List(_) | Kind::Map(_) => Ok(""),
+    }
+}

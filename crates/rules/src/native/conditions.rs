@@ -1,0 +1,134 @@
+//! `match`: what a request must be for a rule to apply.
+
+use crate::{
+    attribute::{Attribute, KNOWN},
+    condition::{Condition, Conditions, Test},
+    draft::Draft,
+    error::{Fault, Place, quoted},
+    glob::Glob,
+    network::Network,
+    path::PathPattern,
+    tree::{Kind, Node},
+};
+
+/// Families of attributes, whose names may stand below or behind a dot.
+const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
+
+pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, Fault> {
+    let mut all = Vec::new();
+    for entry in node.map("match")? {
+        let unknown = |at: Place, name: &str| {
+            let shown = quoted(name);
+            Fault::new(at, format!("{shown} is nothing that a rule matches; {KNOWN} would do"))
+        };
+        if let Some(family) = FAMILIES.into_iter().find(|family| *entry.key == **family) {
+            for inner in entry.value.map(family)? {
+                let attribute = Attribute::of_family(family, &inner.key)
+                    .ok_or_else(|| unknown(inner.at, &format!("{family}.{}", inner.key)))?;
+                all.push(condition(attribute, &inner.value, draft)?);
+            }
+            continue;
+        }
+        let attribute = Attribute::named(&entry.key)
+            .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
+            .ok_or_else(|| unknown(entry.at, &entry.key))?;
+        all.push(condition(attribute, &entry.value, draft)?);
+    }
+    Ok(Conditions(all))
+}
+
+/// What an attribute must be: a value, a list of such, or a map that says how they are meant.
+pub(super) fn condition(
+    attribute: Attribute,
+    node: &Node,
+    draft: &mut Draft,
+) -> Result<Condition, Fault> {
+    draft.uses(&attribute, node)?;
+    let mut condition =
+        Condition { attribute, not: false, literals: Default::default(), tests: Vec::new() };
+    let Kind::Map(entries) = &node.kind else {
+        condition.values(node)?;
+        return Ok(condition);
+    };
+    let [entry] = &**entries else {
+        return Err(node.fault(HOW));
+    };
+    match &*entry.key {
+        "is" => condition.exactly(&entry.value)?,
+        "not" => {
+            condition.not = true;
+            condition.values(&entry.value)?;
+        }
+        "present" => {
+            condition.not = !entry.value.truth("present")?;
+            condition.tests.push(Test::Present);
+        }
+        _ => return Err(Fault::new(entry.at, HOW)),
+    }
+    Ok(condition)
+}
+
+const HOW: &str = "a map that does not say how a value is meant; one of `is: VALUE` (as it stands, \
+                   `*` too), `not: VALUE`, `present: true`, `present: false` would do";
+
+impl Condition {
+    fn values(&mut self, node: &Node) -> Result<(), Fault> {
+        for item in items(node)? {
+            let text = item.text("value")?;
+            self.value(text).map_err(|message| item.fault(message))?;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, text: &str) -> Result<(), String> {
+        match self.attribute {
+            Attribute::Client => self.tests.push(Test::Network(Network::new(text)?)),
+            Attribute::Method => {
+                let fits = !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphabetic());
+                if !fits {
+                    return Err(format!("{} is no method, as `GET`", quoted(text)));
+                }
+                self.literals.insert(text.to_ascii_uppercase().into_bytes().into());
+            }
+            Attribute::Path => {
+                let pattern = PathPattern::new(text)?;
+                match pattern.literal() {
+                    Some(literal) => {
+                        self.literals.insert(literal.as_bytes().into());
+                    }
+                    None => self.tests.push(Test::Path(pattern)),
+                }
+            }
+            _ => {
+                let glob = Glob::new(text);
+                match glob.literal() {
+                    Some(literal) => {
+                        self.literals.insert(literal.into());
+                    }
+                    None => self.tests.push(Test::Glob(glob)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Values as they stand.
+    fn exactly(&mut self, node: &Node) -> Result<(), Fault> {
+        if self.attribute == Attribute::Client {
+            return self.values(node);
+        }
+        for item in items(node)? {
+            self.literals.insert(item.text("value")?.as_bytes().into());
+        }
+        Ok(())
+    }
+}
+
+fn items(node: &Node) -> Result<&[Node], Fault> {
+    match node.one_or_many() {
+        [] => {
+            Err(node.fault("an empty list, which nothing would match; at least one value would do"))
+        }
+        items => Ok(items),
+    }
+}

@@ -1,0 +1,123 @@
+//! What is done with requests, by a rule and by its overrides.
+
+use super::conditions::{condition, conditions};
+use crate::{
+    attribute::{Attribute, KNOWN},
+    condition::{Condition, Conditions},
+    draft::Draft,
+    error::{Fault, quoted},
+    rule::{Cost, OnError, Overrides, Settings, Treatment},
+    tree::{Fields, Kind, Node},
+};
+
+/// `policy`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
+pub(super) fn settings(fields: &mut Fields<'_>, draft: &mut Draft) -> Result<Settings, Fault> {
+    let policy = fields.take("policy");
+    let (unlimited, block) = (fields.truth("unlimited")?, fields.truth("block")?);
+    let treatment = match (unlimited.unwrap_or(false), block.unwrap_or(false)) {
+        (true, true) => {
+            let at = fields.place_of("block");
+            return Err(Fault::new(at, "`unlimited` and `block` at once; one of them would do"));
+        }
+        (true, false) => Some(Treatment::Unlimited),
+        (false, true) => Some(Treatment::Block),
+        (false, false) => policy.map(|_| Treatment::Limit),
+    };
+    if let (Some(policy), Some(Treatment::Unlimited | Treatment::Block)) = (policy, treatment) {
+        return Err(policy.fault("a `policy` beside `unlimited` or `block`; one of them would do"));
+    }
+    Ok(Settings {
+        treatment,
+        policy: policy.map(|node| draft.policy(node)).transpose()?,
+        cost: fields.take("cost").map(|node| cost(node, draft)).transpose()?,
+        shadow: fields.truth("shadow")?,
+        on_error: fields.take("on_error").map(on_error).transpose()?,
+    })
+}
+
+fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
+    if let Kind::Scalar { text, .. } = &node.kind
+        && let Some(attribute) = Attribute::named(text)
+    {
+        if matches!(attribute, Attribute::Capture(_)) {
+            return Err(node.fault(format!("a cost from a path; {KNOWN} would do")));
+        }
+        draft.uses(&attribute, node)?;
+        return Ok(Cost::Of(attribute));
+    }
+    node.number("cost", 0).map(Cost::Units).map_err(|_| {
+        let shown = node.described();
+        node.fault(format!(
+            "cost {shown} is neither a whole number of units nor an attribute that says one, as \
+             `header.x-tokens`"
+        ))
+    })
+}
+
+pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
+    match &**node.text("on_error")? {
+        "allow" => Ok(OnError::Allow),
+        "deny" => Ok(OnError::Deny),
+        other => {
+            let shown = quoted(other);
+            Err(node.fault(format!("on_error {shown} is unknown; `allow` or `deny` would do")))
+        }
+    }
+}
+
+/// `overrides`: each with its own `match`, or with the values of one attribute.
+pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Overrides, Fault> {
+    let mut all = Vec::new();
+    for item in node.one_or_many() {
+        let mut fields = Fields::of(item, "an override")?;
+        match (fields.take("by"), fields.take("match")) {
+            (Some(by), None) => {
+                let name = by.text("by")?;
+                let attribute = Attribute::named(name)
+                    .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
+                    .ok_or_else(|| {
+                        by.fault(format!("{} is no attribute; {KNOWN} would do", quoted(name)))
+                    })?;
+                for entry in fields.need("values")?.map("values")? {
+                    let value = Node {
+                        at: entry.at,
+                        kind: Kind::Scalar { text: entry.key.clone(), plain: false },
+                    };
+                    let condition: Condition = condition(attribute.clone(), &value, draft)?;
+                    all.push((Conditions(vec![condition]), value_settings(&entry.value, draft)?));
+                }
+                fields.done()?;
+            }
+            (None, Some(node)) => {
+                let conditions = conditions(node, draft)?;
+                all.push((conditions, settings(&mut fields, draft)?));
+                fields.done()?;
+            }
+            _ => return Err(item.fault("an override has `match`, or `by` with `values`")),
+        }
+    }
+    Ok(Overrides::of(all))
+}
+
+/// What a value of `by` stands for: `unlimited`, `block`, a policy, or a map of settings.
+fn value_settings(node: &Node, draft: &mut Draft) -> Result<Settings, Fault> {
+    let treatment = match &node.kind {
+        Kind::Map(_) => {
+            let mut fields = Fields::of(node, "an override")?;
+            let settings = settings(&mut fields, draft)?;
+            fields.done()?;
+            return Ok(settings);
+        }
+        Kind::Scalar { text, .. } if **text == *"unlimited" => Treatment::Unlimited,
+        Kind::Scalar { text, .. } if **text == *"block" => Treatment::Block,
+        _ => {
+            let policy = Some(draft.policy(node)?);
+            return Ok(Settings {
+                treatment: Some(Treatment::Limit),
+                policy,
+                ..Settings::default()
+            });
+        }
+    };
+    Ok(Settings { treatment: Some(treatment), ..Settings::default() })
+}

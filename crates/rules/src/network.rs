@@ -1,0 +1,156 @@
+//! Networks: addresses by their first bits.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use crate::{error::quoted, nested::Prefix};
+
+/// Addresses of one family that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Network {
+    ipv6: bool,
+    /// The bits, the first one highest; those behind the prefix are zero.
+    bits: u128,
+    length: u8,
+}
+
+/// An address as its family and its bits, the first one highest.
+pub(crate) type Bits = (bool, u128);
+
+pub(crate) fn bits(address: IpAddr) -> Bits {
+    match address.to_canonical() {
+        IpAddr::V4(address) => (false, u128::from(address.to_bits()) << 96),
+        IpAddr::V6(address) => (true, address.to_bits()),
+    }
+}
+
+impl Network {
+    /// `10.0.0.0/8`, `2001:db8::/32`, or one address; or why it is none.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        let fault =
+            || format!("{} is no network, as `10.0.0.0/8` or `2001:db8::/32`", quoted(text));
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| fault())?;
+        let most: u8 = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.map_or(Some(most), |it| it.parse().ok()).filter(|it| *it <= most);
+        let length = length.ok_or_else(fault)?;
+        // An address of IPv4 inside one of IPv6 is seen as that of IPv4.
+        let length = match address {
+            IpAddr::V6(_) if address.to_canonical().is_ipv4() => {
+                length.checked_sub(96).ok_or_else(fault)?
+            }
+            _ => length,
+        };
+        let (ipv6, bits) = bits(address);
+        let network = Self { ipv6, bits: bits & mask(length), length };
+        if network.bits == bits {
+            return Ok(network);
+        }
+        Err(format!("{} has bits behind its prefix; `{network}` would do", quoted(text)))
+    }
+
+    /// The network of `address`, with so many bits.
+    pub(crate) fn around(address: IpAddr, length: u8) -> Self {
+        let (ipv6, bits) = bits(address);
+        Self { ipv6, bits: bits & mask(length), length }
+    }
+
+    pub(crate) fn holds(&self, (ipv6, bits): Bits) -> bool {
+        self.ipv6 == ipv6 && bits & mask(self.length) == self.bits
+    }
+
+    const fn is_one_address(&self) -> bool {
+        self.length == if self.ipv6 { 128 } else { 32 }
+    }
+}
+
+const fn mask(length: u8) -> u128 {
+    match length {
+        0 => 0,
+        _ => u128::MAX << (128 - length),
+    }
+}
+
+impl Prefix for Network {
+    type Value = Bits;
+
+    fn at_most(&self, value: &Bits) -> bool {
+        (self.ipv6, self.bits) <= *value
+    }
+
+    fn contains(&self, value: &Bits) -> bool {
+        self.holds(*value)
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        self.length <= other.length && self.holds((other.ipv6, other.bits))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ipv6 {
+            write!(formatter, "{}", Ipv6Addr::from_bits(self.bits))?;
+        } else {
+            let bits = u32::try_from(self.bits >> 96).unwrap_or_default();
+            write!(formatter, "{}", Ipv4Addr::from_bits(bits))?;
+        }
+        if self.is_one_address() { Ok(()) } else { write!(formatter, "/{}", self.length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::nested::Nested;
+
+    #[test]
+    fn networks_are_read_and_checked() {
+        for text in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.7", "2001:db8::/32", "::1", "::/0"] {
+            assert_eq!(Network::new(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Network::new("::ffff:10.0.0.0/104").unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(
+            Network::new("10.1.0.0/8").unwrap_err(),
+            "`10.1.0.0/8` has bits behind its prefix; `10.0.0.0/8` would do"
+        );
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "x", "::/129", "10.0.0.0/"] {
+            assert!(Network::new(text).unwrap_err().contains("is no network"), "{text}");
+        }
+    }
+
+    #[test]
+    fn families_are_apart() {
+        let all = Network::new("::/0").unwrap();
+        assert!(!all.holds(bits("10.0.0.1".parse().unwrap())));
+        assert!(!all.holds(bits("::ffff:10.0.0.1".parse().unwrap())));
+        assert!(all.holds(bits("2001:db8::1".parse().unwrap())));
+    }
+
+    proptest! {
+        #[test]
+        fn all_networks_of_an_address_are_found(
+            networks in prop::collection::vec((0..4u32, 0..=32u8), 0..30),
+            address in 0..4u32,
+        ) {
+            let spread = |it: u32| IpAddr::V4(Ipv4Addr::from_bits(it.wrapping_mul(0x5555_5555)));
+            let networks: Vec<_> =
+                networks.into_iter().map(|(it, length)| Network::around(spread(it), length)).collect();
+            let nested = Nested::of(networks.iter().copied().zip(0..).collect());
+            let value = bits(spread(address));
+            let mut found: Vec<u32> = Vec::new();
+            nested.find(&value, |items| found.extend(items));
+            found.sort_unstable();
+            let expected: Vec<u32> =
+                networks.iter().zip(0..).filter(|(it, _)| it.holds(value)).map(|it| it.1).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

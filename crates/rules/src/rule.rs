@@ -1,0 +1,282 @@
+//! A rule, compiled: to which requests it applies, and what it does with them.
+
+use std::borrow::Cow;
+
+use sluicegate_core::Policy;
+
+use crate::{
+    attribute::Attribute,
+    condition::Conditions,
+    envoy::{EnvoyLimit, Wire},
+    index::Index,
+    key::Part,
+    request::Request,
+};
+
+/// What is done with a request that a rule applies to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Treatment {
+    /// Decided by policies.
+    #[default]
+    Limit,
+    /// Let through, and not counted.
+    Unlimited,
+    /// Denied, and not counted.
+    Block,
+}
+
+/// What is answered where no decision can be made, as the store is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// Let it through.
+    Allow,
+    /// Deny it.
+    Deny,
+}
+
+/// What a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Always so many units.
+    Units(u32),
+    /// The whole number that an attribute says; 1 where it says none.
+    Of(Attribute),
+}
+
+/// What a rule, or an override of it, says of those requests that it is about. `None` where it says
+/// nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) treatment: Option<Treatment>,
+    pub(crate) policy: Option<usize>,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) shadow: Option<bool>,
+    pub(crate) on_error: Option<OnError>,
+}
+
+/// Exceptions: of those that hold for a request, the first written is used.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overrides {
+    pub(crate) index: Index,
+    pub(crate) conditions: Vec<Conditions>,
+    pub(crate) settings: Vec<Settings>,
+}
+
+impl Overrides {
+    pub(crate) fn of(items: Vec<(Conditions, Settings)>) -> Self {
+        let (conditions, settings): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+        Self { index: Index::of(conditions.iter()), conditions, settings }
+    }
+
+    fn find(&self, request: &Request<'_>) -> Option<&Settings> {
+        if self.settings.is_empty() {
+            return None;
+        }
+        let found = self.index.find(request).into_iter().filter_map(|at| usize::try_from(at).ok());
+        let mut held = found.filter(|at| self.conditions[*at].hold(request));
+        held.next().map(|at| &self.settings[at])
+    }
+}
+
+/// One key of a rule, with its policy. A rule has several where it is a hierarchy.
+#[derive(Clone, Debug)]
+pub struct Level {
+    pub(crate) name: Option<Box<str>>,
+    /// What its keys begin with.
+    pub(crate) prefix: Box<[u8]>,
+    /// How many of the first parts stand before the prefix, in braces, with the parts before it.
+    pub(crate) shared: Option<(Box<[u8]>, usize)>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) policy: Option<usize>,
+    pub(crate) overrides: Overrides,
+}
+
+impl Level {
+    /// Its name, where the rule has more than one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// What its keys are built from.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn key(&self, request: &Request<'_>, conditions: &Conditions) -> Option<Vec<u8>> {
+        let mut key = Vec::with_capacity(48);
+        let mut parts = self.parts.iter();
+        let write = |part: &Part, key: &mut Vec<u8>| {
+            part.write(request, |name| conditions.capture(request.path(), name), key)
+        };
+        if let Some((before, count)) = &self.shared {
+            key.push(b'{');
+            key.extend_from_slice(before);
+            for part in parts.by_ref().take(*count) {
+                if !write(part, &mut key) {
+                    return None;
+                }
+            }
+            key.push(b'}');
+        }
+        key.extend_from_slice(&self.prefix);
+        parts.all(|part| write(part, &mut key)).then_some(key)
+    }
+}
+
+/// A rule. What is counted of it hangs on its name, never on its policies: those may change while
+/// what was used stays used.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub(crate) name: Box<str>,
+    /// Where it stands, for people.
+    pub(crate) line: usize,
+    pub(crate) conditions: Conditions,
+    pub(crate) settings: Settings,
+    pub(crate) overrides: Overrides,
+    pub(crate) levels: Vec<Level>,
+    pub(crate) stop: bool,
+    pub(crate) envoy: Option<EnvoyLimit>,
+}
+
+impl Rule {
+    /// Its name: unique among the rules of a set. That of a limit in envoyproxy's form is its place
+    /// in the tree, `DOMAIN.KEY_VALUE.KEY`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The line of its file that it begins in.
+    #[must_use]
+    pub const fn line(&self) -> usize {
+        self.line
+    }
+
+    /// Its keys: one, several for a hierarchy, none where it limits nothing.
+    #[must_use]
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// What envoyproxy's form says besides, of a limit that is written in it.
+    #[must_use]
+    pub const fn envoy(&self) -> Option<&EnvoyLimit> {
+        self.envoy.as_ref()
+    }
+
+    /// Whether it only counts, and never denies; an override may say otherwise.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.settings.shadow.unwrap_or(false)
+    }
+
+    /// What it does; an override may say otherwise.
+    #[must_use]
+    pub fn treatment(&self) -> Treatment {
+        self.settings.treatment.unwrap_or_default()
+    }
+
+    /// What it does with `request`, whose conditions are known to hold. `None` where a part of a
+    /// key is missing.
+    pub(crate) fn judge<'s>(
+        &'s self,
+        request: &Request<'_>,
+        policies: &'s [Policy],
+    ) -> Option<Match<'s>> {
+        let over = self.overrides.find(request);
+        let said = || over.into_iter().chain([&self.settings]);
+        let treatment = said().find_map(|it| it.treatment).unwrap_or_default();
+        let mut found = Match {
+            rule: self,
+            treatment,
+            cost: said().find_map(|it| it.cost.as_ref()).map_or(1, |cost| cost.of(request)),
+            shadow: said().find_map(|it| it.shadow).unwrap_or(false),
+            on_error: said().find_map(|it| it.on_error),
+            charges: Charges::new(),
+            metric: Cow::Borrowed(&self.name),
+            wire: None,
+        };
+        if treatment != Treatment::Limit {
+            return Some(found);
+        }
+        for level in &self.levels {
+            let key = level.key(request, &self.conditions)?;
+            let own = level.overrides.find(request);
+            match own.and_then(|it| it.treatment) {
+                Some(Treatment::Unlimited) => continue,
+                Some(Treatment::Block) => {
+                    found.charges.clear();
+                    found.treatment = Treatment::Block;
+                    return Some(found);
+                }
+                Some(Treatment::Limit) | None => {}
+            }
+            let policy = own.or(over).and_then(|it| it.policy);
+            let index = policy.or(level.policy).or(self.settings.policy)?;
+            found.charges.push(Charge {
+                level: level.name(),
+                key,
+                policy: Cow::Borrowed(policies.get(index)?),
+                index: Some(index),
+            });
+        }
+        if found.charges.is_empty() {
+            found.treatment = Treatment::Unlimited;
+        }
+        Some(found)
+    }
+}
+
+impl Cost {
+    fn of(&self, request: &Request<'_>) -> u32 {
+        match self {
+            Self::Units(units) => *units,
+            Self::Of(attribute) => request
+                .value(attribute)
+                .and_then(|value| std::str::from_utf8(&value).ok()?.trim().parse().ok())
+                .unwrap_or(1),
+        }
+    }
+}
+
+/// What is charged of a match: one, rarely more.
+pub type Charges<'s> = smallvec::SmallVec<[Charge<'s>; 1]>;
+
+/// A rule that applies to a request, and what it asks for.
+#[derive(Clone, Debug)]
+pub struct Match<'s> {
+    /// The rule.
+    pub rule: &'s Rule,
+    /// What is to be done.
+    pub treatment: Treatment,
+    /// What the request costs, in units.
+    pub cost: u32,
+    /// Whether a denial is counted, but not enforced.
+    pub shadow: bool,
+    /// What to answer where no decision can be made; what the server is set to if not said.
+    pub on_error: Option<OnError>,
+    /// The keys to charge, all or none of them; empty unless the treatment is
+    /// [`Limit`](Treatment::Limit).
+    pub charges: Charges<'s>,
+    /// What it is counted under in the metrics: the rule's name, and values where the rule asks for
+    /// them.
+    pub metric: Cow<'s, str>,
+    /// What Envoy is told of the limit, where it is one of envoyproxy's form.
+    pub wire: Option<Wire<'s>>,
+}
+
+/// A key with the policy that it is charged under.
+#[derive(Clone, Debug)]
+pub struct Charge<'s> {
+    /// The level of a hierarchy.
+    pub level: Option<&'s str>,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The policy.
+    pub policy: Cow<'s, Policy>,
+    /// Its index in [`RuleSet::all_policies`](crate::RuleSet::all_policies); `None` for one that
+    /// came with the request.
+    pub index: Option<usize>,
+}

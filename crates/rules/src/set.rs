@@ -1,0 +1,188 @@
+//! All rules, compiled.
+
+use ahash::AHashMap;
+use sluicegate_core::Policy;
+
+use crate::{
+    draft::Draft,
+    envoy::{Descriptor, Domain},
+    error::RulesError,
+    example::Example,
+    index::Index,
+    request::Request,
+    rule::{Match, Rule, Treatment},
+};
+
+/// How a text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// YAML 1.2.
+    Yaml,
+    /// TOML 1.1.
+    Toml,
+}
+
+impl Format {
+    /// That of a file by its name: TOML if it ends in `.toml`, else YAML.
+    #[must_use]
+    pub fn of_file(name: &str) -> Self {
+        let toml = name.rsplit_once('.').is_some_and(|(_, end)| end.eq_ignore_ascii_case("toml"));
+        if toml { Self::Toml } else { Self::Yaml }
+    }
+}
+
+/// Rules that apply to a request: few.
+pub type Matches<'s> = smallvec::SmallVec<[Match<'s>; 2]>;
+
+/// All rules, compiled. Never changes: another file makes another set.
+///
+/// ```
+/// use sluicegate_rules::{Format, Request, RuleSet};
+///
+/// let rules = RuleSet::parse(
+///     "
+///     rules:
+///       - name: login
+///         match: {method: POST, path: /login}
+///         key: client
+///         policy: sliding-log:5/15m
+///     ",
+///     Format::Yaml,
+/// )?;
+/// let request = Request::http("POST", "/login", &()).from("203.0.113.7".parse()?);
+/// let matches = rules.matches(&request);
+/// assert_eq!(matches[0].rule.name(), "login");
+/// assert_eq!(matches[0].charges[0].key, b"rule:login|203.0.113.7");
+/// assert_eq!(matches[0].charges[0].policy.to_string(), "sliding-log:5/15m");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) names: AHashMap<Box<str>, usize>,
+    pub(crate) rules: Vec<Rule>,
+    /// Which of the rules are found by their conditions, in order, and how.
+    pub(crate) native: Vec<usize>,
+    pub(crate) index: Index,
+    pub(crate) domains: AHashMap<Box<str>, Domain>,
+    pub(crate) examples: Vec<Example>,
+}
+
+impl RuleSet {
+    /// The rules that `text` says: in our own form, in that of envoyproxy/ratelimit, or both.
+    ///
+    /// # Errors
+    /// [`RulesError`], which says where and what would do.
+    pub fn parse(text: &str, format: Format) -> Result<Self, RulesError> {
+        Self::parse_all([(text, format)]).map_err(|(_, error)| error)
+    }
+
+    /// The rules that several texts say together: as if they were one, but that each may have a
+    /// `domain`. A policy may be named in one and used in another.
+    ///
+    /// # Errors
+    /// [`RulesError`], with the index of the text that it is in.
+    pub fn parse_all<'t>(
+        texts: impl IntoIterator<Item = (&'t str, Format)>,
+    ) -> Result<Self, (usize, RulesError)> {
+        Draft::read(texts)
+    }
+
+    /// The policy called `name`, as in `SG.TAKE key @name`.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policies.get(*self.names.get(name)?)
+    }
+
+    /// The names of all policies that have one, in the order of the alphabet.
+    #[must_use]
+    pub fn policy_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.names.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// All policies that rules use, for who prepares them: a [`Charge`](crate::Charge) has an index
+    /// into these.
+    #[must_use]
+    pub fn all_policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// All rules, in the order written.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Examples of requests with what is expected of them.
+    #[must_use]
+    pub fn examples(&self) -> &[Example] {
+        &self.examples
+    }
+
+    /// Whether limits in envoyproxy's form are there for `domain`.
+    #[must_use]
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
+    /// The rules that apply to `request`, in the order written: all of them are to be asked, and
+    /// all must let it pass. What is behind one that says `stop`, or that blocks or lets through
+    /// without a limit, does not apply.
+    #[must_use]
+    pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
+        let mut matches = Matches::new();
+        for at in self.index.find(request) {
+            let at = usize::try_from(at).unwrap_or(usize::MAX);
+            let Some(rule) = self.native.get(at).and_then(|at| self.rules.get(*at)) else {
+                continue;
+            };
+            if !rule.conditions.hold(request) {
+                continue;
+            }
+            let Some(found) = rule.judge(request, &self.policies) else { continue };
+            let last = rule.stop || found.treatment != Treatment::Limit && !found.shadow;
+            matches.push(found);
+            if last {
+                break;
+            }
+        }
+        matches
+    }
+
+    /// What applies to each of Envoy's descriptors, in their order: the limit of envoyproxy's form,
+    /// if the domain has one for it, and the rules of our own form that match its entries.
+    ///
+    /// A limit whose name another one in the same request `replaces` is left out.
+    #[must_use]
+    pub fn descriptors(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Vec<Matches<'_>> {
+        let tree = self.domains.get(domain);
+        let mut all: Vec<Matches<'_>> = Vec::with_capacity(descriptors.len());
+        let mut replaced: Vec<&str> = Vec::new();
+        for descriptor in descriptors {
+            let mut matches = Matches::new();
+            if let Some((name, tree)) =
+                self.domains.get_key_value(domain).filter(|_| tree.is_some())
+                && let Some(found) = tree.find(name, descriptor, &self.rules, &self.policies)
+            {
+                let replaces = found.rule.envoy().map(|it| &it.replaces);
+                replaced.extend(replaces.into_iter().flatten().map(|name| &**name));
+                matches.push(found);
+            }
+            if !self.native.is_empty() {
+                matches.extend(self.matches(&Request::descriptor(domain, descriptor.entries)));
+            }
+            all.push(matches);
+        }
+        if !replaced.is_empty() {
+            for matches in &mut all {
+                matches.retain(|found| {
+                    let name = found.wire.and_then(|wire| wire.name);
+                    name.is_none_or(|name| !replaced.contains(&name))
+                });
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,99 @@
+//! TOML as a tree.
+
+use std::rc::Rc;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    error::{Fault, Place},
+    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node},
+};
+
+pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
+    let places = Places::of(text);
+    let table = DeTable::parse(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        Fault::new(places.at(offset), format!("this is no TOML: {}", error.message()))
+    })?;
+    let mut reader = Reader { places, nodes: 0 };
+    let at = reader.places.at(0);
+    let entries = reader.table(table.get_ref(), at, 0)?;
+    Ok(Node { at, kind: Kind::Map(entries) })
+}
+
+/// Where each line begins, so that a place is found without reading all that is before it.
+struct Places<'t> {
+    text: &'t str,
+    lines: Vec<usize>,
+}
+
+impl<'t> Places<'t> {
+    fn of(text: &'t str) -> Self {
+        let starts = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self { text, lines: std::iter::once(0).chain(starts).collect() }
+    }
+
+    fn at(&self, offset: usize) -> Place {
+        let line = self.lines.partition_point(|start| *start <= offset).max(1);
+        let before = self.text.get(self.lines[line - 1]..offset).unwrap_or_default();
+        Place { line, column: 1 + before.chars().count() }
+    }
+}
+
+struct Reader<'t> {
+    places: Places<'t>,
+    nodes: usize,
+}
+
+impl Reader<'_> {
+    fn table(
+        &mut self,
+        table: &DeTable<'_>,
+        at: Place,
+        depth: usize,
+    ) -> Result<Rc<[Entry]>, Fault> {
+        self.count(at, depth)?;
+        // The table is in the order of its keys; rules are in the order in which they are written.
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let read = entries.into_iter().map(|(key, value)| {
+            let at = self.places.at(key.span().start);
+            Ok(Entry { at, key: (&**key.get_ref()).into(), value: self.value(value, depth + 1)? })
+        });
+        read.collect()
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, Fault> {
+        let at = self.places.at(value.span().start);
+        self.count(at, depth)?;
+        let scalar = |text: &str, plain| Kind::Scalar { text: text.into(), plain };
+        let kind = match value.get_ref() {
+            DeValue::String(text) => scalar(text, false),
+            DeValue::Integer(number) if number.radix() == 10 => scalar(number.as_str(), true),
+            DeValue::Integer(_) => return Err(Fault::new(at, "a number that is not decimal")),
+            DeValue::Float(number) => scalar(number.as_str(), true),
+            DeValue::Boolean(truth) => scalar(if *truth { "true" } else { "false" }, true),
+            DeValue::Datetime(time) => scalar(&time.to_string(), true),
+            DeValue::Array(items) => {
+                let items = items.iter().map(|item| self.value(item, depth + 1));
+                Kind::List(items.collect::<Result<_, _>>()?)
+            }
+            DeValue::Table(table) => Kind::Map(self.table(table, at, depth)?),
+        };
+        Ok(Node { at, kind })
+    }
+
+    fn count(&mut self, at: Place, depth: usize) -> Result<(), Fault> {
+        self.nodes += 1;
+        if depth > MAX_DEPTH {
+            return Err(Fault::new(at, format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        if self.nodes > MAX_NODES {
+            return Err(Fault::new(at, format!("more than {MAX_NODES} values")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! YAML as a tree.
+//!
+//! Aliases and merge keys (`<<`) are honoured: what they repeat is shared, not copied, and counted
+//! each time, so that a text which unfolds without end is refused before it does.
+
+use std::{collections::HashMap, rc::Rc};
+
+use granit_parser::{Event, Marker, Options, Parser, ScalarStyle};
+
+use crate::{
+    error::{Fault, Place, quoted},
+    tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node},
+};
+
+pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
+    let mut builder = Builder::default();
+    let options = granit_parser::options! {
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: 2 * MAX_DEPTH
+    };
+    let options: Options = options;
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.map_err(|error| {
+            Fault::new(place(error.marker()), format!("this is no YAML: {}", error.info()))
+        })?;
+        builder.event(event, place(&span.start))?;
+    }
+    Ok(builder.root.map_or(Node { at: Place { line: 1, column: 1 }, kind: Kind::Null }, |it| it.0))
+}
+
+fn place(marker: &Marker) -> Place {
+    Place { line: marker.line(), column: marker.col() + 1 }
+}
+
+#[derive(Default)]
+struct Builder {
+    /// What is open, the innermost last.
+    open: Vec<Open>,
+    /// What an alias may repeat, with how many nodes that is.
+    anchors: HashMap<usize, (Node, usize)>,
+    root: Option<(Node, usize)>,
+    documents: usize,
+}
+
+struct Open {
+    at: Place,
+    anchor: usize,
+    /// Nodes in it, with all that aliases repeat.
+    size: usize,
+    inside: Inside,
+}
+
+enum Inside {
+    List(Vec<Node>),
+    Map { entries: Vec<Entry>, key: Option<(Place, Rc<str>)> },
+}
+
+impl Builder {
+    fn event(&mut self, event: Event<'_>, at: Place) -> Result<(), Fault> {
+        match event {
+            Event::DocumentStart(..) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    return Err(Fault::new(at, "a second document; one a file would do"));
+                }
+            }
+            Event::Scalar(text, style, anchor, _) => {
+                let plain = style == ScalarStyle::Plain;
+                let kind = if plain && ["", "~", "null", "Null", "NULL"].contains(&&*text) {
+                    Kind::Null
+                } else {
+                    Kind::Scalar { text: text.into(), plain }
+                };
+                self.add(Node { at, kind }, 1, anchor)?;
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.begin(at, anchor, Inside::List(Vec::new()))?;
+            }
+            Event::MappingStart(_, anchor, _) => {
+                self.begin(at, anchor, Inside::Map { entries: Vec::new(), key: None })?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end()?,
+            Event::Alias(id) => {
+                let Some((node, size)) = self.anchors.get(&id).cloned() else {
+                    return Err(Fault::new(at, "an alias of what it is part of"));
+                };
+                self.add(Node { at, ..node }, size, 0)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, at: Place, anchor: usize, inside: Inside) -> Result<(), Fault> {
+        if let Some(Open { inside: Inside::Map { key: None, .. }, .. }) = self.open.last() {
+            return Err(Fault::new(at, "a key that is no text; a text would do"));
+        }
+        if self.open.len() >= MAX_DEPTH {
+            return Err(Fault::new(at, format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        self.open.push(Open { at, anchor, size: 1, inside });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        let Some(open) = self.open.pop() else { return Ok(()) };
+        let kind = match open.inside {
+            Inside::List(items) => Kind::List(items.into()),
+            Inside::Map { entries, .. } => Kind::Map(merged(entries)?.into()),
+        };
+        self.add(Node { at: open.at, kind }, open.size, open.anchor)
+    }
+
+    /// A node that is whole goes where it belongs.
+    fn add(&mut self, node: Node, size: usize, anchor: usize) -> Result<(), Fault> {
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some((node, size));
+            return Ok(());
+        };
+        open.size = open.size.saturating_add(size);
+        if open.size > MAX_NODES {
+            let message = format!("more than {MAX_NODES} values, with all that aliases repeat");
+            return Err(Fault::new(node.at, message));
+        }
+        match &mut open.inside {
+            Inside::List(items) => items.push(node),
+            Inside::Map { entries, key } => match key.take() {
+                Some((at, key)) => entries.push(Entry { at, key, value: node }),
+                None => match node.kind {
+                    Kind::Scalar { text, .. } => *key = Some((node.at, text)),
+                    Kind::Null => *key = Some((node.at, "".into())),
+                    Kind::List(_) | Kind::Map(_) => {
+                        return Err(node.fault("a key that is no text; a text would do"));
+                    }
+                },
+            },
+        }
+        Ok(())
+    }
+}
+
+/// The entries with those of maps that are merged in (`<<: *other`), behind those of its own.
+fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
+    let mut seen: HashMap<Rc<str>, Place> = HashMap::with_capacity(entries.len());
+    let (merges, mut own): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| &*entry.key == "<<");
+    for entry in &own {
+        if let Some(first) = seen.insert(Rc::clone(&entry.key), entry.at) {
+            let shown = quoted(&entry.key);
+            let message = format!("{shown} is given twice; first in line {}", first.line);
+            return Err(Fault::new(entry.at, message));
+        }
+    }
+    for merge in &merges {
+        for other in merge.value.one_or_many() {
+            for entry in other.map("what is merged")? {
+                if seen.insert(Rc::clone(&entry.key), entry.at).is_none() {
+                    own.push(entry.clone());
+                }
+            }
+        }
+    }
+    Ok(own)
+}

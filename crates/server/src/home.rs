@@ -1,0 +1,267 @@
+//! Where the state of keys is kept: in this process, or in Redis or Valkey.
+//!
+//! Who decides goes through [`Home::ask`], which waits for nobody where the state is here. Only what
+//! answers RESP asks a [`MemoryStore`] itself, for the sake of its batches.
+
+use std::{borrow::Cow, io};
+
+use sluicegate_core::{Entry, Operation, Policy, ReserveError, Timestamp};
+use sluicegate_memory as memory;
+use sluicegate_memory::MemoryStore;
+use sluicegate_redis as redis;
+use sluicegate_redis::{Answer, OnError, RedisStore, Source, StoreError, script::TEST_PREFIX};
+use tokio::runtime::Handle;
+
+use crate::{Config, StoreConfig, state};
+
+/// Where the state of keys is kept.
+#[expect(clippy::large_enum_variant, reason = "there is one, which every decision looks into")]
+#[derive(Debug)]
+pub(crate) enum Home {
+    /// In this process.
+    Memory(MemoryStore),
+    /// In Redis or Valkey, by its own clock: unless `test_clock` says that requests tell the time, of
+    /// keys that no other server asks about.
+    Redis { store: RedisStore, test_clock: bool },
+}
+
+/// A policy as its home knows it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) enum HomeRule {
+    Memory(memory::Rule),
+    Redis(redis::Rule),
+}
+
+/// One of several questions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    /// Whom it is about.
+    pub(crate) key: &'a [u8],
+    /// The rule.
+    pub(crate) rule: &'a HomeRule,
+    /// What is asked.
+    pub(crate) operation: Operation,
+}
+
+/// Why a question got no answer. Its text is a whole error reply, the class word first.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// The policy cannot be reserved from.
+    #[error("ERR {0}")]
+    Reserve(#[from] ReserveError),
+    /// The key holds something else: `SGSTATE` or `WRONGTYPE`, in the words of every backend.
+    #[error("{0}")]
+    State(String),
+    /// The store cannot be asked, or does not answer in time; what was asked may have been done.
+    #[error("SGSTORE {0}")]
+    Away(String),
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Reserve(error) => Self::Reserve(error),
+            StoreError::Corrupt(_, text) => Self::State(text),
+            error => Self::Away(error.to_string()),
+        }
+    }
+}
+
+impl HomeRule {
+    /// The policy.
+    pub(crate) fn policy(&self) -> &Policy {
+        match self {
+            Self::Memory(rule) => rule.policy(),
+            Self::Redis(rule) => rule.policy(),
+        }
+    }
+
+    /// As the store in this process knows it.
+    #[inline]
+    pub(crate) const fn memory(&self) -> Option<&memory::Rule> {
+        match self {
+            Self::Memory(rule) => Some(rule),
+            Self::Redis(_) => None,
+        }
+    }
+}
+
+impl Home {
+    /// Where `config` says. A store elsewhere that does not answer is told of, and asked again later.
+    pub(crate) async fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
+        let Some(StoreConfig { url, options, .. }) = &config.store else {
+            let store = state::load(config, now)?;
+            let store = if config.test_clock { store.without_forgetting() } else { store };
+            return Ok(Self::Memory(store));
+        };
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        if config.state_file.is_some() {
+            let both = "a state file and a store exclude each other: what the store keeps outlives this \
+                        server; to leave out the state file would do";
+            return Err(wrong(both.to_owned()));
+        }
+        let mut options = options.clone();
+        options.runtime = Some(Handle::current());
+        if config.test_clock {
+            if !options.prefix.is_empty() {
+                let both = "a prefix of keys and a test clock exclude each other: keys whose time is told \
+                            begin with `sg:test:`; to leave out the prefix would do";
+                return Err(wrong(both.to_owned()));
+            }
+            options.prefix = TEST_PREFIX.to_vec();
+        }
+        let store = RedisStore::new(url, options).map_err(|error| wrong(error.to_string()))?;
+        match store.status().await {
+            Ok(status) => {
+                status.problems().for_each(|problem| tracing::warn!("the store: {problem}"));
+            }
+            Err(error) => tracing::warn!(%error, "serving without the store until it answers"),
+        }
+        Ok(Self::Redis { store, test_clock: config.test_clock })
+    }
+
+    /// The rule of a policy, to be kept by who asks often. `on_error` says what is answered while a
+    /// store elsewhere is away.
+    pub(crate) fn rule(&self, policy: &Policy, on_error: OnError, now: Timestamp) -> HomeRule {
+        match self {
+            Self::Memory(store) => HomeRule::Memory(store.rule(policy, now)),
+            Self::Redis { store, .. } => HomeRule::Redis(store.rule(policy, on_error)),
+        }
+    }
+
+    /// Applies `operation` to `key`. `now` is the time where the state is here; Redis has its own.
+    pub(crate) async fn ask(
+        &self,
+        key: &[u8],
+        rule: &HomeRule,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<Answer, Trouble> {
+        match self {
+            Self::Memory(store) => here(store, Question { key, rule, operation }, now),
+            Self::Redis { store, test_clock: false } => {
+                Ok(store.ask(key, &elsewhere(store, rule), operation).await?)
+            }
+            Self::Redis { store, test_clock: true } => {
+                let rule = elsewhere(store, rule);
+                let decision = store.ask_at(key, &rule, operation, now).await?;
+                Ok(Answer { decision, source: Source::Store })
+            }
+        }
+    }
+
+    /// Answers questions, each for itself: their answers in the same order. A store elsewhere is sent
+    /// all of them at once.
+    pub(crate) async fn ask_many(
+        &self,
+        questions: &[Question<'_>],
+        now: Timestamp,
+    ) -> Vec<Result<Answer, Trouble>> {
+        match self {
+            Self::Memory(store) => questions.iter().map(|&it| here(store, it, now)).collect(),
+            Self::Redis { test_clock: true, .. } => {
+                let mut answers = Vec::with_capacity(questions.len());
+                for Question { key, rule, operation } in questions {
+                    answers.push(self.ask(key, rule, *operation, now).await);
+                }
+                answers
+            }
+            Self::Redis { store, test_clock: false } => {
+                let rules: Vec<_> = questions.iter().map(|it| elsewhere(store, it.rule)).collect();
+                let questions = questions.iter().zip(&rules).map(|(question, rule)| {
+                    let Question { key, operation, .. } = *question;
+                    redis::Question { key, rule, operation }
+                });
+                let questions: Vec<_> = questions.collect();
+                let answers = store.ask_many(&questions).await;
+                answers.into_iter().map(|answer| answer.map_err(Trouble::from)).collect()
+            }
+        }
+    }
+
+    /// Makes `key` as if never used. Whether there was state that had not recovered.
+    pub(crate) async fn reset(&self, key: &[u8], now: Timestamp) -> Result<bool, Trouble> {
+        match self {
+            Self::Memory(store) => Ok(store.reset(key, now)),
+            Self::Redis { store, .. } => {
+                let there = match self.entry(key, now).await {
+                    // It cannot be read, but there it is.
+                    Err(Trouble::State(text)) if text.starts_with("SGSTATE") => true,
+                    entry => entry?.is_some(),
+                };
+                // All rules reset alike.
+                let any = store.rule(&any_policy(), OnError::default());
+                let _ = store.ask(key, &any, Operation::Reset).await?;
+                Ok(there)
+            }
+        }
+    }
+
+    /// Gives back `cost` units of `key`, once and without waiting for that.
+    pub(crate) fn give_back(&self, key: &[u8], rule: &HomeRule, cost: u32, now: Timestamp) {
+        let refund = Operation::Refund(cost);
+        match self {
+            Self::Memory(store) => {
+                let _ = here(store, Question { key, rule, operation: refund }, now);
+            }
+            Self::Redis { store, .. } => {
+                let key: Box<[u8]> = key.into();
+                let (store, rule) = (store.clone(), elsewhere(store, rule).into_owned());
+                let runtime = store.options().runtime.clone();
+                runtime.unwrap_or_else(Handle::current).spawn(async move {
+                    if let Err(error) = store.ask(&key, &rule, refund).await {
+                        tracing::debug!(%error, "units that were not used are not given back");
+                    }
+                });
+            }
+        }
+    }
+
+    /// What is kept of `key`, if anything is that has not recovered, and the time by which it is told.
+    pub(crate) async fn entry(
+        &self,
+        key: &[u8],
+        now: Timestamp,
+    ) -> Result<Option<(Entry, Timestamp)>, Trouble> {
+        let (entry, now) = match self {
+            Self::Memory(store) => (store.with_entry(key, Clone::clone), now),
+            Self::Redis { store, test_clock } => {
+                let (entry, by_store) = store.entry(key).await?;
+                (entry, if *test_clock { now } else { by_store })
+            }
+        };
+        Ok(entry.filter(|entry| !entry.lifetime(now).is_zero()).map(|entry| (entry, now)))
+    }
+
+    /// The store, where it is in this process.
+    pub(crate) const fn memory(&self) -> Option<&MemoryStore> {
+        match self {
+            Self::Memory(store) => Some(store),
+            Self::Redis { .. } => None,
+        }
+    }
+}
+
+fn here(
+    store: &MemoryStore,
+    Question { key, rule, operation }: Question<'_>,
+    now: Timestamp,
+) -> Result<Answer, Trouble> {
+    let decision = match rule {
+        HomeRule::Memory(rule) => store.ask(memory::Request { key, rule, operation }, now)?,
+        HomeRule::Redis(rule) => store.apply(key, rule.policy(), now, operation)?,
+    };
+    Ok(Answer { decision, source: Source::Store })
+}
+
+/// A rule as this store knows it; one of another home says the same, but nothing of `on_error`.
+fn elsewhere<'a>(store: &RedisStore, rule: &'a HomeRule) -> Cow<'a, redis::Rule> {
+    match rule {
+        HomeRule::Redis(rule) => Cow::Borrowed(rule),
+        HomeRule::Memory(rule) => Cow::Owned(store.rule(rule.policy(), OnError::default())),
+    }
+}
+
+fn any_policy() -> Policy {
+    "gcra:1/1s".parse().expect("it is a policy")
+}

@@ -1,0 +1,225 @@
+//! What is asked of the store besides the batches of decisions on state in this process.
+//!
+//! Where the state is here, a job is done at once. Where it is elsewhere, it is put off until all that a
+//! read brought has been looked at: then the jobs are done one after the other, and each reply is put
+//! where it belongs among those that were known at once.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use sluicegate_commands::Description;
+use sluicegate_core::{Operation, Timestamp};
+use sluicegate_resp::{Version, Writer};
+
+use super::{batch::Reply, session::Session};
+use crate::{
+    home::{Home, HomeRule, Question, Trouble},
+    shared::Shared,
+    stats::Stats,
+};
+
+/// When so many questions were put off, they are asked before more is read.
+const MOST: usize = 1024;
+
+/// Something to ask the store.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Decisions, each for itself.
+    Decide(Vec<Asked>),
+    /// `SG.RESET key`.
+    Reset(Box<[u8]>),
+    /// `SG.INFO key`.
+    Info(Box<[u8]>),
+    /// `DEL key ...`.
+    Delete(Vec<Box<[u8]>>),
+    /// `EXISTS key ...`.
+    Exists(Vec<Box<[u8]>>),
+    /// `TTL key` and `PTTL key`: in units of so many microseconds.
+    TimeToLive(Box<[u8]>, u128),
+}
+
+/// A decision to be made.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) key: Box<[u8]>,
+    pub(super) rule: HomeRule,
+    pub(super) operation: Operation,
+    pub(super) reply: Reply,
+}
+
+/// Jobs that were put off.
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    parts: Vec<Part>,
+    questions: usize,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Where its reply belongs, in what is to be sent.
+    place: usize,
+    version: Version,
+    now: Timestamp,
+    job: Job,
+}
+
+impl Deferred {
+    pub(super) fn push(&mut self, session: &Session<'_>, job: Job, place: usize) {
+        self.questions += match &job {
+            Job::Decide(asked) => asked.len(),
+            Job::Delete(keys) | Job::Exists(keys) => keys.len(),
+            Job::Reset(_) | Job::Info(_) | Job::TimeToLive(..) => 1,
+        };
+        self.parts.push(Part { place, version: session.version, now: session.now, job });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Whether these are enough to be asked.
+    pub(super) fn is_full(&self) -> bool {
+        self.questions >= MOST
+    }
+
+    /// Does all of it, and puts the replies into `out`.
+    pub(super) async fn answer(self, shared: &Shared, stats: &Stats, out: &mut Vec<u8>) {
+        let known = std::mem::take(out);
+        let mut copied = 0;
+        for Part { place, version, now, job } in self.parts {
+            out.extend_from_slice(&known[copied..place]);
+            copied = place;
+            job.answer(shared, stats, now, &mut Writer::new(out, version)).await;
+        }
+        out.extend_from_slice(&known[copied..]);
+    }
+}
+
+impl Session<'_> {
+    /// Does `job`, now or when all has been read.
+    pub(super) fn job(&self, job: Job, out: &mut Vec<u8>) {
+        match self.shared.home {
+            Home::Memory(_) => {
+                let writer = &mut Writer::new(out, self.version);
+                let done = job.answer(self.shared, self.worker.stats(), self.now, writer);
+                done.now_or_never().expect("state in this process is not waited for");
+            }
+            Home::Redis { .. } => self.worker.deferred.borrow_mut().push(self, job, out.len()),
+        }
+    }
+}
+
+impl Job {
+    async fn answer(self, shared: &Shared, stats: &Stats, now: Timestamp, writer: &mut Writer<'_>) {
+        let (home, lines) = (&shared.home, &shared.lines);
+        let done = match self {
+            Self::Decide(asked) => return decide(&asked, shared, stats, now, writer).await,
+            Self::Reset(key) => home.reset(&key, now).await.map(|there| {
+                lines.changed(&key);
+                writer.integer(there.into());
+            }),
+            Self::Info(key) => home.entry(&key, now).await.map(|found| {
+                match found.and_then(|(entry, now)| Description::of(&entry, now)) {
+                    Some(description) => describe(&description, writer),
+                    None => writer.null(),
+                }
+            }),
+            Self::Delete(keys) => delete(&keys, shared, now).await.map(|it| writer.integer(it)),
+            Self::Exists(keys) => exists(&keys, home, now).await.map(|it| writer.integer(it)),
+            Self::TimeToLive(key, unit) => lifetime(&key, home, now).await.map(|left| {
+                let left = left.as_micros().div_ceil(unit);
+                writer.integer(if left == 0 {
+                    -2
+                } else {
+                    i64::try_from(left).unwrap_or(i64::MAX)
+                });
+            }),
+        };
+        if let Err(trouble) = done {
+            stats.errors.add();
+            writer.error(trouble.to_string());
+        }
+    }
+}
+
+async fn decide(
+    asked: &[Asked],
+    shared: &Shared,
+    stats: &Stats,
+    now: Timestamp,
+    writer: &mut Writer<'_>,
+) {
+    let questions = asked.iter().map(|Asked { key, rule, operation, .. }| Question {
+        key,
+        rule,
+        operation: *operation,
+    });
+    let questions: Vec<_> = questions.collect();
+    for (answer, asked) in shared.home.ask_many(&questions, now).await.into_iter().zip(asked) {
+        match answer {
+            Ok(answer) => {
+                stats.decided(&answer.decision);
+                asked.reply.write(&answer.decision, writer);
+                shared.lines.asked(&asked.key, asked.rule.policy(), asked.operation);
+            }
+            Err(trouble) => {
+                stats.errors.add();
+                if let Reply::First(count) = asked.reply {
+                    writer.array(count);
+                }
+                writer.error(trouble.to_string());
+            }
+        }
+    }
+}
+
+async fn delete(keys: &[Box<[u8]>], shared: &Shared, now: Timestamp) -> Result<i64, Trouble> {
+    let mut deleted = 0;
+    for key in keys {
+        deleted += i64::from(shared.home.reset(key, now).await?);
+        shared.lines.changed(key);
+    }
+    Ok(deleted)
+}
+
+async fn exists(keys: &[Box<[u8]>], home: &Home, now: Timestamp) -> Result<i64, Trouble> {
+    let mut there = 0;
+    for key in keys {
+        there += i64::from(!lifetime(key, home, now).await?.is_zero());
+    }
+    Ok(there)
+}
+
+/// How long the key is still kept; zero if it is not.
+async fn lifetime(key: &[u8], home: &Home, now: Timestamp) -> Result<Duration, Trouble> {
+    let found = home.entry(key, now).await?;
+    Ok(found.map(|(entry, now)| entry.lifetime(now)).unwrap_or_default())
+}
+
+fn describe(description: &Description, writer: &mut Writer<'_>) {
+    writer.map(5);
+    writer.bulk("policy");
+    writer.bulk(&description.policy);
+    writer.bulk("reset_after_us");
+    writer.integer(description.reset_after_us);
+    writer.bulk("lifetime_us");
+    writer.integer(description.lifetime_us);
+    writer.bulk("bytes");
+    writer.integer(description.bytes);
+    writer.bulk("limits");
+    writer.array(description.limits.len());
+    for limit in &description.limits {
+        writer.map(5);
+        writer.bulk("limit");
+        writer.bulk(&limit.limit);
+        for (name, value) in [
+            ("capacity", limit.capacity),
+            ("used", limit.used),
+            ("remaining", limit.remaining),
+            ("reset_after_us", limit.reset_after_us),
+        ] {
+            writer.bulk(name);
+            writer.integer(value);
+        }
+    }
+}

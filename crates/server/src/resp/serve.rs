@@ -1,0 +1,67 @@
+//! Serving a client, from its first byte until it leaves, is closed, or the server stops.
+
+use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Duration};
+
+use tokio::time::timeout;
+
+use super::connection::Connection;
+use crate::{
+    shared::{Client, Seat, stopped},
+    stream::Socket,
+    worker::Worker,
+};
+
+/// How long a client has for agreeing on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a closed client has for hearing the last words.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Serves a client until it leaves, is closed, or the server stops.
+pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
+    let shared = &*worker.shared;
+    let client = &*seat.client;
+    let mut stopping = worker.stop.subscribe();
+    let opened = tokio::select! {
+        opened = timeout(HANDSHAKE, socket.open(shared.tls.as_ref())) => opened,
+        () = stopped(&mut stopping) => return,
+    };
+    let stream = match opened {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            if shared.tls.is_some() {
+                worker.stats().tls_failures.add();
+            }
+            tracing::debug!(client = client.id, error = ?failed.err(), "a client was not taken in");
+            return;
+        }
+    };
+    let mut connection = Connection::new(stream, &worker, client, stopping);
+    // Its own last command may have killed it: what was answered is sent, if it can be.
+    if !matches!(serve_until_killed(&mut connection, client).await, Some(Err(_))) {
+        let _ = timeout(LINGER, connection.close()).await;
+    }
+}
+
+/// `None`: somebody has the client closed.
+async fn serve_until_killed(
+    connection: &mut Connection<'_>,
+    client: &Client,
+) -> Option<io::Result<()>> {
+    let mut stopping = connection.stopping.clone();
+    let (mut stop, mut killed) = (pin!(stopped(&mut stopping)), pin!(client.killed()));
+    let mut run = pin!(connection.run());
+    let mut asked = false;
+    poll_fn(|context| {
+        // They are asked once, not with every request: from then on they wake this task, which looks
+        // at what was set before they did. So what they say at once needs no looking at either.
+        if !std::mem::replace(&mut asked, true) {
+            let _ = (stop.as_mut().poll(context), killed.as_mut().poll(context));
+        }
+        match run.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending if client.is_killed() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,318 @@
+//! Servers that keep their state in a Redis or Valkey.
+
+use std::time::Duration;
+
+use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
+use sluicegate_redis::{OnError, Share};
+use sluicegate_resp::Value;
+use sluicegate_server::{Config, StoreConfig};
+
+use crate::{
+    conformance::OverTheWire,
+    harness::{Running, now, simple},
+    servers::{Engine, Server, patient},
+};
+
+const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
+
+/// So many histories: the scripts themselves are tested with more.
+const HISTORIES: u64 = 100;
+
+/// A server on the store, which has time to spare.
+fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> Running {
+    Running::with(|config| {
+        let mut at = StoreConfig::at(store.url());
+        at.options = patient();
+        configure(config, &mut at);
+        config.store = Some(at);
+    })
+}
+
+fn plain(store: &Server) -> Running {
+    on(store, |_, _| {})
+}
+
+#[test]
+fn it_passes_the_kit() {
+    for engine in ENGINES {
+        let store = Server::start(engine);
+        let server = on(&store, |config, _| config.test_clock = true);
+        check_traces(&mut OverTheWire(server.connect()));
+        check_keys(&mut OverTheWire(server.connect()));
+        let subject = &mut OverTheWire(server.connect());
+        check_histories(subject, 7_000, HISTORIES, Shape::default());
+        // All of it is in the store, under a name of its own.
+        let keys: Vec<Vec<u8>> = store.ask("KEYS *");
+        assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with(b"sg:test:")));
+    }
+}
+
+/// What one server has let through no other does.
+#[test]
+fn servers_on_one_store_share_each_limit_exactly() {
+    const UNITS: usize = 400;
+    for engine in ENGINES {
+        let store = Server::start(engine);
+        let servers = [plain(&store), plain(&store)];
+        let allowed: Vec<usize> = std::thread::scope(|scope| {
+            let ask = |server: &'_ Running| {
+                let mut peer = server.connect();
+                for _ in 0..UNITS {
+                    peer.ask("SG.TAKE shared fixed-window:400/1h");
+                }
+                (0..UNITS)
+                    .filter(
+                        |_| matches!(&peer.hear(), Value::Array(it) if it[0] == Value::Integer(1)),
+                    )
+                    .count()
+            };
+            let clients: Vec<_> =
+                servers.iter().map(|server| scope.spawn(move || ask(server))).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        println!("figure: {engine:?}: two servers admitted {allowed:?} of {UNITS} units");
+        assert_eq!(allowed.iter().sum::<usize>(), UNITS);
+        let left = servers.each_ref().map(|server| {
+            server.connect().integers("SG.PEEK shared fixed-window:400/1h")[..3].to_vec()
+        });
+        assert_eq!(left, [[0, 400, 0], [0, 400, 0]]);
+    }
+}
+
+#[test]
+fn replies_come_in_the_order_of_the_commands() {
+    let store = Server::start(Engine::Redis70);
+    let server = on(&store, |_, at| at.options.prefix = b"limits:".to_vec());
+    let mut peer = server.connect();
+    for line in [
+        "SG.TAKE a gcra:1/1h:burst=3",
+        "PING",
+        "SG.TAKE a gcra:1/1h:burst=3 COST 9",
+        "EXISTS a b a",
+        "SG.MTAKE 2 a gcra:1/1h:burst=3 1 b sliding-log:2/1h 2",
+        "ECHO between",
+        "HELLO 3",
+        "SG.INFO b",
+        "CL.THROTTLE c 2 1 3600",
+        "SG.REFUND a gcra:1/1h:burst=3",
+        "SG.RESET a",
+        "SG.RESET a",
+        "DEL b b c",
+        "TTL b",
+        "SG.TAKE a nonsense",
+        "SG.TAKE a gcra:1/1h:burst=3",
+    ] {
+        peer.ask(line);
+    }
+    let allowed = |value: &Value, expected: i64| {
+        let Value::Array(integers) = value else { panic!("{value:?}") };
+        assert_eq!(integers[0], Value::Integer(expected), "{value:?}");
+    };
+    allowed(&peer.hear(), 1);
+    assert_eq!(peer.hear(), simple("PONG"));
+    allowed(&peer.hear(), 0);
+    assert_eq!(peer.hear(), Value::Integer(2));
+    let Value::Array(both) = peer.hear() else { panic!() };
+    both.iter().for_each(|each| allowed(each, 1));
+    assert_eq!(peer.hear(), Value::Bulk(b"between".to_vec()));
+    assert!(matches!(peer.hear(), Value::Map(_)));
+    let Value::Map(pairs) = peer.hear() else { panic!() };
+    assert_eq!(pairs[0].1, Value::Bulk(b"sliding-log:2/1h".to_vec()));
+    allowed(&peer.hear(), 0);
+    allowed(&peer.hear(), 1);
+    assert_eq!(peer.hear(), Value::Integer(1));
+    assert_eq!(peer.hear(), Value::Integer(0));
+    assert_eq!(peer.hear(), Value::Integer(2));
+    assert_eq!(peer.hear(), Value::Integer(-2));
+    let Value::Error(error) = peer.hear() else { panic!() };
+    assert!(error.starts_with(b"SGPOLICY "));
+    let Value::Array(integers) = peer.hear() else { panic!() };
+    assert_eq!(integers[..3], [Value::Integer(1), Value::Integer(3), Value::Integer(2)]);
+    let keys: Vec<String> = store.ask("KEYS *");
+    assert_eq!(keys, ["limits:a"]);
+    assert!(peer.error("DBSIZE").starts_with("ERR DBSIZE is not known here"));
+}
+
+/// A pipeline that is longer than what is asked at a time.
+#[test]
+fn long_pipelines_are_answered_in_full() {
+    let store = Server::start(Engine::Valkey91);
+    let server = plain(&store);
+    let mut peer = server.connect();
+    let mut sent = Vec::new();
+    for index in 0..6_000 {
+        let line: String = match index % 7 {
+            0 => format!("ECHO {index}"),
+            1 => format!("SG.PEEK p{} gcra:9/1h", index % 40),
+            _ => format!("SG.TAKE k{} gcra:5/1h", index % 500),
+        };
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        sluicegate_resp::encode_command(&words, &mut sent);
+    }
+    std::thread::scope(|scope| {
+        let mut writing = peer.stream.try_clone().unwrap();
+        scope.spawn(move || std::io::Write::write_all(&mut writing, &sent).unwrap());
+        let mut allowed = 0;
+        for index in 0..6_000 {
+            match (index % 7, peer.hear()) {
+                (0, echo) => assert_eq!(echo, Value::Bulk(index.to_string().into_bytes())),
+                (kind, Value::Array(told)) => {
+                    allowed += usize::from(kind > 1 && told[0] == Value::Integer(1));
+                }
+                (_, other) => panic!("{other:?}"),
+            }
+        }
+        // Each of 500 keys is asked about eight times at least.
+        assert_eq!(allowed, 5 * 500);
+    });
+}
+
+#[test]
+fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
+    let mut store = Server::start(Engine::Redis70);
+    let away = |on_error, prefix: &str| {
+        let prefix = prefix.as_bytes().to_vec();
+        on(&store, |_, at| {
+            at.on_error = on_error;
+            at.options.prefix = prefix;
+            at.options.deadline = Duration::from_millis(200);
+        })
+    };
+    let servers = [
+        away(OnError::Deny, "deny:"),
+        away(OnError::Allow, "allow:"),
+        away(OnError::Local(Share::of(1, 4).unwrap()), "local:"),
+    ];
+    for server in &servers {
+        assert_eq!(server.connect().integers("SG.TAKE k gcra:1/1h:burst=8")[..3], [1, 8, 7]);
+        assert_eq!(server.told("store_connected"), 1);
+    }
+    store.kill();
+    let counted = |server: &Running| {
+        let mut peer = server.connect();
+        let taken = (0..6).map(|_| peer.integers("SG.TAKE k gcra:1/1h:burst=8")[0]);
+        taken.sum::<i64>()
+    };
+    // Locally, a quarter of eight is two, of which one was used (rounded up).
+    assert_eq!(servers.each_ref().map(counted), [0, 6, 1]);
+    for server in &servers {
+        let mut peer = server.connect();
+        for line in ["SG.REFUND k gcra:1/1h:burst=8", "SG.RESET k", "SG.INFO k", "EXISTS k"] {
+            let error = peer.error(line);
+            assert!(error.starts_with("SGSTORE the store "), "{line}: {error}");
+        }
+        // Not said again here, whatever comes.
+        assert_eq!(peer.say("PING"), simple("PONG"));
+        let info = peer.say("INFO store");
+        let Value::Bulk(text) = info else { panic!() };
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("store:redis\r\n") && text.contains("store_connected:0\r\n"),
+            "{text}"
+        );
+    }
+    store.restart();
+    let start = now();
+    for (server, used) in servers.iter().zip([1, 1, 1]) {
+        let mut peer = server.connect();
+        // It was started without what it knew; the others are told apart by their prefixes.
+        while peer.say("SG.REFUND other gcra:1/1h") == Value::Null
+            || server.told("store_connected") == 0
+            || server.told("store_left_alone") > 0
+        {
+            assert!(start.elapsed() < Duration::from_secs(60));
+        }
+        assert_eq!(peer.integers("SG.TAKE k gcra:1/1h:burst=8")[..3], [1, 8, 8 - used]);
+    }
+    println!("figure: all servers ask the store again {:?} after it is back", start.elapsed());
+}
+
+/// Departures of a queue are spaced for all servers together; others wait until they pass.
+#[test]
+fn those_who_wait_at_several_servers_take_turns() {
+    for policy in ["leaky-queue:20/1s:capacity=20", "fixed-window:1/50ms"] {
+        let store = Server::start(Engine::Redis70);
+        let servers = [plain(&store), plain(&store)];
+        let start = now();
+        std::thread::scope(|scope| {
+            for server in servers.iter().cycle().take(6) {
+                scope.spawn(move || {
+                    let line = format!("SG.WAIT turn {policy} TIMEOUT 30000000");
+                    assert_eq!(server.connect().integers(&line)[0], 1);
+                });
+            }
+        });
+        let took = start.elapsed();
+        println!("figure: six who wait at two servers under {policy}: {took:?}");
+        assert!(took >= Duration::from_millis(240), "{policy}: {took:?}");
+    }
+}
+
+#[test]
+fn who_leaves_while_it_waits_gives_its_place_back() {
+    let store = Server::start(Engine::Redis70);
+    let server = plain(&store);
+    let policy = "leaky-queue:1/1h:capacity=5";
+    assert_eq!(server.connect().integers(&format!("SG.TAKE q {policy}"))[..3], [1, 5, 4]);
+    let mut waits = server.connect();
+    waits.ask(&format!("SG.WAIT q {policy} TIMEOUT 36000000000"));
+    server.until_told("blocked_clients", 1);
+    let mut looks = server.connect();
+    let mut remaining = || looks.integers(&format!("SG.PEEK q {policy}"))[2];
+    while remaining() != 3 {}
+    drop(waits);
+    while remaining() != 4 {}
+    server.until_told("blocked_clients", 0);
+    // One that cannot pass in time is told so at once.
+    let told = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));
+    assert_eq!(told[0], 0);
+    let told = server.connect().integers("SG.WAIT w fixed-window:1/1h COST 2 TIMEOUT 1000000");
+    assert_eq!(told[3], -1);
+}
+
+#[test]
+fn a_key_that_holds_something_else_is_told_of() {
+    let store = Server::start(Engine::Redis70);
+    let server = plain(&store);
+    let mut peer = server.connect();
+    let _: i64 = store.ask("RPUSH list x");
+    let _: () = store.ask("SET garbage \u{1}xyz");
+    let _: () = store.ask("SET cell 1700000000000000000");
+    for line in ["SG.TAKE list gcra:1/1h", "SG.INFO list", "SG.RESET list", "TTL list"] {
+        let error = peer.error(line);
+        assert!(error.starts_with("WRONGTYPE key holds no string"), "{line}: {error}");
+    }
+    for line in ["SG.TAKE garbage gcra:1/1h", "SG.INFO garbage"] {
+        let error = peer.error(line);
+        assert!(error.starts_with("SGSTATE state is damaged"), "{line}: {error}");
+    }
+    assert!(peer.error("SG.INFO cell").starts_with("SGSTATE state is that of redis-cell"));
+    assert_eq!(peer.say("SG.RESET garbage"), Value::Integer(1));
+    assert_eq!(peer.integers("SG.TAKE garbage gcra:1/1h")[0], 1);
+}
+
+#[test]
+fn what_excludes_a_store_is_refused() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
+        let mut config = Config::default();
+        config.listen.set_port(0);
+        let mut at = StoreConfig::at("redis://127.0.0.1:1/");
+        configure(&mut config, &mut at);
+        config.store = Some(at);
+        let bound = runtime.block_on(sluicegate_server::Server::bind(config));
+        bound.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(
+        refused(&|config, _| config.state_file = Some("x".into()))
+            .starts_with("a state file and a store exclude each other")
+    );
+    let both = refused(&|config, at| {
+        config.test_clock = true;
+        at.options.prefix = b"x:".to_vec();
+    });
+    assert!(both.starts_with("a prefix of keys and a test clock exclude each other"), "{both}");
+    assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("scheme `http` is unknown"));
+    // A store that is away is waited for.
+    assert_eq!(refused(&|_, _| {}), "");
+}

@@ -1,0 +1,72 @@
+//! A limiter as a store that knows rules.
+
+use std::sync::Arc;
+
+use sluicegate_core::{Decision, Operation, Policy, Store};
+
+use crate::{Error, Limiter, Rule};
+
+/// A [`Limiter`] as a [`Store`] that asks for some policies as their rules say: with leases, and with what
+/// is answered while Redis is away. Made by [`Limiter::with_rules`]; cheap to clone.
+///
+/// ```
+/// use sluicegate::{Limiter, OnError, Operation, Rule, Share, Store};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let limiter = Limiter::in_memory(); // or Limiter::connect("redis://127.0.0.1/").await?
+/// let rule: Rule = "gcra:1000/1s".parse()?;
+/// let rule = rule.lease(100)?.on_error(OnError::Local(Share::of(1, 4)?));
+///
+/// let store = limiter.with_rules([rule.clone()]);
+/// assert!(store.apply(b"user7", rule.policy(), Operation::Take(1)).await?.allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ruled {
+    limiter: Limiter,
+    rules: Arc<[Rule]>,
+}
+
+impl Ruled {
+    pub(crate) fn new(limiter: Limiter, rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self { limiter, rules: rules.into_iter().collect() }
+    }
+
+    /// The rule of a policy, where there is one.
+    fn rule(&self, policy: &Policy) -> Option<&Rule> {
+        let same = |rule: &&Rule| rule.policy().is(policy);
+        let equal = |rule: &&Rule| rule.policy() == policy;
+        self.rules.iter().find(same).or_else(|| self.rules.iter().find(equal))
+    }
+}
+
+/// A policy without a rule is asked for as by the limiter alone.
+impl Store for Ruled {
+    type Error = Error;
+
+    async fn apply(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Result<Decision, Error> {
+        match self.rule(policy) {
+            Some(rule) => Ok(self.limiter.ask(key, rule, operation).await?.decision),
+            None => self.limiter.apply(key, policy, operation).await,
+        }
+    }
+
+    fn apply_now(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+    ) -> Option<Result<Decision, Error>> {
+        match self.rule(policy) {
+            Some(rule) => self.limiter.ask_now(key, rule, operation),
+            None => self.limiter.apply_now(key, policy, operation),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Protecting routes of axum, each by a policy of its own, for each network of clients.
+//!
+//! `cargo run -p sluicegate-tower --example axum`, then `curl -i http://127.0.0.1:3000/hello` a few times;
+//! with a URL of Redis behind it, several processes share what was used.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    extract::ConnectInfo,
+    http::Method,
+    routing::{get, post},
+};
+use sluicegate::Limiter;
+use sluicegate_tower::{Address, NamedPolicy, RateLimitLayer, Routes};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limiter = match std::env::args().nth(1) {
+        Some(url) => Limiter::connect(&url).await?,
+        None => Limiter::in_memory(),
+    };
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 3000)).await?;
+    let app = app(limiter)?.into_make_service_with_connect_info::<SocketAddr>();
+    Ok(axum::serve(listener, app).await?)
+}
+
+/// The routes, behind their limits.
+pub fn app(limiter: Limiter) -> Result<Router, sluicegate::PolicyError> {
+    let routes = Routes::new()
+        .unlimited("/health")
+        .on(Method::POST, "/login", NamedPolicy::new("login", "gcra:5/1m:burst=2".parse()?))
+        .otherwise(NamedPolicy::new("other", "gcra:30/1m".parse()?));
+    let layer = RateLimitLayer::new(limiter, routes)
+        // Behind one proxy of yours: Address::x_forwarded_for(1)
+        .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>())
+        // A limiter in front of the public fails open: without Redis, all may pass.
+        .allow_on_error(true)
+        .observe(|event| {
+            if event.result.is_err() {
+                eprintln!("{event}");
+            }
+        });
+    Ok(Router::new()
+        .route("/health", get(async || "well\n"))
+        .route("/login", post(async || "welcome\n"))
+        .route("/hello", get(async || "hello\n"))
+        .layer(layer))
+}

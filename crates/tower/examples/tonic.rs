@@ -1,0 +1,36 @@
+//! Protecting a server of gRPC: `RESOURCE_EXHAUSTED` for whoever calls too often.
+//!
+//! `cargo run -p sluicegate-tower --example tonic` serves the health service on 127.0.0.1:50051, where a
+//! caller that names itself in `x-caller` has five calls a minute.
+
+use sluicegate::Limiter;
+use sluicegate_tower::{Address, Grpc, NamedPolicy, Part, RateLimitLayer};
+use tonic::transport::{
+    Server,
+    server::{TcpConnectInfo, TcpIncoming},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limiter = match std::env::args().nth(1) {
+        Some(url) => Limiter::connect(&url).await?,
+        None => Limiter::in_memory(),
+    };
+    let incoming = TcpIncoming::bind(([127, 0, 0, 1], 50051).into())?;
+    serve(incoming, limiter, "gcra:5/1m").await
+}
+
+/// Serves health, behind a limit.
+pub async fn serve(
+    incoming: TcpIncoming,
+    limiter: Limiter,
+    policy: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let layer = RateLimitLayer::new(limiter, NamedPolicy::new("calls", policy.parse()?))
+        .by(Address::peer().found_by(|it| it.get::<TcpConnectInfo>()?.remote_addr()))
+        .by(Part::own(|head| head.header("x-caller").map(str::to_owned)))
+        .by(Part::path())
+        .refuse(Grpc);
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    Ok(Server::builder().layer(layer).add_service(health).serve_with_incoming(incoming).await?)
+}

@@ -1,0 +1,117 @@
+use http::Request;
+
+use super::*;
+
+fn found(by: Address, peer: Option<&str>, headers: &[(&str, &str)]) -> Option<String> {
+    let mut request = Request::builder();
+    for (name, value) in headers {
+        request = request.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    if let Some(peer) = peer {
+        request = request.extension(peer.parse::<SocketAddr>().unwrap());
+    }
+    let request = request.body(()).unwrap();
+    let mut key = Bytes::new();
+    by.write(&Head::of(&request), &mut key)?;
+    Some(String::from_utf8(key.to_vec()).unwrap())
+}
+
+#[test]
+fn a_peer_is_its_network_without_port_and_zone() {
+    for (peer, key) in [
+        ("192.0.2.7:80", "192.0.2.7"),
+        ("0.0.0.0:1", "0.0.0.0"),
+        ("[::ffff:192.0.2.7]:80", "192.0.2.7"),
+        ("[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::/64"),
+        ("[fe80::1%3]:80", "fe80::/64"),
+    ] {
+        assert_eq!(found(Address::peer(), Some(peer), &[]).as_deref(), Some(key), "{peer}");
+    }
+    assert_eq!(found(Address::peer(), None, &[("x-forwarded-for", "192.0.2.7")]), None);
+}
+
+#[test]
+fn networks_are_as_large_as_told() {
+    for (v4, v6, of_v4, of_v6) in [
+        (24, 56, "192.0.2.0/24", "2001:db8:1::/56"),
+        (0, 0, "0.0.0.0/0", "::/0"),
+        (25, 128, "192.0.2.128/25", "2001:db8:1:2:3:4:5:6"),
+        (99, 255, "192.0.2.255", "2001:db8:1:2:3:4:5:6"),
+    ] {
+        let by = Address::peer().prefixes(v4, v6);
+        assert_eq!(found(by, Some("192.0.2.255:1"), &[]).as_deref(), Some(of_v4));
+        let peer = Some("[2001:db8:1:2:3:4:5:6]:1");
+        assert_eq!(found(by, peer, &[]).as_deref(), Some(of_v6));
+    }
+}
+
+/// The address by `X-Forwarded-For`, behind so many proxies.
+fn behind(proxies: usize, values: &[&str]) -> String {
+    let headers: Vec<_> = values.iter().map(|value| ("x-forwarded-for", *value)).collect();
+    found(Address::x_forwarded_for(proxies), Some("10.0.0.1:1"), &headers).unwrap()
+}
+
+#[test]
+fn an_entry_beyond_the_trusted_proxies_is_ignored() {
+    for (proxies, values, address) in [
+        (1, &["192.0.2.7"][..], "192.0.2.7"),
+        (1, &["8.8.8.8, 192.0.2.7"], "192.0.2.7"),
+        (1, &["8.8.8.8", "192.0.2.7"], "192.0.2.7"),
+        (2, &["8.8.8.8, 192.0.2.7", " 10.0.0.2 "], "192.0.2.7"),
+        (2, &["8.8.8.8, 192.0.2.7,10.0.0.2,, "], "192.0.2.7"),
+        (0, &["192.0.2.7"], "10.0.0.1"),
+        // Fewer entries than proxies: the farthest there is.
+        (3, &["192.0.2.7"], "192.0.2.7"),
+        (1, &[], "10.0.0.1"),
+        (1, &[""], "10.0.0.1"),
+        // What is no address: the farthest before it.
+        (1, &["8.8.8.8, unknown"], "10.0.0.1"),
+        (2, &["unknown, 10.0.0.2"], "10.0.0.2"),
+        (2, &["8.8.8.8, unknown, 10.0.0.2"], "10.0.0.2"),
+        (1, &["8.8.8.8, \u{ff}"], "10.0.0.1"),
+        // Ports and brackets.
+        (1, &["192.0.2.7:8080"], "192.0.2.7"),
+        (1, &["2001:db8::7"], "2001:db8::/64"),
+        (1, &["[2001:db8::7]"], "2001:db8::/64"),
+        (1, &["[2001:db8::7]:8080"], "2001:db8::/64"),
+        (1, &["fe80::7%eth0"], "fe80::/64"),
+        (1, &["::ffff:192.0.2.7"], "192.0.2.7"),
+        (1, &["192.0.2.7:"], "10.0.0.1"),
+        (1, &["192.0.2.7:x"], "10.0.0.1"),
+        (1, &["[2001:db8::7]x"], "10.0.0.1"),
+        (1, &["[2001:db8::7"], "10.0.0.1"),
+        (1, &["192.0.2.7%eth0"], "10.0.0.1"),
+        (1, &["192.0.2.256"], "10.0.0.1"),
+    ] {
+        assert_eq!(behind(proxies, values), address, "{proxies} {values:?}");
+    }
+    assert_eq!(found(Address::x_forwarded_for(1), None, &[]), None);
+}
+
+#[test]
+fn forwarded_is_read_from_its_end() {
+    for (proxies, values, address) in [
+        (1, &["for=192.0.2.7"][..], "192.0.2.7"),
+        (1, &["for=8.8.8.8, For=\"192.0.2.7:80\";proto=http"], "192.0.2.7"),
+        (1, &["proto=http; for = \"[2001:db8::7]:80\"; by=10.0.0.1"], "2001:db8::/64"),
+        (2, &["for=8.8.8.8, for=192.0.2.7", "for=10.0.0.2"], "192.0.2.7"),
+        // Quotes that somebody left open before ours do not swallow what a proxy says.
+        (1, &["for=\"8.8.8.8, for=192.0.2.7"], "192.0.2.7"),
+        (1, &["for=\"8.8.8.8, for=\"[2001:db8::7]\""], "2001:db8::/64"),
+        (1, &["for=x\\, for=\"192.0.2.7\""], "192.0.2.7"),
+        // Nor does a host that pretends.
+        (1, &["host=\"x;for=8.8.8.8\";for=192.0.2.7"], "192.0.2.7"),
+        (1, &["for=192.0.2.7;host=\"x, for=8.8.8.8\""], "192.0.2.7"),
+        (1, &["for=192.0.2.7;host=\"x\\\", for=8.8.8.8;a=\\\"\""], "192.0.2.7"),
+        (1, &["for=unknown"], "10.0.0.1"),
+        (1, &["for=_hidden"], "10.0.0.1"),
+        (1, &["for=\"192.0.2.7"], "10.0.0.1"),
+        (1, &["proto=http"], "10.0.0.1"),
+        (1, &[], "10.0.0.1"),
+    ] {
+        let headers: Vec<_> = values.iter().map(|value| ("forwarded", *value)).collect();
+        let by = Address::forwarded(proxies);
+        let key = found(by, Some("10.0.0.1:1"), &headers);
+        assert_eq!(key.as_deref(), Some(address), "{proxies} {values:?}");
+    }
+}

@@ -1,0 +1,48 @@
+//! What is known of a request before its body.
+
+use http::{Extensions, HeaderMap, Method, Request, Uri};
+
+/// What is known of a request before its body: what keys, costs and policies are chosen by.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The target.
+    pub uri: &'a Uri,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// What server and middleware have attached, such as the address of the peer.
+    pub extensions: &'a Extensions,
+}
+
+impl<'a> Head<'a> {
+    /// The head of `request`.
+    #[must_use]
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+
+    /// The path, without the query.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        self.uri.path()
+    }
+
+    /// The first value of a header, where it is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether it is a call of gRPC.
+    #[must_use]
+    pub fn is_grpc(&self) -> bool {
+        let rest = self.header("content-type").and_then(|it| it.strip_prefix("application/grpc"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+    }
+}

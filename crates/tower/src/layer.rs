@@ -1,0 +1,250 @@
+//! What a user sets.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use sluicegate_core::Store;
+use tower_layer::Layer;
+
+use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, key::Bytes, rules::Named};
+
+/// A layer that limits how many requests reach a service.
+///
+/// All requests are counted together until [`by`](Self::by) says by what they are told apart. A request
+/// that is denied does not reach the service: it is answered with 429 and a problem (RFC 9457), or as
+/// [`refuse`](Self::refuse) says. While the store is away, all are answered with 503; or, with
+/// [`allow_on_error`](Self::allow_on_error), none.
+///
+/// Layers on one store share what was used where the names of their policies and the parts of their keys are
+/// the same; otherwise they are apart.
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use sluicegate::LocalLimiter;
+/// use sluicegate_tower::{Address, NamedPolicy, RateLimitLayer};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let policy = NamedPolicy::new("hello", "gcra:30/60s:burst=1".parse()?);
+/// let layer = RateLimitLayer::new(LocalLimiter::new(), policy).by(Address::peer());
+///
+/// let hello = service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new("hello".to_owned()))
+/// });
+/// let service = layer.layer(hello);
+///
+/// let first = service.clone().oneshot(Request::new(())).await?;
+/// assert_eq!(first.headers()["ratelimit"], r#""hello";r=0;t=2"#);
+/// let second = service.oneshot(Request::new(())).await?;
+/// assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(second.headers()["retry-after"], "2");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RateLimitLayer<S, R = ProblemJson> {
+    store: Arc<S>,
+    settings: Settings,
+    refuse: Arc<R>,
+}
+
+/// All that was set but for what is answered.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) rules: Rules,
+    parts: Vec<Part>,
+    cost: Cost,
+    pub(crate) headers: Headers,
+    pub(crate) max_wait: Option<Duration>,
+    pub(crate) shadow: bool,
+    pub(crate) allow_on_error: bool,
+    observe: Option<Arc<Observe>>,
+}
+
+type Observe = dyn Fn(&Event<'_>) + Send + Sync;
+
+#[derive(Clone)]
+enum Cost {
+    Fixed(u32),
+    By(Arc<dyn Fn(&Head<'_>) -> u32 + Send + Sync>),
+}
+
+/// What all clones of a service share.
+pub(crate) struct Shared<S, R> {
+    pub(crate) store: Arc<S>,
+    pub(crate) settings: Settings,
+    pub(crate) refuse: Arc<R>,
+}
+
+impl<S: Store> RateLimitLayer<S> {
+    /// A layer over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or any other. The rules
+    /// are a policy, one with a name, [`Routes`](crate::Routes), or a function ([`Rules::by`]).
+    #[must_use]
+    pub fn new(store: S, rules: impl Into<Rules>) -> Self {
+        let settings = Settings {
+            rules: rules.into(),
+            parts: Vec::new(),
+            cost: Cost::Fixed(1),
+            headers: Headers::default(),
+            max_wait: None,
+            shadow: false,
+            allow_on_error: false,
+            observe: None,
+        };
+        Self { store: Arc::new(store), settings, refuse: Arc::new(ProblemJson) }
+    }
+}
+
+impl<S, R> RateLimitLayer<S, R> {
+    /// Counts requests apart that differ in this, besides what was said before. Those that don't have it, as
+    /// a header that is missing, are counted together.
+    #[must_use]
+    pub fn by(mut self, part: impl Into<Part>) -> Self {
+        self.settings.parts.push(part.into());
+        self
+    }
+
+    /// What a request costs, in units; 1 if this is not said.
+    #[must_use]
+    pub fn cost(mut self, cost: u32) -> Self {
+        self.settings.cost = Cost::Fixed(cost);
+        self
+    }
+
+    /// What a request costs, in units, as `cost` says. A request of cost 0 always passes.
+    ///
+    /// ```
+    /// # use sluicegate_tower::RateLimitLayer;
+    /// # let limiter = sluicegate::LocalLimiter::new();
+    /// # let policy: sluicegate::Policy = "gcra:100/1s".parse()?;
+    /// let layer = RateLimitLayer::new(limiter, policy)
+    ///     .cost_by(|head| if head.path().starts_with("/search") { 10 } else { 1 });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn cost_by(mut self, cost: impl Fn(&Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
+        self.settings.cost = Cost::By(Arc::new(cost));
+        self
+    }
+
+    /// What responses say of the limit; [`Headers::Ietf`] if this is not said.
+    #[must_use]
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.settings.headers = headers;
+        self
+    }
+
+    /// Answers refusals as this does: [`Grpc`](crate::Grpc), or a function.
+    ///
+    /// ```
+    /// use http::Response;
+    /// # use sluicegate_tower::RateLimitLayer;
+    /// # let limiter = sluicegate::LocalLimiter::new();
+    /// # let policy: sluicegate::Policy = "gcra:100/1s".parse()?;
+    /// let layer = RateLimitLayer::new(limiter, policy).refuse(|refusal: &sluicegate_tower::Refusal<'_>| {
+    ///     let mut response = Response::new("slow down\n".to_owned());
+    ///     *response.status_mut() = refusal.status();
+    ///     response
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn refuse<R2>(self, refuse: R2) -> RateLimitLayer<S, R2> {
+        RateLimitLayer { store: self.store, settings: self.settings, refuse: Arc::new(refuse) }
+    }
+
+    /// Lets a request that comes too early wait, if it would pass within `max_wait`, and denies it at once if
+    /// not. Needs tokio's timer.
+    ///
+    /// Under limits of the gcra family and `leaky-queue` those who wait pass in the order in which they came,
+    /// evenly spaced; who is cancelled meanwhile gives back what was reserved for it, for others who come
+    /// after. Under other limits, a request asks again when it is told to, and nothing is held for it. Nothing
+    /// of the service is held while it waits.
+    #[must_use]
+    pub fn wait_up_to(mut self, max_wait: Duration) -> Self {
+        self.settings.max_wait = Some(max_wait);
+        self
+    }
+
+    /// Decides, tells [`observe`](Self::observe), and lets everything pass as if nothing had been asked.
+    #[must_use]
+    pub fn shadow(mut self, shadow: bool) -> Self {
+        self.settings.shadow = shadow;
+        self
+    }
+
+    /// Lets requests pass while the store is away, rather than answer 503.
+    #[must_use]
+    pub fn allow_on_error(mut self, allow: bool) -> Self {
+        self.settings.allow_on_error = allow;
+        self
+    }
+
+    /// Calls `observe` with each decision, and with each error of the store: for metrics and logs.
+    #[must_use]
+    pub fn observe(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.settings.observe = Some(Arc::new(observe));
+        self
+    }
+}
+
+impl Settings {
+    /// Whom a request is about.
+    pub(crate) fn key(&self, named: &Named, head: &Head<'_>) -> Bytes {
+        let mut key = named.prefix.clone();
+        self.parts.iter().for_each(|part| part.push(head, &mut key));
+        key
+    }
+
+    pub(crate) fn cost_of(&self, head: &Head<'_>) -> u32 {
+        match &self.cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::By(cost) => cost(head),
+        }
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        if let Some(observe) = &self.observe {
+            observe(event);
+        }
+    }
+}
+
+impl<S, R, T> Layer<T> for RateLimitLayer<S, R> {
+    type Service = RateLimit<T, S, R>;
+
+    fn layer(&self, inner: T) -> Self::Service {
+        let Self { store, settings, refuse } = self.clone();
+        RateLimit { inner, shared: Arc::new(Shared { store, settings, refuse }) }
+    }
+}
+
+/// Clones share the store.
+impl<S, R> Clone for RateLimitLayer<S, R> {
+    fn clone(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            settings: self.settings.clone(),
+            refuse: Arc::clone(&self.refuse),
+        }
+    }
+}
+
+impl<S, R> fmt::Debug for RateLimitLayer<S, R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.debug("RateLimitLayer", formatter)
+    }
+}
+
+impl Settings {
+    pub(crate) fn debug(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct(name)
+            .field("rules", &self.rules)
+            .field("parts", &self.parts)
+            .field("headers", &self.headers)
+            .field("max_wait", &self.max_wait)
+            .field("shadow", &self.shadow)
+            .field("allow_on_error", &self.allow_on_error)
+            .finish_non_exhaustive()
+    }
+}

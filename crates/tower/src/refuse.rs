@@ -1,0 +1,138 @@
+//! What is answered in place of the service.
+
+use std::fmt;
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE},
+};
+use sluicegate_core::{Decision, Retry};
+use sluicegate_headers::{Problem, problem};
+
+use crate::{Head, NamedPolicy};
+
+/// What is answered in place of the service: [`ProblemJson`], [`Grpc`], or a function of yours. The layer
+/// adds `Retry-After` and the fields of the limit.
+pub trait Refuse<B> {
+    /// The response to a request that does not go on.
+    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B>;
+}
+
+impl<B, F: Fn(&Refusal<'_>) -> Response<B>> Refuse<B> for F {
+    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B> {
+        self(refusal)
+    }
+}
+
+/// A request that does not go on, and why.
+#[derive(Debug)]
+pub struct Refusal<'a> {
+    /// The request.
+    pub head: Head<'a>,
+    /// The policy that it is under.
+    pub policy: &'a NamedPolicy,
+    /// The denial; `None` if nobody could tell, as the store is away.
+    pub denied: Option<&'a Decision>,
+}
+
+impl Refusal<'_> {
+    /// 429, or 503 while the store is away.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self.denied {
+            Some(_) => StatusCode::TOO_MANY_REQUESTS,
+            None => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The problem (RFC 9457) as JSON.
+    #[must_use]
+    pub fn problem(&self) -> String {
+        match self.denied {
+            Some(denied) => problem(&self.policy.inner().fields, denied),
+            None => Problem::ReducedCapacity.json(),
+        }
+    }
+}
+
+/// A problem (RFC 9457) with 429 or 503; to a call of gRPC, what [`Grpc`] answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProblemJson;
+
+impl<B: From<String>> Refuse<B> for ProblemJson {
+    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B> {
+        if refusal.head.is_grpc() {
+            return grpc(refusal, B::from(String::new()));
+        }
+        let mut response = Response::new(B::from(refusal.problem()));
+        *response.status_mut() = refusal.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(Problem::MEDIA_TYPE));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// The status `RESOURCE_EXHAUSTED` of gRPC, or `UNAVAILABLE` while the store is away; with
+/// `grpc-retry-pushback-ms`, which tells clients that retry when to, and -1 if it is of no use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Grpc;
+
+impl<B: Default> Refuse<B> for Grpc {
+    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B> {
+        grpc(refusal, B::default())
+    }
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_RETRY: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const RESOURCE_EXHAUSTED: u16 = 8;
+const UNAVAILABLE: u16 = 14;
+
+/// Trailers alone, which come as headers.
+fn grpc<B>(refusal: &Refusal<'_>, empty: B) -> Response<B> {
+    let mut response = Response::new(empty);
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    let (status, message, retry) = match refusal.denied.map(Decision::retry) {
+        None => (UNAVAILABLE, Problem::ReducedCapacity.title(), None),
+        Some(retry) => (RESOURCE_EXHAUSTED, Problem::QuotaExceeded.title(), retry),
+    };
+    headers.insert(GRPC_STATUS, status.into());
+    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
+    match retry {
+        Some(Retry::After(wait)) => {
+            let millis = wait.as_micros().div_ceil(1000);
+            headers.insert(GRPC_RETRY, u64::try_from(millis).unwrap_or(u64::MAX).into());
+        }
+        Some(Retry::Never) => {
+            headers.insert(GRPC_RETRY, HeaderValue::from_static("-1"));
+        }
+        None => {}
+    }
+    response
+}
+
+/// What was decided about a request, for whoever counts.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// The name of the policy.
+    pub policy: &'a str,
+    /// What was decided, or why nothing was.
+    pub result: Result<&'a Decision, &'a dyn std::error::Error>,
+    /// Whether it has no consequence.
+    pub shadow: bool,
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shadow = if self.shadow { " (shadow)" } else { "" };
+        match self.result {
+            Ok(decision) if decision.allowed() => write!(formatter, "{}: allowed", self.policy)?,
+            Ok(_) => write!(formatter, "{}: denied", self.policy)?,
+            Err(error) => write!(formatter, "{}: {error}", self.policy)?,
+        }
+        formatter.write_str(shadow)
+    }
+}

@@ -1,0 +1,255 @@
+//! Which policy a request is under.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use http::{HeaderValue, Method};
+use sluicegate_core::{Limit, Policy};
+use sluicegate_headers::Fields;
+
+use crate::{Head, key};
+
+/// A policy and its name: what the response headers call it, and what keys begin with, so that two of
+/// different names never share what was used. Made once, and cheap to clone.
+#[derive(Clone, Debug)]
+pub struct NamedPolicy(Arc<Named>);
+
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) name: Box<str>,
+    pub(crate) policy: Policy,
+    /// What responses say of it.
+    pub(crate) fields: Fields,
+    /// The whole of `RateLimit-Policy`.
+    pub(crate) header: HeaderValue,
+    /// What keys begin with.
+    pub(crate) prefix: key::Bytes,
+    /// Whether a wait is one reservation, in order with all others.
+    pub(crate) reserves: bool,
+}
+
+impl NamedPolicy {
+    /// `policy` under a name: best printable ASCII, which is all that headers can tell.
+    #[must_use]
+    pub fn new(name: &str, policy: Policy) -> Self {
+        let fields = Fields::new(name, &policy);
+        let mut prefix = key::Bytes::new();
+        key::push(name.as_bytes(), &mut prefix);
+        Self(Arc::new(Named {
+            header: HeaderValue::try_from(fields.policy()).expect("fields are printable ASCII"),
+            reserves: policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_))),
+            name: name.into(),
+            policy,
+            fields,
+            prefix,
+        }))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    pub(crate) fn inner(&self) -> &Named {
+        &self.0
+    }
+}
+
+/// A policy without a name is called `default`.
+impl From<Policy> for NamedPolicy {
+    fn from(policy: Policy) -> Self {
+        Self::new("default", policy)
+    }
+}
+
+/// Policies by method and path; the first that fits is the one.
+///
+/// ```
+/// use http::Method;
+/// use sluicegate_tower::{NamedPolicy, Routes};
+///
+/// let routes = Routes::new()
+///     .unlimited("/health")
+///     .on(Method::POST, "/login", NamedPolicy::new("login", "gcra:5/1m".parse()?))
+///     .at("/api/*", NamedPolicy::new("api", "gcra:100/1s".parse()?))
+///     .otherwise(NamedPolicy::new("other", "gcra:1000/1m".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    routes: Vec<Route>,
+    otherwise: Option<NamedPolicy>,
+}
+
+#[derive(Clone, Debug)]
+struct Route {
+    method: Option<Method>,
+    path: String,
+    /// None is no limit.
+    policy: Option<NamedPolicy>,
+}
+
+impl Routes {
+    /// No routes: nothing is limited.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Requests for `path`, which is all of a path, or, with `/*` at its end, what is beneath it.
+    #[must_use]
+    pub fn at(self, path: &str, policy: impl Into<NamedPolicy>) -> Self {
+        self.with(None, path, Some(policy.into()))
+    }
+
+    /// The same, of one method.
+    #[must_use]
+    pub fn on(self, method: Method, path: &str, policy: impl Into<NamedPolicy>) -> Self {
+        self.with(Some(method), path, Some(policy.into()))
+    }
+
+    /// Requests for `path` are not limited.
+    #[must_use]
+    pub fn unlimited(self, path: &str) -> Self {
+        self.with(None, path, None)
+    }
+
+    /// All other requests, which are not limited if this is not said.
+    #[must_use]
+    pub fn otherwise(mut self, policy: impl Into<NamedPolicy>) -> Self {
+        self.otherwise = Some(policy.into());
+        self
+    }
+
+    fn with(mut self, method: Option<Method>, path: &str, policy: Option<NamedPolicy>) -> Self {
+        self.routes.push(Route { method, path: path.to_owned(), policy });
+        self
+    }
+
+    fn find(&self, head: &Head<'_>) -> Option<&NamedPolicy> {
+        match self.routes.iter().find(|route| route.fits(head)) {
+            Some(route) => route.policy.as_ref(),
+            None => self.otherwise.as_ref(),
+        }
+    }
+}
+
+impl Route {
+    fn fits(&self, head: &Head<'_>) -> bool {
+        let path = match self.path.strip_suffix('*') {
+            Some(above) if above.ends_with('/') => head.path().starts_with(above),
+            _ => head.path() == self.path,
+        };
+        path && self.method.as_ref().is_none_or(|method| method == head.method)
+    }
+}
+
+/// Which policy a request is under: one for all, by route, or as a function of yours says.
+#[derive(Clone)]
+pub struct Rules(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    One(NamedPolicy),
+    Routes(Routes),
+    By(Arc<By>),
+}
+
+type By = dyn Fn(&Head<'_>) -> Option<NamedPolicy> + Send + Sync;
+
+impl Rules {
+    /// The policy that `choose` chooses; none is no limit. The policies are best made beforehand, and cloned.
+    ///
+    /// ```
+    /// use sluicegate_tower::{NamedPolicy, Rules};
+    ///
+    /// let free = NamedPolicy::new("free", "gcra:10/1s".parse()?);
+    /// let paid = NamedPolicy::new("paid", "gcra:1000/1s".parse()?);
+    /// let rules = Rules::by(move |head| match head.header("x-plan") {
+    ///     Some("internal") => None,
+    ///     Some("paid") => Some(paid.clone()),
+    ///     _ => Some(free.clone()),
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn by(choose: impl Fn(&Head<'_>) -> Option<NamedPolicy> + Send + Sync + 'static) -> Self {
+        Self(Kind::By(Arc::new(choose)))
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, head: &Head<'_>) -> Option<Cow<'_, NamedPolicy>> {
+        match &self.0 {
+            Kind::One(policy) => Some(Cow::Borrowed(policy)),
+            Kind::Routes(routes) => routes.find(head).map(Cow::Borrowed),
+            Kind::By(choose) => choose(head).map(Cow::Owned),
+        }
+    }
+}
+
+impl From<Policy> for Rules {
+    fn from(policy: Policy) -> Self {
+        NamedPolicy::from(policy).into()
+    }
+}
+
+impl From<NamedPolicy> for Rules {
+    fn from(policy: NamedPolicy) -> Self {
+        Self(Kind::One(policy))
+    }
+}
+
+impl From<Routes> for Rules {
+    fn from(routes: Routes) -> Self {
+        Self(Kind::Routes(routes))
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::One(policy) => policy.fmt(formatter),
+            Kind::Routes(routes) => routes.fmt(formatter),
+            Kind::By(_) => formatter.write_str("Rules::by"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn the_first_route_that_fits_is_the_one() {
+        let named = |name: &str| NamedPolicy::new(name, "gcra:1/1s".parse().unwrap());
+        let routes = Routes::new()
+            .unlimited("/health")
+            .on(Method::POST, "/login", named("login"))
+            .at("/api/*", named("api"))
+            .at("/a*", named("a star"));
+        let rules = [Rules::from(routes.clone()), routes.otherwise(named("other")).into()];
+        for (method, path, names) in [
+            (Method::GET, "/health", [None, None]),
+            (Method::POST, "/login", [Some("login"); 2]),
+            (Method::GET, "/login", [None, Some("other")]),
+            (Method::POST, "/login/", [None, Some("other")]),
+            (Method::GET, "/api/x?y=/login", [Some("api"); 2]),
+            (Method::GET, "/api", [None, Some("other")]),
+            (Method::GET, "/apis", [None, Some("other")]),
+            (Method::GET, "/a*", [Some("a star"); 2]),
+        ] {
+            let request = Request::builder().method(&method).uri(path).body(()).unwrap();
+            let found = rules.each_ref().map(|it| it.find(&Head::of(&request)));
+            let found = found.each_ref().map(|it| it.as_ref().map(|it| it.name()));
+            assert_eq!(found, names, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The examples, asked by real clients.
+
+#![allow(dead_code, reason = "their `main` is not called")]
+#![allow(unreachable_pub, reason = "they are programs of their own")]
+#![allow(missing_docs, reason = "they are programs of their own")]
+
+#[path = "../../examples/axum.rs"]
+mod axum_example;
+#[path = "../../examples/tonic.rs"]
+mod tonic_example;
+
+use std::net::SocketAddr;
+
+use sluicegate::Limiter;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tonic::{
+    Code, Request,
+    transport::{Channel, server::TcpIncoming},
+};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use crate::server::Redis;
+
+/// What the server answers to a request without a body.
+async fn exchange(address: SocketAddr, line: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.unwrap();
+    reply
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routes_of_axum_are_protected() {
+    let redis = Redis::start();
+    for limiter in [Limiter::in_memory(), redis.limiter().await] {
+        let app = axum_example::app(limiter).unwrap();
+        let app = app.into_make_service_with_connect_info::<SocketAddr>();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move { axum::serve(listener, app).await });
+        for remaining in [1, 0] {
+            let reply = exchange(address, "POST /login").await;
+            assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+            assert!(reply.contains("ratelimit-policy: \"login\";q=5;w=60\r\n"), "{reply}");
+            assert!(reply.contains(&format!("ratelimit: \"login\";r={remaining};t=1")), "{reply}");
+        }
+        let denied = exchange(address, "POST /login").await;
+        assert!(denied.starts_with("HTTP/1.1 429"), "{denied}");
+        assert!(denied.contains("\r\nretry-after: 1"), "{denied}");
+        assert!(denied.contains("content-type: application/problem+json"), "{denied}");
+        assert!(exchange(address, "GET /hello").await.contains("\"other\";r=29;t="));
+        assert!(!exchange(address, "GET /health").await.contains("ratelimit"));
+        server.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_tonic_answers_resource_exhausted() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let incoming = TcpIncoming::from(listener);
+        tonic_example::serve(incoming, Limiter::in_memory(), "gcra:2/1h").await.unwrap();
+    });
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap();
+    let mut client = HealthClient::new(channel.connect().await.unwrap());
+    let mut check = async |caller: &'static str| {
+        let mut request = Request::new(HealthCheckRequest::default());
+        request.metadata_mut().insert("x-caller", caller.parse().unwrap());
+        client.check(request).await
+    };
+    for remaining in [1, 0] {
+        let reply = check("seven").await.unwrap();
+        let told = reply.metadata().get("ratelimit").unwrap().to_str().unwrap();
+        assert!(told.starts_with(&format!("\"calls\";r={remaining};")), "{told}");
+    }
+    let status = check("seven").await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "Too many requests"));
+    let told = |name: &str| status.metadata().get(name).unwrap().to_str().unwrap().to_owned();
+    assert!((1_700_000..=1_800_000).contains(&told("grpc-retry-pushback-ms").parse().unwrap()));
+    assert!((1700..=1800).contains(&told("retry-after").parse().unwrap()));
+    assert!(check("eight").await.is_ok());
+    server.abort();
+}

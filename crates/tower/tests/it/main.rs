@@ -1,0 +1,12 @@
+//! The layer before services, with time that is told, over a real Redis, and in the examples.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
+
+mod concurrency;
+mod examples;
+mod layer;
+mod refusals;
+#[path = "../../../sluicegate/tests/it/server.rs"]
+mod server;
+mod store;
+mod waiting;

@@ -1,0 +1,94 @@
+//! What is answered in place of the service.
+
+use http::{Request, Response};
+use sluicegate_core::Policy;
+use sluicegate_tower::{Grpc, NamedPolicy, ProblemJson, RateLimitLayer, Refusal, Refuse};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::store::Virtual;
+
+/// What is answered to the second request, or while the store is away.
+async fn refused<R>(refuse: R, content_type: &str, away: bool, cost: u32) -> Response<String>
+where
+    R: Refuse<String> + Send + Sync + 'static,
+{
+    let store = std::sync::Arc::new(Virtual::new(true));
+    let policy: Policy = "gcra:1/1m".parse().unwrap();
+    let layer =
+        RateLimitLayer::new(store.clone(), NamedPolicy::new("calls", policy)).refuse(refuse);
+    let service = layer.cost_by(move |head| if head.path() == "/" { 1 } else { cost }).layer(
+        service_fn(async |_: Request<()>| {
+            Ok::<_, std::convert::Infallible>(Response::new("done".to_owned()))
+        }),
+    );
+    assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
+    store.set_away(away);
+    let request = Request::get("/x").header("content-type", content_type).body(()).unwrap();
+    service.oneshot(request).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_problem_says_why_and_until_when() {
+    for (away, cost, status, body) in [
+        (
+            false,
+            1,
+            429,
+            r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"it would pass after 60 seconds","violated-policies":["calls"]}"##,
+        ),
+        (
+            false,
+            2,
+            429,
+            r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"the request costs more than is ever admitted at once","violated-policies":["calls"]}"##,
+        ),
+        (
+            true,
+            1,
+            503,
+            r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"The rate limit cannot be decided now","status":503}"##,
+        ),
+    ] {
+        let response = refused(ProblemJson, "text/plain", away, cost).await;
+        assert_eq!((response.status().as_u16(), response.body().as_str()), (status, body));
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_grpc_is_answered_in_its_words() {
+    for (content_type, is_grpc) in [
+        ("application/grpc", true),
+        ("application/grpc+proto", true),
+        ("application/grpc;x", true),
+        ("application/grpc-web", false),
+        ("application/grpcx", false),
+    ] {
+        let response = refused(ProblemJson, content_type, false, 1).await;
+        assert_eq!(response.headers().contains_key("grpc-status"), is_grpc, "{content_type}");
+    }
+    for (away, cost, status, pushback) in
+        [(false, 1, "8", Some("60000")), (false, 2, "8", Some("-1")), (true, 1, "14", None)]
+    {
+        let response = refused(Grpc, "application/grpc", away, cost).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        assert_eq!(response.headers()["grpc-status"], status);
+        let told = response.headers().get("grpc-retry-pushback-ms");
+        assert_eq!(told.map(|it| it.to_str().unwrap()), pushback);
+        assert_eq!(response.body(), "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_answers_and_the_layer_adds_when_to_come_again() {
+    let slow_down = |refusal: &Refusal<'_>| {
+        let mut response =
+            Response::new(format!("{} {}", refusal.policy.name(), refusal.head.path()));
+        *response.status_mut() = http::StatusCode::from_u16(420).unwrap();
+        response
+    };
+    let response = refused(slow_down, "text/plain", false, 1).await;
+    assert_eq!((response.status().as_u16(), response.body().as_str()), (420, "calls /x"));
+    assert_eq!(response.headers()["retry-after"], "60");
+}

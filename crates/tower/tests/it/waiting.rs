@@ -1,0 +1,174 @@
+//! Requests that wait for their turn, in time that is told.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use sluicegate_core::{Operation, Store};
+use sluicegate_tower::{Part, RateLimit, RateLimitLayer};
+use tokio::{
+    task::{JoinHandle, yield_now},
+    time::Instant,
+};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer};
+
+use crate::{
+    layer::{Counted, policy},
+    store::Virtual,
+};
+
+/// The one key of a layer without parts.
+const KEY: &[u8] = b"7:default,";
+
+fn service(
+    at_once: bool,
+    text: &str,
+    seconds: u64,
+) -> (Arc<Virtual>, RateLimit<Counted, Arc<Virtual>>) {
+    let store = Arc::new(Virtual::new(at_once));
+    let layer = RateLimitLayer::new(Arc::clone(&store), policy(text));
+    let service = layer.wait_up_to(Duration::from_secs(seconds)).layer(Counted::default());
+    (store, service)
+}
+
+/// Asks in a task, and tells when it was answered, in milliseconds, and what.
+fn ask<S>(service: &S) -> JoinHandle<(u128, u16)>
+where
+    S: Service<Request<()>, Response = Response<String>> + Clone + Send + 'static,
+    S::Error: std::fmt::Debug,
+    S::Future: Send,
+{
+    let (service, start) = (service.clone(), Instant::now());
+    tokio::spawn(async move {
+        let status = service.oneshot(Request::new(())).await.unwrap().status().as_u16();
+        (start.elapsed().as_millis(), status)
+    })
+}
+
+/// Lets all tasks come as far as they come without time.
+async fn settle() {
+    for _ in 0..20 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_pass_in_order_and_evenly_spaced() {
+    for at_once in [true, false] {
+        let (_, service) = service(at_once, "gcra:1/1s:burst=1", 3);
+        let mut asked = Vec::new();
+        for _ in 0..6 {
+            asked.push(ask(&service));
+            settle().await;
+        }
+        let mut answered = Vec::new();
+        for task in asked {
+            answered.push(task.await.unwrap());
+        }
+        // Tokio's timer counts whole milliseconds, and is never early.
+        for (place, (millis, status)) in answered.into_iter().enumerate() {
+            let (expected, due) = if place < 4 { (200, place as u128 * 1000) } else { (429, 0) };
+            assert_eq!(status, expected, "{place}");
+            assert!((due..=due + 1).contains(&millis), "{place}: {millis}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_is_asked_again() {
+    for at_once in [true, false] {
+        let (_, service) = service(at_once, "fixed-window:1/1s", 3);
+        let asked: Vec<_> = (0..6).map(|_| ask(&service)).collect();
+        let mut passed = Vec::new();
+        for task in asked {
+            let (millis, status) = task.await.unwrap();
+            if status == 200 {
+                passed.push(millis / 1000);
+            } else {
+                assert_eq!((status, millis <= 3000), (429, true));
+            }
+        }
+        passed.sort_unstable();
+        // One a window. Who asks first in the last one is luck.
+        assert!(passed.starts_with(&[0, 1, 2]) && passed.len() <= 4, "{passed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_holds_back_also_who_did_not_ask_to_wait() {
+    for at_once in [true, false] {
+        let store = Arc::new(Virtual::new(at_once));
+        let layer = RateLimitLayer::new(store, policy("leaky-queue:1/1s:capacity=3"));
+        let service = layer.layer(Counted::default());
+        let mut asked = Vec::new();
+        for _ in 0..4 {
+            asked.push(ask(&service));
+            settle().await;
+        }
+        for (task, expected) in asked.into_iter().zip([(0, 200), (1, 200), (2, 200), (0, 429)]) {
+            let (millis, status) = task.await.unwrap();
+            assert_eq!((millis / 1000, status), expected);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cancelled_gives_back_what_was_reserved() {
+    for at_once in [true, false] {
+        let (store, service) = service(at_once, "gcra:1/1m:burst=1", 600);
+        assert_eq!(ask(&service).await.unwrap(), (0, 200));
+        let backlog = || {
+            let peek = store.decide(KEY, &policy("gcra:1/1m:burst=1"), Operation::Peek(1));
+            peek.unwrap().reset_after.as_secs()
+        };
+        let waiting: Vec<_> = (0..3).map(|_| ask(&service)).collect();
+        settle().await;
+        assert_eq!(backlog(), 240);
+        waiting[1].abort();
+        settle().await;
+        assert_eq!(backlog(), 180);
+        // Who passes keeps what it has.
+        let [first, _, third] = <[_; 3]>::try_from(waiting).unwrap();
+        assert_eq!(first.await.unwrap().1, 200);
+        assert_eq!(third.await.unwrap().1, 200);
+        assert_eq!(backlog(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_the_service_is_held_while_a_request_waits() {
+    for at_once in [true, false] {
+        let store = Arc::new(Virtual::new(at_once));
+        // One place in the service, for all.
+        let inner = ConcurrencyLimitLayer::new(1).layer(Counted::default());
+        let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1m:burst=1"))
+            .by(Part::own(|head| head.header("x-user").map(str::to_owned)))
+            .wait_up_to(Duration::from_secs(600));
+        let service = layer.layer(inner);
+        let request = |user: &str| {
+            let service = service.clone();
+            let request = Request::builder().header("x-user", user).body(()).unwrap();
+            tokio::spawn(async move {
+                let start = Instant::now();
+                let status = service.oneshot(request).await.unwrap().status().as_u16();
+                (start.elapsed().as_secs(), status)
+            })
+        };
+        assert_eq!(request("a").await.unwrap(), (0, 200));
+        let waits = request("a");
+        settle().await;
+        assert_eq!(request("b").await.unwrap(), (0, 200));
+        assert_eq!(waits.await.unwrap(), (60, 200));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_goes_away_meanwhile_is_told() {
+    let (store, service) = service(false, "fixed-window:1/1s", 3);
+    assert_eq!(ask(&service).await.unwrap().1, 200);
+    let waits = ask(&service);
+    settle().await;
+    store.set_away(true);
+    assert_eq!(waits.await.unwrap().1, 503);
+    store.set_away(false);
+    assert!(store.apply(KEY, &policy("fixed-window:1/1s"), Operation::Peek(0)).await.is_ok());
+}
