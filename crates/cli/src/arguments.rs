@@ -80,6 +80,22 @@ pub(crate) struct Serve {
         default_value = "127.0.0.1:6380"
     )]
     pub(crate) listen: SocketAddr,
+    /// Where to listen for HTTP, or `off`
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP",
+        value_name = "ADDRESS:PORT|off",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub(crate) http: Listen,
+    /// Where to listen for gRPC, or `off`
+    #[arg(
+        long,
+        env = "SLUICEGATE_GRPC",
+        value_name = "ADDRESS:PORT|off",
+        default_value = "127.0.0.1:8081"
+    )]
+    pub(crate) grpc: Listen,
     /// The password that clients must give
     #[arg(long, env = "SLUICEGATE_REQUIREPASS", hide_env_values = true, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<String>,
@@ -91,6 +107,22 @@ pub(crate) struct Serve {
     pub(crate) test_clock: bool,
     #[command(flatten)]
     pub(crate) settings: crate::serve::Settings,
+}
+
+/// Where a face listens that may be switched off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("off") {
+            return Ok(Self(None));
+        }
+        let address = text.parse().map_err(|_| "`127.0.0.1:8080` or `off` would do".to_owned())?;
+        Ok(Self(Some(address)))
+    }
 }
 
 /// A server, from the client's side.

@@ -27,6 +27,8 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
 
     let mut config = Config::default();
     config.listen = options.listen;
+    config.http = options.http.0;
+    config.grpc = options.grpc.0;
     config.requirepass = options.requirepass;
     config.test_clock = options.test_clock;
     config.max_clients = options.max_clients;
@@ -35,24 +37,32 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let address = config.listen;
         let unix = config.unix.is_some();
         let stop = stop_signal()?;
         let server = Server::bind(config).await.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse if !unix => anyhow!(
-                "port {} of {} is in use; another with --listen, or 0 for any, would do",
-                address.port(),
-                address.ip()
+                "{error}; another with --listen, --http or --grpc, or port 0 for any, would do"
             ),
-            _ => anyhow!("cannot serve on {address}: {error}"),
+            _ => anyhow!("cannot serve: {error}"),
         })?;
         // Whoever has started us may have closed our output: that is no reason not to serve.
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "listening on {}", server.local_addr()?).and_then(|()| out.flush());
+        let _ = tell(&server, &mut out);
         drop(out);
         server.run(stop).await?;
         Ok(())
     })
+}
+
+/// Says where it listens: the face for RESP first, then those that are not switched off.
+fn tell(server: &Server, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "listening on {}", server.local_addr()?)?;
+    for (name, address) in [("http", server.http_addr()), ("grpc", server.grpc_addr())] {
+        if let Some(address) = address {
+            writeln!(out, "{name} on {address}")?;
+        }
+    }
+    out.flush()
 }
 
 /// Is ready when the process is asked to stop. From now on it is not simply ended.

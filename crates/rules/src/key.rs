@@ -153,7 +153,7 @@ mod tests {
         ] {
             let request = Request::http("GET", "/", &()).from(address.parse().unwrap());
             assert_eq!(key(&[part], &request).as_deref(), Some(expected), "{part}");
-            assert_eq!(Part::new(part).unwrap().to_string(), part.replace("/0/0", "/0/0"));
+            assert_eq!(Part::new(part).unwrap().to_string(), part);
         }
     }
 

@@ -5,6 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::{OnError, Options};
 
+use crate::EnvoyConfig;
+
 /// How a server is to run. Start from the default and change what differs.
 ///
 /// ```
@@ -13,13 +15,20 @@ use sluicegate_redis::{OnError, Options};
 /// let mut config = Config::default();
 /// assert_eq!(config.listen.to_string(), "127.0.0.1:6380");
 /// config.listen.set_port(0);
+/// config.http = None;
+/// config.grpc = None;
 /// config.max_memory = 256 << 20;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where to listen; port 0 picks a free one. Default: 127.0.0.1:6380.
+    /// Where to listen for RESP; port 0 picks a free one. Default: 127.0.0.1:6380.
     pub listen: SocketAddr,
+    /// Where to listen for HTTP/1.1 and HTTP/2; `None`: nowhere. Default: 127.0.0.1:8080.
+    pub http: Option<SocketAddr>,
+    /// Where to listen for gRPC, the rate limit service of Envoy; `None`: nowhere.
+    /// Default: 127.0.0.1:8081.
+    pub grpc: Option<SocketAddr>,
     /// A Unix socket to listen on besides. A socket file that nobody listens on is replaced.
     /// Default: none.
     pub unix: Option<PathBuf>,
@@ -27,6 +36,12 @@ pub struct Config {
     pub unix_permissions: u32,
     /// Speaks TLS at `listen`, and nothing else. Default: plain text.
     pub tls: Option<TlsConfig>,
+    /// Speaks TLS at `http`, and nothing else. Default: plain text.
+    pub http_tls: Option<TlsConfig>,
+    /// Speaks TLS at `grpc`, and nothing else. Default: plain text.
+    pub grpc_tls: Option<TlsConfig>,
+    /// How the rate limit service of Envoy answers.
+    pub envoy: EnvoyConfig,
     /// The password that clients must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -110,9 +125,14 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 6380)),
+            http: Some(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            grpc: Some(SocketAddr::from(([127, 0, 0, 1], 8081))),
             unix: None,
             unix_permissions: 0o700,
             tls: None,
+            http_tls: None,
+            grpc_tls: None,
+            envoy: EnvoyConfig::default(),
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,

@@ -1,8 +1,9 @@
 //! The rate limiter as a server.
 //!
 //! [`Server::bind`] listens, [`Server::run`] serves until it is told to stop, and then answers every
-//! request that was read. The one face for now is RESP (`resp/`): it decodes, calls, encodes; what
-//! is decided is the core's, where it is kept is the store's.
+//! request that was read. A face decodes, calls, encodes: RESP (`resp/`), HTTP with JSON (`http/`),
+//! gRPC for Envoy (`envoy/`), the latter two over one kind of connection (`web/`). What is decided
+//! is the core's, where it is kept is the store's.
 //!
 //! One thread accepts clients (`listen`) and hands them to the workers (`worker`), one a core. What
 //! a worker does for a request writes nothing that another worker writes, except in the store.
@@ -15,7 +16,10 @@
 //! - the state file is at any time a whole one, or there is none.
 
 mod config;
+mod envoy;
+mod face;
 mod home;
+mod http;
 mod listen;
 mod resp;
 mod rules;
@@ -26,8 +30,10 @@ mod stats;
 mod stream;
 mod tls;
 mod wait;
+mod web;
 mod worker;
 
 pub use config::{Config, StoreConfig, TlsConfig};
+pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use server::Server;
 pub use sluicegate_memory::WhenFull;

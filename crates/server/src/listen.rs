@@ -1,19 +1,38 @@
-//! Where clients come in: a TCP port, and a Unix socket if one is asked for.
+//! Where clients come in: a TCP port for each face, and a Unix socket if one is asked for.
 
-use std::{io, net::SocketAddr};
+use std::{future::pending, io, net::SocketAddr};
 
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 
-use crate::{Config, stream::Socket};
+use crate::{Config, face::Face, stream::Socket};
 
 /// What clients connect to.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    tcp: TcpListener,
+    resp: TcpListener,
+    http: Option<TcpListener>,
+    grpc: Option<TcpListener>,
     #[cfg(unix)]
     unix: Option<Unix>,
+}
+
+/// Where the server really listens: the ports that were picked for port 0 included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) resp: SocketAddr,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) grpc: Option<SocketAddr>,
+}
+
+/// A client that has come in.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) socket: Socket,
+    pub(crate) face: Face,
+    /// Where it comes from, in words.
+    pub(crate) address: String,
 }
 
 /// A Unix socket; its file goes when this does.
@@ -26,7 +45,9 @@ struct Unix {
 
 impl Listeners {
     pub(crate) async fn bind(config: &Config) -> io::Result<Self> {
-        let tcp = TcpListener::bind(config.listen).await?;
+        let resp = bind(Face::Resp, config.listen).await?;
+        let http = bind_some(Face::Http, config.http).await?;
+        let grpc = bind_some(Face::Grpc, config.grpc).await?;
         #[cfg(unix)]
         let unix = match &config.unix {
             Some(path) => Some(Unix::bind(path, config.unix_permissions)?),
@@ -37,35 +58,79 @@ impl Listeners {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Self {
-            tcp,
+            resp,
+            http,
+            grpc,
             #[cfg(unix)]
             unix,
         })
     }
 
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
+    pub(crate) fn addresses(&self) -> io::Result<Addresses> {
+        let address = |listener: &Option<TcpListener>| {
+            listener.as_ref().map(TcpListener::local_addr).transpose()
+        };
+        Ok(Addresses {
+            resp: self.resp.local_addr()?,
+            http: address(&self.http)?,
+            grpc: address(&self.grpc)?,
+        })
     }
 
-    /// The next client, and where it comes from. To drop this halfway loses none.
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, String)> {
-        #[cfg(unix)]
-        if let Some(unix) = &self.unix {
-            return tokio::select! {
-                accepted = self.tcp.accept() => tcp(accepted?),
-                accepted = unix.listener.accept() => {
-                    let (stream, _) = accepted?;
-                    let address = format!("{}:0", unix.path.display().to_string().escape_debug());
-                    Ok((Socket::Unix(stream.into_std()?), address))
-                }
-            };
+    /// The next client. To drop this halfway loses none.
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+        tokio::select! {
+            accepted = self.resp.accept() => tcp(Face::Resp, accepted?),
+            accepted = accept(self.http.as_ref()) => tcp(Face::Http, accepted?),
+            accepted = accept(self.grpc.as_ref()) => tcp(Face::Grpc, accepted?),
+            accepted = self.accept_unix() => accepted,
         }
-        tcp(self.tcp.accept().await?)
+    }
+
+    #[cfg(unix)]
+    async fn accept_unix(&self) -> io::Result<Accepted> {
+        let Some(unix) = &self.unix else { return pending().await };
+        let (stream, _) = unix.listener.accept().await?;
+        let address = format!("{}:0", unix.path.display().to_string().escape_debug());
+        Ok(Accepted { socket: Socket::Unix(stream.into_std()?), face: Face::Resp, address })
+    }
+
+    #[cfg(not(unix))]
+    async fn accept_unix(&self) -> io::Result<Accepted> {
+        pending().await
     }
 }
 
-fn tcp((stream, peer): (tokio::net::TcpStream, SocketAddr)) -> io::Result<(Socket, String)> {
-    Ok((Socket::Tcp(stream.into_std()?), peer.to_string()))
+async fn bind_some(face: Face, address: Option<SocketAddr>) -> io::Result<Option<TcpListener>> {
+    match address {
+        Some(address) => Ok(Some(bind(face, address).await?)),
+        None => Ok(None),
+    }
+}
+
+async fn bind(face: Face, address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let (name, ip, port) = (face.name(), address.ip(), address.port());
+        let text = match error.kind() {
+            io::ErrorKind::AddrInUse => format!("port {port} of {ip} ({name}) is in use"),
+            _ => format!("cannot listen on {address} ({name}): {error}"),
+        };
+        io::Error::new(error.kind(), text)
+    })
+}
+
+type FromTcp = (tokio::net::TcpStream, SocketAddr);
+
+/// Nobody comes in where there is no port.
+async fn accept(listener: Option<&TcpListener>) -> io::Result<FromTcp> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => pending().await,
+    }
+}
+
+fn tcp(face: Face, (stream, peer): FromTcp) -> io::Result<Accepted> {
+    Ok(Accepted { socket: Socket::Tcp(stream.into_std()?), face, address: peer.to_string() })
 }
 
 #[cfg(unix)]

@@ -2,18 +2,18 @@
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use rustls::ServerConfig;
 use sluicegate_core::Clock;
 use sluicegate_memory::SystemClock;
 use tokio::time::sleep;
 
 use crate::{
     Config,
+    face::Face,
     home::Home,
-    listen::Listeners,
+    listen::{Accepted, Addresses, Listeners},
     shared::{Clients, Shared},
-    state,
-    stream::Socket,
-    tls,
+    state, tls,
     worker::Workers,
 };
 
@@ -28,6 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let mut config = Config::default();
 /// config.listen.set_port(0);
+/// (config.http, config.grpc) = (None, None);
 /// let server = Server::bind(config).await?;
 /// assert_ne!(server.local_addr()?.port(), 0);
 /// server.run(async { /* until a signal comes */ }).await
@@ -50,20 +51,32 @@ impl Server {
     /// a combination of settings that cannot be. A state file that can be read but not understood is no
     /// error: it is set aside. Nor is a store that is away.
     pub async fn bind(config: Config) -> io::Result<Self> {
-        let tls = config.tls.as_ref().map(tls::read).transpose()?;
+        let tls = read_tls(&config)?;
         let listeners = Listeners::bind(&config).await?;
-        let address = listeners.address()?;
+        let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
         let home = Home::open(&config, clock.now()).await?;
-        Ok(Self { listeners, shared: Arc::new(Shared::new(config, address, home, clock, tls)) })
+        Ok(Self { listeners, shared: Arc::new(Shared::new(config, addresses, home, clock, tls)) })
     }
 
-    /// Where it listens, the port that was picked for port 0 included.
+    /// Where it listens for RESP, the port that was picked for port 0 included.
     ///
     /// # Errors
     /// What the system says if it cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listeners.address()
+        Ok(self.listeners.addresses()?.resp)
+    }
+
+    /// Where it listens for HTTP, the port that was picked for port 0 included; `None`: nowhere.
+    #[must_use]
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.shared.addresses.http
+    }
+
+    /// Where it listens for gRPC, the port that was picked for port 0 included; `None`: nowhere.
+    #[must_use]
+    pub fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.shared.addresses.grpc
     }
 
     /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
@@ -80,7 +93,17 @@ impl Server {
         let workers = Workers::start(&shared)?;
         let snapshots = state::Writer::start(&shared)?;
         tokio::pin!(shutdown);
-        tracing::info!(address = %shared.address, workers = shared.workers.len(), "listening");
+        let Addresses { resp, http, grpc } = shared.addresses;
+        let shown = |address: Option<SocketAddr>| {
+            address.map_or_else(|| "off".to_owned(), |address| address.to_string())
+        };
+        tracing::info!(
+            %resp,
+            http = shown(http),
+            grpc = shown(grpc),
+            workers = shared.workers.len(),
+            "listening"
+        );
         if shared.config.test_clock {
             tracing::warn!("clients tell the time (test clock): not for production");
         }
@@ -90,9 +113,9 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = listeners.accept() => match accepted {
-                    Ok((socket, address)) => {
+                    Ok(accepted) => {
                         failing = false;
-                        full = admit(socket, address, &shared, &workers, full);
+                        full = admit(accepted, &shared, &workers, full);
                     }
                     Err(error) => {
                         shared.accepting.errors.add();
@@ -117,17 +140,12 @@ impl Server {
 }
 
 /// Hands a client to a worker, or refuses it: then `true`. `full`: so was the one before.
-fn admit(
-    socket: Socket,
-    address: String,
-    shared: &Arc<Shared>,
-    workers: &Workers,
-    full: bool,
-) -> bool {
-    let Some(seat) = Clients::enter(shared, address) else {
+fn admit(accepted: Accepted, shared: &Arc<Shared>, workers: &Workers, full: bool) -> bool {
+    let Accepted { socket, face, address } = accepted;
+    let Some(seat) = Clients::enter(shared, face, address) else {
         shared.accepting.refused.add();
-        if shared.tls.is_none() {
-            socket.say(b"-ERR max number of clients reached\r\n");
+        if shared.tls(face).is_none() {
+            socket.say(face.full());
         }
         if !full {
             let most = shared.config.max_clients;
@@ -137,4 +155,18 @@ fn admit(
     };
     workers.serve(socket, seat);
     false
+}
+
+/// What each face needs for TLS, in the order of [`Face::ALL`].
+fn read_tls(config: &Config) -> io::Result<[Option<Arc<ServerConfig>>; 3]> {
+    let mut read = [const { None }; 3];
+    for face in Face::ALL {
+        let files = match face {
+            Face::Resp => &config.tls,
+            Face::Http => &config.http_tls,
+            Face::Grpc => &config.grpc_tls,
+        };
+        read[face.index()] = files.as_ref().map(|files| tls::read(files, face)).transpose()?;
+    }
+    Ok(read)
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -21,7 +20,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    face::Face,
     home::Home,
+    listen::Addresses,
     state::Snapshots,
     stats::{Accepting, Stats},
     wait::Lines,
@@ -35,23 +36,24 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
     pub(crate) config: Config,
-    /// Where the server really listens.
-    pub(crate) address: SocketAddr,
+    pub(crate) addresses: Addresses,
     /// What each worker counts.
     pub(crate) workers: Box<[Stats]>,
     pub(crate) accepting: Accepting,
     pub(crate) snapshots: Snapshots,
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// In the order of [`Face::ALL`].
+    tls: [Option<Arc<ServerConfig>>; 3],
+    pub(crate) rules: crate::envoy::Rules,
     password: Option<[u8; 32]>,
 }
 
 impl Shared {
     pub(crate) fn new(
         mut config: Config,
-        address: SocketAddr,
+        addresses: Addresses,
         home: Home,
         clock: SystemClock,
-        tls: Option<Arc<ServerConfig>>,
+        tls: [Option<Arc<ServerConfig>>; 3],
     ) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
@@ -64,9 +66,10 @@ impl Shared {
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),
             tls,
+            rules: crate::envoy::Rules::default(),
             password: config.requirepass.take().map(|password| Sha256::digest(password).into()),
             config,
-            address,
+            addresses,
         }
     }
 
@@ -77,6 +80,11 @@ impl Shared {
     /// What `count` tells of all workers.
     pub(crate) fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
         self.workers.iter().map(count).sum()
+    }
+
+    /// What a client of `face` agrees on first, where it speaks TLS.
+    pub(crate) fn tls(&self, face: Face) -> Option<&Arc<ServerConfig>> {
+        self.tls[face.index()].as_ref()
     }
 
     /// Whether clients must give a password.
@@ -124,6 +132,7 @@ impl Drop for Seat {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
+    pub(crate) face: Face,
     /// Where it comes from, in words.
     pub(crate) address: String,
     /// The worker that serves it.
@@ -165,7 +174,7 @@ pub(crate) struct Details {
 
 impl Clients {
     /// Takes in a client for the worker that has the fewest, unless there are too many already.
-    pub(crate) fn enter(shared: &Arc<Shared>, address: String) -> Option<Seat> {
+    pub(crate) fn enter(shared: &Arc<Shared>, face: Face, address: String) -> Option<Seat> {
         let mut connected = shared.clients.connected.lock();
         if connected.clients.len() >= shared.config.max_clients {
             return None;
@@ -180,6 +189,7 @@ impl Clients {
         let id = shared.clients.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client {
             id,
+            face,
             address,
             worker,
             since: shared.now(),
@@ -239,8 +249,9 @@ mod tests {
         let password = "correct horse battery staple";
         let mut config = Config { requirepass: Some(password.to_owned()), ..Config::default() };
         config.workers = Some(1);
-        let (address, home) = (config.listen, Home::Memory(MemoryStore::new()));
-        let shared = Shared::new(config, address, home, SystemClock::new(), None);
+        let addresses = Addresses { resp: config.listen, http: None, grpc: None };
+        let (home, clock) = (Home::Memory(MemoryStore::new()), SystemClock::new());
+        let shared = Shared::new(config, addresses, home, clock, [None, None, None]);
         let tries = [
             ("right", password.to_owned(), true),
             ("wrong in its first byte", format!("X{}", &password[1..]), false),

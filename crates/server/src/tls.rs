@@ -1,4 +1,4 @@
-//! TLS for the RESP port, from files.
+//! TLS for a port, from files.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -9,10 +9,10 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 
-use crate::TlsConfig;
+use crate::{TlsConfig, face::Face};
 
-/// How to answer a client's first words, in TLS 1.2 or 1.3.
-pub(crate) fn read(config: &TlsConfig) -> io::Result<Arc<ServerConfig>> {
+/// How to answer the first words of a client of `face`, in TLS 1.2 or 1.3.
+pub(crate) fn read(config: &TlsConfig, face: Face) -> io::Result<Arc<ServerConfig>> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -32,7 +32,9 @@ pub(crate) fn read(config: &TlsConfig) -> io::Result<Arc<ServerConfig>> {
     let key =
         PrivateKeyDer::from_pem_file(&config.key).map_err(|error| told(&config.key, error))?;
     let made = builder.with_single_cert(certificates(&config.cert)?, key);
-    Ok(Arc::new(made.map_err(|error| told(&config.cert, error))?))
+    let mut made = made.map_err(|error| told(&config.cert, error))?;
+    made.alpn_protocols = face.protocols().iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(Arc::new(made))
 }
 
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {

@@ -22,15 +22,20 @@ use tokio::{
 };
 
 use crate::{
-    resp,
+    envoy::{self, Services},
+    face::Face,
+    http, resp,
     rules::Rules,
-    shared::{Seat, Shared},
+    shared::{Client, Seat, Shared, stopped},
     stats::Stats,
-    stream::Socket,
+    stream::{Socket, Stream},
 };
 
 /// How long a server that stops waits for its clients to take their answers.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long a client has for agreeing on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What the connections of one thread have in common.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(crate) struct Worker {
     pub(crate) rules: RefCell<Rules>,
     /// What the batch that is being read asks of a store elsewhere.
     pub(crate) deferred: RefCell<resp::Deferred>,
+    /// What answers calls of gRPC.
+    pub(crate) grpc: Rc<Services>,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
     /// The same, to wait for.
@@ -49,11 +56,13 @@ pub(crate) struct Worker {
 impl Worker {
     fn new(shared: Arc<Shared>, index: usize) -> Self {
         let stop = watch::Sender::new(false);
+        let grpc = Rc::new(Services::new(&shared, index));
         Self {
             shared,
             index,
             rules: RefCell::default(),
             deferred: RefCell::default(),
+            grpc,
             stopping: Cell::new(false),
             stop,
         }
@@ -63,6 +72,32 @@ impl Worker {
     #[inline]
     pub(crate) fn stats(&self) -> &Stats {
         &self.shared.workers[self.index]
+    }
+
+    /// The connection of a client, once both agree on TLS where it is spoken. `None`: they do not,
+    /// or the server stops.
+    pub(crate) async fn open(
+        &self,
+        socket: Socket,
+        client: &Client,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> Option<Stream> {
+        let tls = self.shared.tls(client.face);
+        let opened = tokio::select! {
+            opened = timeout(HANDSHAKE, socket.open(tls)) => opened,
+            () = stopped(stopping) => return None,
+        };
+        match opened {
+            Ok(Ok(stream)) => Some(stream),
+            failed => {
+                if tls.is_some() {
+                    self.stats().tls_failures.add();
+                }
+                let error = failed.err();
+                tracing::debug!(client = client.id, ?error, "a client was not taken in");
+                None
+            }
+        }
     }
 }
 
@@ -134,6 +169,7 @@ impl Workers {
 fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let worker = Rc::new(worker);
     runtime.block_on(async {
+        worker.grpc.set_serving(true).await;
         let mut tasks = JoinSet::new();
         loop {
             tokio::select! {
@@ -141,7 +177,12 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
                 job = jobs.recv() => match job {
                     Some(Job::Serve(socket, seat)) => {
                         worker.stats().connections.add();
-                        tasks.spawn_local(resp::serve(socket, seat, Rc::clone(&worker)));
+                        let worker = Rc::clone(&worker);
+                        match seat.client.face {
+                            Face::Resp => tasks.spawn_local(resp::serve(socket, seat, worker)),
+                            Face::Http => tasks.spawn_local(http::serve(socket, seat, worker)),
+                            Face::Grpc => tasks.spawn_local(envoy::serve(socket, seat, worker)),
+                        };
                     }
                     Some(Job::Stop) => break,
                     // The server was dropped.
@@ -150,6 +191,7 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
             }
         }
         worker.stopping.set(true);
+        worker.grpc.set_serving(false).await;
         worker.stop.send_replace(true);
         let all_ended = async {
             while let Some(ended) = tasks.join_next().await {

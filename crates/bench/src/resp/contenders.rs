@@ -72,6 +72,7 @@ fn serve_ours() -> io::Result<SocketAddr> {
         runtime.block_on(async {
             let mut config = Config::default();
             config.listen.set_port(0);
+            (config.http, config.grpc) = (None, None);
             let server = OurServer::bind(config).await?;
             // Nobody waits for the address of a server that is not needed any more.
             let _ = tell.send(server.local_addr()?);
@@ -103,7 +104,7 @@ pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
     });
     let serve: Run = Box::new(move |address| {
         let mut run = Program::new(&program);
-        run.args(["serve", "--listen", &address.to_string()]);
+        run.args(["serve", "--listen", &address.to_string(), "--http", "off", "--grpc", "off"]);
         run
     });
     let mut contenders = ours(start("nothing", nothing)?, start("sluicegate", serve)?);

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, TlsConfig, WhenFull};
+use sluicegate_server::{Config, EnvoyHeaders, TlsConfig, WhenFull};
 
 use super::store::Store;
 
@@ -31,6 +31,49 @@ pub(crate) struct Settings {
     /// Serve only clients with a certificate from these authorities (PEM)
     #[arg(long, env = "SLUICEGATE_TLS_CLIENT_CA", value_name = "PATH", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Speak TLS at --http, with this certificate (PEM), and nothing else
+    #[arg(long, env = "SLUICEGATE_HTTP_TLS_CERT", value_name = "PATH", requires = "http_tls_key")]
+    http_tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, env = "SLUICEGATE_HTTP_TLS_KEY", value_name = "PATH", requires = "http_tls_cert")]
+    http_tls_key: Option<PathBuf>,
+    /// At --http, serve only clients with a certificate from these authorities (PEM)
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_TLS_CLIENT_CA",
+        value_name = "PATH",
+        requires = "http_tls_cert"
+    )]
+    http_tls_client_ca: Option<PathBuf>,
+    /// Speak TLS at --grpc, with this certificate (PEM), and nothing else
+    #[arg(long, env = "SLUICEGATE_GRPC_TLS_CERT", value_name = "PATH", requires = "grpc_tls_key")]
+    grpc_tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, env = "SLUICEGATE_GRPC_TLS_KEY", value_name = "PATH", requires = "grpc_tls_cert")]
+    grpc_tls_key: Option<PathBuf>,
+    /// At --grpc, serve only clients with a certificate from these authorities (PEM)
+    #[arg(
+        long,
+        env = "SLUICEGATE_GRPC_TLS_CLIENT_CA",
+        value_name = "PATH",
+        requires = "grpc_tls_cert"
+    )]
+    grpc_tls_client_ca: Option<PathBuf>,
+    /// Header fields that Envoy is to add to responses
+    #[arg(
+        long,
+        env = "SLUICEGATE_ENVOY_HEADERS",
+        value_enum,
+        value_name = "FIELDS",
+        default_value_t = Headers::None
+    )]
+    envoy_headers: Headers,
+    /// Tell Envoy what it asked, as dynamic metadata
+    #[arg(long, env = "SLUICEGATE_ENVOY_METADATA")]
+    envoy_metadata: bool,
+    /// End connections of gRPC at about this age, so that clients spread anew; 0: never
+    #[arg(long, env = "SLUICEGATE_GRPC_MAX_AGE", value_name = "SECONDS", default_value_t = 0)]
+    grpc_max_age: u64,
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -51,6 +94,13 @@ pub(crate) struct Settings {
     timeout: u64,
     #[command(flatten)]
     store: Store,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Headers {
+    None,
+    Ratelimit,
+    XRatelimit,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -75,11 +125,16 @@ impl Settings {
         }
         config.unix = self.unix;
         config.unix_permissions = self.unix_permissions;
-        config.tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsConfig {
-            cert,
-            key,
-            client_ca: self.tls_client_ca,
-        });
+        config.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
+        config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
+        config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
+        config.envoy.headers = match self.envoy_headers {
+            Headers::None => EnvoyHeaders::None,
+            Headers::Ratelimit => EnvoyHeaders::RateLimit,
+            Headers::XRatelimit => EnvoyHeaders::XRateLimit,
+        };
+        config.envoy.metadata = self.envoy_metadata;
+        config.envoy.max_age = Duration::from_secs(self.grpc_max_age);
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {
@@ -91,6 +146,14 @@ impl Settings {
         config.timeout = Duration::from_secs(self.timeout);
         Ok(())
     }
+}
+
+fn tls(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Option<TlsConfig> {
+    cert.zip(key).map(|(cert, key)| TlsConfig { cert, key, client_ca })
 }
 
 /// A number of bytes, with or without a unit.

@@ -21,6 +21,7 @@ impl Server {
     pub(crate) fn start(more: &[&str]) -> Self {
         let mut child = sluicegate()
             .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
             .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

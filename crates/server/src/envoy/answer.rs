@@ -34,6 +34,27 @@ pub(super) struct Limited {
     pub(super) reset: Duration,
 }
 
+impl Limited {
+    /// Nothing passes, now or later.
+    pub(super) const fn blocked(mode: Mode, limit: RateLimit) -> Self {
+        Self { allowed: false, mode, limit, remaining: 0, reset: Duration::ZERO }
+    }
+
+    /// Of two limits on one descriptor, the one that stands in the way: that denies, or has the
+    /// least left.
+    pub(super) fn or(self, other: Self) -> Self {
+        if other.order() < self.order() { other } else { self }
+    }
+
+    const fn denies(&self) -> bool {
+        !self.allowed && !matches!(self.mode, Mode::Shadow)
+    }
+
+    const fn order(&self) -> (bool, u32) {
+        (!self.denies(), self.remaining)
+    }
+}
+
 /// What a denial is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -78,7 +99,7 @@ fn status(verdict: &Verdict) -> DescriptorStatus {
         Verdict::Free => {}
         Verdict::Unlimited => status.limit_remaining = u32::MAX,
         Verdict::Limited(limited) => {
-            if !limited.allowed && limited.mode != Mode::Shadow {
+            if limited.denies() {
                 status.code = Code::OverLimit.into();
             }
             status.current_limit = Some(limited.limit.clone());
@@ -104,8 +125,7 @@ fn headers(verdicts: &[Verdict], names: EnvoyHeaders) -> Vec<HeaderValue> {
         EnvoyHeaders::RateLimit => "RateLimit",
         EnvoyHeaders::XRateLimit => "X-RateLimit",
     };
-    let denies = |it: &&Limited| !it.allowed && it.mode != Mode::Shadow;
-    let Some(told) = limited(verdicts).min_by_key(|it| (!denies(it), it.remaining)) else {
+    let Some(told) = limited(verdicts).min_by_key(|it| it.order()) else {
         return Vec::new();
     };
     let header = |name: &str, value: u64| HeaderValue {

@@ -16,6 +16,20 @@ const UNITS: [(Unit, u32); 7] = [
     (Unit::Year, 31_536_000),
 ];
 
+/// A unit as rules name it.
+pub(super) const fn named(unit: sluicegate_rules::Unit) -> Unit {
+    use sluicegate_rules::Unit as Named;
+    match unit {
+        Named::Second => Unit::Second,
+        Named::Minute => Unit::Minute,
+        Named::Hour => Unit::Hour,
+        Named::Day => Unit::Day,
+        Named::Week => Unit::Week,
+        Named::Month => Unit::Month,
+        Named::Year => Unit::Year,
+    }
+}
+
 /// How long a unit is; `None` for one that is not known.
 pub(super) fn period(unit: Unit) -> Option<Duration> {
     let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;

@@ -124,7 +124,7 @@ fn line(session: &Session<'_>, client: &Client) -> String {
          multi=-1 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
-        session.shared.address,
+        session.shared.addresses.resp,
         details.name.escape_ascii(),
         command.map_or("NULL".into(), |command| command.name.to_ascii_lowercase()),
         number(details.version),

@@ -72,7 +72,7 @@ fn server(shared: &Shared, text: &mut String) {
     line(text, "os", std::env::consts::OS);
     line(text, "arch_bits", usize::BITS);
     line(text, "process_id", std::process::id());
-    line(text, "tcp_port", shared.address.port());
+    line(text, "tcp_port", shared.addresses.resp.port());
     line(text, "uptime_in_seconds", shared.clock.uptime().as_secs());
     line(text, "uptime_in_days", shared.clock.uptime().as_secs() / 86_400);
     line(text, "test_clock", if shared.config.test_clock { "yes" } else { "no" });

@@ -11,30 +11,14 @@ use crate::{
     worker::Worker,
 };
 
-/// How long a client has for agreeing on TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Serves a client until it leaves, is closed, or the server stops.
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
-    let shared = &*worker.shared;
     let client = &*seat.client;
     let mut stopping = worker.stop.subscribe();
-    let opened = tokio::select! {
-        opened = timeout(HANDSHAKE, socket.open(shared.tls.as_ref())) => opened,
-        () = stopped(&mut stopping) => return,
-    };
-    let stream = match opened {
-        Ok(Ok(stream)) => stream,
-        failed => {
-            if shared.tls.is_some() {
-                worker.stats().tls_failures.add();
-            }
-            tracing::debug!(client = client.id, error = ?failed.err(), "a client was not taken in");
-            return;
-        }
-    };
+    let Some(stream) = worker.open(socket, client, &mut stopping).await else { return };
     let mut connection = Connection::new(stream, &worker, client, stopping);
     // Its own last command may have killed it: what was answered is sent, if it can be.
     if !matches!(serve_until_killed(&mut connection, client).await, Some(Err(_))) {

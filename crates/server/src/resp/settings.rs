@@ -49,11 +49,11 @@ pub(super) fn config(
 fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("appendonly", "no".into()),
-        ("bind", shared.address.ip().to_string()),
+        ("bind", shared.addresses.resp.ip().to_string()),
         ("databases", "1".into()),
         ("maxclients", shared.config.max_clients.to_string()),
         ("maxmemory", shared.home.memory().map_or(0, |it| it.usage().max_bytes).to_string()),
-        ("port", shared.address.port().to_string()),
+        ("port", shared.addresses.resp.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
         ("save", String::new()),
         ("test-clock", if shared.config.test_clock { "yes" } else { "no" }.into()),

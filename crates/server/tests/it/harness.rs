@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server on a port of its own, until dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    /// Where it speaks HTTP, if it was told to.
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) grpc: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -36,8 +39,7 @@ impl Running {
     }
 
     pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::default();
-        config.listen.set_port(0);
+        let mut config = config();
         configure(&mut config);
         let (stop, stopped) = oneshot::channel::<()>();
         let (bound, address) = mpsc::channel();
@@ -49,17 +51,20 @@ impl Running {
                 .unwrap();
             runtime.block_on(async {
                 let server = Server::bind(config).await.unwrap();
-                bound.send(server.local_addr().unwrap()).unwrap();
+                let addresses =
+                    (server.local_addr().unwrap(), server.http_addr(), server.grpc_addr());
+                bound.send(addresses).unwrap();
                 let shutdown = async { drop(stopped.await) };
                 server.run(shutdown).await.unwrap();
             });
         });
-        Self { address: address.recv().unwrap(), stop: Some(stop), thread: Some(thread) }
+        let (address, http, grpc) = address.recv().unwrap();
+        Self { address, http, grpc, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A server of another process, which ends by itself.
     pub(crate) const fn elsewhere(address: SocketAddr) -> Self {
-        Self { address, stop: None, thread: None }
+        Self { address, http: None, grpc: None, stop: None, thread: None }
     }
 
     pub(crate) fn connect(&self) -> Peer {
@@ -102,6 +107,19 @@ impl Drop for Running {
             ended.unwrap_or(Ok(())).unwrap();
         }
     }
+}
+
+/// The default, but on any port, and for RESP alone.
+pub(crate) fn config() -> Config {
+    let mut config = Config::default();
+    config.listen.set_port(0);
+    (config.http, config.grpc) = (None, None);
+    config
+}
+
+/// A free port of this machine.
+pub(crate) fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
 /// The server waits by the clock, and so it is measured.

@@ -10,6 +10,8 @@ mod conformance;
 mod decisions;
 #[cfg(target_os = "linux")]
 mod elsewhere;
+mod envoy;
+mod faces;
 mod harness;
 #[cfg(target_os = "linux")]
 mod killed;

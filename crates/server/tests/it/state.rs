@@ -4,7 +4,7 @@ use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 
 use sluicegate_memory::{MemoryStore, WhenFull};
 
-use crate::harness::{Folder, Peer, Running};
+use crate::harness::{Folder, Peer, Running, config};
 
 const POLICY: &str = "gcra:1/366d:burst=3";
 
@@ -170,8 +170,7 @@ fn memory_is_bounded_and_told() {
 
 #[test]
 fn a_test_clock_keeps_no_state() {
-    let mut config = sluicegate_server::Config::default();
-    config.listen.set_port(0);
+    let mut config = config();
     config.test_clock = true;
     config.state_file = Some("state".into());
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -15,9 +15,9 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
-use sluicegate_server::{Config, Server, TlsConfig};
+use sluicegate_server::{Server, TlsConfig};
 
-use crate::harness::{Folder, Running};
+use crate::harness::{Folder, Running, config};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -131,8 +131,7 @@ fn files_that_will_not_do_are_named() {
     fs::write(folder.file("empty"), "").unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for name in ["empty", "none"] {
-        let mut config = Config::default();
-        config.listen.set_port(0);
+        let mut config = config();
         let file = folder.file(name);
         config.tls = Some(TlsConfig { cert: file.clone(), key: file.clone(), client_ca: None });
         let error = runtime.block_on(Server::bind(config)).unwrap_err().to_string();

@@ -10,9 +10,9 @@ use std::{
     },
 };
 
-use sluicegate_server::{Config, Server};
+use sluicegate_server::Server;
 
-use crate::harness::{Folder, Running, simple};
+use crate::harness::{Folder, Running, config, simple};
 
 fn say(stream: &mut UnixStream, text: &str) -> String {
     stream.write_all(text.as_bytes()).unwrap();
@@ -64,8 +64,7 @@ fn a_file_that_nobody_listens_on_is_replaced() {
     fs::write(&file, "precious").unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for path in [path, file.clone()] {
-        let mut config = Config::default();
-        config.listen.set_port(0);
+        let mut config = config();
         config.unix = Some(path.clone());
         let error = runtime.block_on(Server::bind(config)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{error}");

@@ -42,7 +42,12 @@ pub(super) struct Envoy {
 
 impl Envoy {
     /// As the example has it, but for its ports, and for what `change` makes of its configuration.
-    pub(super) fn start(name: &str, sluicegate: &str, change: impl Fn(String) -> String) -> Self {
+    pub(super) fn start(
+        name: &str,
+        sluicegate: &str,
+        upstream: &Upstream,
+        change: impl Fn(String) -> String,
+    ) -> Self {
         let folder =
             std::env::temp_dir().join(format!("sluicegate-envoy-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -54,8 +59,9 @@ impl Envoy {
         let text = text
             .replace("port_value: 9901", "port_value: 0")
             .replace("port_value: 10000", "port_value: 0")
-            // The shop of the example, which has no port that can be known before.
+            // The shop of the example is not needed: another takes its place.
             .replacen("port_value: 10001", "port_value: 0", 1)
+            .replace("port_value: 10001", &format!("port_value: {}", upstream.port))
             .replace("port_value: 8081", &format!("port_value: {port}"));
         fs::write(folder.join("envoy.yaml"), change(text)).unwrap();
 
@@ -104,12 +110,6 @@ impl Envoy {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         line.map_or(0, |count| count.trim().parse().unwrap())
     }
-
-    /// Waits until it takes Sluicegate for healthy, or for what it is not.
-    pub(super) fn wait_until_healthy(&mut self, healthy: bool) {
-        let expected = u64::from(healthy);
-        self.wait_for(|it| it.counter("cluster.sluicegate.membership_healthy") == expected);
-    }
 }
 
 impl Drop for Envoy {
@@ -122,7 +122,7 @@ impl Drop for Envoy {
 
 /// A service that welcomes everybody, and counts them.
 pub(super) struct Upstream {
-    pub(super) port: u16,
+    port: u16,
     served: Arc<AtomicU64>,
 }
 
@@ -188,7 +188,8 @@ impl Client {
     }
 
     pub(super) fn get(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
-        let fields: Vec<_> = fields.iter().map(|(it, value)| format!("{it}: {value}\r\n")).collect();
+        let fields: Vec<_> =
+            fields.iter().map(|(it, value)| format!("{it}: {value}\r\n")).collect();
         let request = format!("GET {path} HTTP/1.1\r\nhost: shop\r\n{}\r\n", fields.concat());
         self.stream.write_all(request.as_bytes()).unwrap();
         let mut line = String::new();

@@ -94,7 +94,7 @@ fn what_is_no_request_is_told_so() {
         let status = service.ask(request).unwrap_err();
         assert_eq!((status.code(), status.message()), (Failure::InvalidArgument, text));
     }
-    let huge = request(vec![descriptor(&[("user", &"x".repeat(130_000)), ("a", "b"), ("c", "d")])]);
+    let huge = request(vec![descriptor(&[("user", &"x".repeat(140_000)), ("a", "b"), ("c", "d")])]);
     assert_eq!(service.ask(huge).unwrap_err().code(), Failure::OutOfRange);
     assert!(service.ask(request(vec![ada()])).is_ok(), "the connection goes on");
 }
