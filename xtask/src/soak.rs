@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 14] = [
+const SIZES: [(&str, &str); 17] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
@@ -19,7 +19,10 @@ const SIZES: [(&str, &str); 14] = [
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_MUTATIONS", "100000"),
+    ("SLUICEGATE_MALFORMED", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
+    ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
@@ -29,16 +32,19 @@ const SIZES: [(&str, &str); 14] = [
 ];
 
 /// The tests, by package and the parts of `tests/it` that have some.
-const TESTS: [(&str, &[&str]); 3] = [
+const TESTS: [(&str, &[&str]); 4] = [
     ("sluicegate-conformance", &[]),
+    ("sluicegate-rules", &["hostile::"]),
     ("sluicegate-memory", &["bounds::", "hostile::", "resident::", "threads::"]),
     (
         "sluicegate-server",
         &[
+            "envoy::malformed::",
             "killed::",
             "limits::",
             "patience::",
             "process::",
+            "rules::",
             "slow::",
             "soak::",
             "state::",

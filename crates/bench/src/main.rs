@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
+mod grpc;
+#[cfg(target_os = "linux")]
 mod keys;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -23,6 +25,8 @@ mod redis;
 mod report;
 #[cfg(target_os = "linux")]
 mod resp;
+#[cfg(target_os = "linux")]
+mod tower;
 
 use std::{env, io, process::ExitCode};
 
@@ -34,14 +38,17 @@ sluicegate-bench WHAT [--quick]
            that does nothing
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  tower    the layer of tower in memory, beside tower_governor
+  grpc     the rate limit service of Envoy, beside one that only echoes
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
 figures mean nothing.
 
-What `memory` and `resp` start themselves:
+What they start themselves:
   grow SUBJECT KEYS   one store, from empty to so many keys
-  nothing [ADDRESS]   the server that does nothing, on a free port if not told one";
+  nothing [ADDRESS]   the server that does nothing, on a free port if not told one
+  grpc-echo [ADDRESS] the rate limit service that only echoes, likewise";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -61,6 +68,8 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         ["grow", subject, keys] => return memory::grow_one(subject, keys),
         ["nothing"] => return resp::serve_nothing(None),
         ["nothing", address] => return resp::serve_nothing(Some(address)),
+        ["grpc-echo"] => return grpc::serve_echo(None),
+        ["grpc-echo", address] => return grpc::serve_echo(Some(address)),
         [what] => (*what, false),
         [what, "--quick"] => (*what, true),
         _ => ("", false),
@@ -70,11 +79,15 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "resp" => resp::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
+        "tower" => tower::run(quick),
+        "grpc" => grpc::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             redis::run(quick)?;
-            module::run(quick)
+            module::run(quick)?;
+            tower::run(quick)?;
+            grpc::run(quick)
         }
         _ => {
             println!("{HELP}");

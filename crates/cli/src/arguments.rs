@@ -3,7 +3,7 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, PolicyError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,11 +45,30 @@ pub(crate) enum Command {
         #[arg(required = true, value_name = "TEXT")]
         policies: Vec<Policy>,
     },
+    /// Check files of rules, and run the examples in them
+    #[command(subcommand)]
+    Rules(Rules),
     /// Run recorded traffic through a policy in virtual time
     Simulate(Simulate),
     /// Look after the limits in a Redis or Valkey, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Rules {
+    /// Say in words what the rules do, or what is wrong: ends with 2 if something is
+    Check {
+        /// Files of rules (YAML or TOML), read as one set
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Run the examples (`tests`) of the files: ends with 1 if one does not hold
+    Test {
+        /// Files of rules (YAML or TOML), read as one set
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -156,8 +175,8 @@ pub(crate) struct Password {
 pub(crate) struct Question {
     /// Whom it is about: any text
     pub(crate) key: OsString,
-    /// The policy, as `gcra:30/1m:burst=16`
-    pub(crate) policy: Policy,
+    /// The policy, as `gcra:30/1m:burst=16`; or the name of one in the server's rules, as `@gold`
+    pub(crate) policy: Named,
     /// Units asked for
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) cost: u32,
@@ -189,6 +208,19 @@ pub(crate) struct Simulate {
     /// A CSV file in time order, `-` for standard input. Its header is `t_us,key,cost`, and
     /// optionally `policy` (in force for that event) and `op` (take, peek, charge, refund, reset)
     pub(crate) trace: PathBuf,
+}
+
+/// A policy, or the name of one that the server knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Named(pub(crate) String);
+
+impl FromStr for Named {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let named = text.starts_with('@');
+        Ok(Self(if named { text.to_owned() } else { text.parse::<Policy>()?.to_string() }))
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

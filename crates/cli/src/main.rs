@@ -6,6 +6,7 @@ mod client;
 mod explain;
 mod promise;
 mod redis;
+mod rules;
 mod serve;
 mod simulate;
 mod table;
@@ -42,6 +43,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Info(key) => ask::info(&key)?,
         Command::Policy { policies } => explain::explain(&policies, &mut io::stdout().lock())?,
         Command::Simulate(options) => simulate::simulate(&options)?,
+        Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
     }
     Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ use self::{
     settings::{overrides, settings},
 };
 use crate::{
+    attribute::Attribute,
     draft::{Draft, name},
     error::{Fault, quoted},
     key::Part,
@@ -60,9 +61,12 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
         }
     };
     check_policies(node, &settings, &overrides, &levels)?;
+    let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(Part::attribute);
+    let asked = conditions.0.iter().map(|it| &it.attribute).chain(in_key);
+    let of_entries = asked.into_iter().any(Attribute::is_of_envoy);
     let captures: Vec<&str> = conditions.patterns().flat_map(|it| it.captures()).collect();
     for part in levels.iter().flat_map(|level| &level.parts) {
-        if let Some(crate::Attribute::Capture(name)) = part.attribute()
+        if let Some(Attribute::Capture(name)) = part.attribute()
             && !captures.contains(&&**name)
         {
             let wanted = format!("`{{{name}}}`");
@@ -83,6 +87,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
         overrides,
         levels,
         stop,
+        of_entries,
         envoy: None,
     })
 }

@@ -26,12 +26,19 @@ pub enum Treatment {
 }
 
 /// What is answered where no decision can be made, as the store is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnError {
     /// Let it through.
     Allow,
     /// Deny it.
     Deny,
+    /// Decide in this process, under `part` of `whole` of the policy.
+    Local {
+        /// At least 1.
+        part: u32,
+        /// At least `part`.
+        whole: u32,
+    },
 }
 
 /// What a request costs.
@@ -137,6 +144,9 @@ pub struct Rule {
     pub(crate) overrides: Overrides,
     pub(crate) levels: Vec<Level>,
     pub(crate) stop: bool,
+    /// Whether it asks for a domain or an entry of a descriptor: only such are asked about Envoy's
+    /// descriptors.
+    pub(crate) of_entries: bool,
     pub(crate) envoy: Option<EnvoyLimit>,
 }
 

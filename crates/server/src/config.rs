@@ -63,6 +63,9 @@ pub struct Config {
     /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
     /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
     pub store: Option<StoreConfig>,
+    /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
+    /// again whenever they change. Default: none.
+    pub rules: Vec<PathBuf>,
     /// A client that asks nothing for so long is closed; zero: never. Default: never.
     pub timeout: Duration,
     /// A client that does not finish a command for so long after it began it is closed, however
@@ -142,6 +145,7 @@ impl Default for Config {
             state_file: None,
             snapshot_every: Duration::from_secs(60),
             store: None,
+            rules: Vec::new(),
             timeout: Duration::ZERO,
             input_timeout: Duration::from_secs(30),
             output_timeout: Duration::from_secs(10),

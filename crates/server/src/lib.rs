@@ -8,11 +8,15 @@
 //! One thread accepts clients (`listen`) and hands them to the workers (`worker`), one a core. What
 //! a worker does for a request writes nothing that another worker writes, except in the store.
 //!
+//! Rules in a file (`ruleset`) say which requests are limited by what; `judge` makes one verdict of all
+//! that apply to a request.
+//!
 //! Invariants:
 //! - time is read once per batch of pipelined requests, and a batch is answered with one write;
 //! - a client that does not read its replies is not read from either: what is pending for it, and
 //!   what it has sent unasked, is bounded; and it is closed when that lasts;
 //! - a panic in one connection ends that connection and nothing else;
+//! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
 mod config;
@@ -20,9 +24,13 @@ mod envoy;
 mod face;
 mod home;
 mod http;
+#[allow(dead_code, reason = "the faces of HTTP and of Envoy are to ask it")]
+mod judge;
 mod listen;
 mod resp;
 mod rules;
+#[allow(dead_code, reason = "the faces of HTTP and of Envoy are to ask it")]
+mod ruleset;
 mod server;
 mod shared;
 mod state;
@@ -35,5 +43,6 @@ mod worker;
 
 pub use config::{Config, StoreConfig, TlsConfig};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
-pub use server::Server;
+pub use ruleset::Reloaded;
+pub use server::{Reloader, Server};
 pub use sluicegate_memory::WhenFull;

@@ -11,8 +11,9 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 use sluicegate_commands::{CommandError, PolicyText};
+use sluicegate_core::{Policy, Timestamp};
 
-use crate::home::HomeRule as Rule;
+use crate::{home::HomeRule as Rule, shared::Shared};
 
 /// Texts that are known at a time.
 const PLACES: usize = 1024;
@@ -60,6 +61,30 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// The rule that `text` says, or that the rules of the server call so (`@name`).
+    #[inline]
+    pub(crate) fn known(
+        &mut self,
+        text: PolicyText<'_>,
+        shared: &Shared,
+        now: Timestamp,
+    ) -> Result<Known, CommandError> {
+        let rule = |policy: &Policy| {
+            let on_error = shared.config.store.as_ref().map(|store| store.on_error);
+            shared.home.rule(policy, on_error.unwrap_or_default(), now)
+        };
+        match text.name() {
+            None => self.find(text, |text| Ok(rule(&text.parse()?))),
+            Some(name) => {
+                let version = shared.rules.now();
+                self.find_named(name, version.number(), |name| {
+                    let policy = version.policy(name);
+                    policy.map(rule).ok_or_else(|| CommandError::no_policy(name))
+                })
+            }
+        }
+    }
+
     /// The rule that `text` says; `make` makes it of one that is not known.
     #[inline]
     pub(crate) fn find(
@@ -68,6 +93,27 @@ impl Rules {
         make: impl FnOnce(PolicyText<'_>) -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
         let (throttle, parts) = parts(text);
+        self.find_parts(throttle, parts, || make(text))
+    }
+
+    /// The rule of the policy that a version of the server's rules calls `name`: what it stood for in
+    /// another version is not what it stands for now.
+    fn find_named(
+        &mut self,
+        name: &[u8],
+        version: u64,
+        make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
+    ) -> Result<Known, CommandError> {
+        self.find_parts(false, [b"@", name, &version.to_le_bytes()], || make(name))
+    }
+
+    #[inline]
+    fn find_parts(
+        &mut self,
+        throttle: bool,
+        parts: [&[u8]; 3],
+        make: impl FnOnce() -> Result<Rule, CommandError>,
+    ) -> Result<Known, CommandError> {
         if let Some(known) = self.at(self.last, throttle, &parts) {
             return Ok(known);
         }
@@ -80,7 +126,7 @@ impl Rules {
             self.last = index;
             return Ok(known);
         }
-        let rule = make(text)?;
+        let rule = make()?;
         Ok(self.learn(index, throttle, &parts, rule))
     }
 
@@ -151,7 +197,6 @@ fn parts(text: PolicyText<'_>) -> (bool, [&[u8]; 3]) {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::{Policy, Timestamp};
     use sluicegate_memory::MemoryStore;
 
     use super::*;

@@ -23,6 +23,7 @@ use crate::{
     face::Face,
     home::Home,
     listen::Addresses,
+    ruleset::Live,
     state::Snapshots,
     stats::{Accepting, Stats},
     wait::Lines,
@@ -32,6 +33,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) home: Home,
+    /// The rules in force.
+    pub(crate) rules: Live,
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
@@ -43,7 +46,6 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     /// In the order of [`Face::ALL`].
     tls: [Option<Arc<ServerConfig>>; 3],
-    pub(crate) rules: crate::envoy::Rules,
     password: Option<[u8; 32]>,
 }
 
@@ -52,6 +54,7 @@ impl Shared {
         mut config: Config,
         addresses: Addresses,
         home: Home,
+        rules: Live,
         clock: SystemClock,
         tls: [Option<Arc<ServerConfig>>; 3],
     ) -> Self {
@@ -59,6 +62,7 @@ impl Shared {
         let workers = config.workers.unwrap_or_else(cores).max(1);
         Self {
             home,
+            rules,
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
@@ -66,7 +70,6 @@ impl Shared {
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),
             tls,
-            rules: crate::envoy::Rules::default(),
             password: config.requirepass.take().map(|password| Sha256::digest(password).into()),
             config,
             addresses,
@@ -251,7 +254,8 @@ mod tests {
         config.workers = Some(1);
         let addresses = Addresses { resp: config.listen, http: None, grpc: None };
         let (home, clock) = (Home::Memory(MemoryStore::new()), SystemClock::new());
-        let shared = Shared::new(config, addresses, home, clock, [None, None, None]);
+        let shared =
+            Shared::new(config, addresses, home, Live::default(), clock, [None, None, None]);
         let tries = [
             ("right", password.to_owned(), true),
             ("wrong in its first byte", format!("X{}", &password[1..]), false),

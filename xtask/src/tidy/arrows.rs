@@ -23,7 +23,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
     ("cli", &["core", "resp", "commands", "rules", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "proto", "resp", "rules", "memory", "redis", "simulator", "server"]),
+    (
+        "bench",
+        &[
+            "core",
+            "proto",
+            "resp",
+            "rules",
+            "memory",
+            "redis",
+            "simulator",
+            "server",
+            "sluicegate",
+            "tower",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -74,6 +74,9 @@ pub(crate) struct Settings {
     /// End connections of gRPC at about this age, so that clients spread anew; 0: never
     #[arg(long, env = "SLUICEGATE_GRPC_MAX_AGE", value_name = "SECONDS", default_value_t = 0)]
     grpc_max_age: u64,
+    /// A file of rules (YAML or TOML), or a folder of such; may be given several times
+    #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
+    rules: Vec<PathBuf>,
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -135,6 +138,7 @@ impl Settings {
         };
         config.envoy.metadata = self.envoy_metadata;
         config.envoy.max_age = Duration::from_secs(self.grpc_max_age);
+        config.rules = self.rules;
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {

@@ -193,6 +193,7 @@ fn rule(name: &str, at: Place, settings: Settings, envoy: EnvoyLimit) -> Rule {
         overrides: Overrides::default(),
         levels: Vec::new(),
         stop: false,
+        of_entries: false,
         envoy: Some(envoy),
     }
 }

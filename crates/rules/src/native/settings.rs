@@ -55,14 +55,24 @@ fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
 }
 
 pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
-    match &**node.text("on_error")? {
-        "allow" => Ok(OnError::Allow),
-        "deny" => Ok(OnError::Deny),
-        other => {
-            let shown = quoted(other);
-            Err(node.fault(format!("on_error {shown} is unknown; `allow` or `deny` would do")))
-        }
-    }
+    let text = node.text("on_error")?;
+    let share = |text: &str| {
+        let (part, whole) = text.split_once('/')?;
+        let (part, whole) = (part.parse().ok()?, whole.parse().ok()?);
+        (1..=whole).contains(&part).then_some(OnError::Local { part, whole })
+    };
+    let found = match &**text {
+        "allow" => Some(OnError::Allow),
+        "deny" => Some(OnError::Deny),
+        "local" => Some(OnError::Local { part: 1, whole: 1 }),
+        other => other.strip_prefix("local=").and_then(share),
+    };
+    found.ok_or_else(|| {
+        let shown = quoted(text);
+        node.fault(format!(
+            "on_error {shown} is unknown; `allow`, `deny`, `local` or `local=1/4` would do"
+        ))
+    })
 }
 
 /// `overrides`: each with its own `match`, or with the values of one attribute.

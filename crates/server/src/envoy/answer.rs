@@ -11,6 +11,7 @@ use sluicegate_proto::{
         rate_limit_response::{Code, DescriptorStatus, RateLimit},
     },
 };
+use sluicegate_rules::Metadata;
 
 use super::config::{EnvoyConfig, EnvoyHeaders};
 
@@ -32,17 +33,31 @@ pub(super) struct Limited {
     pub(super) limit: RateLimit,
     pub(super) remaining: u32,
     pub(super) reset: Duration,
+    /// What the rules say goes with the answer.
+    pub(super) metadata: Option<Struct>,
+}
+
+impl Verdict {
+    /// What two rules together say of a descriptor: the one that stands in the way.
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Limited(one), Self::Limited(other)) => Self::Limited(one.or(other)),
+            (Self::Free, other) => other,
+            (one, Self::Free | Self::Unlimited) => one,
+            (Self::Unlimited, limited) => limited,
+        }
+    }
 }
 
 impl Limited {
     /// Nothing passes, now or later.
     pub(super) const fn blocked(mode: Mode, limit: RateLimit) -> Self {
-        Self { allowed: false, mode, limit, remaining: 0, reset: Duration::ZERO }
+        Self { allowed: false, mode, limit, remaining: 0, reset: Duration::ZERO, metadata: None }
     }
 
     /// Of two limits on one descriptor, the one that stands in the way: that denies, or has the
     /// least left.
-    pub(super) fn or(self, other: Self) -> Self {
+    fn or(self, other: Self) -> Self {
         if other.order() < self.order() { other } else { self }
     }
 
@@ -145,7 +160,7 @@ fn headers(verdicts: &[Verdict], names: EnvoyHeaders) -> Vec<HeaderValue> {
 fn metadata(request: &RateLimitRequest, verdicts: &[Verdict]) -> Struct {
     let mut fields = vec![
         ("domain", text(&request.domain)),
-        ("descriptors", list(request.descriptors.iter().map(described))),
+        ("descriptors", list(request.descriptors.iter().zip(verdicts).map(described))),
     ];
     if request.hits_addend != 0 {
         fields.push(("hitsAddend", number(request.hits_addend)));
@@ -163,9 +178,38 @@ fn metadata(request: &RateLimitRequest, verdicts: &[Verdict]) -> Struct {
     map(fields)
 }
 
-fn described(descriptor: &RateLimitDescriptor) -> Value {
+fn described((descriptor, verdict): (&RateLimitDescriptor, &Verdict)) -> Value {
     let entries = descriptor.entries.iter().map(|it| text(&format!("{}={}", it.key, it.value)));
-    value(Kind::StructValue(map(vec![("entries", list(entries))])))
+    let mut fields = vec![("entries", list(entries))];
+    if let Verdict::Limited(Limited { metadata: Some(metadata), .. }) = verdict {
+        fields.push(("metadata", value(Kind::StructValue(metadata.clone()))));
+    }
+    value(Kind::StructValue(map(fields)))
+}
+
+/// What the rules say goes with the answer, where it is a map.
+pub(super) fn with_answer(metadata: &Metadata) -> Option<Struct> {
+    match said(metadata).kind {
+        Some(Kind::StructValue(fields)) => Some(fields),
+        _ => None,
+    }
+}
+
+fn said(metadata: &Metadata) -> Value {
+    match metadata {
+        Metadata::Null => value(Kind::NullValue(0)),
+        Metadata::Truth(truth) => value(Kind::BoolValue(*truth)),
+        Metadata::Number(number) => match number.parse() {
+            Ok(number) => value(Kind::NumberValue(number)),
+            Err(_) => text(number),
+        },
+        Metadata::Text(words) => text(words),
+        Metadata::List(items) => list(items.iter().map(said)),
+        Metadata::Map(fields) => {
+            let fields = fields.iter().map(|(name, it)| (&**name, said(it)));
+            value(Kind::StructValue(map(fields.collect())))
+        }
+    }
 }
 
 fn map(fields: Vec<(&str, Value)>) -> Struct {

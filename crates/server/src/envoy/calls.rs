@@ -32,8 +32,7 @@ impl RateLimitService for Calls {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let request = request.into_inner();
-        let decided =
-            AssertUnwindSafe(decide(&self.shared, self.index, &self.shared.rules, &request));
+        let decided = AssertUnwindSafe(decide(&self.shared, self.index, &request));
         let decided = decided.catch_unwind().await.unwrap_or_else(|panic| Err(failed(&*panic)));
         let verdicts = decided.inspect_err(|status| {
             self.shared.workers[self.index].errors.add();

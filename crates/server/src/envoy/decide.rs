@@ -1,24 +1,30 @@
-//! From descriptors to verdicts: what is to be asked of the store, and what its answers mean.
+//! From descriptors to verdicts: what the rules say of each, and what becomes of it.
 
-use sluicegate_core::{Align, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Window};
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use sluicegate_core::{
+    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Timestamp, Window,
+};
 use sluicegate_proto::{
-    descriptor::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+    descriptor::RateLimitDescriptor,
     rls::{
         RateLimitRequest,
         rate_limit_response::{RateLimit, rate_limit::Unit},
     },
 };
-use sluicegate_redis::{Answer, Source};
-use sluicegate_rules::{Descriptor, Match, OnError, Treatment};
+use sluicegate_redis::{OnError, Source};
+use sluicegate_rules::{Descriptor, Match, Treatment};
 use tonic::Status;
 
 use super::{
-    answer::{Limited, Mode, Verdict},
-    rules::{Rules, prepare},
+    answer::{Limited, Mode, Verdict, with_answer},
     unit,
 };
 use crate::{
-    home::{HomeRule, Question, Trouble},
+    home::Trouble,
+    judge::{self, Ask, Told},
+    ruleset::Version,
     shared::Shared,
 };
 
@@ -31,226 +37,55 @@ const MAX_KEY: usize = 65_536;
 pub(super) async fn decide(
     shared: &Shared,
     worker: usize,
-    rules: &Rules,
     request: &RateLimitRequest,
 ) -> Result<Vec<Verdict>, Status> {
-    check(request)?;
-    let plan = Plan::new(shared, rules, request)?;
-    let questions: Vec<_> = plan.asks.iter().map(Ask::question).collect();
-    let answers = shared.home.ask_many(&questions, shared.now()).await;
-    let mut verdicts = plan.verdicts;
-    for (ask, answer) in plan.asks.iter().zip(answers) {
-        let answer = ask.accept(answer)?;
-        shared.workers[worker].decided(&answer.decision);
-        let limited = ask.limited(&answer);
-        let verdict = &mut verdicts[ask.descriptor];
-        *verdict = match std::mem::replace(verdict, Verdict::Free) {
-            Verdict::Limited(other) => Verdict::Limited(other.or(limited)),
-            Verdict::Free | Verdict::Unlimited => Verdict::Limited(limited),
-        };
-    }
-    Ok(verdicts)
-}
+    let asked = read(request)?;
+    let entries: Vec<Vec<(&str, &str)>> = request
+        .descriptors
+        .iter()
+        .map(|it| it.entries.iter().map(|it| (&*it.key, &*it.value)).collect())
+        .collect();
+    let descriptors: Vec<_> = entries
+        .iter()
+        .zip(&asked)
+        .map(|(entries, asked)| Descriptor { entries, limit: asked.named() })
+        .collect();
 
-/// What is known without the store, and what it is asked.
-struct Plan<'a> {
-    verdicts: Vec<Verdict>,
-    asks: Vec<Ask<'a>>,
-}
-
-/// A question about a descriptor.
-struct Ask<'a> {
-    descriptor: usize,
-    key: Vec<u8>,
-    rule: HomeRule,
-    operation: Operation,
-    mode: Mode,
-    on_error: Option<OnError>,
-    shown: Shown<'a>,
-}
-
-/// What Envoy is told of a limit.
-enum Shown<'a> {
-    /// The limit that binds, under this name.
-    Binding(&'a str),
-    /// Just this.
-    Rate(RateLimit),
-}
-
-impl<'a> Plan<'a> {
-    fn new(shared: &Shared, rules: &'a Rules, request: &RateLimitRequest) -> Result<Self, Status> {
-        let entries: Vec<Vec<(&str, &str)>> = request
-            .descriptors
-            .iter()
-            .map(|it| it.entries.iter().map(|it| (&*it.key, &*it.value)).collect())
-            .collect();
-        // One that brings its limit is of no concern to the rules.
-        let asked = request.descriptors.iter().zip(&entries).map(|(descriptor, entries)| {
-            let entries = if descriptor.limit.is_some() { &[] } else { &**entries };
-            Descriptor { entries, limit: None }
-        });
-        let matches = rules.set.descriptors(&request.domain, &asked.collect::<Vec<_>>());
-        let mut plan = Self { verdicts: Vec::new(), asks: Vec::new() };
-        for (index, (descriptor, matches)) in request.descriptors.iter().zip(matches).enumerate() {
-            plan.verdicts.push(Verdict::Free);
-            let wrong = |text| Status::invalid_argument(format!("descriptor {index}: {text}"));
-            let cost = Cost::new(request, descriptor).map_err(wrong)?;
-            match &descriptor.limit {
-                Some(limit) => plan.bring(shared, &request.domain, descriptor, limit, cost),
-                None => matches.iter().try_for_each(|found| plan.add(shared, rules, found, cost)),
-            }
-            .map_err(wrong)?;
-        }
-        Ok(plan)
-    }
-
-    /// A limit that the last descriptor brings.
-    fn bring(
-        &mut self,
-        shared: &Shared,
-        domain: &str,
-        descriptor: &RateLimitDescriptor,
-        limit: &RateLimitOverride,
-        cost: Cost,
-    ) -> Result<(), String> {
-        let unit = Unit::try_from(limit.unit).unwrap_or_default();
-        let Some(period) = unit::period(unit) else {
-            return Err(format!("unit {} of its limit is outside 1..=7", limit.unit));
-        };
-        let rate = RateLimit {
-            requests_per_unit: limit.requests_per_unit,
-            unit: unit.into(),
-            name: String::new(),
-        };
-        if limit.requests_per_unit == 0 {
-            self.verdict(Verdict::Limited(Limited::blocked(Mode::Enforced, rate)));
-            return Ok(());
-        }
-        let window = Window::Span { period, align: Align::Clock };
-        let limit = FixedWindow::new(limit.requests_per_unit, &window, true);
-        let limit = Limit::FixedWindow(limit.map_err(|error| error.to_string())?);
-        let policy = Policy::try_from(vec![limit]).map_err(|error| error.to_string())?;
-        let rule = prepare(&policy, &shared.home, shared.now());
-        let (key, shown) = (key(domain, descriptor), Shown::Rate(rate));
-        self.ask(key, rule, cost.operation(1), Mode::Enforced, None, shown)
-    }
-
-    /// A rule that applies to the last descriptor.
-    fn add(
-        &mut self,
-        shared: &Shared,
-        rules: &'a Rules,
-        found: &Match<'a>,
-        cost: Cost,
-    ) -> Result<(), String> {
-        let name = match found.wire {
-            Some(wire) => wire.name.unwrap_or_default(),
-            None => found.rule.name(),
-        };
-        let rate = found.wire.and_then(|wire| wire.rate).map(|(requests_per_unit, unit)| {
-            let unit = unit::named(unit).into();
-            RateLimit { requests_per_unit, unit, name: name.to_owned() }
-        });
-        let mode = if found.shadow {
-            Mode::Shadow
-        } else if found.rule.envoy().is_some_and(|it| it.quota_mode) {
-            Mode::Quota
-        } else {
-            Mode::Enforced
-        };
-        match found.treatment {
-            Treatment::Unlimited => self.verdict(Verdict::Unlimited),
-            Treatment::Block => {
-                let rate = rate
-                    .unwrap_or_else(|| RateLimit { name: name.to_owned(), ..RateLimit::default() });
-                self.verdict(Verdict::Limited(Limited::blocked(mode, rate)));
-            }
-            Treatment::Limit => {
-                for charge in &found.charges {
-                    let rule = rules.prepared(charge, &shared.home, shared.now());
-                    let shown = rate.clone().map_or(Shown::Binding(name), Shown::Rate);
-                    let operation = cost.operation(found.cost);
-                    self.ask(charge.key.clone(), rule, operation, mode, found.on_error, shown)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn verdict(&mut self, verdict: Verdict) {
-        if let Some(last) = self.verdicts.last_mut() {
-            *last = match (std::mem::replace(last, Verdict::Free), verdict) {
-                (Verdict::Limited(one), Verdict::Limited(other)) => Verdict::Limited(one.or(other)),
-                (limited @ Verdict::Limited(_), _) => limited,
-                (_, verdict) => verdict,
+    let (version, now) = (Arc::clone(&shared.rules.now()), shared.now());
+    let matches = version.rules().descriptors(&request.domain, &descriptors);
+    let judged =
+        asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
+            // A limit that a descriptor brings goes before the rules.
+            let brings = asked.limit.is_some();
+            let count = if brings {
+                found.iter().take_while(|it| it.wire.is_some()).count()
+            } else {
+                found.len()
             };
-        }
-    }
+            let bench = Bench { shared, worker, version: &version, asked: *asked, now };
+            bench.judge(&request.domain, descriptor, &found[..count])
+        });
+    // A store elsewhere is asked about all of them at once.
+    try_join_all(judged).await
+}
 
-    fn ask(
-        &mut self,
-        key: Vec<u8>,
-        rule: HomeRule,
-        operation: Operation,
-        mode: Mode,
-        on_error: Option<OnError>,
-        shown: Shown<'a>,
-    ) -> Result<(), String> {
-        if key.len() > MAX_KEY {
-            return Err(format!("its key has more than {MAX_KEY} bytes"));
-        }
-        let descriptor = self.verdicts.len() - 1;
-        self.asks.push(Ask { descriptor, key, rule, operation, mode, on_error, shown });
-        Ok(())
+/// What is asked about a descriptor.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ask: Ask,
+    /// The limit that it brings.
+    limit: Option<(u32, Unit)>,
+}
+
+impl Asked {
+    fn named(&self) -> Option<(u32, sluicegate_rules::Unit)> {
+        let (requests, unit) = self.limit?;
+        Some((requests, unit::to_rules(unit)?))
     }
 }
 
-impl Ask<'_> {
-    fn question(&self) -> Question<'_> {
-        Question { key: &self.key, rule: &self.rule, operation: self.operation }
-    }
-
-    /// The answer, where there is one: where the store is away, and no rule says what to answer
-    /// then, Envoy does as it was told to for such a case.
-    fn accept(&self, answer: Result<Answer, Trouble>) -> Result<Answer, Status> {
-        let away = |error: &dyn std::fmt::Display| {
-            tracing::debug!(%error, "the store was not asked");
-            Status::unavailable("the store is away")
-        };
-        match answer {
-            Ok(answer) => {
-                let denied = answer.source == Source::Fallback && !answer.decision.allowed();
-                if denied && self.on_error.is_none() {
-                    return Err(away(&"it does not answer"));
-                }
-                Ok(answer)
-            }
-            Err(error) => Err(away(&error)),
-        }
-    }
-
-    fn limited(&self, answer: &Answer) -> Limited {
-        let decision = answer.decision;
-        let limit = match &self.shown {
-            Shown::Rate(rate) => rate.clone(),
-            Shown::Binding(name) => {
-                let limits = self.rule.policy().limits();
-                let limit = limits.get(decision.binding).unwrap_or(&limits[0]);
-                let (requests_per_unit, unit) = unit::per_unit(limit);
-                RateLimit { requests_per_unit, unit: unit.into(), name: (*name).to_owned() }
-            }
-        };
-        let reset = match decision.outcome {
-            Outcome::Deny { retry: Retry::After(wait) } => wait,
-            Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => decision.reset_after,
-        };
-        let (allowed, remaining) = (decision.allowed(), decision.remaining);
-        Limited { allowed, mode: self.mode, limit, remaining, reset }
-    }
-}
-
-/// Whether it is a request at all.
-fn check(request: &RateLimitRequest) -> Result<(), Status> {
+/// What is asked about each descriptor, if it is a request at all.
+fn read(request: &RateLimitRequest) -> Result<Vec<Asked>, Status> {
     let told = |text: &str| Err(Status::invalid_argument(text));
     if request.domain.is_empty() {
         return told("domain is empty; the name of a domain of the rules would do");
@@ -261,50 +96,196 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
     if request.descriptors.len() > MOST {
         return told("there are more than 256 descriptors");
     }
-    for (index, descriptor) in request.descriptors.iter().enumerate() {
-        if descriptor.entries.is_empty() {
-            return told(&format!("descriptor {index} has no entries; 1 to 256 would do"));
-        }
-        if descriptor.entries.len() > MOST {
-            return told(&format!("descriptor {index} has more than 256 entries"));
-        }
+    let descriptors = request.descriptors.iter().enumerate();
+    let asked = descriptors.map(|(index, descriptor)| {
+        let wrong = |text| Status::invalid_argument(format!("descriptor {index} {text}"));
+        read_one(request, descriptor).map_err(wrong)
+    });
+    asked.collect()
+}
+
+fn read_one(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<Asked, String> {
+    if descriptor.entries.is_empty() {
+        return Err("has no entries; 1 to 256 would do".to_owned());
     }
-    Ok(())
+    if descriptor.entries.len() > MOST {
+        return Err("has more than 256 entries".to_owned());
+    }
+    let hits = match descriptor.hits_addend {
+        None => request.hits_addend.max(1),
+        Some(addend) => u32::try_from(addend)
+            .map_err(|_| format!("has a hits_addend of {addend}, outside 0..={}", u32::MAX))?,
+    };
+    let ask = match hits {
+        _ if descriptor.is_negative_hits => Ask::Refund(hits),
+        // What costs nothing only asks whether one more would pass.
+        0 => Ask::Peek(1),
+        hits => Ask::Take(hits),
+    };
+    let limit = descriptor.limit.as_ref().map(|limit| {
+        let unit = Unit::try_from(limit.unit).unwrap_or_default();
+        let known = unit::period(unit).map(|_| (limit.requests_per_unit, unit));
+        known.ok_or_else(|| format!("has a limit with unit {}, outside 1..=7", limit.unit))
+    });
+    Ok(Asked { ask, limit: limit.transpose()? })
 }
 
-/// What is asked about a descriptor.
-#[derive(Clone, Copy)]
-struct Cost {
-    units: u32,
-    back: bool,
+/// What one descriptor is decided with.
+struct Bench<'a> {
+    shared: &'a Shared,
+    worker: usize,
+    version: &'a Version,
+    asked: Asked,
+    now: Timestamp,
 }
 
-impl Cost {
-    fn new(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<Self, String> {
-        let units = match descriptor.hits_addend {
-            None => request.hits_addend.max(1),
-            Some(addend) => u32::try_from(addend)
-                .map_err(|_| format!("hits_addend {addend} is outside 0..={}", u32::MAX))?,
+impl Bench<'_> {
+    async fn judge(
+        self,
+        domain: &str,
+        descriptor: &Descriptor<'_>,
+        matches: &[Match<'_>],
+    ) -> Result<Verdict, Status> {
+        if let (Some((requests, unit)), []) = (self.asked.limit, matches) {
+            return self.brought(domain, descriptor, requests, unit).await;
+        }
+        if matches.is_empty() {
+            return Ok(Verdict::Free);
+        }
+        let (shared, ask) = (self.shared, self.asked.ask);
+        let judged = judge::decide(shared, self.version, matches, ask, self.now).await;
+        let judged = judged.map_err(|trouble| troubled(&trouble))?;
+        let mut verdict = Verdict::Free;
+        for (found, told) in matches.iter().zip(&judged.told) {
+            verdict = verdict.or(self.verdict(found, told)?);
+        }
+        Ok(verdict)
+    }
+
+    /// What one match says.
+    fn verdict(&self, found: &Match<'_>, told: &Told) -> Result<Verdict, Status> {
+        let mode = if found.shadow {
+            Mode::Shadow
+        } else if found.rule.envoy().is_some_and(|it| it.quota_mode) {
+            Mode::Quota
+        } else {
+            Mode::Enforced
         };
-        Ok(Self { units, back: descriptor.is_negative_hits })
+        let name = match found.wire {
+            Some(wire) => wire.name.unwrap_or_default(),
+            None => found.rule.name(),
+        };
+        let rate = |(requests_per_unit, unit): (u32, Unit)| RateLimit {
+            requests_per_unit,
+            unit: unit.into(),
+            name: name.to_owned(),
+        };
+        let wired = found
+            .wire
+            .and_then(|wire| wire.rate)
+            .map(|(requests, unit)| rate((requests, unit::from_rules(unit))));
+        match (found.treatment, told.decision) {
+            (Treatment::Unlimited, _) => Ok(Verdict::Unlimited),
+            (Treatment::Block, _) => {
+                let limit = wired.unwrap_or_else(|| rate((0, Unit::Second)));
+                Ok(Verdict::Limited(Limited::blocked(mode, limit)))
+            }
+            // Another rule has denied before this one was asked.
+            (Treatment::Limit, None) => Ok(Verdict::Free),
+            (Treatment::Limit, Some(decision)) => {
+                if told.source == Source::Fallback && !told.allowed && self.gives_up(found) {
+                    return Err(refused(&"it does not answer"));
+                }
+                self.shared.workers[self.worker].decided(&decision);
+                let policy = found.charges.get(told.charge).map(|it| it.policy.limits());
+                let binding = policy.and_then(|limits| limits.get(decision.binding));
+                let limit = wired.or_else(|| binding.map(|it| rate(unit::per_unit(it))));
+                let mut limited = limited(&decision, mode, limit.unwrap_or_default());
+                if self.shared.config.envoy.metadata {
+                    let said = found.rule.envoy().and_then(|it| it.metadata.as_ref());
+                    limited.metadata = said.and_then(with_answer);
+                }
+                Ok(Verdict::Limited(limited))
+            }
+        }
     }
 
-    /// Under a rule by which each hit costs so much. What costs nothing only asks whether one more
-    /// would pass.
-    const fn operation(self, each: u32) -> Operation {
-        let units = self.units.saturating_mul(each);
-        match units {
-            _ if self.back => Operation::Refund(units),
-            0 => Operation::Peek(1),
-            units => Operation::Take(units),
+    /// Whether a denial while the store is away is nobody's wish: then Envoy does as it was told to
+    /// for a service that does not answer.
+    fn gives_up(&self, found: &Match<'_>) -> bool {
+        let default = self.shared.config.store.as_ref().map(|store| store.on_error);
+        found.on_error.is_none() && matches!(default, None | Some(OnError::Deny))
+    }
+
+    /// A limit that the descriptor brings, to a domain that has no rules of its own.
+    async fn brought(
+        &self,
+        domain: &str,
+        descriptor: &Descriptor<'_>,
+        requests: u32,
+        unit: Unit,
+    ) -> Result<Verdict, Status> {
+        let rate =
+            RateLimit { requests_per_unit: requests, unit: unit.into(), name: String::new() };
+        let Some(policy) = window(requests, unit) else {
+            return Ok(Verdict::Limited(Limited::blocked(Mode::Enforced, rate)));
+        };
+        let key = key(domain, descriptor);
+        if key.len() > MAX_KEY {
+            let text = format!("key has {} bytes, which is outside 0..={MAX_KEY}", key.len());
+            return Err(Status::invalid_argument(text));
         }
+        let operation = match self.asked.ask {
+            Ask::Take(hits) => Operation::Take(hits),
+            Ask::Peek(hits) => Operation::Peek(hits),
+            Ask::Refund(hits) => Operation::Refund(hits),
+        };
+        let home = &self.shared.home;
+        let rule = home.rule(&policy, OnError::default(), self.now);
+        let answer = home.ask(&key, &rule, operation, self.now).await;
+        let answer = answer.map_err(|trouble| troubled(&trouble))?;
+        if answer.source == Source::Fallback {
+            return Err(refused(&"it does not answer"));
+        }
+        self.shared.workers[self.worker].decided(&answer.decision);
+        Ok(Verdict::Limited(limited(&answer.decision, Mode::Enforced, rate)))
     }
 }
 
-/// The key of a descriptor that brings its limit: no two descriptors have the same, and no rule has.
-fn key(domain: &str, descriptor: &RateLimitDescriptor) -> Vec<u8> {
+/// What a decision means for Envoy.
+fn limited(decision: &Decision, mode: Mode, limit: RateLimit) -> Limited {
+    let reset = match decision.outcome {
+        Outcome::Deny { retry: Retry::After(wait) } => wait,
+        Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => decision.reset_after,
+    };
+    let (allowed, remaining) = (decision.allowed(), decision.remaining);
+    Limited { allowed, mode, limit, remaining, reset, metadata: None }
+}
+
+/// As [`refused`], unless it is the request that is at fault.
+fn troubled(trouble: &Trouble) -> Status {
+    match trouble {
+        Trouble::State(text) if text.starts_with("ERR ") => Status::invalid_argument(&text[4..]),
+        trouble => refused(trouble),
+    }
+}
+
+/// The call fails, so that Envoy does as it was told to for such a case.
+fn refused(why: &dyn std::fmt::Display) -> Status {
+    Status::unavailable(format!("nothing was decided: {why}"))
+}
+
+/// Windows on the clock, in which denied requests count as well. `None` for no requests at all.
+fn window(requests: u32, unit: Unit) -> Option<Policy> {
+    let window = Window::Span { period: unit::period(unit)?, align: Align::Clock };
+    let limit = FixedWindow::new(requests, &window, true).ok()?;
+    Policy::try_from(vec![Limit::FixedWindow(limit)]).ok()
+}
+
+/// The key of a descriptor that brings its limit: no two descriptors have the same.
+fn key(domain: &str, descriptor: &Descriptor<'_>) -> Vec<u8> {
     let mut key = b"limit".to_vec();
-    let entries = descriptor.entries.iter().flat_map(|it| [&*it.key, &*it.value]);
+    let entries = descriptor.entries.iter().flat_map(|(key, value)| [*key, *value]);
     for part in std::iter::once(domain).chain(entries) {
         key.extend_from_slice(format!(":{}:", part.len()).as_bytes());
         key.extend_from_slice(part.as_bytes());

@@ -14,14 +14,13 @@ mod answer;
 mod calls;
 mod config;
 mod decide;
-mod rules;
 mod services;
 mod unit;
 
 use std::{convert::Infallible, rc::Rc};
 
 pub use self::config::{EnvoyConfig, EnvoyHeaders};
-pub(crate) use self::{rules::Rules, services::Services};
+pub(crate) use self::services::Services;
 use crate::{shared::Seat, stream::Socket, web, worker::Worker};
 
 /// Serves a client until it leaves, is closed, or the server stops.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sluicegate_core::{CalendarUnit, Limit, Window};
 use sluicegate_proto::rls::rate_limit_response::rate_limit::Unit;
+use sluicegate_rules::Unit as Named;
 
 /// Envoy's units of time with their seconds, the shortest first. A month is 30 days and a year 365.
 const UNITS: [(Unit, u32); 7] = [
@@ -16,18 +17,25 @@ const UNITS: [(Unit, u32); 7] = [
     (Unit::Year, 31_536_000),
 ];
 
-/// A unit as rules name it.
-pub(super) const fn named(unit: sluicegate_rules::Unit) -> Unit {
-    use sluicegate_rules::Unit as Named;
-    match unit {
-        Named::Second => Unit::Second,
-        Named::Minute => Unit::Minute,
-        Named::Hour => Unit::Hour,
-        Named::Day => Unit::Day,
-        Named::Week => Unit::Week,
-        Named::Month => Unit::Month,
-        Named::Year => Unit::Year,
-    }
+/// A unit as rules name it, and as Envoy does.
+const NAMES: [(Named, Unit); 7] = [
+    (Named::Second, Unit::Second),
+    (Named::Minute, Unit::Minute),
+    (Named::Hour, Unit::Hour),
+    (Named::Day, Unit::Day),
+    (Named::Week, Unit::Week),
+    (Named::Month, Unit::Month),
+    (Named::Year, Unit::Year),
+];
+
+/// A unit that rules name.
+pub(super) fn from_rules(named: Named) -> Unit {
+    NAMES.iter().find(|(it, _)| *it == named).map_or(Unit::Unknown, |(_, unit)| *unit)
+}
+
+/// A unit as rules name it; `None` for one that is not known.
+pub(super) fn to_rules(unit: Unit) -> Option<Named> {
+    NAMES.iter().find(|(_, it)| *it == unit).map(|(named, _)| *named)
 }
 
 /// How long a unit is; `None` for one that is not known.
@@ -94,5 +102,11 @@ mod tests {
     fn units_have_a_length() {
         assert_eq!(period(Unit::Hour), Some(Duration::from_secs(3_600)));
         assert_eq!(period(Unit::Unknown), None);
+        for named in Named::ALL {
+            let unit = from_rules(named);
+            assert_eq!(period(unit), Some(Duration::from_secs(named.seconds().into())));
+            assert_eq!(to_rules(unit), Some(named));
+        }
+        assert_eq!(to_rules(Unit::Unknown), None);
     }
 }

@@ -19,6 +19,7 @@ mod limits;
 mod patience;
 #[cfg(target_os = "linux")]
 mod process;
+mod rules;
 #[cfg(target_os = "linux")]
 #[path = "../../../redis/tests/client/servers.rs"]
 #[allow(dead_code, reason = "of the helpers of another crate's tests some are of use here")]

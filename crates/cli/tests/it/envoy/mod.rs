@@ -16,7 +16,7 @@ rules:
   - name: users
     match: {domain: shop, descriptor.plan: free}
     key: descriptor.user
-    policy: gcra:100/366d
+    policy: gcra:100/365d
 ";
 
 /// A unit whose window on the clock does not end while a test runs.
@@ -67,7 +67,7 @@ fn serve(rules: &File) -> Server {
 }
 
 /// A machine that is busy may take long to answer; nothing here is about that.
-fn patient(text: String) -> String {
+fn patient(text: &str) -> String {
     assert!(text.contains("timeout: 0.25s\n"));
     text.replace("              timeout: 0.25s", "              timeout: 30s")
 }

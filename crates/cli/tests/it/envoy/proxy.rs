@@ -46,7 +46,7 @@ impl Envoy {
         name: &str,
         sluicegate: &str,
         upstream: &Upstream,
-        change: impl Fn(String) -> String,
+        change: impl Fn(&str) -> String,
     ) -> Self {
         let folder =
             std::env::temp_dir().join(format!("sluicegate-envoy-{name}-{}", std::process::id()));
@@ -63,7 +63,7 @@ impl Envoy {
             .replacen("port_value: 10001", "port_value: 0", 1)
             .replace("port_value: 10001", &format!("port_value: {}", upstream.port))
             .replace("port_value: 8081", &format!("port_value: {port}"));
-        fs::write(folder.join("envoy.yaml"), change(text)).unwrap();
+        fs::write(folder.join("envoy.yaml"), change(&text)).unwrap();
 
         let admin = folder.join("admin");
         let log = fs::File::create(folder.join("log")).unwrap();

@@ -10,7 +10,7 @@ const OVER: i32 = Code::OverLimit as i32;
 fn limit(allowed: bool, mode: Mode, remaining: u32) -> Verdict {
     let limit = RateLimit { requests_per_unit: 10, unit: Unit::Hour.into(), name: "n".to_owned() };
     let reset = Duration::from_millis(1_001);
-    Verdict::Limited(Limited { allowed, mode, limit, remaining, reset })
+    Verdict::Limited(Limited { allowed, mode, limit, remaining, reset, metadata: None })
 }
 
 /// What is answered about so many descriptors.
@@ -103,6 +103,24 @@ fn metadata_tells_what_was_asked_and_which_quotas_are_over() {
     assert_eq!(told.fields["quotaModeViolations"], list([number(1)]));
     let entries = |entry| value(Kind::StructValue(map(vec![("entries", list([text(entry)]))])));
     assert_eq!(told.fields["descriptors"], list([entries("k=0"), entries("k=1")]));
+
+    let said = Metadata::Map(vec![
+        ("tier".into(), Metadata::Text("free".into())),
+        ("weights".into(), Metadata::List(vec![Metadata::Number("1.5".into()), Metadata::Null])),
+        ("hard".into(), Metadata::Truth(true)),
+    ]);
+    let Verdict::Limited(mut limited) = limit(true, Mode::Enforced, 1) else { panic!("it is one") };
+    limited.metadata = with_answer(&said);
+    let told = answered(&[Verdict::Limited(limited)], config).dynamic_metadata.unwrap();
+    let fields = map(vec![
+        ("tier", text("free")),
+        ("weights", list([value(Kind::NumberValue(1.5)), value(Kind::NullValue(0))])),
+        ("hard", value(Kind::BoolValue(true))),
+    ]);
+    let metadata = ("metadata", value(Kind::StructValue(fields)));
+    let descriptor = map(vec![("entries", list([text("k=0")])), metadata]);
+    assert_eq!(told.fields["descriptors"], list([value(Kind::StructValue(descriptor))]));
+    assert_eq!(with_answer(&Metadata::Truth(true)), None);
 
     let told = answered(&[Verdict::Free], config).dynamic_metadata.unwrap();
     assert_eq!(told.fields["quotaModeEnabled"], value(Kind::BoolValue(false)));

@@ -68,7 +68,10 @@ fn costs_are_of_the_request_or_of_the_descriptor() {
     assert_eq!(costing(0, ada(Some(most))), (true, 0));
     let more = service.ask(request(vec![ada(Some(most + 1))])).unwrap_err();
     assert_eq!(more.code(), Failure::InvalidArgument);
-    assert_eq!(more.message(), "descriptor 0: hits_addend 4294967296 is outside 0..=4294967295");
+    assert_eq!(
+        more.message(),
+        "descriptor 0 has a hits_addend of 4294967296, outside 0..=4294967295"
+    );
 }
 
 #[test]
@@ -85,10 +88,10 @@ fn what_is_no_request_is_told_so() {
         (request(vec![ada(); 257]), "there are more than 256 descriptors"),
         (request(vec![ada(), descriptor(&[])]), "descriptor 1 has no entries; 1 to 256 would do"),
         (request(vec![descriptor(&[("a", "b"); 257])]), "descriptor 0 has more than 256 entries"),
-        (request(vec![unknown_unit]), "descriptor 0: unit 8 of its limit is outside 1..=7"),
+        (request(vec![unknown_unit]), "descriptor 0 has a limit with unit 8, outside 1..=7"),
         (
             request(vec![limited(&[("user", &long)], 1)]),
-            "descriptor 0: its key has more than 65536 bytes",
+            "key has 66026 bytes, which is outside 0..=65536",
         ),
     ] {
         let status = service.ask(request).unwrap_err();

@@ -4,4 +4,5 @@
 mod calls;
 mod client;
 mod malformed;
+mod rules;
 mod services;
