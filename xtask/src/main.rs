@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod codegen;
 mod dist;
+mod figures;
 mod fuzz;
 mod install;
 mod loom;
@@ -29,6 +30,8 @@ cargo xtask COMMAND
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
+  figures                          draws the pictures of docs/ and writes what the commands there
+                                   print; that they are up to date is one of the tests
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   loom                             model checks of what threads share in the in-memory table
   soak                             the tests of faults and bounds in their full sizes, and a table
@@ -59,12 +62,16 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["dist"] => dist::run(),
         ["codegen"] => codegen::run(),
+        ["figures"] => figures::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
         ["chaos"] => chaos::run(),
-        ["test" | "tidy" | "dist" | "codegen" | "loom" | "soak" | "chaos", rest @ ..] => {
+        [
+            "test" | "tidy" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos",
+            rest @ ..,
+        ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
         }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),

@@ -31,13 +31,14 @@ const SIZES: [(&str, &str); 17] = [
     ("SLUICEGATE_ZIPF_KEYS", "10000000"),
 ];
 
-/// The tests, by package and the parts of `tests/it` that have some.
-const TESTS: [(&str, &[&str]); 4] = [
-    ("sluicegate-conformance", &[]),
-    ("sluicegate-rules", &["hostile::"]),
-    ("sluicegate-memory", &["bounds::", "hostile::", "resident::", "threads::"]),
+/// The tests: package, test binary, and the parts of it that have some.
+const TESTS: [Tests; 4] = [
+    ("sluicegate-conformance", "it", &[]),
+    ("sluicegate-rules", "it", &["hostile::"]),
+    ("sluicegate-memory", "it", &["bounds::", "hostile::", "resident::", "threads::"]),
     (
         "sluicegate-server",
+        "it",
         &[
             "envoy::malformed::",
             "killed::",
@@ -53,21 +54,20 @@ const TESTS: [(&str, &[&str]); 4] = [
     ),
 ];
 
+/// A package, its test binary, and the parts of that; none: all.
+pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
+
 /// What a line begins with that tells what a test measured.
 const FIGURE: &str = "figure: ";
 
 pub(crate) fn run() -> Result<()> {
-    run_tests("it", &SIZES, &TESTS)
+    run_tests(&SIZES, &TESTS)
 }
 
-/// Runs the tests of a binary by package and part, in these sizes.
-pub(crate) fn run_tests(
-    binary: &str,
-    sizes: &[(&str, &str)],
-    tests: &[(&str, &[&str])],
-) -> Result<()> {
+/// Runs tests in these sizes.
+pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests]) -> Result<()> {
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
-    for &(package, parts) in tests {
+    for &(package, binary, parts) in tests {
         let (told, passed) = test(package, binary, parts, sizes)?;
         figures.extend(told.into_iter().map(|figure| (package, figure)));
         if !passed {

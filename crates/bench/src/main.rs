@@ -10,6 +10,8 @@ mod clock;
 #[cfg(target_os = "linux")]
 mod grpc;
 #[cfg(target_os = "linux")]
+mod http;
+#[cfg(target_os = "linux")]
 mod keys;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -21,6 +23,8 @@ mod others;
 mod pin;
 #[cfg(target_os = "linux")]
 mod redis;
+#[cfg(target_os = "linux")]
+mod replay;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
@@ -36,10 +40,13 @@ sluicegate-bench WHAT [--quick]
   memory   the store in this process, beside governor, throttlecrab and a plain map
   resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
            that does nothing
+  http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server;
+           and what `grpc` is about
+  grpc     the rate limit service of Envoy, beside one of tonic that only echoes
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   tower    the layer of tower in memory, beside tower_governor
-  grpc     the rate limit service of Envoy, beside one that only echoes
+  replay   an access log through `sluicegate simulate`, beside GoAccess
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
@@ -47,8 +54,9 @@ figures mean nothing.
 
 What they start themselves:
   grow SUBJECT KEYS   one store, from empty to so many keys
-  nothing [ADDRESS]   the server that does nothing, on a free port if not told one
-  grpc-echo [ADDRESS] the rate limit service that only echoes, likewise";
+  echo ADDRESS        the server that only echoes, over HTTP/1.1
+  grpc-echo ADDRESS   the rate limit service that only echoes
+  nothing [ADDRESS]   the server that does nothing, on a free port if not told one";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -66,10 +74,10 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> io::Result<()> {
     let (what, quick) = match arguments {
         ["grow", subject, keys] => return memory::grow_one(subject, keys),
+        ["echo", address] => return http::serve_echo(address),
         ["nothing"] => return resp::serve_nothing(None),
         ["nothing", address] => return resp::serve_nothing(Some(address)),
-        ["grpc-echo"] => return grpc::serve_echo(None),
-        ["grpc-echo", address] => return grpc::serve_echo(Some(address)),
+        ["grpc-echo", address] => return grpc::serve_echo(address),
         [what] => (*what, false),
         [what, "--quick"] => (*what, true),
         _ => ("", false),
@@ -77,17 +85,24 @@ fn run(arguments: &[&str]) -> io::Result<()> {
     match what {
         "memory" => memory::run(quick),
         "resp" => resp::run(quick),
+        "http" => {
+            http::run(quick)?;
+            grpc::run(quick)
+        }
+        "grpc" => grpc::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
         "tower" => tower::run(quick),
-        "grpc" => grpc::run(quick),
+        "replay" => replay::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
+            http::run(quick)?;
+            grpc::run(quick)?;
             redis::run(quick)?;
             module::run(quick)?;
             tower::run(quick)?;
-            grpc::run(quick)
+            replay::run(quick)
         }
         _ => {
             println!("{HELP}");

@@ -2,8 +2,10 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use sluicegate_core::{Policy, PolicyError};
+
+use crate::simulate::Simulate;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,8 +50,8 @@ pub(crate) enum Command {
     /// Check files of rules, and run the examples in them
     #[command(subcommand)]
     Rules(Rules),
-    /// Run recorded traffic through a policy in virtual time
-    Simulate(Simulate),
+    /// Show what policies do to traffic, recorded or made up, in virtual time
+    Simulate(Box<Simulate>),
     /// Look after the limits in a Redis or Valkey, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),
@@ -91,7 +93,14 @@ pub(crate) struct Url {
 
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// Where to listen; port 0 picks a free one
+    /// A file with settings, in TOML, under the names of these flags: they go for what neither a
+    /// flag nor the environment says
+    #[arg(long, env = "SLUICEGATE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the settings in force as such a file, secrets masked, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Where to listen for RESP; port 0 picks a free one
     #[arg(
         long,
         env = "SLUICEGATE_LISTEN",
@@ -192,24 +201,6 @@ pub(crate) struct Key {
     pub(crate) connection: Connection,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct Simulate {
-    /// The policy in force for every event that names none
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) policy: Option<Policy>,
-    /// Who decides: `memory`, a server that runs with --test-clock, or a Redis or Valkey
-    #[arg(long, value_name = "memory|resp://HOST:PORT|redis://HOST", default_value = "memory")]
-    pub(crate) store: Store,
-    #[command(flatten)]
-    pub(crate) password: Password,
-    /// `table` for people, `csv` with one row an event for programs
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-    /// A CSV file in time order, `-` for standard input. Its header is `t_us,key,cost`, and
-    /// optionally `policy` (in force for that event) and `op` (take, peek, charge, refund, reset)
-    pub(crate) trace: PathBuf,
-}
-
 /// A policy, or the name of one that the server knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Named(pub(crate) String);
@@ -223,41 +214,11 @@ impl FromStr for Named {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Format {
-    Table,
-    Csv,
-}
-
-/// Where decisions are made.
-#[derive(Clone, Debug)]
-pub(crate) enum Store {
-    Memory,
-    Resp(Address),
-    /// A URL, as `sluicegate redis status` takes it.
-    Redis(String),
-}
-
-impl FromStr for Store {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "memory" => Ok(Self::Memory),
-            _ if text.starts_with(SCHEME) => text.parse().map(Self::Resp),
-            _ if text.starts_with("redis") && text.contains("://") => {
-                Ok(Self::Redis(text.to_owned()))
-            }
-            _ => Err("`memory`, `resp://HOST:PORT` or `redis://HOST:PORT` would do".to_owned()),
-        }
-    }
-}
-
 /// `HOST:PORT` of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Address(pub(crate) String);
 
-const SCHEME: &str = "resp://";
+pub(crate) const SCHEME: &str = "resp://";
 
 impl FromStr for Address {
     type Err = String;
@@ -292,7 +253,5 @@ mod tests {
         for text in ["", "localhost", ":6380", "resp://h:port", "resp://h:65536"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
-        assert!("http://h:1".parse::<Store>().is_err());
-        assert!(matches!("redis+cluster://h:1".parse(), Ok(Store::Redis(_))));
     }
 }

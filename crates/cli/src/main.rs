@@ -14,7 +14,7 @@ mod words;
 
 use std::{io, process::ExitCode};
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use arguments::{Arguments, Command};
 
@@ -24,7 +24,7 @@ const DENIED: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match command().and_then(run) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -32,6 +32,18 @@ fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// What is said on the command line, in the environment and in the file of settings.
+fn command() -> anyhow::Result<Command> {
+    let matches = serve::read()?;
+    let mut arguments = Arguments::from_arg_matches(&matches)?;
+    if let (Command::Simulate(options), Some((_, matches))) =
+        (&mut arguments.command, matches.subcommand())
+    {
+        options.note_order(matches);
+    }
+    Ok(arguments.command)
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

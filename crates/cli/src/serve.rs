@@ -1,5 +1,7 @@
 //! `serve`: the server until a signal comes.
 
+mod envoy;
+mod file;
 mod settings;
 mod store;
 
@@ -9,7 +11,7 @@ use anyhow::{Context, anyhow};
 use sluicegate_server::{Config, Reloader, Server};
 use tracing_subscriber::EnvFilter;
 
-pub(crate) use self::settings::Settings;
+pub(crate) use self::{file::read, settings::Settings};
 use crate::arguments::Serve;
 
 /// The environment variable that says what is logged, as `debug` or `sluicegate_server=trace`.

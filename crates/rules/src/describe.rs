@@ -94,7 +94,8 @@ impl RuleSet {
         }
     }
 
-    fn overrides(&self, overrides: &Overrides, told: &mut Described) {
+    fn overrides(&self, overrides: &Option<Box<Overrides>>, told: &mut Described) {
+        let Some(overrides) = overrides else { return };
         let all = overrides.conditions.iter().zip(&overrides.settings);
         for (conditions, settings) in all.clone().take(MOST) {
             let what = self.settings(settings, &mut told.policies);

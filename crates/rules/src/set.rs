@@ -139,10 +139,10 @@ impl RuleSet {
         let mut matches = Matches::new();
         for at in self.index.find(request) {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let Some(rule) = self.native.get(at).and_then(|at| self.rules.get(*at)) else {
+            let Some(rule) = self.native.get(at).and_then(|it| self.rules.get(*it)) else {
                 continue;
             };
-            if !wanted(rule) || !rule.conditions.hold(request) {
+            if !wanted(rule) || !rule.conditions.hold(request, self.index.known(at)) {
                 continue;
             }
             let Some(found) = rule.judge(request, &self.policies) else { continue };

@@ -42,7 +42,17 @@ pub struct Config {
     pub grpc_tls: Option<TlsConfig>,
     /// How the rate limit service of Envoy answers.
     pub envoy: EnvoyConfig,
-    /// The password that clients must give before anything else. Default: none is asked for.
+    /// The token that clients of HTTP must give (`Authorization: Bearer ...`), but for health and
+    /// documentation. Default: none is asked for.
+    pub http_token: Option<String>,
+    /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
+    /// Default: `RateLimit`.
+    pub http_headers: HttpHeaders,
+    /// How many proxies of ours a request has come through when one of them asks the gate of HTTP
+    /// about it: of `X-Forwarded-For`, so many entries are believed, from the last. Default: 1, the
+    /// one that asks.
+    pub http_trusted_hops: usize,
+    /// The password that clients of RESP must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
     /// for tests and simulations. Default: no.
@@ -73,6 +83,22 @@ pub struct Config {
     pub input_timeout: Duration,
     /// A client that does not take its replies for so long is closed. Default: 10 s.
     pub output_timeout: Duration,
+}
+
+/// What a response of HTTP says of a limit in its fields. A denial says `Retry-After` under each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[non_exhaustive]
+pub enum HttpHeaders {
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11.
+    #[default]
+    #[serde(rename = "ietf")]
+    Ietf,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now.
+    #[serde(rename = "x-ratelimit")]
+    XRateLimit,
+    /// Nothing.
+    #[serde(rename = "none")]
+    None,
 }
 
 /// What TLS needs. All files hold PEM.
@@ -136,6 +162,9 @@ impl Default for Config {
             http_tls: None,
             grpc_tls: None,
             envoy: EnvoyConfig::default(),
+            http_token: None,
+            http_headers: HttpHeaders::default(),
+            http_trusted_hops: 1,
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,

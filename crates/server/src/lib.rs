@@ -24,13 +24,13 @@ mod envoy;
 mod face;
 mod home;
 mod http;
-#[allow(dead_code, reason = "the faces of HTTP and of Envoy are to ask it")]
 mod judge;
 mod listen;
+mod metrics;
 mod resp;
 mod rules;
-#[allow(dead_code, reason = "the faces of HTTP and of Envoy are to ask it")]
 mod ruleset;
+mod secret;
 mod server;
 mod shared;
 mod state;
@@ -41,7 +41,7 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, StoreConfig, TlsConfig};
+pub use config::{Config, HttpHeaders, StoreConfig, TlsConfig};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use ruleset::Reloaded;
 pub use server::{Reloader, Server};

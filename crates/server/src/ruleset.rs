@@ -11,7 +11,7 @@ mod watch;
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, OnceLock},
 };
 
 use ahash::AHashMap;
@@ -20,9 +20,8 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_redis::{self as redis, Share};
 use sluicegate_rules::{Charge, OnError, RuleSet};
-use tokio::sync::oneshot;
 
-use self::{files::Files, watch::Wish};
+use self::{files::Files, watch::Wishes};
 pub(crate) use self::{
     tally::{Event, Tallies},
     watch::Watch,
@@ -40,7 +39,7 @@ pub(crate) struct Live {
     /// What is counted of rules; it outlives their versions.
     pub(crate) tallies: Tallies,
     told: Mutex<Told>,
-    wishes: Mutex<Option<mpsc::Sender<Wish>>>,
+    wishes: Wishes,
 }
 
 /// What became of the files so far.
@@ -180,7 +179,7 @@ impl Live {
         self.told.lock().clone()
     }
 
-    /// Reads the files again, whether or not they changed, in the thread that watches them.
+    /// Reads the files again, whatever was heard of them, in the thread that watches them.
     ///
     /// # Errors
     /// What is wrong, with the file, the line and the column.
@@ -188,16 +187,11 @@ impl Live {
         if self.paths.is_empty() {
             return Err("there are no rules to read again; `--rules FILE` would do".to_owned());
         }
-        let (reply, told) = oneshot::channel();
-        let sent = self.wishes.lock().as_ref().map(|wishes| wishes.send(Wish::Reload(reply)));
-        match sent {
-            Some(Ok(())) => told.await.unwrap_or_else(|_| Err(STOPPING.to_owned())),
-            Some(Err(_)) | None => Err(STOPPING.to_owned()),
-        }
+        self.wishes.reload().await.unwrap_or_else(|| Err("the server has stopped".to_owned()))
     }
 
-    /// Looks at the files: unless they are as when they were seen last, or `always`, they are read,
-    /// and what they say is in force from then on, if it can be used.
+    /// Looks at the files: unless they are as when they were seen last, what they say is in force from
+    /// then on, if it can be used. `always`: somebody asks, and is told what is wrong once more.
     fn look(&self, always: bool) -> Result<Reloaded, String> {
         let before = self.now().number;
         let unchanged = |version| {
@@ -211,7 +205,8 @@ impl Live {
         };
         {
             let mut told = self.told.lock();
-            if !always && told.seen == Some(seen) {
+            // What is wrong is told again to who asks.
+            if told.seen == Some(seen) && !(always && told.problem.is_some()) {
                 return Ok(unchanged(before));
             }
             told.seen = Some(seen);
@@ -236,5 +231,3 @@ impl Live {
         }
     }
 }
-
-const STOPPING: &str = "the server does not run";

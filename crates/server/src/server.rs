@@ -155,7 +155,7 @@ impl Server {
 pub struct Reloader(Arc<Shared>);
 
 impl Reloader {
-    /// Reads the files now, whether or not they changed. What is wrong with them leaves the rules in
+    /// Reads the files now, whatever was heard of them. What is wrong with them leaves the rules in
     /// force as they are, and is logged.
     ///
     /// # Errors

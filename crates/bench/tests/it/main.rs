@@ -48,6 +48,12 @@ fn resp_prints_what_does_not_need_a_peer() {
     assert_rows(&quick("resp"), &rows);
 }
 
+#[test]
+fn http_prints_what_does_not_need_a_peer() {
+    let rows = ["requests/s", "hyper, only echoes", "sluicegate"];
+    assert_rows(&quick("http"), &rows);
+}
+
 /// `cargo xtask test` installs what it needs.
 #[test]
 fn redis_prints_all_rows() {
@@ -92,4 +98,13 @@ fn a_word_that_means_nothing_is_answered_with_help() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
     let output = bench.arg("help").output().unwrap();
     assert_rows(&String::from_utf8_lossy(&output.stdout), &["memory", "resp", "--quick"]);
+}
+
+#[test]
+fn replay_prints_all_rows_or_says_why_not() {
+    let printed = quick("replay");
+    if !printed.contains("left out, as the program") {
+        let rows = ["five policies at once", "one after the other", "most memory", "addresses"];
+        assert_rows(&printed, &rows);
+    }
 }

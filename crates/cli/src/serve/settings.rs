@@ -4,9 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, EnvoyHeaders, TlsConfig, WhenFull};
+use sluicegate_server::{Config, HttpHeaders, TlsConfig, WhenFull};
 
-use super::store::Store;
+use super::{envoy::Envoy, store::Store};
 
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
@@ -59,21 +59,24 @@ pub(crate) struct Settings {
         requires = "grpc_tls_cert"
     )]
     grpc_tls_client_ca: Option<PathBuf>,
-    /// Header fields that Envoy is to add to responses
-    #[arg(
-        long,
-        env = "SLUICEGATE_ENVOY_HEADERS",
-        value_enum,
-        value_name = "FIELDS",
-        default_value_t = Headers::None
-    )]
-    envoy_headers: Headers,
-    /// Tell Envoy what it asked, as dynamic metadata
-    #[arg(long, env = "SLUICEGATE_ENVOY_METADATA")]
-    envoy_metadata: bool,
-    /// End connections of gRPC at about this age, so that clients spread anew; 0: never
-    #[arg(long, env = "SLUICEGATE_GRPC_MAX_AGE", value_name = "SECONDS", default_value_t = 0)]
-    grpc_max_age: u64,
+    /// The token that clients of HTTP must give, as `Authorization: Bearer TOKEN`
+    #[arg(long, env = "SLUICEGATE_HTTP_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    http_token: Option<String>,
+    /// Which fields responses of HTTP have, unless a request says otherwise; `ietf` (RateLimit) if
+    /// not given
+    #[arg(long, env = "SLUICEGATE_HTTP_HEADERS", value_enum)]
+    http_headers: Option<Headers>,
+    /// How many proxies of ours a request has come through when one asks `/v1/gate` about it
+    #[arg(long, env = "SLUICEGATE_HTTP_TRUSTED_HOPS", value_name = "N", default_value_t = 1)]
+    http_trusted_hops: usize,
+    /// Close clients that do not finish a request for so long; 0: never
+    #[arg(long, env = "SLUICEGATE_INPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
+    input_timeout: u64,
+    /// Close clients that do not take their replies for so long; 0 is 1
+    #[arg(long, env = "SLUICEGATE_OUTPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 10)]
+    output_timeout: u64,
+    #[command(flatten)]
+    envoy: Envoy,
     /// A file of rules (YAML or TOML), or a folder of such; may be given several times
     #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
     rules: Vec<PathBuf>,
@@ -100,16 +103,17 @@ pub(crate) struct Settings {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Headers {
-    None,
-    Ratelimit,
-    XRatelimit,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Full {
     Deny,
     Allow,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Headers {
+    Ietf,
+    #[value(name = "x-ratelimit")]
+    XRateLimit,
+    None,
 }
 
 impl Settings {
@@ -131,13 +135,16 @@ impl Settings {
         config.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
         config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
         config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
-        config.envoy.headers = match self.envoy_headers {
-            Headers::None => EnvoyHeaders::None,
-            Headers::Ratelimit => EnvoyHeaders::RateLimit,
-            Headers::XRatelimit => EnvoyHeaders::XRateLimit,
+        config.http_token = self.http_token;
+        config.http_headers = match self.http_headers {
+            Some(Headers::XRateLimit) => HttpHeaders::XRateLimit,
+            Some(Headers::None) => HttpHeaders::None,
+            Some(Headers::Ietf) | None => HttpHeaders::Ietf,
         };
-        config.envoy.metadata = self.envoy_metadata;
-        config.envoy.max_age = Duration::from_secs(self.grpc_max_age);
+        config.http_trusted_hops = self.http_trusted_hops;
+        config.input_timeout = Duration::from_secs(self.input_timeout);
+        config.output_timeout = Duration::from_secs(self.output_timeout.max(1));
+        config.envoy = self.envoy.config();
         config.rules = self.rules;
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);

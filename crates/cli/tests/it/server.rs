@@ -12,6 +12,8 @@ use crate::run::{output, run, scenarios, sluicegate};
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    /// Where it speaks HTTP.
+    pub(crate) http: String,
     /// Where it speaks gRPC.
     pub(crate) grpc: String,
     // Kept open, so that what it writes has somewhere to go.
@@ -37,10 +39,10 @@ impl Server {
             address.trim_end().to_owned()
         };
         let address = format!("resp://{}", told("listening on "));
-        told("http on ");
+        let http = told("http on ");
         let grpc = told("grpc on ");
         let err = child.stderr.take();
-        Self { child, address, grpc, _out: out, err }
+        Self { child, address, http, grpc, _out: out, err }
     }
 
     /// Ends it at once.

@@ -1,5 +1,7 @@
 //! What is done with requests, by a rule and by its overrides.
 
+use smallvec::smallvec;
+
 use super::conditions::{condition, conditions};
 use crate::{
     attribute::{Attribute, KNOWN},
@@ -76,7 +78,7 @@ pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
 }
 
 /// `overrides`: each with its own `match`, or with the values of one attribute.
-pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Overrides, Fault> {
+pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Overrides>>, Fault> {
     let mut all = Vec::new();
     for item in node.one_or_many() {
         let mut fields = Fields::of(item, "an override")?;
@@ -94,7 +96,8 @@ pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Overrides, Fau
                         kind: Kind::Scalar { text: entry.key.clone(), plain: false },
                     };
                     let condition: Condition = condition(attribute.clone(), &value, draft)?;
-                    all.push((Conditions(vec![condition]), value_settings(&entry.value, draft)?));
+                    let conditions = Conditions(smallvec![draft.share(condition)]);
+                    all.push((conditions, value_settings(&entry.value, draft)?));
                 }
                 fields.done()?;
             }

@@ -22,6 +22,7 @@ use super::{
     unit,
 };
 use crate::{
+    face::Face,
     home::Trouble,
     judge::{self, Ask, Told},
     ruleset::Version,
@@ -196,7 +197,7 @@ impl Bench<'_> {
                 if told.source == Source::Fallback && !told.allowed && self.gives_up(found) {
                     return Err(refused(&"it does not answer"));
                 }
-                self.shared.workers[self.worker].decided(&decision);
+                self.shared.workers[self.worker].decided(Face::Grpc, told.source, &decision);
                 let policy = found.charges.get(told.charge).map(|it| it.policy.limits());
                 let binding = policy.and_then(|limits| limits.get(decision.binding));
                 let limit = wired.or_else(|| binding.map(|it| rate(unit::per_unit(it))));
@@ -247,7 +248,8 @@ impl Bench<'_> {
         if answer.source == Source::Fallback {
             return Err(refused(&"it does not answer"));
         }
-        self.shared.workers[self.worker].decided(&answer.decision);
+        let stats = &self.shared.workers[self.worker];
+        stats.decided(Face::Grpc, answer.source, &answer.decision);
         Ok(Verdict::Limited(limited(&answer.decision, Mode::Enforced, rate)))
     }
 }

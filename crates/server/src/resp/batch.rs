@@ -5,6 +5,7 @@
 
 use sluicegate_core::Operation;
 use sluicegate_memory::Request;
+use sluicegate_redis::Source;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -12,7 +13,7 @@ use super::{
     job::{Asked, Job},
     session::Session,
 };
-use crate::rules::Known;
+use crate::{face::Face, rules::Known};
 
 /// When so many are gathered they are decided.
 pub(super) const MOST: usize = 128;
@@ -96,19 +97,20 @@ impl<'a> Gathered<'a> {
         };
         let writer = &mut Writer::new(out, session.version);
         for chunk in self.0.chunks(CHUNK) {
-            let request = |gather: &Gather<'a>| {
-                // There are no other rules than those of this home.
-                let rule = rules.get(gather.rule).memory()?;
-                Some(Request { key: gather.key, rule, operation: gather.operation })
-            };
-            let requests: SmallVec<[Request<'_>; CHUNK]> =
-                chunk.iter().filter_map(request).collect();
+            let requests: SmallVec<[Request<'_>; CHUNK]> = chunk
+                .iter()
+                .map(|gather| Request {
+                    key: gather.key,
+                    rule: rules.get(gather.rule).memory().expect("rules are those of their home"),
+                    operation: gather.operation,
+                })
+                .collect();
             let mut replies = chunk.iter().map(|gather| gather.reply);
             store.apply_many(&requests, session.now, |_, answer| {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
-                        stats.decided(&decision);
+                        stats.decided(Face::Resp, Source::Store, &decision);
                         reply.write(&decision, writer);
                     }
                     Err(error) => {

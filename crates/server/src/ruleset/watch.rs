@@ -14,6 +14,7 @@ use std::{
 };
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Reloaded;
@@ -36,6 +37,30 @@ pub(super) enum Wish {
     Stop,
 }
 
+/// What is asked of the thread, from before it starts.
+#[derive(Debug)]
+pub(super) struct Wishes {
+    wishes: mpsc::Sender<Wish>,
+    /// What the thread takes when it starts.
+    wanted: Mutex<Option<mpsc::Receiver<Wish>>>,
+}
+
+impl Wishes {
+    /// What comes of reading the files again, now or when the thread starts. Nothing, once it ended.
+    pub(super) async fn reload(&self) -> Option<Result<Reloaded, String>> {
+        let (reply, told) = oneshot::channel();
+        self.wishes.send(Wish::Reload(reply)).ok()?;
+        told.await.ok()
+    }
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        let (wishes, wanted) = mpsc::channel();
+        Self { wishes, wanted: Mutex::new(Some(wanted)) }
+    }
+}
+
 /// The thread, until dropped.
 #[derive(Debug)]
 pub(crate) struct Watch(Option<mpsc::Sender<Wish>>);
@@ -46,8 +71,10 @@ impl Watch {
         if shared.rules.paths.is_empty() {
             return Ok(Self(None));
         }
-        let (wishes, wanted) = mpsc::channel();
-        *shared.rules.wishes.lock() = Some(wishes.clone());
+        let Some(wanted) = shared.rules.wishes.wanted.lock().take() else {
+            return Ok(Self(None));
+        };
+        let wishes = shared.rules.wishes.wishes.clone();
         let (shared, heard) = (Arc::clone(shared), wishes.clone());
         let run = move || watch(&shared, &heard, &wanted);
         std::thread::Builder::new().name("sluicegate-rules".into()).spawn(run)?;
@@ -82,7 +109,6 @@ fn watch(shared: &Shared, heard: &mpsc::Sender<Wish>, wanted: &mpsc::Receiver<Wi
             let _ = reply.send(told.clone());
         }
     }
-    *rules.wishes.lock() = None;
 }
 
 /// Waits until it is quiet. Whether the thread is to go on.

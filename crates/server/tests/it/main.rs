@@ -13,6 +13,7 @@ mod elsewhere;
 mod envoy;
 mod faces;
 mod harness;
+mod http;
 #[cfg(target_os = "linux")]
 mod killed;
 mod limits;
@@ -20,10 +21,6 @@ mod patience;
 #[cfg(target_os = "linux")]
 mod process;
 mod rules;
-#[cfg(target_os = "linux")]
-#[path = "../../../redis/tests/client/servers.rs"]
-#[allow(dead_code, reason = "of the helpers of another crate's tests some are of use here")]
-mod servers;
 #[cfg(target_os = "linux")]
 mod slow;
 #[cfg(target_os = "linux")]
