@@ -55,7 +55,7 @@ if #ARGV[1] == 36 then
         if new > depth then
             -- Every write gives the key its time to live. A key that is only ever denied is looked
             -- after now and then, since to look takes a tenth of the whole.
-            if now % 16 == 0 and bytes and pcall('PTTL', KEYS[1]) == -1 then
+            if now % 16 == 0 and not at and bytes and pcall('PTTL', KEYS[1]) == -1 then
                 pcall('PEXPIREAT', KEYS[1], string.format('%d', (now + debt / n) / 1000 + 1))
             end
             local free, retry, reset = (depth - debt) / p, (new - depth) / n, debt / n
