@@ -32,10 +32,14 @@ impl RateLimitService for Calls {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let request = request.into_inner();
-        let decided = AssertUnwindSafe(decide(&self.shared, self.index, &request));
+        let (stats, start) = (&self.shared.workers[self.index], self.shared.now());
+        stats.questions.add();
+        let decided = AssertUnwindSafe(decide(&self.shared, stats, &request, start));
         let decided = decided.catch_unwind().await.unwrap_or_else(|panic| Err(failed(&*panic)));
+        let end = self.shared.now();
+        stats.question_latency.took(end.as_micros().saturating_sub(start.as_micros()));
         let verdicts = decided.inspect_err(|status| {
-            self.shared.workers[self.index].errors.add();
+            stats.errors.add();
             tracing::debug!(%status, "a call was not answered");
         })?;
         Ok(Response::new(answer(&request, &verdicts, &self.shared.config.envoy)))

@@ -27,6 +27,7 @@ use crate::{
     judge::{self, Ask, Told},
     ruleset::Version,
     shared::Shared,
+    stats::Stats,
 };
 
 /// Descriptors of a request, and entries of a descriptor, at the most.
@@ -37,8 +38,9 @@ const MAX_KEY: usize = 65_536;
 /// Decides on every descriptor of `request`, each for itself.
 pub(super) async fn decide(
     shared: &Shared,
-    worker: usize,
+    stats: &Stats,
     request: &RateLimitRequest,
+    now: Timestamp,
 ) -> Result<Vec<Verdict>, Status> {
     let asked = read(request)?;
     let entries: Vec<Vec<(&str, &str)>> = request
@@ -52,7 +54,7 @@ pub(super) async fn decide(
         .map(|(entries, asked)| Descriptor { entries, limit: asked.named() })
         .collect();
 
-    let (version, now) = (Arc::clone(&shared.rules.now()), shared.now());
+    let version = Arc::clone(&shared.rules.now());
     let matches = version.rules().descriptors(&request.domain, &descriptors);
     let judged =
         asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
@@ -63,7 +65,7 @@ pub(super) async fn decide(
             } else {
                 found.len()
             };
-            let bench = Bench { shared, worker, version: &version, asked: *asked, now };
+            let bench = Bench { shared, stats, version: &version, asked: *asked, now };
             bench.judge(&request.domain, descriptor, &found[..count])
         });
     // A store elsewhere is asked about all of them at once.
@@ -134,7 +136,7 @@ fn read_one(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Res
 /// What one descriptor is decided with.
 struct Bench<'a> {
     shared: &'a Shared,
-    worker: usize,
+    stats: &'a Stats,
     version: &'a Version,
     asked: Asked,
     now: Timestamp,
@@ -194,10 +196,13 @@ impl Bench<'_> {
             // Another rule has denied before this one was asked.
             (Treatment::Limit, None) => Ok(Verdict::Free),
             (Treatment::Limit, Some(decision)) => {
-                if told.source == Source::Fallback && !told.allowed && self.gives_up(found) {
+                let denies = !told.allowed && mode != Mode::Shadow;
+                if told.source == Source::Fallback && denies && self.gives_up(found.on_error) {
                     return Err(refused(&"it does not answer"));
                 }
-                self.shared.workers[self.worker].decided(Face::Grpc, told.source, &decision);
+                if mode != Mode::Shadow {
+                    self.stats.decided(Face::Grpc, told.source, &decision);
+                }
                 let policy = found.charges.get(told.charge).map(|it| it.policy.limits());
                 let binding = policy.and_then(|limits| limits.get(decision.binding));
                 let limit = wired.or_else(|| binding.map(|it| rate(unit::per_unit(it))));
@@ -213,9 +218,13 @@ impl Bench<'_> {
 
     /// Whether a denial while the store is away is nobody's wish: then Envoy does as it was told to
     /// for a service that does not answer.
-    fn gives_up(&self, found: &Match<'_>) -> bool {
-        let default = self.shared.config.store.as_ref().map(|store| store.on_error);
-        found.on_error.is_none() && matches!(default, None | Some(OnError::Deny))
+    fn gives_up(&self, on_error: Option<sluicegate_rules::OnError>) -> bool {
+        on_error.is_none() && self.on_error() == OnError::Deny
+    }
+
+    /// What is answered while the store is away, unless a rule says otherwise.
+    fn on_error(&self) -> OnError {
+        self.shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default()
     }
 
     /// A limit that the descriptor brings, to a domain that has no rules of its own.
@@ -242,14 +251,14 @@ impl Bench<'_> {
             Ask::Refund(hits) => Operation::Refund(hits),
         };
         let home = &self.shared.home;
-        let rule = home.rule(&policy, OnError::default(), self.now);
+        let rule = home.rule(&policy, self.on_error(), self.now);
         let answer = home.ask(&key, &rule, operation, self.now).await;
         let answer = answer.map_err(|trouble| troubled(&trouble))?;
-        if answer.source == Source::Fallback {
+        let denies = !answer.decision.allowed();
+        if answer.source == Source::Fallback && denies && self.gives_up(None) {
             return Err(refused(&"it does not answer"));
         }
-        let stats = &self.shared.workers[self.worker];
-        stats.decided(Face::Grpc, answer.source, &answer.decision);
+        self.stats.decided(Face::Grpc, answer.source, &answer.decision);
         Ok(Verdict::Limited(limited(&answer.decision, Mode::Enforced, rate)))
     }
 }

@@ -1,6 +1,7 @@
 //! A real Envoy asks `serve` about every request, and does as it is told.
 
 mod proxy;
+mod script;
 
 use std::{fs, path::PathBuf, thread};
 
@@ -91,7 +92,7 @@ fn as_many_pass_as_the_rules_say_in_both_forms() {
         let clients = 4;
         let counts: Vec<[usize; 2]> = thread::scope(|scope| {
             let ask = || {
-                let mut client = Client::connect(&envoy);
+                let mut client = Client::connect(&envoy.address);
                 let mut counts = [0; 2];
                 for turn in 0..wanted / clients {
                     let answer = client.get("/", &free(&format!("user{}", turn % USERS)));
@@ -141,7 +142,7 @@ fn without_the_service_envoy_does_as_it_was_told() {
             assert!(text.contains("failure_mode_deny: false"));
             text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"))
         });
-        let mut client = Client::connect(&envoy);
+        let mut client = Client::connect(&envoy.address);
         assert_eq!(client.get("/", &free("ada")).code, 200);
         server.kill();
         for _ in 0..20 {
@@ -162,7 +163,7 @@ fn a_service_that_is_too_slow_is_not_waited_for() {
     let envoy = Envoy::start("slow", &server.grpc, &upstream, |text| {
         text.replace("              timeout: 0.25s", "              timeout: 0.02s")
     });
-    let mut client = Client::connect(&envoy);
+    let mut client = Client::connect(&envoy.address);
     server.signal("-STOP");
     for _ in 0..20 {
         assert_eq!(client.get("/", &free("ada")).code, 200, "it fails open");
@@ -184,7 +185,7 @@ fn the_example_limits_users_and_logins() {
         let rules = File::new(file, &text);
         let (server, upstream) = (serve(&rules), Upstream::start());
         let envoy = Envoy::start(file, &server.grpc, &upstream, patient);
-        let mut client = Client::connect(&envoy);
+        let mut client = Client::connect(&envoy.address);
         let codes: Vec<_> = (0..12).map(|_| client.get("/", &free("ada")).code).collect();
         assert_eq!(codes, [vec![200; 10], vec![429; 2]].concat(), "{file}");
         let gold = [("x-plan", "gold"), ("x-user", "bob")];

@@ -19,8 +19,8 @@ pub(super) fn example(file: &str) -> String {
     fs::read_to_string(root.join("examples/envoy").join(file)).unwrap()
 }
 
-/// Where the program is. `cargo xtask test` puts it there.
-fn program() -> PathBuf {
+/// Where the program of Envoy is. `cargo xtask test` puts it there.
+pub(super) fn program() -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let tools = std::env::var_os("SLUICEGATE_TOOLS");
     let tools = root.join(tools.map_or_else(|| "target/tools".into(), PathBuf::from));
@@ -180,8 +180,8 @@ impl Answer {
 }
 
 impl Client {
-    pub(super) fn connect(envoy: &Envoy) -> Self {
-        let stream = TcpStream::connect(&envoy.address).unwrap();
+    pub(super) fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Self { stream, reader }

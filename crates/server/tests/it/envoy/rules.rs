@@ -4,16 +4,17 @@ use sluicegate_proto::rls::{RateLimitResponse, rate_limit_response::Code};
 use sluicegate_server::EnvoyHeaders;
 
 use super::client::{Service, descriptor, long_unit, request, told};
-use crate::harness::Folder;
+use crate::harness::{Folder, any_port};
 
 /// A service with these rules, in which `UNIT` is one that does not end while a test runs.
-fn service(rules: &str) -> (Service, Folder) {
+pub(super) fn service(rules: &str) -> (Service, Folder) {
     let folder = Folder::new();
     let file = folder.file("rules.yaml");
     let unit = long_unit().as_str_name().to_lowercase();
     std::fs::write(&file, rules.replace("UNIT", &unit)).unwrap();
     let service = Service::with(|config| {
         config.rules = vec![file];
+        config.http = Some(any_port());
         config.envoy.headers = EnvoyHeaders::RateLimit;
         config.envoy.metadata = true;
     });
