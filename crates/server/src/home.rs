@@ -153,12 +153,14 @@ impl Home {
     ) -> Result<Answer, Trouble> {
         match self {
             Self::Memory(store) => here(store, Question { key, rule, operation }, now),
+            // Boxed: where the state is here, nobody is to carry about the room that this takes.
             Self::Redis { store, test_clock: false } => {
-                Ok(store.ask(key, &elsewhere(store, rule), operation).await?)
+                let rule = elsewhere(store, rule);
+                Ok(Box::pin(store.ask(key, &rule, operation)).await?)
             }
             Self::Redis { store, test_clock: true } => {
                 let rule = elsewhere(store, rule);
-                let decision = store.ask_at(key, &rule, operation, now).await?;
+                let decision = Box::pin(store.ask_at(key, &rule, operation, now)).await?;
                 Ok(Answer { decision, source: Source::Store })
             }
         }

@@ -35,6 +35,8 @@ pub(super) struct Load {
     user: usize,
     random: Random,
     users: u64,
+    /// The next user of those that are asked about in turn.
+    next: Option<u64>,
     calls: usize,
     answered: u64,
     busy: usize,
@@ -80,6 +82,7 @@ impl Load {
             user,
             random: Random::new(seed),
             users,
+            next: None,
             calls,
             answered: 0,
             busy: 0,
@@ -87,6 +90,24 @@ impl Load {
             ready: Vec::new(),
             buffer: vec![0; READ],
         })
+    }
+
+    /// Asks about every user once.
+    pub(super) fn fill(mut self) -> io::Result<()> {
+        self.next = Some(0);
+        (0..self.clients.len()).try_for_each(|number| self.send(number))?;
+        while self.busy > 0 {
+            self.stopping = self.next >= Some(self.users);
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// A user to ask about.
+    fn draw(&mut self) -> u64 {
+        let Some(next) = &mut self.next else { return self.random.below(self.users) };
+        *next += 1;
+        (*next - 1) % self.users
     }
 
     /// Runs for a while, uncounted first. `cpu` tells the server's processor time so far.
@@ -124,7 +145,8 @@ impl Load {
             client.batch.bytes = greeting();
         }
         for _ in 0..self.calls {
-            let user = format!("{:0DIGITS$}", self.random.below(self.users));
+            let user = self.draw();
+            let user = format!("{user:0DIGITS$}");
             self.message[self.user..self.user + DIGITS].copy_from_slice(user.as_bytes());
             let first = client.stream == 0;
             client.stream = if first { 1 } else { client.stream + 2 };

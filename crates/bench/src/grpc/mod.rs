@@ -110,6 +110,10 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     );
     let others = Others::start();
     let before = servers_cpu(&contenders)?;
+    for contender in &contenders {
+        let address = contender.server.address;
+        Load::connect(address, sizes.connections, sizes.calls, sizes.users, 0)?.fill()?;
+    }
     for round in 0..sizes.rounds {
         // Each second round the other way about, so that none always follows the same.
         contenders.reverse();

@@ -68,8 +68,15 @@ pub(super) async fn decide(
             let bench = Bench { shared, stats, version: &version, asked: *asked, now };
             bench.judge(&request.domain, descriptor, &found[..count])
         });
-    // A store elsewhere is asked about all of them at once.
-    try_join_all(judged).await
+    if shared.home.memory().is_none() {
+        // A store elsewhere is asked about all of them at once.
+        return Box::pin(try_join_all(judged)).await;
+    }
+    let mut verdicts = Vec::with_capacity(asked.len());
+    for judged in judged {
+        verdicts.push(judged.await?);
+    }
+    Ok(verdicts)
 }
 
 /// What is asked about a descriptor.
