@@ -82,7 +82,7 @@ if #ARGV[1] == 27 then
                 local stored = struct.pack('<c13I4I7BB', begins, live + 1, base, wide, 0)
                     .. string.sub(bytes, 27 + gone * wide) .. struct.pack(format, now - base)
                 local done =
-                    pcall('SET', KEYS[1], stored, unit, string.format('%d', (ends + -ends % 1000) / 1000))
+                    pcall('SET', KEYS[1], stored, unit, (ends + -ends % 1000) / 1000)
                 if done.err then
                     return done
                 end
