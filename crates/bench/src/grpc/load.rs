@@ -37,6 +37,7 @@ pub(super) struct Load {
     users: u64,
     /// The next user of those that are asked about in turn.
     next: Option<u64>,
+    drawn: Vec<u64>,
     calls: usize,
     answered: u64,
     busy: usize,
@@ -83,6 +84,7 @@ impl Load {
             random: Random::new(seed),
             users,
             next: None,
+            drawn: Vec::new(),
             calls,
             answered: 0,
             busy: 0,
@@ -138,14 +140,18 @@ impl Load {
 
     /// Sends the next calls of a connection.
     fn send(&mut self, number: usize) -> io::Result<()> {
+        self.drawn.clear();
+        for _ in 0..self.calls {
+            let user = self.draw();
+            self.drawn.push(user);
+        }
         let client = &mut self.clients[number];
         client.batch.rewind();
         client.batch.bytes.clear();
         if client.stream == 0 {
             client.batch.bytes = greeting();
         }
-        for _ in 0..self.calls {
-            let user = self.draw();
+        for user in &self.drawn {
             let user = format!("{user:0DIGITS$}");
             self.message[self.user..self.user + DIGITS].copy_from_slice(user.as_bytes());
             let first = client.stream == 0;
