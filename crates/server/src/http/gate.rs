@@ -5,7 +5,10 @@
 //! from (`X-Forwarded-For`). Of the latter only so many entries are believed, from the last, as there
 //! are proxies of ours: whatever a client puts before them is its own invention.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, SocketAddr},
+};
 
 use hyper::{HeaderMap, header::HeaderName, http::request::Parts};
 use sluicegate_core::Timestamp;
@@ -61,7 +64,11 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(Face::Http, told.source, decision);
-    let said = Said::new(name, &charge.policy);
+    let name = match charge.level {
+        Some(level) => Cow::Owned(format!("{name}/{level}")),
+        None => Cow::Borrowed(name),
+    };
+    let said = Said::new(&name, &charge.policy);
     let source = worker.shared.home.memory().is_none().then(|| told.source.word());
     let style = worker.shared.config.http_headers;
     let told = Told { decision, source, said: &said, style };

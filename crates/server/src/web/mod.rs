@@ -57,6 +57,9 @@ const WINDOW_OF_ALL: u32 = 512 * 1024;
 const MAX_PENDING: usize = 64 * 1024;
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
+/// The most bytes that it may send meanwhile, as of a body whose request is answered: more than any
+/// that is refused in good faith.
+pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 /// How often a client of HTTP/2 is asked whether it is still there, and how long it may think.
 const ASK: Duration = Duration::from_secs(60);
 const THINK: Duration = Duration::from_secs(20);
@@ -108,7 +111,7 @@ where
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
                 // Who was refused halfway may not have read why.
-                let _ = timeout(LINGER, stream.drain()).await;
+                let _ = timeout(LINGER, stream.drain(DRAIN)).await;
                 return;
             }
             Some(event) = seldom.next() => event,
