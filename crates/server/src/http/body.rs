@@ -14,12 +14,10 @@ use sluicegate_core::Timestamp;
 use tokio::{task::spawn_local, time::timeout};
 
 use super::problem::Problem;
-use crate::worker::Worker;
+use crate::{web::DRAIN, worker::Worker};
 
 /// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
-/// The most that is read on, and dropped, of a body whose request is answered already.
-const MAX_REST: usize = 16 * MAX_BODY;
 
 /// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
 pub(super) async fn json(
@@ -76,7 +74,7 @@ pub(super) fn drop_rest(worker: &Worker, head: &Parts, mut body: Incoming) {
             let mut dropped = 0;
             while let Ok(Some(rest)) = data(&mut body).await {
                 dropped += rest.len();
-                if dropped > MAX_REST {
+                if dropped > DRAIN {
                     break;
                 }
             }
