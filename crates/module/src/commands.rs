@@ -53,7 +53,8 @@ pub(crate) unsafe extern "C" fn run<const INDEX: usize>(
     argc: c_int,
 ) -> c_int {
     // SAFETY: the server passed both for this call.
-    let call = unsafe { Call { context: Context::new(ctx), argv, words: arguments(argv, argc) } };
+    let call =
+        unsafe { Call { context: Context::of_command(ctx), argv, words: arguments(argv, argc) } };
     if COMMANDS[INDEX].keys == Keys::Counted && call.context.asks_for_keys() {
         edge::guard("keys", (), || call.tell_keys(INDEX));
         return api::OK;

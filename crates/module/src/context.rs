@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::{
     api::{self, Ctx, Event, OnEvent, OnKey, OnTimer, Text, api},
-    clock,
+    audience, clock,
 };
 
 /// As many arguments as most commands have at most.
@@ -45,6 +45,8 @@ pub(crate) fn end() {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     raw: *mut Ctx,
+    /// In a command, while nobody hears what is replicated.
+    unheard: bool,
     call: PhantomData<&'a Ctx>,
 }
 
@@ -66,7 +68,16 @@ impl<'a> Context<'a> {
     /// # Safety
     /// `raw` must be a context that the server passed, and valid for `'a`.
     pub(crate) const unsafe fn new(raw: *mut Ctx) -> Self {
-        Self { raw, call: PhantomData }
+        Self { raw, unheard: false, call: PhantomData }
+    }
+
+    /// The context of a command.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), and the server must run a command of ours.
+    #[inline]
+    pub(crate) unsafe fn of_command(raw: *mut Ctx) -> Self {
+        Self { raw, unheard: audience::is_nobody(), call: PhantomData }
     }
 
     pub(crate) const fn raw(self) -> *mut Ctx {
@@ -145,9 +156,22 @@ impl<'a> Context<'a> {
         Owned { name: Name { raw, held: PhantomData }, context: self }
     }
 
+    /// Whether nobody hears what is replicated. Then the server counts a change, and no more.
+    #[inline]
+    fn is_unheard(self) -> bool {
+        if self.unheard {
+            // SAFETY: the context is that of a command, which is not handed on while nobody hears it.
+            unsafe { (api().replicate_verbatim)(self.raw) };
+        }
+        self.unheard
+    }
+
     /// Replicates `SET name bytes PXAT ends`.
     #[inline]
     pub(crate) fn replicate_set(self, name: Name<'_>, bytes: &[u8], ends: i64) {
+        if self.is_unheard() {
+            return;
+        }
         let start = bytes.as_ptr().cast::<c_char>();
         // SAFETY: the format says what follows: a string of the server, a buffer and its length, a
         // string of the server, which was made on loading, and a number.
@@ -167,6 +191,9 @@ impl<'a> Context<'a> {
 
     /// Replicates `PEXPIREAT name ends`.
     pub(crate) fn replicate_expiry(self, name: Name<'_>, ends: i64) {
+        if self.is_unheard() {
+            return;
+        }
         // SAFETY: the format says what follows: a string of the server, and a number.
         unsafe {
             (api().replicate)(self.raw, c"PEXPIREAT".as_ptr(), c"sl".as_ptr(), name.raw, ends);
@@ -175,6 +202,9 @@ impl<'a> Context<'a> {
 
     /// Replicates `SETRANGE name offset bytes`.
     pub(crate) fn replicate_range(self, name: Name<'_>, offset: usize, bytes: &[u8]) {
+        if self.is_unheard() {
+            return;
+        }
         let start = bytes.as_ptr().cast::<c_char>();
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
         // SAFETY: the format says what follows: a string of the server, a number, a buffer and its
@@ -194,8 +224,34 @@ impl<'a> Context<'a> {
 
     /// Replicates `DEL name`.
     pub(crate) fn replicate_deletion(self, name: Name<'_>) {
+        if self.is_unheard() {
+            return;
+        }
         // SAFETY: the format says what follows: a string of the server.
         unsafe { (api().replicate)(self.raw, c"DEL".as_ptr(), c"s".as_ptr(), name.raw) };
+    }
+
+    /// What the server tells of itself in these fields of a section of `INFO`. `None` where one is not
+    /// there.
+    pub(crate) fn told<const N: usize>(
+        self,
+        section: &CStr,
+        fields: [&CStr; N],
+    ) -> Option<[u64; N]> {
+        let mut missing = false;
+        // SAFETY: context and names are valid; what is told is ours to free, and not used after that.
+        let told = unsafe {
+            let info = (api().server_info)(self.raw, section.as_ptr());
+            let told = fields.map(|field| {
+                let mut error = api::OK;
+                let number = (api().server_info_number)(info, field.as_ptr(), &raw mut error);
+                missing |= error != api::OK;
+                number
+            });
+            (api().free_server_info)(self.raw, info);
+            told
+        };
+        (!missing).then_some(told)
     }
 
     /// Tells those who listen for events of keys that `name` was denied.

@@ -12,6 +12,7 @@
 #![expect(unsafe_code, reason = "the module API of the server is one of C")]
 
 mod api;
+mod audience;
 mod clock;
 mod commands;
 mod context;
@@ -97,6 +98,7 @@ fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     register::all(context)?;
     options::settle(context)?;
     context::begin();
+    audience::begin(context);
     Ok(())
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn decided(decision: &Decision) {
 }
 
 /// All of them, by name.
-pub(crate) fn all() -> [(&'static std::ffi::CStr, u64); 7] {
+pub(crate) fn all() -> [(&'static std::ffi::CStr, u64); 8] {
     let (allowed, denied) = (ALLOWED.get(), DENIED.get());
     [
         (c"decisions", allowed + denied),
@@ -47,5 +47,7 @@ pub(crate) fn all() -> [(&'static std::ffi::CStr, u64); 7] {
         (c"policies_parsed", PARSED.get()),
         (c"waiting", crate::wait::waiting() as u64),
         (c"panics", PANICS.get()),
+        // 1 while nobody hears what is replicated.
+        (c"unheard", crate::audience::is_nobody().into()),
     ]
 }

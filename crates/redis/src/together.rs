@@ -91,10 +91,31 @@ impl RedisStore {
         takes: &[Take<'_>],
         now: Timestamp,
     ) -> Result<Joint, StoreError> {
+        self.together_at(takes, true, now).await
+    }
+
+    /// What [`RedisStore::take_together_at`] would answer. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`RedisStore::ask_at`].
+    pub async fn peek_together_at(
+        &self,
+        takes: &[Take<'_>],
+        now: Timestamp,
+    ) -> Result<Joint, StoreError> {
+        self.together_at(takes, false, now).await
+    }
+
+    async fn together_at(
+        &self,
+        takes: &[Take<'_>],
+        stores: bool,
+        now: Timestamp,
+    ) -> Result<Joint, StoreError> {
         let inner = self.inner();
         let deadline = Deadline::after(inner.context.options.deadline);
         let sides = distinct(takes, |key| Cow::Owned([TEST_PREFIX, key].concat()));
-        inner.at_once(&sides, true, Some(now), deadline).await
+        inner.at_once(&sides, stores, Some(now), deadline).await
     }
 }
 

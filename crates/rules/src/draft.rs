@@ -205,7 +205,22 @@ fn tree(text: &str, format: Format) -> Result<Node, RulesError> {
         Format::Yaml => yaml::parse(text),
         Format::Toml => toml_text::parse(text),
     };
-    tree.map_err(|fault| fault.in_text(text))
+    let checked =
+        tree.and_then(|tree| if is_empty(&tree) { Err(nothing(&tree)) } else { Ok(tree) });
+    checked.map_err(|fault| fault.in_text(text))
+}
+
+fn is_empty(tree: &Node) -> bool {
+    match &tree.kind {
+        Kind::Null => true,
+        Kind::Map(entries) => entries.is_empty(),
+        Kind::Scalar { .. } | Kind::List(_) => false,
+    }
+}
+
+/// A file that is being written is empty for a moment: that is not to say that nothing is limited.
+fn nothing(tree: &Node) -> Fault {
+    tree.fault("there is nothing in it; `rules: []` would say that there are no rules")
 }
 
 /// Checks a name: it goes into keys, metrics and headers as it is.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use sluicegate_core::{Decision, Entry, Operation, Outcome, Retry, Timestamp, apply};
+use sluicegate_core::{Entry, Joint, Part, Retry, Timestamp, take_together};
 
 use crate::{
     envoy::Descriptor,
@@ -48,6 +48,9 @@ impl RuleSet {
         trial.faults
     }
 }
+
+/// A charge, with the match that it is of.
+type Charged<'m, 'r> = (&'m Match<'r>, &'m Charge<'r>);
 
 struct Trial<'s> {
     rules: &'s RuleSet,
@@ -137,50 +140,54 @@ impl<'s> Trial<'s> {
             let rule = Some(block.metric.to_string());
             return Verdict { allowed: false, rule, retry: Some(Retry::Never), remaining: Some(0) };
         }
-        let mut verdict = LET_THROUGH;
         let charges: Vec<_> =
             enforced.flat_map(|it| it.charges.iter().map(move |charge| (it, charge))).collect();
-        let peeks: Vec<_> = charges
-            .iter()
-            .map(|(it, charge)| {
-                self.ask(charge, Operation::Peek(it.cost.saturating_mul(hits)), now)
-            })
-            .collect();
-        let allowed = peeks.iter().all(Decision::allowed);
-        verdict.allowed = allowed;
-        for ((it, charge), peek) in charges.iter().zip(&peeks) {
-            // Who is denied for another's sake is not charged.
-            if peek.allowed() != allowed {
-                continue;
-            }
-            let decision = self.ask(charge, Operation::Take(it.cost.saturating_mul(hits)), now);
-            // The same key twice may pass once.
-            verdict.allowed &= decision.allowed();
-            let retry = match decision.outcome {
-                Outcome::Allow { .. } => None,
-                Outcome::Deny { retry } => Some(retry),
+        let (owners, joint) = self.ask(&charges, hits, now);
+        let mut verdict = LET_THROUGH;
+        if let Some(Joint { decision, key, .. }) = joint
+            && let Some((found, charge)) = owners.get(key)
+        {
+            let level = charge.level.map(|level| format!("/{level}")).unwrap_or_default();
+            verdict = Verdict {
+                allowed: decision.allowed(),
+                rule: Some(format!("{}{level}", found.rule.name())),
+                remaining: Some(decision.remaining),
+                retry: decision.retry(),
             };
-            let binds = match (verdict.retry, retry) {
-                (Some(most), Some(retry)) => retry > most,
-                _ => verdict.remaining.is_none_or(|least| decision.remaining < least),
-            };
-            if binds {
-                let level = charge.level.map(|level| format!("/{level}")).unwrap_or_default();
-                verdict.rule = Some(format!("{}{level}", it.rule.name()));
-                (verdict.remaining, verdict.retry) = (Some(decision.remaining), retry);
-            }
         }
         for shadow in matches.iter().filter(|it| it.shadow && verdict.allowed) {
-            for charge in &shadow.charges {
-                let _ = self.ask(charge, Operation::Take(shadow.cost.saturating_mul(hits)), now);
-            }
+            let charges: Vec<_> = shadow.charges.iter().map(|charge| (shadow, charge)).collect();
+            let _ = self.ask(&charges, hits, now);
         }
         verdict
     }
 
-    fn ask(&mut self, charge: &Charge<'_>, operation: Operation, now: Timestamp) -> Decision {
-        let entry = self.entries.entry(charge.key.clone()).or_default();
-        apply(&charge.policy, entry, now, operation).expect("nothing is reserved")
+    /// Takes from all keys or from none. A key that several rules share is asked once, for the first:
+    /// the answer is about those that come with it.
+    fn ask<'m, 'r>(
+        &mut self,
+        charges: &[Charged<'m, 'r>],
+        hits: u32,
+        now: Timestamp,
+    ) -> (Vec<Charged<'m, 'r>>, Option<Joint>) {
+        let mut owners: Vec<Charged<'m, 'r>> = Vec::with_capacity(charges.len());
+        for charged in charges {
+            if owners.iter().all(|owner| owner.1.key != charged.1.key) {
+                owners.push(*charged);
+            }
+        }
+        let entries = owners.iter().map(|(_, charge)| self.entries.remove(&charge.key).flatten());
+        let mut entries: Vec<Option<Entry>> = entries.collect();
+        let parts = owners.iter().zip(&mut entries).map(|((found, charge), entry)| Part {
+            policy: &charge.policy,
+            entry,
+            cost: found.cost.saturating_mul(hits),
+        });
+        let joint = take_together(&mut parts.collect::<Vec<_>>(), now);
+        for ((_, charge), entry) in owners.iter().zip(entries) {
+            self.entries.insert(charge.key.clone(), entry);
+        }
+        (owners, joint)
     }
 
     /// Whether all was as expected.

@@ -46,7 +46,6 @@ pub(crate) struct Question<'a> {
 }
 
 /// One of several keys that are asked together.
-#[allow(dead_code, reason = "for the faces that have hierarchies of rules")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Take<'a> {
     /// Whom it is about.
@@ -195,7 +194,6 @@ impl Home {
 
     /// Takes from several keys, from all of them or from none; or (not `stores`) tells what that would be
     /// answered. A key that is given twice is asked once, the first time.
-    #[allow(dead_code, reason = "for the faces that have hierarchies of rules")]
     pub(crate) async fn take_together(
         &self,
         takes: &[Take<'_>],
@@ -223,14 +221,17 @@ impl Home {
                 let takes: Vec<_> = takes
                     .map(|(&Take { key, cost, .. }, rule)| redis::Take { key, rule, cost })
                     .collect();
-                if *test_clock && stores {
-                    let joint = store.take_together_at(&takes, now).await?;
-                    return Ok(JointAnswer { joint, source: Source::Store });
-                }
-                Ok(if stores {
-                    store.take_together(&takes).await?
-                } else {
-                    store.peek_together(&takes).await?
+                Ok(match (test_clock, stores) {
+                    (false, true) => store.take_together(&takes).await?,
+                    (false, false) => store.peek_together(&takes).await?,
+                    (true, true) => {
+                        let joint = store.take_together_at(&takes, now).await?;
+                        JointAnswer { joint, source: Source::Store }
+                    }
+                    (true, false) => {
+                        let joint = store.peek_together_at(&takes, now).await?;
+                        JointAnswer { joint, source: Source::Store }
+                    }
                 })
             }
         }

@@ -1,19 +1,19 @@
 //! From the rules that apply to a request to one verdict.
 //!
-//! All that is enforced passes, or nothing is charged: a request that one rule, or one level of a
-//! hierarchy, denies takes nothing from the others. What only counts (`shadow`) is asked behind, and
-//! never denies. Every answer names what binds.
+//! All that is enforced passes, or nothing is charged: the keys of all rules, and of all levels of a
+//! hierarchy, are one decision, and a request that one of them denies takes nothing from the others.
+//! What only counts (`shadow`) is asked behind, and never denies. Every answer names what binds.
 //!
 //! One that goes by descriptors, each for itself, asks here once a descriptor.
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Operation, Outcome, Retry, Timestamp};
-use sluicegate_redis::{Answer, Source};
+use sluicegate_redis::{Answer, JointAnswer, Source};
 use sluicegate_rules::{Charge, Match, Treatment};
 use smallvec::SmallVec;
 
 use crate::{
-    home::{HomeRule, Trouble},
+    home::{HomeRule, Take, Trouble},
     ruleset::{Event, Version},
     shared::Shared,
 };
@@ -170,13 +170,18 @@ struct Bench<'a, 'm> {
     now: Timestamp,
 }
 
-/// A key to ask about: of which match, and the how many-th of its charges.
+/// A key to ask about, for a charge of a match.
 struct Question<'a, 'm> {
-    found: usize,
-    index: usize,
     charge: &'a Charge<'m>,
     rule: HomeRule,
-    operation: Operation,
+    cost: u32,
+}
+
+/// Who hears the answer to a question: of which match, and the how many-th of its charges.
+struct Listener {
+    question: usize,
+    found: usize,
+    charge: usize,
 }
 
 impl Bench<'_, '_> {
@@ -194,7 +199,8 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// Asks about the charges of some matches: a take is all or nothing.
+    /// Asks about the charges of some matches, as one question. A key that several of them share is
+    /// asked about once, for the first.
     async fn together(
         &self,
         ask: Ask,
@@ -203,61 +209,73 @@ impl Bench<'_, '_> {
     ) -> Result<(), Trouble> {
         let home = (&self.shared.home, &self.shared.config);
         let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
+        let mut listeners: SmallVec<[Listener; 2]> = SmallVec::new();
         for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
             for (index, charge) in found.charges.iter().enumerate() {
-                let rule = self.version.prepared(charge, found.on_error, home, self.now);
-                let operation = ask.operation(found.cost);
-                questions.push(Question { found: number, index, charge, rule, operation });
+                let known = questions.iter().position(|it| it.charge.key == charge.key);
+                let question = known.unwrap_or(questions.len());
+                if known.is_none() {
+                    let rule = self.version.prepared(charge, found.on_error, home, self.now);
+                    questions.push(Question { charge, rule, cost: found.cost });
+                }
+                listeners.push(Listener { question, found: number, charge: index });
             }
         }
-        let mut taken = 0;
-        for question in &questions {
-            let answer = match self.one(question).await {
-                Ok(answer) => answer,
-                Err(trouble) => {
-                    self.give_back(&questions[..taken]);
-                    return Err(trouble);
-                }
-            };
-            told[question.found].hear(question.index, &answer);
-            if matches!(ask, Ask::Take(_)) {
-                if !answer.decision.allowed() {
-                    self.give_back(&questions[..taken]);
-                    return Ok(());
-                }
-                taken += 1;
+        let answers = self.answers(ask, &questions).await?;
+        for Listener { question, found, charge } in listeners {
+            if let Some(answer) = answers.get(question) {
+                told[found].hear(charge, answer);
             }
         }
         Ok(())
     }
 
-    async fn one(&self, question: &Question<'_, '_>) -> Result<Answer, Trouble> {
-        let Question { charge, rule, operation, .. } = question;
-        let answer = self.shared.home.ask(&charge.key, rule, *operation, self.now).await?;
-        self.wake(charge, *operation);
-        Ok(answer)
-    }
-
-    /// Gives back what was taken for a request that is denied after all.
-    fn give_back(&self, questions: &[Question<'_, '_>]) {
-        for Question { charge, rule, operation, .. } in questions {
-            if let Operation::Take(cost) = *operation {
-                self.shared.home.give_back(&charge.key, rule, cost, self.now);
-                self.wake(charge, Operation::Refund(cost));
+    /// The answer to each question. Several takes are one decision.
+    async fn answers(
+        &self,
+        ask: Ask,
+        questions: &[Question<'_, '_>],
+    ) -> Result<SmallVec<[Answer; 2]>, Trouble> {
+        let home = &self.shared.home;
+        let (stores, hits) = match ask {
+            Ask::Take(hits) => (true, hits),
+            Ask::Peek(hits) => (false, hits),
+            Ask::Refund(_) => return self.each(ask, questions).await,
+        };
+        if questions.len() < 2 {
+            return self.each(ask, questions).await;
+        }
+        let takes = questions.iter().map(|Question { charge, rule, cost }| Take {
+            key: &charge.key,
+            rule,
+            cost: cost.saturating_mul(hits),
+        });
+        let takes: SmallVec<[_; 4]> = takes.collect();
+        let JointAnswer { joint, source } = home.take_together(&takes, stores, self.now).await?;
+        for Take { key, rule, cost } in takes {
+            // Where the keys are in several places, something may have been given back.
+            if stores && !joint.decision.allowed() && home.memory().is_none() {
+                self.shared.lines.changed(key);
+            } else if stores {
+                self.shared.lines.asked(key, rule.policy(), Operation::Take(cost));
             }
         }
+        Ok(joint.each.into_iter().map(|decision| Answer { decision, source }).collect())
     }
 
-    /// Wakes who waits for the key, by a command that waits.
-    fn wake(&self, charge: &Charge<'_>, operation: Operation) {
-        let lines = &self.shared.lines;
-        if lines.waiting() > 0 {
-            match operation {
-                Operation::Take(_) => lines.taken(&charge.key, &charge.policy),
-                Operation::Refund(_) => lines.changed(&charge.key),
-                _ => {}
-            }
+    /// The answer to each question, one after the other.
+    async fn each(
+        &self,
+        ask: Ask,
+        questions: &[Question<'_, '_>],
+    ) -> Result<SmallVec<[Answer; 2]>, Trouble> {
+        let mut answers = SmallVec::new();
+        for Question { charge, rule, cost } in questions {
+            let operation = ask.operation(*cost);
+            answers.push(self.shared.home.ask(&charge.key, rule, operation, self.now).await?);
+            self.shared.lines.asked(&charge.key, rule.policy(), operation);
         }
+        Ok(answers)
     }
 
     /// Counts what became of it, rule by rule.

@@ -9,9 +9,8 @@ use std::{cell::OnceCell, sync::Arc};
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, TextKey, Texts};
 use sluicegate_core::{Policy, Timestamp};
-use sluicegate_headers::Fields;
 
-use crate::{home::HomeRule as Rule, ruleset::Version, shared::Shared};
+use crate::{home::HomeRule as Rule, http::Said, ruleset::Version, shared::Shared};
 
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
@@ -37,7 +36,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 struct Held {
     rule: Rule,
-    fields: OnceCell<Fields>,
+    said: OnceCell<Said>,
 }
 
 impl Rules {
@@ -108,7 +107,7 @@ impl Rules {
         if at == self.rules.len() {
             self.rules.push(None);
         }
-        self.rules[at] = Some(Held { rule, fields: OnceCell::new() });
+        self.rules[at] = Some(Held { rule, said: OnceCell::new() });
         Known(at)
     }
 
@@ -120,9 +119,9 @@ impl Rules {
 
     /// What responses of HTTP say of the rule that was looked up.
     #[inline]
-    pub(crate) fn fields(&self, known: Known) -> &Fields {
+    pub(crate) fn said(&self, known: Known) -> &Said {
         let held = self.held(known);
-        held.fields.get_or_init(|| Fields::new(NAME, held.rule.policy()))
+        held.said.get_or_init(|| Said::new(NAME, held.rule.policy()))
     }
 
     #[inline]

@@ -340,6 +340,7 @@ impl Store for Limiter {
         }
     }
 
+    #[inline]
     fn apply_now(
         &self,
         key: &[u8],

@@ -173,6 +173,7 @@ impl LocalLimiter {
     }
 
     /// Asks under a policy that was given alone.
+    #[inline]
     fn decide(
         &self,
         key: &[u8],
@@ -212,10 +213,16 @@ impl First {
     ) -> R {
         // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
         let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % PLACES];
-        match place.get_or_init(|| (policy.clone(), look_up())) {
-            (known, rule) if known.is(policy) => ask(rule),
-            _ => ask(&look_up()),
-        }
+        let other;
+        let rule = match place.get_or_init(|| (policy.clone(), look_up())) {
+            (known, rule) if known.is(policy) => rule,
+            _ => {
+                other = look_up();
+                &other
+            }
+        };
+        // In one place, so that it is compiled into who asks.
+        ask(rule)
     }
 }
 
@@ -247,6 +254,7 @@ impl Store for LocalLimiter {
         self.decide(key, policy, operation)
     }
 
+    #[inline]
     fn apply_now(
         &self,
         key: &[u8],

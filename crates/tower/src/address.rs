@@ -128,12 +128,7 @@ impl Address {
         match self.of(head)? {
             IpAddr::V4(address) => {
                 let network = Ipv4Addr::from(u32::from(address) & mask_v4(self.v4_prefix));
-                for (place, octet) in network.octets().into_iter().enumerate() {
-                    if place > 0 {
-                        to.push(b'.');
-                    }
-                    push_number(octet, to);
-                }
+                push_v4(network, to);
                 push_prefix(self.v4_prefix, 32, to);
             }
             IpAddr::V6(address) => {
@@ -250,13 +245,35 @@ fn push_prefix(prefix: u8, whole: u8, to: &mut Bytes) {
 }
 
 fn push_number(number: u8, to: &mut Bytes) {
-    if number >= 100 {
-        to.push(b'0' + number / 100);
+    let (digits, count) = digits(number);
+    to.extend_from_slice(&digits[..count]);
+}
+
+/// The digits of a number, and how many there are.
+#[inline]
+const fn digits(number: u8) -> ([u8; 3], usize) {
+    let (high, middle, low) = (b'0' + number / 100, b'0' + number / 10 % 10, b'0' + number % 10);
+    match number {
+        0..=9 => ([low, 0, 0], 1),
+        10..=99 => ([middle, low, 0], 2),
+        100..=255 => ([high, middle, low], 3),
     }
-    if number >= 10 {
-        to.push(b'0' + number / 10 % 10);
+}
+
+/// An address as text, written apart and added at once.
+#[inline]
+fn push_v4(address: Ipv4Addr, to: &mut Bytes) {
+    // Each octet is written with room for three digits and a dot, and the next over what is too much.
+    let mut text = [0; 16];
+    let mut end = 0;
+    for octet in address.octets() {
+        let ([first, second, third], count) = digits(octet);
+        let mut four = [first, second, third, 0];
+        four[count] = b'.';
+        text[end..end + 4].copy_from_slice(&four);
+        end += count + 1;
     }
-    to.push(b'0' + number % 10);
+    to.extend_from_slice(&text[..end - 1]);
 }
 
 /// Takes text.

@@ -47,6 +47,19 @@ impl Bytes {
         }
     }
 
+    /// Takes back what was added last: all but so many.
+    fn truncate(&mut self, length: usize) {
+        // What is elsewhere stays there, unless there is nothing.
+        if self.elsewhere.is_empty() || length == 0 {
+            self.length = self.length.min(length);
+        }
+        self.elsewhere.truncate(length);
+    }
+
+    fn as_mut(&mut self) -> &mut [u8] {
+        if self.elsewhere.is_empty() { &mut self.place[..self.length] } else { &mut self.elsewhere }
+    }
+
     #[cold]
     fn extend_elsewhere(&mut self, bytes: &[u8]) {
         if self.elsewhere.is_empty() {
@@ -161,12 +174,33 @@ pub(crate) fn push(bytes: &[u8], key: &mut Bytes) {
     key.push(b',');
 }
 
+/// Adds what `write` writes: in its place at once, behind room for a length of one digit, as most have.
+#[inline]
 fn push_written(key: &mut Bytes, write: impl FnOnce(&mut Bytes) -> Option<()>) {
-    let mut written = Bytes::new();
-    match write(&mut written) {
-        Some(()) => push(&written, key),
-        None => key.extend_from_slice(MISSING),
+    let before = key.len();
+    key.extend_from_slice(b"0:");
+    let start = key.len();
+    if write(key).is_none() {
+        key.truncate(before);
+        key.extend_from_slice(MISSING);
+        return;
     }
+    let length = key.len() - start;
+    match u8::try_from(length) {
+        Ok(digit @ ..10) => key.as_mut()[before] = b'0' + digit,
+        Ok(two @ ..100) => {
+            key.push(b'0');
+            let bytes = key.as_mut();
+            bytes.copy_within(start..start + length, start + 1);
+            bytes[before..=start].copy_from_slice(&[b'0' + two / 10, b'0' + two % 10, b':']);
+        }
+        _ => {
+            let written = key[start..].to_vec();
+            key.truncate(before);
+            return push(&written, key);
+        }
+    }
+    key.push(b',');
 }
 
 impl fmt::Debug for Kind {
@@ -210,6 +244,33 @@ mod tests {
         let empty = Request::get("/").header("x-other", "").body(()).unwrap();
         let part = Part::header(HeaderName::from_static("x-other"));
         assert_eq!(key(&empty, &[part]), "0:,");
+    }
+
+    #[test]
+    fn a_part_is_written_in_place_behind_its_length() {
+        for length in (0..=110).chain([PLACE * 3, 1000]) {
+            for first in [0, 3, PLACE - 3, PLACE] {
+                let text = "x".repeat(length);
+                let mut expected = "p".repeat(first);
+                expected += &format!("{length}:{text},-,1:y,");
+                let mut key = Bytes::new();
+                key.extend_from_slice(&vec![b'p'; first]);
+                for part in [Some(text), None, Some("y".to_owned())] {
+                    // One that gives up has written something before.
+                    push_written(&mut key, |to| {
+                        to.extend_from_slice(part.as_deref().unwrap_or("given up").as_bytes());
+                        part.map(drop)
+                    });
+                }
+                assert_eq!(String::from_utf8_lossy(&key), expected);
+            }
+        }
+        let mut key = Bytes::new();
+        push_written(&mut key, |to| {
+            to.extend_from_slice(&[0; PLACE + 1]);
+            None
+        });
+        assert_eq!(*key, *MISSING);
     }
 
     #[test]

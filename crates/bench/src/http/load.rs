@@ -43,6 +43,14 @@ impl Request {
         Self { bytes: text.into_bytes(), number_at }
     }
 
+    /// A question of a proxy, about a path in which `######` is the number of the key.
+    pub(super) fn gate() -> Self {
+        let text =
+            "GET /v1/gate HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-Uri: /p######/x\r\n\r\n";
+        let number_at = text.find("######").expect("the path has a number");
+        Self { bytes: text.as_bytes().to_vec(), number_at }
+    }
+
     fn draw(&self, bytes: &mut [u8], mut number: u64) {
         for digit in bytes[self.number_at..self.number_at + DIGITS].iter_mut().rev() {
             *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);

@@ -2,11 +2,13 @@
 
 mod echo;
 mod load;
+mod reload;
 
 use std::{
     env,
     io::{self, Write},
     net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
     process::Command as Program,
     sync::mpsc,
     thread,
@@ -92,6 +94,7 @@ fn request(name: &str) -> Request {
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
+    let all_cores = pin::cores()?;
     let mut contenders = if quick { here()? } else { everywhere()? };
     let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);
     println!("http: {rounds} rounds, {connections} connections, {keys} keys at random");
@@ -124,7 +127,9 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let others = others.told(servers_cpu(&contenders)? - before);
     print(&contenders);
     println!("{others}");
-    Ok(())
+    drop(contenders);
+    pin::pin(&all_cores)?;
+    reload::run(&sizes, quick)
 }
 
 fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample> {
@@ -138,8 +143,13 @@ fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample
 fn here() -> io::Result<Vec<Contender>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let echo = Server::here(listener.local_addr()?);
-    // Both end with the process.
+    // It ends with the process.
     thread::spawn(move || echo::serve(listener));
+    Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, here_with(None)?)?])
+}
+
+/// Ours in this process, with rules or without. It ends with the process.
+fn here_with(rules: Option<PathBuf>) -> io::Result<Server> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -147,6 +157,7 @@ fn here() -> io::Result<Vec<Contender>> {
             let mut config = Config::default();
             config.listen.set_port(0);
             (config.http, config.grpc) = (Some(SocketAddr::from(([127, 0, 0, 1], 0))), None);
+            config.rules.extend(rules);
             let server = OurServer::bind(config).await?;
             // Nobody waits for the address of a server that is not needed any more.
             let _ = tell.send(server.http_addr());
@@ -155,28 +166,18 @@ fn here() -> io::Result<Vec<Contender>> {
     });
     let ours = told.recv().ok().flatten();
     let ours = ours.ok_or_else(|| io::Error::other("our server does not listen"))?;
-    Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, Server::here(ours))?])
+    Ok(Server::here(ours))
 }
 
 /// All of them, each a process on the servers' core. A peer that cannot be had is left out.
 fn everywhere() -> io::Result<Vec<Contender>> {
-    let ours = peers::ours()?;
     let crab = peers::throttlecrab();
-    let (load_core, core) = cores()?;
-    let start = |name: &str, mut run: Program, address: SocketAddr| {
-        let log = peers::folder()?.join(format!("http-{}.log", name.replace([' ', ','], "-")));
-        run.env_remove("SLUICEGATE_CONFIG");
-        Server::start(run, address, core, &log)
-    };
+    let (load_core, _) = cores()?;
     let address = free_address()?;
     let mut echo = Program::new(env::current_exe()?);
     echo.arg("echo").arg(address.to_string());
     let mut contenders = vec![Contender::new(ECHO, start(ECHO, echo, address)?)?];
-    let address = free_address()?;
-    let mut serve = Program::new(ours);
-    serve.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off"]);
-    serve.args(["--http", &address.to_string()]);
-    contenders.push(Contender::new(OURS, start(OURS, serve, address)?)?);
+    contenders.push(Contender::new(OURS, ours_with(None)?)?);
     let started = crab.and_then(|program| {
         let address = free_address()?;
         let mut run = Program::new(program);
@@ -191,6 +192,25 @@ fn everywhere() -> io::Result<Vec<Contender>> {
     // From here on, this is the load.
     pin::pin(&[load_core])?;
     Ok(contenders)
+}
+
+/// Starts a process on the servers' core.
+fn start(name: &str, mut run: Program, address: SocketAddr) -> io::Result<Server> {
+    let log = peers::folder()?.join(format!("http-{}.log", name.replace([' ', ','], "-")));
+    run.env_remove("SLUICEGATE_CONFIG");
+    Server::start(run, address, cores()?.1, &log)
+}
+
+/// Ours as a process, with rules or without.
+fn ours_with(rules: Option<&Path>) -> io::Result<Server> {
+    let address = free_address()?;
+    let mut serve = Program::new(peers::ours()?);
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off"]);
+    serve.args(["--http", &address.to_string()]);
+    if let Some(rules) = rules {
+        serve.arg("--rules").arg(rules);
+    }
+    start(OURS, serve, address)
 }
 
 /// Serves the echo at an address.

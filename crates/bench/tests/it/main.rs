@@ -50,7 +50,7 @@ fn resp_prints_what_does_not_need_a_peer() {
 
 #[test]
 fn http_prints_what_does_not_need_a_peer() {
-    let rows = ["requests/s", "hyper, only echoes", "sluicegate"];
+    let rows = ["requests/s", "hyper, only echoes", "sluicegate", "/v1/gate, 100 rules, "];
     assert_rows(&quick("http"), &rows);
 }
 

@@ -6,6 +6,8 @@ use sluicegate_rules::{Format, RuleSet};
 fn errors_say_where_and_what_would_do() {
     let mut wrong = Vec::new();
     for (text, expected) in [
+        ("~", "line 1, column 1: there is nothing in it; "),
+        ("{}", "line 1, column 1: there is nothing in it; "),
         ("rules: [", "line 1, column 8: this is no YAML: unclosed bracket '['"),
         (
             "rules:\n- name: a\n  policy: gcra:30/0s",
@@ -143,6 +145,12 @@ fn errors_say_where_and_what_would_do() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for (text, format) in [("", Format::Yaml), ("# none\n", Format::Yaml), ("\n", Format::Toml)] {
+        assert_eq!(
+            RuleSet::parse(text, format).unwrap_err().to_string(),
+            "line 1, column 1: there is nothing in it; `rules: []` would say that there are no rules"
+        );
+    }
     let toml = "[[rules]]\nname = 'a'\npolicy = \"gcra:1/0s\"\n";
     let error = RuleSet::parse(toml, Format::Toml).unwrap_err();
     assert_eq!(error.to_string(), "line 3, column 18: period `0s` is outside 1ms..=366d");

@@ -1,24 +1,33 @@
 //! The body of a request: JSON, of a bounded length, within a bounded time.
 
-use std::{future::poll_fn, pin::pin, task::Poll};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::{
+    Version,
     body::{Body as _, Incoming},
     header::CONTENT_TYPE,
     http::request::Parts,
 };
-use tokio::time::timeout;
+use sluicegate_core::Timestamp;
+use tokio::{task::spawn_local, time::timeout};
 
 use super::problem::Problem;
 use crate::worker::Worker;
 
 /// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
+/// The most that is read on, and dropped, of a body whose request is answered already.
+const MAX_REST: usize = 16 * MAX_BODY;
 
-/// All of a body that says that it is JSON.
-pub(super) async fn json(worker: &Worker, head: &Parts, body: Incoming) -> Result<Bytes, Problem> {
+/// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
+pub(super) async fn json(
+    worker: &Worker,
+    head: &Parts,
+    body: &mut Incoming,
+    now: Timestamp,
+) -> Result<(Bytes, Timestamp), Problem> {
     if let Some(kind) = head.headers.get(CONTENT_TYPE)
         && !is_json(kind.as_bytes())
     {
@@ -30,11 +39,16 @@ pub(super) async fn json(worker: &Worker, head: &Parts, body: Incoming) -> Resul
     let mut collecting = pin!(collect(body));
     // Most bodies came together with their head: only what did not needs a timer.
     match poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await {
-        Poll::Ready(body) => body,
-        Poll::Pending => match worker.shared.config.input_timeout {
-            most if most.is_zero() => collecting.await,
-            most => timeout(most, collecting).await.unwrap_or_else(|_| Err(Problem::late(most))),
-        },
+        Poll::Ready(body) => Ok((body?, now)),
+        Poll::Pending => {
+            let body = match worker.shared.config.input_timeout {
+                most if most.is_zero() => collecting.await,
+                most => {
+                    timeout(most, collecting).await.unwrap_or_else(|_| Err(Problem::late(most)))
+                }
+            };
+            Ok((body?, worker.shared.now()))
+        }
     }
 }
 
@@ -46,16 +60,42 @@ fn is_json(kind: &[u8]) -> bool {
         || kind.len() > json.len() && kind[kind.len() - json.len()..].eq_ignore_ascii_case(json)
 }
 
-async fn collect(mut body: Incoming) -> Result<Bytes, Problem> {
-    let Some(first) = data(&mut body).await? else { return Ok(Bytes::new()) };
+/// Reads on what is left of a body whose request is answered, for a client of HTTP/2: many take it for
+/// an error when they may not send all, and never look at the answer. On HTTP/1.1 the connection sees
+/// to that when it closes.
+pub(super) fn drop_rest(worker: &Worker, head: &Parts, mut body: Incoming) {
+    if head.version != Version::HTTP_2 || body.is_end_stream() {
+        return;
+    }
+    let most = match worker.shared.config.input_timeout {
+        most if most.is_zero() => Duration::MAX,
+        most => most,
+    };
+    drop(spawn_local(async move {
+        let reading = async {
+            let mut dropped = 0;
+            while let Ok(Some(rest)) = data(&mut body).await {
+                dropped += rest.len();
+                if dropped > MAX_REST {
+                    break;
+                }
+            }
+        };
+        // Whether that was all or not, it is over.
+        let _ = timeout(most, reading).await;
+    }));
+}
+
+async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {
+    let Some(first) = data(body).await? else { return Ok(Bytes::new()) };
     if body.is_end_stream() {
         return check(first);
     }
-    let Some(second) = data(&mut body).await? else { return check(first) };
+    let Some(second) = data(body).await? else { return check(first) };
     let mut whole = Vec::with_capacity(first.len() + second.len());
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&second);
-    while let Some(more) = data(&mut body).await? {
+    while let Some(more) = data(body).await? {
         if whole.len() + more.len() > MAX_BODY {
             return Err(Problem::too_large(MAX_BODY));
         }

@@ -22,13 +22,18 @@ use crate::{
     worker::Worker,
 };
 
-/// One decision.
-pub(super) async fn one(worker: &Worker, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
+/// One decision. `now` is when the request was there.
+pub(super) async fn one(
+    worker: &Worker,
+    verb: Verb,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
     let shared = &worker.shared;
     let ask = Ask::read(body)?;
     let key = ask.key()?;
     let operation = ask.operation(verb)?;
-    let now = ask.at(shared.config.test_clock)?.unwrap_or_else(|| shared.now());
+    let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
     let style = ask.headers().unwrap_or(shared.config.http_headers);
     let timeout = ask.wait()?;
     let known = rule(worker, ask.policy()?, now)?;
@@ -38,14 +43,18 @@ pub(super) async fn one(worker: &Worker, verb: Verb, body: &[u8]) -> Result<Repl
         return Ok(tell(worker, answer?, known, style));
     }
     let held = worker.rules.borrow().get(known).clone();
-    let answer = match timeout {
-        None => elsewhere(shared, &key, &held, operation, now).await?,
-        Some(timeout) => {
-            let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
-            let decision = wait::wait(shared, waiting, worker.stop.subscribe()).await?;
-            Answer { decision, source: Source::Store }
+    // In a box of its own: most requests are answered above, and need not keep room for it.
+    let answer = Box::pin(async {
+        match timeout {
+            None => elsewhere(shared, &key, &held, operation, now).await,
+            Some(timeout) => {
+                let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
+                let decision = wait::wait(shared, waiting, worker.stop.subscribe()).await?;
+                Ok::<_, Problem>(Answer { decision, source: Source::Store })
+            }
         }
-    };
+    });
+    let answer = answer.await?;
     // Others were looked up meanwhile.
     let known = rule(worker, ask.policy()?, now)?;
     Ok(tell(worker, answer, known, style))
@@ -57,12 +66,8 @@ fn tell(worker: &Worker, answer: Answer, known: Known, style: HttpHeaders) -> Re
     let Answer { decision, source } = answer;
     worker.stats().decided(Face::Http, source, &decision);
     let mut rules = worker.rules.borrow_mut();
-    let told = Told {
-        decision: &decision,
-        source: shown(worker, source),
-        fields: rules.fields(known),
-        style,
-    };
+    let told =
+        Told { decision: &decision, source: shown(worker, source), said: rules.said(known), style };
     let reply = reply::decision(&told);
     rules.settle();
     reply
@@ -74,10 +79,9 @@ fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
 }
 
 /// Several takes, each for itself.
-pub(super) async fn many(worker: &Worker, body: &[u8]) -> Result<Reply, Problem> {
+pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result<Reply, Problem> {
     let many = AskMany::read(body)?;
-    let at = many.at(worker.shared.config.test_clock)?;
-    let now = at.unwrap_or_else(|| worker.shared.now());
+    let now = many.at(worker.shared.config.test_clock)?.unwrap_or(now);
     // All are looked at before any is decided: what is wrong in one stops all.
     let mut takes = Vec::with_capacity(many.requests.len());
     for (index, ask) in many.requests.iter().enumerate() {
@@ -117,12 +121,12 @@ pub(super) async fn many(worker: &Worker, body: &[u8]) -> Result<Reply, Problem>
 }
 
 /// Makes a key as if never used.
-pub(super) async fn reset(worker: &Worker, body: &[u8]) -> Result<Reply, Problem> {
+pub(super) async fn reset(worker: &Worker, body: &[u8], now: Timestamp) -> Result<Reply, Problem> {
     let ask = Ask::read(body)?;
     ask.only_key()?;
     let key = ask.key()?;
     let shared = &worker.shared;
-    let now = ask.at(shared.config.test_clock)?.unwrap_or_else(|| shared.now());
+    let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
     let existed = shared.home.reset(&key, now).await?;
     shared.lines.changed(&key);
     Ok(reply::reset(existed))

@@ -5,16 +5,19 @@
 //! from (`X-Forwarded-For`). Of the latter only so many entries are believed, from the last, as there
 //! are proxies of ours: whatever a client puts before them is its own invention.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, SocketAddr},
+};
 
 use hyper::{HeaderMap, header::HeaderName, http::request::Parts};
-use sluicegate_headers::Fields;
+use sluicegate_core::Timestamp;
 use sluicegate_rules::{Headers, Match, Request};
 
 use super::{
     Client, Reply,
     problem::Problem,
-    reply::{self, Told},
+    reply::{self, Said, Told},
 };
 use crate::{
     face::Face,
@@ -29,7 +32,7 @@ const TARGET: [HeaderName; 2] =
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Whether the request that `head` tells of may pass.
-pub(super) async fn ask(client: &Client, head: &Parts) -> Result<Reply, Problem> {
+pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let shared = &worker.shared;
     let method = text(&head.headers, &METHOD)?.unwrap_or("GET");
@@ -47,7 +50,7 @@ pub(super) async fn ask(client: &Client, head: &Parts) -> Result<Reply, Problem>
     }
     let version = arc_swap::Guard::into_inner(shared.rules.now());
     let matches = version.rules().matches(&request);
-    let verdict = judge::decide(shared, &version, &matches, Ask::Take(1), shared.now()).await?;
+    let verdict = judge::decide(shared, &version, &matches, Ask::Take(1), now).await?;
     Ok(tell(worker, &matches, &verdict))
 }
 
@@ -61,10 +64,14 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(Face::Http, told.source, decision);
-    let fields = Fields::new(name, &charge.policy);
+    let name = match charge.level {
+        Some(level) => Cow::Owned(format!("{name}/{level}")),
+        None => Cow::Borrowed(name),
+    };
+    let said = Said::new(&name, &charge.policy);
     let source = worker.shared.home.memory().is_none().then(|| told.source.word());
     let style = worker.shared.config.http_headers;
-    let told = Told { decision, source, fields: &fields, style };
+    let told = Told { decision, source, said: &said, style };
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }
 

@@ -17,7 +17,9 @@ use std::{convert::Infallible, net::IpAddr, rc::Rc};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Response, body::Incoming, header::AUTHORIZATION, http::request::Parts};
+use sluicegate_core::Timestamp;
 
+pub(crate) use self::reply::Said;
 use self::{
     problem::Problem,
     reply::plain,
@@ -57,20 +59,26 @@ async fn answer(client: &Client, request: Request<Incoming>) -> Reply {
     let stats = client.worker.stats();
     stats.requests.add();
     let start = client.worker.shared.now();
-    let (head, body) = request.into_parts();
-    let reply = match carry_out(client, &head, body).await {
+    let (head, mut body) = request.into_parts();
+    let reply = match carry_out(client, &head, &mut body, start).await {
         Ok(reply) => reply,
         Err(problem) => {
             stats.errors.add();
             problem.reply()
         }
     };
+    body::drop_rest(&client.worker, &head, body);
     let end = client.worker.shared.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
     reply
 }
 
-async fn carry_out(client: &Client, head: &Parts, body: Incoming) -> Result<Reply, Problem> {
+async fn carry_out(
+    client: &Client,
+    head: &Parts,
+    body: &mut Incoming,
+    now: Timestamp,
+) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     check_size(head)?;
     let route = find(head.uri.path(), &head.method)?;
@@ -79,12 +87,20 @@ async fn carry_out(client: &Client, head: &Parts, body: Incoming) -> Result<Repl
     }
     match route {
         Route::Decide(verb) => {
-            decide::one(worker, verb, &body::json(worker, head, body).await?).await
+            let (body, now) = body::json(worker, head, body, now).await?;
+            decide::one(worker, verb, &body, now).await
         }
-        Route::TakeMany => decide::many(worker, &body::json(worker, head, body).await?).await,
-        Route::Reset => decide::reset(worker, &body::json(worker, head, body).await?).await,
-        Route::Gate => gate::ask(client, head).await,
-        Route::Reload => match worker.shared.rules.reload().await {
+        // What is asked less often is kept apart, so that what is kept of each request stays small.
+        Route::TakeMany => {
+            let (body, now) = body::json(worker, head, body, now).await?;
+            Box::pin(decide::many(worker, &body, now)).await
+        }
+        Route::Reset => {
+            let (body, now) = body::json(worker, head, body, now).await?;
+            Box::pin(decide::reset(worker, &body, now)).await
+        }
+        Route::Gate => Box::pin(gate::ask(client, head, now)).await,
+        Route::Reload => match Box::pin(worker.shared.rules.reload()).await {
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
         },

@@ -6,7 +6,7 @@ use hyper::{
     HeaderMap, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
-use sluicegate_core::{Decision, Retry};
+use sluicegate_core::{Decision, Policy, Retry};
 use sluicegate_headers::{
     Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET, retry_after, seconds,
@@ -27,12 +27,27 @@ const LIMIT: HeaderName = HeaderName::from_static(X_RATELIMIT_LIMIT);
 const REMAINING: HeaderName = HeaderName::from_static(X_RATELIMIT_REMAINING);
 const RESET: HeaderName = HeaderName::from_static(X_RATELIMIT_RESET);
 
+/// What responses say of a policy, made once.
+#[derive(Debug)]
+pub(crate) struct Said {
+    fields: Fields,
+    /// The whole of `RateLimit-Policy`.
+    policy: HeaderValue,
+}
+
+impl Said {
+    pub(crate) fn new(name: &str, policy: &Policy) -> Self {
+        let fields = Fields::new(name, policy);
+        Self { policy: value(fields.policy().to_owned()), fields }
+    }
+}
+
 /// A decision, and how it is told.
 pub(super) struct Told<'a> {
     pub(super) decision: &'a Decision,
     /// Who decided, where that is to be told.
     pub(super) source: Option<&'static str>,
-    pub(super) fields: &'a Fields,
+    pub(super) said: &'a Said,
     pub(super) style: HttpHeaders,
 }
 
@@ -70,8 +85,8 @@ fn tell(told: &Told<'_>, fields: &mut HeaderMap) {
     let decision = told.decision;
     match told.style {
         HttpHeaders::Ietf => {
-            fields.insert(POLICY, value(told.fields.policy().to_owned()));
-            fields.insert(LEFT, value(told.fields.rate_limit(decision)));
+            fields.insert(POLICY, told.said.policy.clone());
+            fields.insert(LEFT, value(told.said.fields.rate_limit(decision)));
         }
         HttpHeaders::XRateLimit => {
             fields.insert(LIMIT, decision.limit.into());
@@ -126,7 +141,7 @@ fn denial(told: &Told<'_>, out: &mut Vec<u8>) {
         "\",\"title\":\"",
         problem.title(),
         "\",\"status\":429,\"violated-policies\":[",
-        told.fields.quoted_name(told.decision),
+        told.said.fields.quoted_name(told.decision),
         "],",
     ];
     texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));

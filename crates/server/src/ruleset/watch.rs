@@ -111,7 +111,7 @@ fn watch(shared: &Shared, heard: &mpsc::Sender<Wish>, wanted: &mpsc::Receiver<Wi
     }
 }
 
-/// Waits until it is quiet. Whether the thread is to go on.
+/// Waits until it is quiet, or somebody asks for the files to be read. Whether the thread is to go on.
 #[expect(
     clippy::disallowed_methods,
     reason = "how long it was waited, whatever the clock of the store"
@@ -124,7 +124,11 @@ fn settle(
     while start.elapsed() < LONGEST {
         match wanted.recv_timeout(QUIET) {
             Ok(Wish::Look) => {}
-            Ok(Wish::Reload(reply)) => replies.push(reply),
+            // Who asks says that the files are as they shall be.
+            Ok(Wish::Reload(reply)) => {
+                replies.push(reply);
+                break;
+            }
             Ok(Wish::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return false,
             Err(mpsc::RecvTimeoutError::Timeout) => break,
         }

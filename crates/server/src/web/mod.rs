@@ -15,13 +15,16 @@ mod watched;
 
 use std::{future::Future, pin::pin, rc::Rc, time::Duration};
 
+use futures_util::{
+    FutureExt as _, StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered,
+};
 use hyper::{Request, Response, body::Body, body::Incoming, rt::Executor, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::{
-    task::spawn_local,
+    task::{spawn_local, yield_now},
     time::{sleep, timeout},
 };
 
@@ -54,6 +57,8 @@ const WINDOW_OF_ALL: u32 = 512 * 1024;
 const MAX_PENDING: usize = 64 * 1024;
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
+/// The most bytes that it may send meanwhile: more than any body that is refused in good faith.
+const DRAIN: usize = 16 * 1024 * 1024;
 /// How often a client of HTTP/2 is asked whether it is still there, and how long it may think.
 const ASK: Duration = Duration::from_secs(60);
 const THINK: Duration = Duration::from_secs(20);
@@ -84,36 +89,55 @@ where
     let builder = builder();
     let mut stream = Watched::new(stream, Rc::clone(&progress));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream.clone()), service));
-    let mut stop = pin!(stopped(&mut stopping));
     let mut patience = Patience::new(&worker.shared.config);
-    let mut look = pin!(sleep(patience.next_look()));
-    let mut stopped_already = false;
+    // What happens seldom is polled when it has happened, and not with each request.
+    let seldom: FuturesUnordered<LocalBoxFuture<'_, Event>> = FuturesUnordered::new();
+    let mut seldom = pin!(seldom);
+    seldom.push(Box::pin(client.killed().map(|()| Event::Killed)));
+    seldom.push(Box::pin(async {
+        stopped(&mut stopping).await;
+        // What came before that is read first: what is not read is not answered.
+        yield_now().await;
+        Event::Stop
+    }));
+    let look = |after: Duration| Box::pin(sleep(after).map(|()| Event::Look));
+    seldom.push(look(patience.next_look()));
     loop {
-        tokio::select! {
+        let event = tokio::select! {
             biased;
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
                 // Who was refused halfway may not have read why.
-                let _ = timeout(LINGER, stream.drain()).await;
+                let _ = timeout(LINGER, stream.drain(DRAIN)).await;
                 return;
             }
-            () = client.killed() => return,
-            () = &mut stop, if !stopped_already => {
-                stopped_already = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            () = &mut look => {
+            Some(event) = seldom.next() => event,
+        };
+        match event {
+            Event::Killed => return,
+            Event::Stop => connection.as_mut().graceful_shutdown(),
+            Event::Look => {
                 match patience.look(&progress, worker.shared.now()) {
                     None => {}
                     Some(Ended::Idle) => return worker.stats().idle.add(),
                     Some(Ended::Slow) => return worker.stats().slow.add(),
                 }
-                look.set(sleep(patience.next_look()));
+                seldom.push(look(patience.next_look()));
             }
         }
     }
+}
+
+/// What happens to a connection besides requests.
+enum Event {
+    /// Somebody asked for it to be closed.
+    Killed,
+    /// The server stops.
+    Stop,
+    /// It is time to look whether it gets on.
+    Look,
 }
 
 /// How both versions of HTTP are spoken. Which one it is, the client's first bytes tell.

@@ -3,10 +3,12 @@
 use std::{
     env,
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
+
+use sluicegate_server::Config;
 
 use crate::{
     elsewhere::{most_files, with_files},
@@ -15,21 +17,25 @@ use crate::{
 
 const MANY: &str = "SLUICEGATE_TEST_MANY";
 
-/// What each of them begins, and never ends.
-const BEGUN: [&str; 3] =
-    ["*3\r\n$7\r\nSG.TAKE\r\n$65536\r\n", "SG.TAKE ", "*1000\r\n$4\r\nPING\r\n$131072\r\n"];
+/// Clients that begin something and never end it, and one beside them that asks.
+pub(crate) struct Dribble {
+    /// The test, which is run again in a process that may open enough files.
+    pub(crate) name: &'static str,
+    pub(crate) clients: usize,
+    pub(crate) configure: fn(&mut Config),
+    pub(crate) address: fn(&Running) -> SocketAddr,
+    /// What each of them begins.
+    pub(crate) begun: Vec<Vec<u8>>,
+    /// What the other asks, and how the reply to it ends.
+    pub(crate) ask: (&'static str, &'static str),
+}
 
 /// Sends a byte to each in turn, until the server has closed them all; how many bytes that were.
 fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
     let mut bytes = 0;
     while !streams.is_empty() {
         streams.retain_mut(|stream| {
-            let mut byte = [0];
-            let open = match stream.read(&mut byte) {
-                Ok(_) => false,
-                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-            };
-            let sent = open && stream.write_all(b"x").is_ok();
+            let sent = !is_closed(stream) && stream.write_all(b"x").is_ok();
             bytes += usize::from(sent);
             sent
         });
@@ -38,70 +44,115 @@ fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
     bytes
 }
 
+/// Whether the server has closed.
+pub(crate) fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut read = [0; 4096];
+    loop {
+        match stream.read(&mut read) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+impl Dribble {
+    fn connect(&self, server: &Running) -> TcpStream {
+        let stream = TcpStream::connect((self.address)(server)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Asks so often; how long each took.
+    fn ask(&self, stream: &mut TcpStream, count: usize) -> Vec<Duration> {
+        let (text, end) = self.ask;
+        let times = (0..count).map(|_| {
+            let start = now();
+            stream.write_all(text.as_bytes()).unwrap();
+            let (mut heard, mut read) = (Vec::new(), [0; 4096]);
+            while !heard.ends_with(end.as_bytes()) {
+                let count = stream.read(&mut read).unwrap();
+                assert!(count > 0, "who finishes what it asks is not closed");
+                heard.extend_from_slice(&read[..count]);
+            }
+            start.elapsed()
+        });
+        times.collect()
+    }
+
+    /// All of them are closed, and the other is answered meanwhile.
+    pub(crate) fn all_are_closed(self) {
+        if env::var_os(MANY).is_none() {
+            // In a process that may open two files for each.
+            let output = with_files(self.name, self.clients * 2 + 200).env(MANY, "1").output();
+            let output = output.unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            println!(
+                "{}",
+                said.lines().find(|line| line.starts_with("figure")).unwrap_or_default()
+            );
+            let complained = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}{complained}");
+            return;
+        }
+        let clients = self.clients.min((most_files() - 200) / 2);
+        let server = Running::with(self.configure);
+        let mut served = self.connect(&server);
+        let alone = self.ask(&mut served, 2000);
+        let streams = (0..clients).map(|index| {
+            let mut stream = self.connect(&server);
+            stream.write_all(&self.begun[index % self.begun.len()]).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        });
+        let streams: Vec<_> = streams.collect();
+        let over = AtomicBool::new(false);
+        let start = now();
+        let (beside, bytes) = std::thread::scope(|scope| {
+            let dribbling = scope.spawn(|| {
+                let bytes = dribble(streams, std::thread::yield_now);
+                over.store(true, Ordering::Relaxed);
+                bytes
+            });
+            let mut beside = self.ask(&mut served, 1);
+            while !over.load(Ordering::Relaxed) {
+                beside.extend(self.ask(&mut served, 1));
+            }
+            (beside, dribbling.join().unwrap())
+        });
+        println!(
+            "\nfigure: {clients} clients sent {bytes} bytes that end nothing, and all were closed after \
+             {:?}; another was answered {} times meanwhile, 99 % within {} us (alone {} us)",
+            start.elapsed(),
+            beside.len(),
+            late(beside.clone()),
+            late(alone),
+        );
+        // The two that are asking.
+        server.until_told("connected_clients", 2);
+        assert_eq!(self.ask(&mut served, 1).len(), 1, "who finishes what it asks is not closed");
+    }
+}
+
 /// The 99th of 100, in microseconds.
-fn late(mut times: Vec<Duration>) -> u128 {
+pub(crate) fn late(mut times: Vec<Duration>) -> u128 {
     times.sort_unstable();
     times[times.len() * 99 / 100].as_micros()
 }
 
 #[test]
 fn a_byte_now_and_then_holds_no_connection() {
-    let wanted = size("SLUICEGATE_SLOW_CLIENTS", 2000);
-    if env::var_os(MANY).is_none() {
-        // In a process that may open two files for each.
-        let name = "slow::a_byte_now_and_then_holds_no_connection";
-        let output = with_files(name, wanted * 2 + 200).env(MANY, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        println!("{}", said.lines().find(|line| line.starts_with("figure")).unwrap_or_default());
-        let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}{complained}");
-        return;
-    }
-    let clients = wanted.min((most_files() - 200) / 2);
-    let server = Running::with(|config| config.input_timeout = Duration::from_secs(3));
-    let mut served = server.connect();
-    let mut ask = |count: usize| {
-        let times = (0..count).map(|_| {
-            let start = now();
-            assert_eq!(served.say("PING"), simple("PONG"));
-            start.elapsed()
-        });
-        times.collect::<Vec<_>>()
+    let begun =
+        ["*3\r\n$7\r\nSG.TAKE\r\n$65536\r\n", "SG.TAKE ", "*1000\r\n$4\r\nPING\r\n$131072\r\n"];
+    let dribble = Dribble {
+        name: "slow::a_byte_now_and_then_holds_no_connection",
+        clients: size("SLUICEGATE_SLOW_CLIENTS", 2000),
+        configure: |config| config.input_timeout = Duration::from_secs(3),
+        address: |server| server.address,
+        begun: begun.map(|text| text.as_bytes().to_vec()).to_vec(),
+        ask: ("PING\r\n", "+PONG\r\n"),
     };
-    let alone = ask(2000);
-    let streams = (0..clients).map(|index| {
-        let mut peer = server.connect();
-        peer.send(BEGUN[index % BEGUN.len()]);
-        peer.stream.set_nonblocking(true).unwrap();
-        peer.stream
-    });
-    let streams: Vec<_> = streams.collect();
-    let over = AtomicBool::new(false);
-    let start = now();
-    let (beside, bytes) = std::thread::scope(|scope| {
-        let dribbling = scope.spawn(|| {
-            let bytes = dribble(streams, std::thread::yield_now);
-            over.store(true, Ordering::Relaxed);
-            bytes
-        });
-        let mut beside = ask(1);
-        while !over.load(Ordering::Relaxed) {
-            beside.extend(ask(1));
-        }
-        (beside, dribbling.join().unwrap())
-    });
-    println!(
-        "\nfigure: {clients} clients sent {bytes} bytes that are no command, and all were closed after {:?}; \
-         another was answered {} times meanwhile, 99 % within {} us (alone {} us)",
-        start.elapsed(),
-        beside.len(),
-        late(beside.clone()),
-        late(alone),
-    );
-    server.until_told("closed_idle", clients as u64);
-    // The two that are asking.
-    server.until_told("connected_clients", 2);
-    assert_eq!(ask(1).len(), 1, "who finishes commands is not closed");
+    dribble.all_are_closed();
 }
 
 #[test]

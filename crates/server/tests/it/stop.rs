@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Peer, Running, now, simple, size};
+use crate::{
+    harness::{Running, any_port, now, simple, size},
+    http,
+};
 
 #[test]
 fn what_was_sent_is_answered_and_then_it_closes() {
@@ -72,23 +75,67 @@ fn a_client_that_takes_nothing_does_not_hold_it_up_for_ever() {
     drop(peer);
 }
 
-/// What a client sends at once, and how long each reply to it is.
-const BATCH: (&str, usize) = ("PING\r\n", "+PONG\r\n".len());
+/// What a client sends at once, and how its replies end.
+#[derive(Clone, Copy)]
+struct Batch {
+    face: &'static str,
+    text: &'static str,
+    times: usize,
+    end: &'static str,
+    connect: fn(&Running) -> TcpStream,
+}
+
+const OF_RESP: Batch = Batch {
+    face: "RESP",
+    text: "PING\r\n",
+    times: 16,
+    end: "+PONG\r\n",
+    connect: |server| server.connect().stream,
+};
+/// One at a time: what else a client of HTTP/1.1 has sent, a server may leave to another connection.
+const OF_HTTP: Batch = Batch {
+    face: "HTTP",
+    text: "GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n",
+    times: 1,
+    end: "\r\n\r\nok\n",
+    connect: |server| http::client::Client::connect(server).stream,
+};
+
+impl Batch {
+    /// Reads all its replies; `false`: the server closed before.
+    fn hear(&self, stream: &mut TcpStream) -> bool {
+        let mut heard = Vec::new();
+        let mut read = [0; 4096];
+        loop {
+            match stream.read(&mut read) {
+                Ok(0) | Err(_) => return false,
+                Ok(count) => heard.extend_from_slice(&read[..count]),
+            }
+            let text = std::str::from_utf8(&heard).unwrap();
+            if text.matches(self.end).count() == self.times {
+                assert!(text.ends_with(self.end), "{text}");
+                return true;
+            }
+        }
+    }
+}
 
 /// Sends batch after batch until the server closes. Whatever was sent before `stopping` must have
 /// been answered; how many batches that was, and how many came later and were not.
-fn press(mut peer: Peer, stopping: &AtomicBool, answered: &AtomicU64) -> (u64, u64) {
-    let (line, length) = BATCH;
-    let batch = line.repeat(16);
-    let mut heard = vec![0; length * 16];
+fn press(
+    mut stream: TcpStream,
+    batch: &Batch,
+    stopping: &AtomicBool,
+    answered: &AtomicU64,
+) -> (u64, u64) {
+    let text = batch.text.repeat(batch.times);
     for sent in 0.. {
-        let written = peer.stream.write_all(batch.as_bytes()).is_ok();
+        let written = stream.write_all(text.as_bytes()).is_ok();
         let in_time = written && !stopping.load(Ordering::SeqCst);
-        if peer.stream.read_exact(&mut heard).is_err() {
+        if !batch.hear(&mut stream) {
             assert!(!in_time, "what was sent before the stop got no reply");
             return (sent, 1);
         }
-        assert_eq!(heard, "+PONG\r\n".repeat(16).as_bytes());
         answered.fetch_add(1, Ordering::Relaxed);
     }
     unreachable!("a server that stops closes")
@@ -96,16 +143,24 @@ fn press(mut peer: Peer, stopping: &AtomicBool, answered: &AtomicU64) -> (u64, u
 
 #[test]
 fn under_load_nothing_that_was_sent_goes_unanswered() {
+    stops_under_load(&OF_RESP, size("SLUICEGATE_STOPS", 20));
+}
+
+#[test]
+fn under_load_nothing_that_was_asked_over_http_goes_unanswered() {
+    stops_under_load(&OF_HTTP, size("SLUICEGATE_STOPS", 10));
+}
+
+fn stops_under_load(batch: &Batch, stops: usize) {
     let (mut batches, mut late, mut longest) = (0, 0, Duration::ZERO);
-    let stops = size("SLUICEGATE_STOPS", 20);
     for round in 0..stops as u64 {
-        let mut server = Running::new();
+        let mut server = Running::with(|config| config.http = Some(any_port()));
         let (stopping, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-        let peers: Vec<_> = (0..8).map(|_| server.connect()).collect();
+        let streams: Vec<_> = (0..8).map(|_| (batch.connect)(&server)).collect();
         std::thread::scope(|scope| {
-            let pressing: Vec<_> = peers
+            let pressing: Vec<_> = streams
                 .into_iter()
-                .map(|peer| scope.spawn(|| press(peer, &stopping, &answered)))
+                .map(|stream| scope.spawn(|| press(stream, batch, &stopping, &answered)))
                 .collect();
             // Each round stops at another moment.
             while answered.load(Ordering::Relaxed) < 200 + round * 37 {
@@ -123,9 +178,10 @@ fn under_load_nothing_that_was_sent_goes_unanswered() {
             }
         });
     }
+    let face = batch.face;
     println!(
-        "figure: {stops} stops under load: {batches} batches answered, none of before the stop unanswered, \
-         {late} sent while it closed; the longest took {longest:?}"
+        "figure: {stops} stops under load ({face}): {batches} batches answered, none of before the stop \
+         unanswered, {late} sent while it closed; the longest took {longest:?}"
     );
     // Its grace is 5 seconds; the rest is for a machine that is busy.
     assert!(longest < Duration::from_secs(20), "{longest:?}");

@@ -17,7 +17,7 @@ use crate::{
 const HISTORIES: u64 = 100;
 
 /// A server on the store, which has time to spare.
-fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> Running {
+pub(crate) fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> Running {
     Running::with(|config| {
         let mut at = StoreConfig::at(store.url());
         at.options = patient();

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     sync::Arc,
 };
 
@@ -17,7 +17,7 @@ use rustls::{
 };
 use sluicegate_server::{Server, TlsConfig};
 
-use crate::harness::{Folder, Running, config};
+use crate::harness::{Folder, Running, any_port, config};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -39,7 +39,7 @@ fn certificate(
     (params.signed_by(&key, authority).unwrap(), key)
 }
 
-/// A server whose certificate is from `authority`.
+/// A server whose certificate is from `authority`, at all faces.
 fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>) -> Running {
     let (certificate, key) = certificate(authority, ExtendedKeyUsagePurpose::ServerAuth);
     let files = [("cert", certificate.pem()), ("key", key.serialize_pem())];
@@ -54,23 +54,29 @@ fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>)
         key: folder.file("key"),
         client_ca: client_ca.map(|_| folder.file("ca")),
     };
-    Running::with(|config| config.tls = Some(tls))
+    Running::with(|config| {
+        (config.http, config.grpc) = (Some(any_port()), Some(any_port()));
+        (config.http_tls, config.grpc_tls) = (Some(tls.clone()), Some(tls.clone()));
+        config.tls = Some(tls);
+    })
 }
 
-/// What the server answers to `text` and `QUIT` over TLS, for a client that trusts `authority`.
-fn say(
-    server: &Running,
+type Identity = (rcgen::Certificate, KeyPair);
+
+/// A connection over TLS, for a client that trusts `authority` and speaks these protocols.
+fn connect(
+    address: SocketAddr,
     authority: &Authority,
-    identity: Option<(rcgen::Certificate, KeyPair)>,
-    text: &str,
-) -> io::Result<String> {
+    identity: Option<Identity>,
+    protocols: &[&str],
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(roots);
-    let config = match identity {
+    let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -78,13 +84,68 @@ fn say(
             builder.with_client_auth_cert(chain, key).unwrap()
         }
     };
+    config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut stream = StreamOwned::new(connection, TcpStream::connect(server.address)?);
+    Ok(StreamOwned::new(connection, TcpStream::connect(address)?))
+}
+
+/// What the server answers to `text` and `QUIT` over TLS, for a client that trusts `authority`.
+fn say(
+    server: &Running,
+    authority: &Authority,
+    identity: Option<Identity>,
+    text: &str,
+) -> io::Result<String> {
+    let mut stream = connect(server.address, authority, identity, &[])?;
     stream.write_all(format!("{text}QUIT\r\n").as_bytes())?;
     let mut heard = String::new();
     stream.read_to_string(&mut heard)?;
     Ok(heard)
+}
+
+/// What HTTP/1.1 at `address` answers to a question about its health.
+fn health(
+    address: SocketAddr,
+    authority: &Authority,
+    identity: Option<Identity>,
+) -> io::Result<String> {
+    let mut stream = connect(address, authority, identity, &["http/1.1"])?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard)?;
+    Ok(heard)
+}
+
+/// Whether HTTP/2 is agreed on at `address`, and spoken.
+fn speaks_two(address: SocketAddr, authority: &Authority, protocols: &[&str]) -> io::Result<bool> {
+    let mut stream = connect(address, authority, None, protocols)?;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")?;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    // Settings come first.
+    Ok(stream.conn.alpn_protocol() == Some(b"h2") && head[3] == 4)
+}
+
+#[test]
+fn http_and_grpc_agree_on_what_they_speak() {
+    let (folder, ours, other) = (Folder::new(), authority(), authority());
+    let server = server(&folder, &ours, None);
+    let (http, grpc) = (server.http.unwrap(), server.grpc.unwrap());
+    let heard = health(http, &ours, None).unwrap();
+    assert!(heard.starts_with("HTTP/1.1 200 OK\r\n") && heard.ends_with("ok\n"), "{heard}");
+    for address in [http, grpc] {
+        assert!(speaks_two(address, &ours, &["h2", "http/1.1"]).unwrap(), "{address}");
+        assert!(speaks_two(address, &other, &["h2"]).is_err(), "a stranger certifies it");
+        // Plain text gets no answer in plain text: an alert of TLS, if anything.
+        let mut plain = TcpStream::connect(address).unwrap();
+        plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut heard = Vec::new();
+        let _ = plain.read_to_end(&mut heard);
+        assert!(heard.is_empty() || heard[0] == 21, "{}", heard.escape_ascii());
+    }
+    // gRPC is spoken over HTTP/2 only.
+    assert!(health(grpc, &ours, None).is_err());
 }
 
 #[test]
@@ -121,8 +182,13 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
     assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
     assert!(say(&server, &ours, None, "PING\r\n").is_err());
-    let stranger = certificate(&ours, ExtendedKeyUsagePurpose::ClientAuth);
-    assert!(say(&server, &ours, Some(stranger), "PING\r\n").is_err());
+    let stranger = || certificate(&ours, ExtendedKeyUsagePurpose::ClientAuth);
+    assert!(say(&server, &ours, Some(stranger()), "PING\r\n").is_err());
+    let http = server.http.unwrap();
+    let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
+    assert!(health(http, &ours, Some(known)).unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(health(http, &ours, None).is_err());
+    assert!(health(http, &ours, Some(stranger())).is_err());
 }
 
 #[test]

@@ -119,6 +119,14 @@ impl Client {
         heard
     }
 
+    /// The next bytes, whatever they are.
+    pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
+        while self.received.len() < length {
+            assert!(self.read() > 0, "closed before so many bytes");
+        }
+        self.received.drain(..length).collect()
+    }
+
     fn read(&mut self) -> usize {
         let mut chunk = [0; 16_384];
         let count = self.stream.read(&mut chunk).unwrap();

@@ -7,7 +7,7 @@ use sluicegate_core::{Decision, Operation};
 
 use super::client::{Client, Heard, server};
 
-struct OverHttp(Client);
+pub(crate) struct OverHttp(pub(crate) Client);
 
 impl Subject for OverHttp {
     fn apply(&mut self, question: Question<'_>) -> Answer {

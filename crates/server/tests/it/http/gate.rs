@@ -1,13 +1,9 @@
-//! `/v1/gate`, as a proxy asks it, and behind a real nginx.
+//! `/v1/gate`, as a proxy asks it.
 
-use std::{
-    fs,
-    net::TcpListener,
-    process::{Child, Command, Stdio},
-};
+use std::fs;
 
 use super::client::{Client, server};
-use crate::harness::{Folder, Running, now};
+use crate::harness::{Folder, Running};
 
 const RULES: &str = "
 rules:
@@ -71,67 +67,4 @@ fn a_proxy_is_told_by_the_rules() {
     ] {
         assert!(text.contains(line), "`{line}` is not in:\n{text}");
     }
-}
-
-/// nginx, until dropped.
-struct Nginx(Child);
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The configuration of `examples/gate/nginx.conf`, with other addresses.
-#[test]
-fn nginx_asks_before_it_serves() {
-    let folder = Folder::new();
-    let running = with_rules(&folder);
-    // Both are taken at once, so that they differ.
-    let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [port, app] = free.map(|listener| listener.local_addr().unwrap());
-    let example = fs::read_to_string(crate::harness::root().join("examples/gate/nginx.conf"));
-    let config = example
-        .unwrap()
-        .replace("127.0.0.1:8080", &running.http.unwrap().to_string())
-        .replace("127.0.0.1:8000", &port.to_string())
-        .replace("127.0.0.1:3000", &app.to_string());
-    let config = format!(
-        "daemon off; master_process off; pid {0}/pid; error_log {0}/error.log; events {{}}\n\
-         http {{ access_log off; client_body_temp_path {0}/body; proxy_temp_path {0}/proxy;\n\
-         fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;\n{config}\n\
-         server {{ listen {app}; location / {{ return 200 passed; }} }} }}",
-        folder.file("").display()
-    );
-    fs::write(folder.file("nginx.conf"), config).unwrap();
-    let child = Command::new("nginx")
-        .arg("-c")
-        .arg(folder.file("nginx.conf"))
-        .arg("-e")
-        .arg(folder.file("error.log"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|error| panic!("nginx: {error}; `cargo xtask test` installs it"));
-    let _nginx = Nginx(child);
-    let start = now();
-    let behind = Running::elsewhere(port, Some(port));
-    while std::net::TcpStream::connect(port).is_err() {
-        let log = || fs::read_to_string(folder.file("error.log"));
-        assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", log());
-        std::thread::yield_now();
-    }
-    let ask = |from: &str| {
-        // It closes after what was an error to it.
-        let mut client = Client::connect(&behind);
-        client.ask("POST", "/login", &format!("Content-Length: 0\r\nX-Forwarded-For: {from}\r\n"));
-        client.hear()
-    };
-    // Whatever the client says of itself, nginx says where it comes from.
-    let statuses = ["1.1.1.1", "2.2.2.2", "3.3.3.3"].map(|from| ask(from).status);
-    assert_eq!(statuses, [200, 200, 429]);
-    let heard = ask("4.4.4.4");
-    assert_eq!((heard.status, heard.field("ratelimit")), (429, r#""login";r=0;t=3600"#));
-    assert!(!heard.field("retry-after").is_empty());
 }

@@ -5,7 +5,9 @@ mod conformance;
 mod decisions;
 mod gate;
 mod metrics;
+mod proxies;
 mod refused;
 #[cfg(target_os = "linux")]
 mod slow;
+mod store;
 mod waiting;

@@ -119,3 +119,53 @@ fn a_token_is_asked_for() {
     }
     assert_eq!(client.get("/healthz").status, 200);
 }
+
+/// Over HTTP/2 the rest of a body is taken and dropped: clients that are told to stop halfway often
+/// look at nothing else.
+#[test]
+fn a_refused_body_may_be_sent_to_its_end_over_http_2() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let frame = |kind: u8, flags: u8, stream: u8, body: &[u8]| {
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, stream], body].concat()
+    };
+    // `POST /v1/take`, by the static table of HPACK and plain texts.
+    let head = [&[0x83, 0x86, 0x04, 8][..], b"/v1/take", &[0x41, 4], b"here"].concat();
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    client.send([frame(4, 0, 0, &[]), frame(1, 4, 1, &head)].concat());
+    // All of a body of 10 MB, as fast as the server allows.
+    let (mut to_send, mut windows) = (10_000_000_usize, [65_535_usize; 2]);
+    let mut status = None;
+    while to_send > 0 || status.is_none() {
+        let now = windows[0].min(windows[1]).min(to_send).min(16_384);
+        if now > 0 {
+            to_send -= now;
+            windows = windows.map(|window| window - now);
+            client.send(frame(0, u8::from(to_send == 0), 1, &vec![b'x'; now]));
+            continue;
+        }
+        let head = client.take(9);
+        let body = client.take(usize::from(head[1]) << 8 | usize::from(head[2]));
+        match (head[3], head[8]) {
+            (1, 1) => status = Some(body[0]),
+            (3, _) => panic!("it took the request back: {body:?}"),
+            (7, _) => panic!("it closes: {}", body.escape_ascii()),
+            (8, of) => {
+                let more = u32::from_be_bytes(body[..4].try_into().unwrap());
+                windows[usize::from(of)] += usize::try_from(more).unwrap();
+            }
+            // The window of a stream, among its settings.
+            (4, _) if !body.is_empty() => {
+                client.send(frame(4, 1, 0, &[]));
+                for setting in body.chunks(6).filter(|setting| setting[1] == 4) {
+                    let window = u32::from_be_bytes(setting[2..].try_into().unwrap());
+                    windows[1] = windows[1] + usize::try_from(window).unwrap() - 65_535;
+                }
+            }
+            _ => {}
+        }
+    }
+    // A literal field by the name of `:status`.
+    assert_eq!(status, Some(0x48), "413 came first, and then the rest was taken");
+}

@@ -1,0 +1,109 @@
+//! Rules that change under load: requests of a proxy at `/v1/gate`, by 10 000 rules, while the file is
+//! replaced and read again as fast as the server can.
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use memchr::memmem;
+
+use super::{Sizes, here_with, load, load::Load, load::Request, named, ours_with};
+use crate::{
+    keys::Random,
+    pin,
+    report::{Bar, Table},
+    resp::{command::PATIENCE, cores, load::Sample, peers},
+};
+
+/// Measures the server alone, and then while its rules change.
+pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
+    let count = if quick { 100 } else { 10_000 };
+    let file = peers::folder()?.join(format!("rules-{}.yaml", std::process::id()));
+    write(&file, count, 1)?;
+    let server = if quick {
+        here_with(Some(file.clone()))?
+    } else {
+        let (load_core, _) = cores()?;
+        let server = ours_with(Some(&file))?;
+        pin::pin(&[load_core])?;
+        server
+    };
+    let request = Request::gate();
+    load::ask(server.address, &request).map_err(|error| named("/v1/gate", &error))?;
+    let measure = || -> io::Result<Sample> {
+        let mut random = Random::new(1);
+        let load = Load::connect(server.address, sizes.connections, &request)?;
+        let draw = Box::new(move || random.below(count));
+        load.measure(sizes.warm_up, sizes.measured, draw, || Ok(None))
+    };
+    let calm = measure()?;
+    let done = AtomicBool::new(false);
+    let (changing, reloads) = thread::scope(|scope| {
+        let reloads = scope.spawn(|| reload(server.address, &file, count, &done));
+        // Any other answer than 200, and any connection that breaks, is an error here.
+        let changing = measure();
+        done.store(true, Ordering::Relaxed);
+        let reloads = reloads.join().map_err(|_| io::Error::other("reloading has failed"))?;
+        Ok::<_, io::Error>((changing?, reloads?))
+    })?;
+    fs::remove_file(&file)?;
+    let rate = |it: &Sample| it.requests / it.seconds;
+    let told = |it: &Sample| format!("{:.1} k/s", rate(it) / 1e3);
+    let mut table = Table::comparison();
+    table.compare(
+        &format!("/v1/gate, {count} rules, {reloads} reloads"),
+        told(&changing),
+        ("no reloads", told(&calm)),
+        rate(&changing) / rate(&calm),
+        "x",
+        Bar::None,
+    );
+    table.compare(
+        "requests that failed meanwhile",
+        "0".to_owned(),
+        ("", String::new()),
+        0.0,
+        "",
+        Bar::AtMost(0.0),
+    );
+    println!("{table}");
+    Ok(())
+}
+
+/// Replaces the file and has it read, again and again: how often.
+fn reload(address: SocketAddr, file: &Path, count: u64, done: &AtomicBool) -> io::Result<u64> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut reloads = 0;
+    while !done.load(Ordering::Relaxed) {
+        write(file, count, 2 + reloads)?;
+        socket.write_all(b"POST /admin/reload HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
+        let mut answer = [0; 4096];
+        let length = socket.read(&mut answer)?;
+        let answer = &answer[..length];
+        if !answer.starts_with(b"HTTP/1.1 200 ") || memmem::find(answer, b"\"rules\":").is_none() {
+            return Err(io::Error::other(String::from_utf8_lossy(answer).into_owned()));
+        }
+        reloads += 1;
+    }
+    Ok(reloads)
+}
+
+/// A version of the rules, put in the place of the last in one step.
+fn write(file: &Path, count: u64, version: u64) -> io::Result<()> {
+    let mut text =
+        format!("policies: {{plan: 'gcra:{}/1s:burst=1000000000'}}\nrules:\n", 1_000_000 + version);
+    for index in 0..count {
+        text += &format!(
+            "- {{name: r{index}, match: {{path: '/p{index:06}/**'}}, key: path, policy: plan}}\n"
+        );
+    }
+    let new: PathBuf = file.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(new, file)
+}

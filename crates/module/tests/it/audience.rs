@@ -1,0 +1,151 @@
+//! Whoever begins to hear what is replicated, in the midst of takes, hears all of it.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use redis::Value;
+use sluicegate_testing::{Engine, Peer, Server};
+
+use crate::{
+    on_both,
+    server::{module, serve},
+};
+
+const POLICIES: [&str; 4] = [
+    "gcra:1000000/300d",
+    "sliding-log:9000/300d",
+    "fixed-window:1000000/300d",
+    "token-bucket:1000000/300d:refill=interval",
+];
+
+fn unheard(peer: &mut Peer) -> bool {
+    peer.told("sluicegate", "sluicegate_unheard") == 1
+}
+
+fn digest(peer: &mut Peer) -> String {
+    peer.text("DEBUG DIGEST")
+}
+
+/// Sets what it refers to when it goes, also where a test fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Takes from keys of every kind until `body` has ended, and at least for a while before and after that.
+fn while_asked(server: &Server, body: impl FnOnce()) {
+    let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let ended = Done(&done);
+        for first in 0..2 {
+            let mut peer = server.peer();
+            let (done, asked) = (&done, &asked);
+            scope.spawn(move || {
+                for turn in first.. {
+                    let policy = POLICIES[turn % POLICIES.len()];
+                    peer.integers(&format!("SG.TAKE k{} {policy}", turn % 300));
+                    if turn % 97 == 0 {
+                        peer.say(&format!("SG.RESET k{}", turn % 300)).unwrap();
+                    }
+                    if asked.fetch_add(1, Ordering::Relaxed) > 2000 && done.load(Ordering::Relaxed)
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+        while asked.load(Ordering::Relaxed) < 500 {
+            thread::yield_now();
+        }
+        body();
+        asked.store(0, Ordering::Relaxed);
+        drop(ended);
+    });
+}
+
+fn link_is_up(replica: &Server) {
+    replica.peer().until(|it| it.text("INFO replication").contains("master_link_status:up"));
+}
+
+fn agree(primary: &Server, replica: &Server) {
+    let mut peer = primary.peer();
+    // Something to be waited for.
+    peer.say("SET last x").unwrap();
+    assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
+    let (expected, found) = (digest(&mut peer), digest(&mut replica.peer()));
+    assert_ne!(expected, "0".repeat(40));
+    assert_eq!(found, expected);
+}
+
+fn a_replica_that_comes_late_hears_all(engine: Engine) {
+    let primary = serve(engine);
+    let mut peer = primary.peer();
+    peer.until(unheard);
+    let before = peer.told("persistence", "rdb_changes_since_last_save");
+    assert_eq!(peer.integers("SG.TAKE k gcra:9/1d")[0], 1);
+    assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), before + 1, "it counts");
+    let replica = Server::with(engine, &[]);
+    let follow = format!("REPLICAOF 127.0.0.1 {}", primary.port());
+    while_asked(&primary, || {
+        replica.peer().say(&follow).unwrap();
+        link_is_up(&replica);
+        assert!(!unheard(&mut peer));
+    });
+    agree(&primary, &replica);
+    // One that was away for a moment goes on by the backlog: it must not have a gap.
+    while_asked(&primary, || {
+        peer.say("CLIENT KILL TYPE replica").unwrap();
+        assert!(!unheard(&mut peer));
+    });
+    link_is_up(&replica);
+    agree(&primary, &replica);
+}
+
+fn a_file_that_is_begun_late_holds_all(engine: Engine) {
+    let server = serve(engine);
+    let mut peer = server.peer();
+    peer.until(unheard);
+    while_asked(&server, || {
+        peer.say("CONFIG SET appendonly yes").unwrap();
+        assert!(!unheard(&mut peer));
+        peer.until(|it| {
+            it.told("persistence", "aof_rewrite_in_progress") == 0
+                && it.told("persistence", "aof_rewrite_scheduled") == 0
+        });
+    });
+    let expected = digest(&mut peer);
+    peer.say("DEBUG LOADAOF").unwrap();
+    assert_eq!(digest(&mut peer), expected);
+    peer.say("CONFIG SET appendonly no").unwrap();
+    peer.until(unheard);
+}
+
+/// Who was a replica has a backlog, and another replica of the same primary may go on by it.
+fn a_replica_that_takes_over_is_heard(engine: Engine) {
+    let primary = serve(engine);
+    let replica_of = format!("127.0.0.1 {}", primary.port());
+    let heir = Server::with(engine, &["--loadmodule", module(), "--replicaof", &replica_of]);
+    let other = Server::with(engine, &["--replicaof", &replica_of]);
+    link_is_up(&heir);
+    link_is_up(&other);
+    while_asked(&primary, || {});
+    heir.peer().say("REPLICAOF NO ONE").unwrap();
+    let follow = format!("REPLICAOF 127.0.0.1 {}", heir.port());
+    while_asked(&heir, || {
+        assert!(!unheard(&mut heir.peer()));
+        other.peer().say(&follow).unwrap();
+        link_is_up(&other);
+    });
+    agree(&heir, &other);
+}
+
+on_both! {
+    a_replica_that_comes_late_hears_all
+    a_file_that_is_begun_late_holds_all
+    a_replica_that_takes_over_is_heard
+}

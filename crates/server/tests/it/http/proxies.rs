@@ -1,0 +1,187 @@
+//! Real proxies that ask the gate, by the configurations of `examples/gate` as they stand, but for the
+//! ports.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use super::client::{Client, Heard, server};
+use crate::harness::{Folder, Running, any_port, now, root};
+
+/// A proxy in front of an application, and the gate that it asks.
+struct Proxy {
+    child: Child,
+    gate: Option<Running>,
+    /// Where it takes requests.
+    front: Running,
+    app: SocketAddr,
+    folder: Folder,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Proxy {
+    /// `run` makes the command of the example's text, with its ports, for a folder of its own.
+    fn start(
+        example: &str,
+        app: SocketAddr,
+        run: impl FnOnce(&Folder, SocketAddr) -> Command,
+    ) -> Self {
+        let folder = Folder::new();
+        fs::create_dir(folder.file("work")).unwrap();
+        let rules = root().join("examples/gate/rules.yaml");
+        let gate = server(|config| config.rules = vec![rules]);
+        let port = free_port();
+        let text = fs::read_to_string(root().join("examples/gate").join(example)).unwrap();
+        let text = text
+            .replace("127.0.0.1:8080", &gate.http.unwrap().to_string())
+            .replace("127.0.0.1:8000", &port.to_string())
+            .replace("127.0.0.1:3000", &app.to_string())
+            // Caddy says apart on which addresses it listens.
+            .replace(":8000", &format!(":{}", port.port()))
+            .replace(":3000", &format!(":{}", app.port()));
+        fs::write(folder.file(example), text).unwrap();
+        let command = run(&folder, port);
+        let log = fs::File::create(folder.file("log")).unwrap();
+        // It ends with the test, however that ends.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            // Traefik looks around where it starts.
+            .env("HOME", folder.file("work"))
+            .current_dir(folder.file("work"))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let front = Running::elsewhere(port, Some(port));
+        Self { child, gate: Some(gate), front, app, folder }
+    }
+
+    /// Asks until it serves: then the request counts, as the first.
+    fn first(&mut self) -> Heard {
+        let start = now();
+        loop {
+            let listens = |address| TcpStream::connect(address).is_ok();
+            if listens(self.app) && listens(self.front.address) {
+                let heard = self.ask("1.1.1.1");
+                // Traefik listens before it has read what to do.
+                if heard.status != 404 {
+                    return heard;
+                }
+            }
+            let log = || fs::read_to_string(self.folder.file("log"));
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {:?}", log());
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", log());
+            thread::yield_now();
+        }
+    }
+
+    /// A request of a client that says that it is another, and asks for something else.
+    fn ask(&self, from: &str) -> Heard {
+        let mut client = Client::connect(&self.front);
+        let fields = format!(
+            "X-Forwarded-For: {from}\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n\
+             Content-Length: 0\r\n"
+        );
+        client.ask("POST", "/login?next=1", &fields);
+        client.hear()
+    }
+
+    /// Whatever the client says of itself: five may pass, by the rule for logins, and no more.
+    fn lets_five_through(mut self) {
+        assert_eq!(self.first().status, 200);
+        let more = ["2.2.2.2", "3.3.3.3", "4.4.4.4", "5.5.5.5", "6.6.6.6", "7.7.7.7"];
+        let statuses = more.map(|from| self.ask(from).status);
+        let log = fs::read_to_string(self.folder.file("log"));
+        assert_eq!(statuses, [200, 200, 200, 200, 429, 429], "{log:?}");
+        let heard = self.ask("8.8.8.8");
+        assert_eq!((heard.status, heard.field("ratelimit-policy")), (429, r#""login";q=5;w=900"#));
+        assert!(heard.field("ratelimit").starts_with(r#""login";r=0;t="#));
+        assert!(heard.field("retry-after").parse::<u32>().is_ok_and(|it| it > 0 && it <= 900));
+        // Others are limited by another rule.
+        let mut client = Client::connect(&self.front);
+        assert_eq!(client.get("/other").status, 200);
+        // Without the gate nobody passes.
+        self.gate = None;
+        let status = self.ask("9.9.9.9").status;
+        assert!(status >= 500, "{status}");
+    }
+}
+
+/// A port that is free now.
+fn free_port() -> SocketAddr {
+    TcpListener::bind(any_port()).unwrap().local_addr().unwrap()
+}
+
+/// An application that answers all alike, for as long as the test runs.
+fn app() -> SocketAddr {
+    let listener = TcpListener::bind(any_port()).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            while lines.next().is_some_and(|line| !line.is_empty()) {}
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            // A client that has left does not read it.
+            let _ = (&stream).write_all(answer);
+        }
+    });
+    address
+}
+
+/// A program that `cargo xtask test` puts into `target/tools`, or where `SLUICEGATE_TOOLS` says.
+fn program(name: &str) -> PathBuf {
+    let tools =
+        env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from);
+    let program = root().join(tools).join("proxies/bin").join(name);
+    assert!(program.exists(), "{}: `cargo xtask test` installs it", program.display());
+    program
+}
+
+#[test]
+fn nginx_asks_before_it_serves() {
+    let proxy = Proxy::start("nginx.conf", free_port(), |folder, _| {
+        let mut nginx = Command::new("nginx");
+        nginx.arg("-p").arg(folder.file("work")).arg("-c").arg(folder.file("nginx.conf"));
+        // One process, which ends as it is told to.
+        nginx.args(["-e", "stderr", "-g", "master_process off;"]);
+        nginx
+    });
+    proxy.lets_five_through();
+}
+
+#[test]
+fn caddy_asks_before_it_serves() {
+    let proxy = Proxy::start("Caddyfile", free_port(), |folder, _| {
+        let mut caddy = Command::new(program("caddy"));
+        caddy.args(["run", "--config"]).arg(folder.file("Caddyfile"));
+        caddy
+    });
+    proxy.lets_five_through();
+}
+
+#[test]
+fn traefik_asks_before_it_serves() {
+    let proxy = Proxy::start("traefik.yaml", app(), |folder, port| {
+        let mut traefik = Command::new(program("traefik"));
+        traefik.arg(format!("--entryPoints.web.address={port}"));
+        let file = folder.file("traefik.yaml");
+        traefik.arg(format!("--providers.file.filename={}", file.display()));
+        traefik
+    });
+    proxy.lets_five_through();
+}

@@ -1,0 +1,91 @@
+//! HTTP on a server that keeps its state in a Redis or Valkey.
+
+use std::time::Duration;
+
+use sluicegate_conformance::{check_keys, check_traces};
+use sluicegate_testing::{Engine, Server};
+
+use super::{client::Client, conformance::OverHttp};
+use crate::{
+    harness::{Running, any_port},
+    store::on,
+};
+
+fn server(store: &Server) -> Running {
+    on(store, |config, _| config.http = Some(any_port()))
+}
+
+#[test]
+fn it_passes_the_kit() {
+    for engine in Engine::NEWER {
+        let store = Server::start(engine);
+        let running = on(&store, |config, _| {
+            config.http = Some(any_port());
+            config.test_clock = true;
+        });
+        check_traces(&mut OverHttp(Client::connect(&running)));
+        check_keys(&mut OverHttp(Client::connect(&running)));
+    }
+}
+
+#[test]
+fn who_decided_is_told() {
+    let store = Server::start(Engine::Redis70);
+    let (one, other) = (server(&store), server(&store));
+    let mut client = Client::connect(&one);
+    let ask = r#"{"key":"k","policy":"gcra:1/1h:burst=2"}"#;
+    let mut say = |path: &str| {
+        let heard = client.post(path, ask);
+        (heard.status, heard.json()["source"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(say("/v1/take"), (200, "store".to_owned()));
+    // The other server has the same state, whichever face is asked.
+    assert_eq!(other.connect().integers("SG.TAKE k gcra:1/1h:burst=2")[..3], [1, 2, 0]);
+    assert_eq!(say("/v1/take"), (429, "store".to_owned()));
+    assert_eq!(say("/v1/take"), (429, "cache".to_owned()));
+    assert_eq!(say("/v1/refund"), (200, "store".to_owned()));
+    assert_eq!(say("/v1/take"), (200, "store".to_owned()));
+    let mut client = Client::connect(&other);
+    let many =
+        r#"{"requests":[{"key":"a","policy":"gcra:1/1h"},{"key":"a","policy":"gcra:1/1h"}]}"#;
+    let heard = client.post("/v1/take_many", many).json();
+    let allowed = [0, 1].map(|at| heard["decisions"][at]["allowed"].as_bool().unwrap());
+    assert_eq!(allowed, [true, false]);
+    assert_eq!(client.post("/v1/reset", r#"{"key":"a"}"#).json()["existed"], true);
+    // A turn that comes: the answer is held back until then.
+    let wait = r#"{"key":"w","policy":"gcra:20/1s:burst=1","wait_us":30000000}"#;
+    assert_eq!([(); 3].map(|()| client.post("/v1/take", wait).status), [200; 3]);
+    let text = String::from_utf8(client.get("/metrics").body).unwrap();
+    for line in [
+        r#"sluicegate_decisions_total{face="resp",outcome="allowed",source="store"} 1"#,
+        "sluicegate_store_connected 1",
+        "sluicegate_store_left_alone 0",
+        r#"sluicegate_store_events_total{event="timeouts"} 0"#,
+    ] {
+        assert!(text.contains(line), "`{line}` is not in:\n{text}");
+    }
+}
+
+#[test]
+fn while_the_store_is_away_something_is_answered() {
+    let mut store = Server::start(Engine::Redis70);
+    let running = on(&store, |config, at| {
+        config.http = Some(any_port());
+        at.options.deadline = Duration::from_millis(200);
+    });
+    let mut client = Client::connect(&running);
+    let ask = r#"{"key":"k","policy":"gcra:1/1h"}"#;
+    assert_eq!(client.post("/v1/peek", ask).status, 200);
+    store.kill();
+    let heard = client.post("/v1/take", ask);
+    assert_eq!((heard.status, heard.json()["source"].as_str()), (429, Some("fallback")));
+    for path in ["/v1/charge", "/v1/refund"] {
+        let heard = client.post(path, ask);
+        assert_eq!((heard.status, heard.field("retry-after")), (503, "1"), "{path}");
+        assert!(heard.detail().starts_with("the store "), "{path}: {}", heard.detail());
+    }
+    assert_eq!(client.post("/v1/reset", r#"{"key":"k"}"#).status, 503);
+    let text = String::from_utf8(client.get("/metrics").body).unwrap();
+    let line = r#"sluicegate_decisions_total{face="http",outcome="denied",source="fallback"} 1"#;
+    assert!(text.contains(line), "`{line}` is not in:\n{text}");
+}
