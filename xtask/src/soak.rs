@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 18] = [
+const SIZES: [(&str, &str); 19] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
@@ -20,6 +20,7 @@ const SIZES: [(&str, &str); 18] = [
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
     ("SLUICEGATE_MUTATIONS", "100000"),
+    ("SLUICEGATE_MALFORMED", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESETS", "100000"),
@@ -41,6 +42,7 @@ const TESTS: [Tests; 4] = [
         "sluicegate-server",
         "it",
         &[
+            "envoy::malformed::",
             "http::slow::",
             "killed::",
             "limits::",

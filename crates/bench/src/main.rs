@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
+mod grpc;
+#[cfg(target_os = "linux")]
 mod http;
 #[cfg(target_os = "linux")]
 mod keys;
@@ -38,7 +40,9 @@ sluicegate-bench WHAT [--quick]
   memory   the store in this process, beside governor, throttlecrab and a plain map
   resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
            that does nothing
-  http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server
+  http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server;
+           and what `grpc` is about
+  grpc     the rate limit service of Envoy, beside one of tonic that only echoes
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   tower    the layer of tower in memory, beside tower_governor
@@ -51,6 +55,7 @@ figures mean nothing.
 What they start themselves:
   grow SUBJECT KEYS   one store, from empty to so many keys
   echo ADDRESS        the server that only echoes, over HTTP/1.1
+  grpc-echo ADDRESS   the rate limit service that only echoes
   nothing [ADDRESS]   the server that does nothing, on a free port if not told one";
 
 fn main() -> ExitCode {
@@ -72,6 +77,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         ["echo", address] => return http::serve_echo(address),
         ["nothing"] => return resp::serve_nothing(None),
         ["nothing", address] => return resp::serve_nothing(Some(address)),
+        ["grpc-echo", address] => return grpc::serve_echo(address),
         [what] => (*what, false),
         [what, "--quick"] => (*what, true),
         _ => ("", false),
@@ -79,7 +85,11 @@ fn run(arguments: &[&str]) -> io::Result<()> {
     match what {
         "memory" => memory::run(quick),
         "resp" => resp::run(quick),
-        "http" => http::run(quick),
+        "http" => {
+            http::run(quick)?;
+            grpc::run(quick)
+        }
+        "grpc" => grpc::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
         "tower" => tower::run(quick),
@@ -88,6 +98,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
             memory::run(quick)?;
             resp::run(quick)?;
             http::run(quick)?;
+            grpc::run(quick)?;
             redis::run(quick)?;
             module::run(quick)?;
             tower::run(quick)?;

@@ -1,5 +1,6 @@
 //! `serve`: the server until a signal comes.
 
+mod envoy;
 mod file;
 mod settings;
 mod store;

@@ -5,6 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::{OnError, Options};
 
+use crate::EnvoyConfig;
+
 /// How a server is to run. Start from the default and change what differs.
 ///
 /// ```
@@ -38,6 +40,8 @@ pub struct Config {
     pub http_tls: Option<TlsConfig>,
     /// Speaks TLS at `grpc`, and nothing else. Default: plain text.
     pub grpc_tls: Option<TlsConfig>,
+    /// How the rate limit service of Envoy answers.
+    pub envoy: EnvoyConfig,
     /// The token that clients of HTTP must give (`Authorization: Bearer ...`), but for health and
     /// documentation. Default: none is asked for.
     pub http_token: Option<String>,
@@ -157,6 +161,7 @@ impl Default for Config {
             tls: None,
             http_tls: None,
             grpc_tls: None,
+            envoy: EnvoyConfig::default(),
             http_token: None,
             http_headers: HttpHeaders::default(),
             http_trusted_hops: 1,

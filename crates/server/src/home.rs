@@ -152,12 +152,14 @@ impl Home {
     ) -> Result<Answer, Trouble> {
         match self {
             Self::Memory(store) => here(store, Question { key, rule, operation }, now),
+            // Boxed: where the state is here, nobody is to carry about the room that this takes.
             Self::Redis { store, test_clock: false } => {
-                Ok(store.ask(key, &elsewhere(store, rule), operation).await?)
+                let rule = elsewhere(store, rule);
+                Ok(Box::pin(store.ask(key, &rule, operation)).await?)
             }
             Self::Redis { store, test_clock: true } => {
                 let rule = elsewhere(store, rule);
-                let decision = store.ask_at(key, &rule, operation, now).await?;
+                let decision = Box::pin(store.ask_at(key, &rule, operation, now)).await?;
                 Ok(Answer { decision, source: Source::Store })
             }
         }
@@ -222,14 +224,14 @@ impl Home {
                     .map(|(&Take { key, cost, .. }, rule)| redis::Take { key, rule, cost })
                     .collect();
                 Ok(match (test_clock, stores) {
-                    (false, true) => store.take_together(&takes).await?,
-                    (false, false) => store.peek_together(&takes).await?,
+                    (false, true) => Box::pin(store.take_together(&takes)).await?,
+                    (false, false) => Box::pin(store.peek_together(&takes)).await?,
                     (true, true) => {
-                        let joint = store.take_together_at(&takes, now).await?;
+                        let joint = Box::pin(store.take_together_at(&takes, now)).await?;
                         JointAnswer { joint, source: Source::Store }
                     }
                     (true, false) => {
-                        let joint = store.peek_together_at(&takes, now).await?;
+                        let joint = Box::pin(store.peek_together_at(&takes, now)).await?;
                         JointAnswer { joint, source: Source::Store }
                     }
                 })

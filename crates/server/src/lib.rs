@@ -24,13 +24,11 @@ mod envoy;
 mod face;
 mod home;
 mod http;
-#[allow(dead_code, reason = "the face of Envoy is to ask it for more")]
 mod judge;
 mod listen;
 mod metrics;
 mod resp;
 mod rules;
-#[allow(dead_code, reason = "the face of Envoy is to ask it for more")]
 mod ruleset;
 mod secret;
 mod server;
@@ -44,6 +42,7 @@ mod web;
 mod worker;
 
 pub use config::{Config, HttpHeaders, StoreConfig, TlsConfig};
+pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use ruleset::Reloaded;
 pub use server::{Reloader, Server};
 pub use sluicegate_memory::WhenFull;

@@ -18,7 +18,7 @@ use crate::{
     home::Home,
     ruleset::Event,
     shared::Shared,
-    stats::{BOUNDS, Counter, Outcomes, Stats},
+    stats::{BOUNDS, Counter, Latency, Outcomes, Stats},
 };
 
 /// What [`text`] is.
@@ -110,28 +110,41 @@ fn decisions(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
 
 fn requests(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
     let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
-    let help = "Requests of HTTP and commands of RESP, whatever they ask";
+    let help = "Requests of HTTP, commands of RESP and calls of Envoy, whatever they ask";
     out.labelled("requests", help, MetricType::Counter, |family| {
+        count(family, &[("face", "grpc")], sum(|stats| &stats.questions))?;
         count(family, &[("face", "http")], sum(|stats| &stats.requests))?;
         count(family, &[("face", "resp")], sum(|stats| &stats.commands))
     })?;
-    let help = "Requests and commands that were answered with an error";
+    let help = "Requests, commands and calls that were answered with an error";
     out.counter("request_errors", help, sum(|stats| &stats.errors))?;
-    let help = "From the head of a request of HTTP to its answer, waiting included";
+    let help = "From the head of a request of HTTP, or the message of a call of Envoy, to its answer, \
+                waiting included";
     out.labelled("request_seconds", help, MetricType::Histogram, |family| {
-        let mut buckets = [(0.0, 0); BOUNDS.len() + 1];
-        let (mut micros, mut all) = (0, 0);
-        for (index, bucket) in buckets.iter_mut().enumerate() {
-            let bound = BOUNDS.get(index).map_or(f64::INFINITY, |micros| *micros as f64 / 1e6);
-            let here = shared.sum(|stats| stats.latency.count(index));
-            *bucket = (bound, here);
-            all += here;
-        }
-        micros += shared.sum(|stats| stats.latency.micros());
-        let sum = micros as f64 / 1e6;
-        let mut metric = family.encode_family(&[("face", "http")])?;
-        metric.encode_histogram::<NoLabelSet>(sum, all, &buckets, None)
+        latency(shared, family, Face::Grpc, |stats| &stats.question_latency)?;
+        latency(shared, family, Face::Http, |stats| &stats.latency)
     })
+}
+
+/// How long requests of one face took.
+fn latency(
+    shared: &Shared,
+    family: &mut MetricEncoder<'_>,
+    face: Face,
+    of: fn(&Stats) -> &Latency,
+) -> fmt::Result {
+    let mut buckets = [(0.0, 0); BOUNDS.len() + 1];
+    let mut all = 0;
+    for (index, bucket) in buckets.iter_mut().enumerate() {
+        let bound = BOUNDS.get(index).map_or(f64::INFINITY, |micros| *micros as f64 / 1e6);
+        let here = shared.sum(|stats| of(stats).count(index));
+        *bucket = (bound, here);
+        all += here;
+    }
+    let sum = shared.sum(|stats| of(stats).micros()) as f64 / 1e6;
+    let labels = [("face", face.name())];
+    let mut metric = family.encode_family(&labels)?;
+    metric.encode_histogram::<NoLabelSet>(sum, all, &buckets, None)
 }
 
 fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {

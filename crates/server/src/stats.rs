@@ -33,6 +33,9 @@ pub(crate) struct Stats {
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
     calls: Calls,
+    /// Calls of the rate limit service, and how long they took.
+    pub(crate) questions: Counter,
+    pub(crate) question_latency: Latency,
 }
 
 /// Where decisions of `source` are counted: the store's first, wherever that is.

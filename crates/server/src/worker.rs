@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    envoy,
+    envoy::{self, Services},
     face::Face,
     http, resp,
     rules::Rules,
@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     pub(crate) rules: RefCell<Rules>,
     /// What the batch that is being read asks of a store elsewhere.
     pub(crate) deferred: RefCell<resp::Deferred>,
+    /// What answers calls of gRPC.
+    pub(crate) grpc: Rc<Services>,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
     /// The same, to wait for.
@@ -54,11 +56,13 @@ pub(crate) struct Worker {
 impl Worker {
     fn new(shared: Arc<Shared>, index: usize) -> Self {
         let stop = watch::Sender::new(false);
+        let grpc = Rc::new(Services::new(&shared, index));
         Self {
             shared,
             index,
             rules: RefCell::default(),
             deferred: RefCell::default(),
+            grpc,
             stopping: Cell::new(false),
             stop,
         }
@@ -165,6 +169,7 @@ impl Workers {
 fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let worker = Rc::new(worker);
     runtime.block_on(async {
+        worker.grpc.set_serving(true).await;
         let mut tasks = JoinSet::new();
         loop {
             tokio::select! {
@@ -186,6 +191,7 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
             }
         }
         worker.stopping.set(true);
+        worker.grpc.set_serving(false).await;
         worker.stop.send_replace(true);
         let all_ended = async {
             while let Some(ended) = tasks.join_next().await {

@@ -10,6 +10,7 @@ use super::Findings;
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("resp", &[]),
+    ("proto", &[]),
     ("commands", &["core"]),
     ("conformance", &["core"]),
     ("testing", &[]),
@@ -21,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rules", &["core"]),
     ("headers", &["core"]),
     ("tower", &["core", "headers"]),
-    ("server", &["core", "commands", "headers", "resp", "rules", "memory", "redis"]),
+    ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
     (
         "cli",
@@ -31,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "bench",
         &[
             "core",
+            "proto",
             "resp",
             "rules",
             "memory",

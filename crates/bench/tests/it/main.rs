@@ -83,6 +83,17 @@ fn tower_prints_all_rows() {
 }
 
 #[test]
+fn grpc_prints_all_rows() {
+    let rows = [
+        "only echoes",
+        "ShouldRateLimit, our rules",
+        "ShouldRateLimit, envoyproxy's rules",
+        "calls/s",
+    ];
+    assert_rows(&quick("grpc"), &rows);
+}
+
+#[test]
 fn a_word_that_means_nothing_is_answered_with_help() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
     let output = bench.arg("help").output().unwrap();

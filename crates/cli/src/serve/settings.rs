@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use sluicegate_server::{Config, HttpHeaders, TlsConfig, WhenFull};
 
-use super::store::Store;
+use super::{envoy::Envoy, store::Store};
 
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
@@ -75,6 +75,8 @@ pub(crate) struct Settings {
     /// Close clients that do not take their replies for so long; 0 is 1
     #[arg(long, env = "SLUICEGATE_OUTPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 10)]
     output_timeout: u64,
+    #[command(flatten)]
+    envoy: Envoy,
     /// A file of rules (YAML or TOML), or a folder of such; may be given several times
     #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
     rules: Vec<PathBuf>,
@@ -142,6 +144,7 @@ impl Settings {
         config.http_trusted_hops = self.http_trusted_hops;
         config.input_timeout = Duration::from_secs(self.input_timeout);
         config.output_timeout = Duration::from_secs(self.output_timeout.max(1));
+        config.envoy = self.envoy.config();
         config.rules = self.rules;
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);

@@ -3,6 +3,8 @@
 
 mod config;
 mod documents;
+#[cfg(target_os = "linux")]
+mod envoy;
 mod logs;
 mod pictures;
 mod redis;

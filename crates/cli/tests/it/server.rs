@@ -14,6 +14,8 @@ pub(crate) struct Server {
     pub(crate) address: String,
     /// Where it speaks HTTP.
     pub(crate) http: String,
+    /// Where it speaks gRPC.
+    pub(crate) grpc: String,
     // Kept open, so that what it writes has somewhere to go.
     _out: BufReader<ChildStdout>,
     err: Option<ChildStderr>,
@@ -30,15 +32,23 @@ impl Server {
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening on ").expect("it says where it listens");
-        let address = format!("resp://{}", address.trim_end());
-        line.clear();
-        out.read_line(&mut line).unwrap();
-        let http = line.strip_prefix("http on ").unwrap_or_default().trim_end().to_owned();
+        let mut told = |face: &str| {
+            let mut line = String::new();
+            out.read_line(&mut line).unwrap();
+            let address = line.strip_prefix(face).expect("it says where it listens");
+            address.trim_end().to_owned()
+        };
+        let address = format!("resp://{}", told("listening on "));
+        let http = told("http on ");
+        let grpc = told("grpc on ");
         let err = child.stderr.take();
-        Self { child, address, http, _out: out, err }
+        Self { child, address, http, grpc, _out: out, err }
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Sends it a signal.

@@ -1,23 +1,34 @@
-//! The face for gRPC: the rate limit service of Envoy.
+//! The face of Envoy: its rate limit service, version 3, over gRPC.
+//!
+//! `services` says who answers a call, `calls` carries one out: `decide` finds what to ask of the
+//! store for each descriptor and asks it, `answer` makes the response of what was decided, in the
+//! words of `unit`.
+//!
+//! Invariants:
+//! - there are as many statuses as descriptors, in their order, and none says that it is unknown: a
+//!   call about which nothing can be decided fails, so that Envoy does as it was told to for such a
+//!   case;
+//! - a call that fails, or panics, ends for itself and leaves the connection be.
 
-use std::{convert::Infallible, future::ready, rc::Rc};
+mod answer;
+mod calls;
+mod config;
+mod decide;
+mod services;
+mod unit;
 
-use hyper::{
-    Response,
-    header::{CONTENT_TYPE, HeaderValue},
-};
+use std::{convert::Infallible, rc::Rc};
 
+pub use self::config::{EnvoyConfig, EnvoyHeaders};
+pub(crate) use self::services::Services;
 use crate::{shared::Seat, stream::Socket, web, worker::Worker};
 
 /// Serves a client until it leaves, is closed, or the server stops.
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
-    // No service is there yet: each call is answered that it is not implemented (12).
-    let answer = |_| {
-        let mut response = Response::new(String::new());
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-status", HeaderValue::from_static("12"));
-        ready(Ok::<_, Infallible>(response))
+    let services = Rc::clone(&worker.grpc);
+    let answer = move |request| {
+        let call = services.call(request);
+        async move { Ok::<_, Infallible>(call.await) }
     };
     web::serve(socket, seat, worker, answer).await;
 }

@@ -10,6 +10,7 @@
 //! - what is kept for a connection is bounded: what was read of it, what is pending for it, and how
 //!   many requests it makes at a time.
 
+mod age;
 mod progress;
 mod watched;
 
@@ -29,10 +30,12 @@ use tokio::{
 };
 
 use self::{
+    age::old_age,
     progress::{Ended, Patience, Progress},
     watched::Watched,
 };
 use crate::{
+    face::Face,
     shared::{Seat, stopped},
     stream::Socket,
     worker::Worker,
@@ -102,6 +105,12 @@ where
     }));
     let look = |after: Duration| Box::pin(sleep(after).map(|()| Event::Look));
     seldom.push(look(patience.next_look()));
+    // Envoys keep their connections, however many servers there are.
+    let age = match client.face {
+        Face::Grpc => worker.shared.config.envoy.max_age,
+        Face::Resp | Face::Http => Duration::ZERO,
+    };
+    seldom.push(Box::pin(sleep(old_age(age)).map(|()| Event::Stop)));
     loop {
         let event = tokio::select! {
             biased;

@@ -10,6 +10,7 @@ mod conformance;
 mod decisions;
 #[cfg(target_os = "linux")]
 mod elsewhere;
+mod envoy;
 mod faces;
 mod harness;
 mod hierarchy;

@@ -1,0 +1,247 @@
+//! The rate limit service of Envoy beside one that only echoes.
+
+mod echo;
+mod frames;
+mod load;
+
+use std::{
+    env, fs, io,
+    io::Write,
+    net::{SocketAddr, TcpListener},
+    process::Command as Program,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use sluicegate_server::{Config, Server as OurServer};
+
+use self::load::Load;
+use crate::{
+    others::Others,
+    pin,
+    report::{Bar, Table, median},
+    resp::{
+        cores,
+        load::Sample,
+        peers,
+        servers::{Server, free_address},
+    },
+};
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rounds: usize,
+    connections: usize,
+    /// Calls of a connection at a time.
+    calls: usize,
+    users: u64,
+    warm_up: Duration,
+    measured: Duration,
+}
+
+const FULL: Sizes = Sizes {
+    rounds: 5,
+    connections: 8,
+    calls: 16,
+    users: 1_000_000,
+    warm_up: Duration::from_millis(300),
+    measured: Duration::from_millis(1500),
+};
+const QUICK: Sizes = Sizes {
+    rounds: 2,
+    connections: 2,
+    calls: 2,
+    users: 100,
+    warm_up: Duration::from_millis(2),
+    measured: Duration::from_millis(10),
+};
+
+/// Rules for both descriptors of a call, in our own form and in envoyproxy/ratelimit's.
+const FORMS: [(&str, &str); 2] = [
+    (
+        "our rules",
+        "
+rules:
+  - name: users
+    match: {domain: bench, descriptor.plan: free}
+    key: descriptor.user
+    policy: gcra:100/1m
+  - name: paths
+    match: {domain: bench, descriptor.method: GET}
+    key: descriptor.path
+    policy: gcra:1000000000/1m
+",
+    ),
+    (
+        "envoyproxy's rules",
+        "
+domain: bench
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        rate_limit: {unit: minute, requests_per_unit: 100}
+  - key: method
+    value: GET
+    descriptors:
+      - key: path
+        rate_limit: {unit: minute, requests_per_unit: 1000000000}
+",
+    ),
+];
+const ECHO: &str = "only echoes";
+
+/// A service that is measured.
+struct Contender {
+    name: &'static str,
+    server: Server,
+    samples: Vec<Sample>,
+}
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    let mut contenders = if quick { here()? } else { everywhere()? };
+    println!(
+        "grpc: {} rounds, {} connections with {} calls of 2 descriptors at a time, {} users",
+        sizes.rounds, sizes.connections, sizes.calls, sizes.users
+    );
+    let others = Others::start();
+    let before = servers_cpu(&contenders)?;
+    for contender in &contenders {
+        let address = contender.server.address;
+        Load::connect(address, sizes.connections, sizes.calls, sizes.users, 0)?.fill()?;
+    }
+    for round in 0..sizes.rounds {
+        // Each second round the other way about, so that none always follows the same.
+        contenders.reverse();
+        for contender in &mut contenders {
+            let seed = 1 + round as u64;
+            let sample = measure(contender, &sizes, seed);
+            let named = |error| io::Error::other(format!("{}: {error}", contender.name));
+            contender.samples.push(sample.map_err(named)?);
+        }
+        print!(".");
+        io::stdout().flush()?;
+    }
+    println!();
+    let others = others.told(servers_cpu(&contenders)? - before);
+    print(&contenders);
+    println!("{others}");
+    Ok(())
+}
+
+fn servers_cpu(contenders: &[Contender]) -> io::Result<f64> {
+    contenders.iter().map(|it| Ok(it.server.cpu()?.unwrap_or(0.0))).sum()
+}
+
+fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample> {
+    let address = contender.server.address;
+    let load = Load::connect(address, sizes.connections, sizes.calls, sizes.users, seed)?;
+    load.measure(sizes.warm_up, sizes.measured, || contender.server.cpu())
+}
+
+fn print(contenders: &[Contender]) {
+    let rate = |it: &Contender| {
+        let rates: Vec<_> = it.samples.iter().map(|it| it.requests / it.seconds).collect();
+        median(&rates)
+    };
+    let shown = |rate: f64| format!("{:.1} k/s", rate / 1e3);
+    let mut table = Table::new(&["service", "calls/s", "server CPU/call"]);
+    for contender in contenders {
+        let cpu: Option<Vec<_>> =
+            contender.samples.iter().map(|it| Some(it.cpu? / it.requests * 1e6)).collect();
+        let cpu = cpu.map(|it| format!("{:.2} us", median(&it))).unwrap_or_default();
+        table.row(vec![contender.name.to_owned(), shown(rate(contender)), cpu]);
+    }
+    println!("{table}");
+    let Some(echo) = contenders.iter().find(|it| it.name == ECHO).map(rate) else { return };
+    let mut table = Table::comparison();
+    for contender in contenders.iter().filter(|it| it.name != ECHO) {
+        let ours = rate(contender);
+        let work = format!("ShouldRateLimit, {}", contender.name);
+        let peer = (ECHO, shown(echo));
+        table.compare(&work, shown(ours), peer, ours / echo, "x", Bar::AtLeast(0.75));
+    }
+    println!("{table}");
+}
+
+/// All of them in this process.
+fn here() -> io::Result<Vec<Contender>> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let server = Server::here(listener.local_addr()?);
+    // All end with the process.
+    thread::spawn(move || echo::serve(listener));
+    let mut contenders = vec![Contender { name: ECHO, server, samples: Vec::new() }];
+    let folder = env::temp_dir();
+    for (name, text) in FORMS {
+        let file =
+            folder.join(format!("sluicegate-bench-{}-{}.yaml", std::process::id(), name.len()));
+        fs::write(&file, text)?;
+        let server = Server::here(serve_ours(&file)?);
+        fs::remove_file(file)?;
+        contenders.push(Contender { name, server, samples: Vec::new() });
+    }
+    Ok(contenders)
+}
+
+/// Serves ours in a thread. Where it listens.
+fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
+    let (tell, told) = mpsc::channel();
+    let mut config = Config::default();
+    config.listen.set_port(0);
+    config.http = None;
+    config.grpc = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    config.rules = vec![rules.to_owned()];
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let server = OurServer::bind(config).await?;
+            // Nobody waits for the address of a server that is not needed any more.
+            let _ = tell.send(server.grpc_addr());
+            server.run(std::future::pending()).await
+        })
+    });
+    let address = told.recv().map_err(|_| io::Error::other("our server does not listen"))?;
+    address.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+/// All of them, each a process on the servers' core.
+fn everywhere() -> io::Result<Vec<Contender>> {
+    let (program, us) = (peers::ours()?, env::current_exe()?);
+    let (load_core, core) = cores()?;
+    let folder = peers::folder()?;
+    let start = |name: &'static str, arguments: &dyn Fn(&mut Program, SocketAddr), program| {
+        let address = free_address()?;
+        let mut run = Program::new(program);
+        arguments(&mut run, address);
+        let log = folder.join(format!("grpc-{}.log", name.replace([' ', '\''], "-")));
+        let server = Server::start(run, address, core, &log)?;
+        io::Result::Ok(Contender { name, server, samples: Vec::new() })
+    };
+    let echo = |run: &mut Program, address: SocketAddr| {
+        run.arg("grpc-echo").arg(address.to_string());
+    };
+    let mut contenders = vec![start(ECHO, &echo, &us)?];
+    for (index, (name, text)) in FORMS.into_iter().enumerate() {
+        let file = folder.join(format!("grpc-{index}.yaml"));
+        fs::write(&file, text)?;
+        let ours = |run: &mut Program, address: SocketAddr| {
+            run.args(["serve", "--listen", "127.0.0.1:0", "--http", "off"]);
+            run.args(["--grpc", &address.to_string(), "--rules"]).arg(&file);
+        };
+        contenders.push(start(name, &ours, &program)?);
+    }
+    // From here on, this is the load.
+    pin::pin(&[load_core])?;
+    Ok(contenders)
+}
+
+/// Serves what only echoes at an address.
+pub(crate) fn serve_echo(address: &str) -> io::Result<()> {
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}", listener.local_addr()?);
+    match echo::serve(listener)? {}
+}

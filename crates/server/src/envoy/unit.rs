@@ -1,0 +1,112 @@
+//! Limits as Envoy words them: so many in a second, minute, hour, day, week, month or year.
+
+use std::time::Duration;
+
+use sluicegate_core::{CalendarUnit, Limit, Window};
+use sluicegate_proto::rls::rate_limit_response::rate_limit::Unit;
+use sluicegate_rules::Unit as Named;
+
+/// Envoy's units of time with their seconds, the shortest first. A month is 30 days and a year 365.
+const UNITS: [(Unit, u32); 7] = [
+    (Unit::Second, 1),
+    (Unit::Minute, 60),
+    (Unit::Hour, 3_600),
+    (Unit::Day, 86_400),
+    (Unit::Week, 604_800),
+    (Unit::Month, 2_592_000),
+    (Unit::Year, 31_536_000),
+];
+
+/// A unit as rules name it, and as Envoy does.
+const NAMES: [(Named, Unit); 7] = [
+    (Named::Second, Unit::Second),
+    (Named::Minute, Unit::Minute),
+    (Named::Hour, Unit::Hour),
+    (Named::Day, Unit::Day),
+    (Named::Week, Unit::Week),
+    (Named::Month, Unit::Month),
+    (Named::Year, Unit::Year),
+];
+
+/// A unit that rules name.
+pub(super) fn from_rules(named: Named) -> Unit {
+    NAMES.iter().find(|(it, _)| *it == named).map_or(Unit::Unknown, |(_, unit)| *unit)
+}
+
+/// A unit as rules name it; `None` for one that is not known.
+pub(super) fn to_rules(unit: Unit) -> Option<Named> {
+    NAMES.iter().find(|(_, it)| *it == unit).map(|(named, _)| *named)
+}
+
+/// How long a unit is; `None` for one that is not known.
+pub(super) fn period(unit: Unit) -> Option<Duration> {
+    let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
+    Some(Duration::from_secs((*seconds).into()))
+}
+
+/// A limit in Envoy's words: exactly where its period is one of Envoy's units, else the same rate in
+/// the shortest unit that is longer, rounded down, but at least 1.
+pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
+    let (units, period) = match limit {
+        Limit::Gcra(limit) => (limit.limit(), limit.period()),
+        Limit::IntervalBucket(limit) => (limit.limit(), limit.period()),
+        Limit::SlidingLog(limit) => (limit.limit(), limit.period()),
+        Limit::SlidingCounter(limit) => (limit.limit(), limit.period()),
+        Limit::FixedWindow(limit) => match limit.window() {
+            Window::Span { period, .. } => (limit.limit(), period),
+            Window::Calendar { unit, .. } => {
+                let unit = match unit {
+                    CalendarUnit::Day => Unit::Day,
+                    CalendarUnit::Week => Unit::Week,
+                    CalendarUnit::Month => Unit::Month,
+                    CalendarUnit::Year => Unit::Year,
+                };
+                return (limit.limit(), unit);
+            }
+        },
+    };
+    let longer = UNITS.iter().find(|(_, seconds)| Duration::from_secs((*seconds).into()) >= period);
+    let (unit, seconds) = longer.copied().unwrap_or(UNITS[UNITS.len() - 1]);
+    let scaled = u128::from(units) * u128::from(seconds) * 1_000_000 / period.as_micros();
+    (u32::try_from(scaled).unwrap_or(u32::MAX).max(1), unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_core::Policy;
+
+    use super::*;
+
+    #[test]
+    fn limits_in_envoys_words() {
+        for (text, expected) in [
+            ("gcra:30/1m:burst=5", (30, Unit::Minute)),
+            ("fixed-window:7/1h:align=clock:count=all", (7, Unit::Hour)),
+            ("fixed-window:7/day:tz=Europe/Berlin", (7, Unit::Day)),
+            ("fixed-window:7/month", (7, Unit::Month)),
+            ("fixed-window:7/30d:align=clock", (7, Unit::Month)),
+            ("fixed-window:7/365d:align=clock", (7, Unit::Year)),
+            ("sliding-log:10/7d", (10, Unit::Week)),
+            ("sliding-counter:10/90s", (400, Unit::Hour)),
+            ("token-bucket:1/100ms", (10, Unit::Second)),
+            ("token-bucket:1/7s:refill=interval", (8, Unit::Minute)),
+            ("gcra:1/366d", (1, Unit::Year)),
+            ("gcra:4294967295/1ms", (u32::MAX, Unit::Second)),
+        ] {
+            let policy: Policy = text.parse().unwrap();
+            assert_eq!(per_unit(&policy.limits()[0]), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn units_have_a_length() {
+        assert_eq!(period(Unit::Hour), Some(Duration::from_secs(3_600)));
+        assert_eq!(period(Unit::Unknown), None);
+        for named in Named::ALL {
+            let unit = from_rules(named);
+            assert_eq!(period(unit), Some(Duration::from_secs(named.seconds().into())));
+            assert_eq!(to_rules(unit), Some(named));
+        }
+        assert_eq!(to_rules(Unit::Unknown), None);
+    }
+}

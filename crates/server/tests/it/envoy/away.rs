@@ -1,0 +1,94 @@
+//! A store that is away: Envoy is told so, unless somebody has said what to answer then.
+
+use std::time::Duration;
+
+use sluicegate_redis::{OnError, Options};
+use sluicegate_server::StoreConfig;
+use sluicegate_testing::{Engine, Server};
+use tonic::Code as Failure;
+
+use super::client::{Service, descriptor, limited, request};
+use crate::harness::Folder;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 100}
+  - key: tried
+    shadow_mode: true
+    rate_limit: {unit: year, requests_per_unit: 100}
+  - key: open
+    on_error: allow
+    rate_limit: {unit: year, requests_per_unit: 100}
+  - key: closed
+    on_error: deny
+    rate_limit: {unit: year, requests_per_unit: 100}
+  - key: free
+    rate_limit: {unlimited: true}
+";
+
+/// A service on `store`, which says so much of what it answers without.
+fn on(store: &Server, folder: &Folder, on_error: OnError) -> Service {
+    let file = folder.file("rules.yaml");
+    std::fs::write(&file, RULES).unwrap();
+    Service::with(|config| {
+        let mut at = StoreConfig::at(store.url());
+        at.options = Options::default();
+        at.options.deadline = Duration::from_secs(5);
+        at.options.connect_timeout = Duration::from_secs(5);
+        at.on_error = on_error;
+        config.store = Some(at);
+        config.rules = vec![file];
+    })
+}
+
+/// Whether it passes; or how the call has failed.
+fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
+    let descriptors = keys.iter().map(|key| match *key {
+        "brought" => limited(&[("brought", "x")], 100),
+        key => descriptor(&[(key, "x")]),
+    });
+    let response = service.ask(request(descriptors.collect())).map_err(|status| status.code())?;
+    assert!(response.statuses.iter().all(|status| status.code > 0), "{response:?}");
+    Ok(response.overall_code == 1)
+}
+
+#[test]
+fn a_store_that_is_away_is_no_denial_that_nobody_asked_for() {
+    let (mut store, folder) = (Server::start(Engine::Redis70), Folder::new());
+    let denies = on(&store, &folder, OnError::Deny);
+    let allows = on(&store, &folder, OnError::Allow);
+    let all = ["user", "tried", "open", "closed", "free", "brought", "unknown"];
+    for service in [&denies, &allows] {
+        assert_eq!(passes(service, &all), Ok(true));
+    }
+    store.kill();
+    for (keys, without, allowed) in [
+        (&["user"][..], Err(Failure::Unavailable), Ok(true)),
+        (&["brought"], Err(Failure::Unavailable), Ok(true)),
+        // Nothing is enforced by it.
+        (&["tried"], Ok(true), Ok(true)),
+        (&["open"], Ok(true), Ok(true)),
+        (&["closed"], Ok(false), Ok(false)),
+        // Nobody needs to be asked.
+        (&["free", "unknown"], Ok(true), Ok(true)),
+        // There is one answer for all of them.
+        (&["open", "user"], Err(Failure::Unavailable), Ok(true)),
+        (&["open", "closed"], Ok(false), Ok(false)),
+    ] {
+        assert_eq!(passes(&denies, keys), without, "{keys:?}");
+        assert_eq!(passes(&allows, keys), allowed, "{keys:?}");
+    }
+    // What is given back cannot be told to anybody.
+    let mut back = descriptor(&[("open", "x")]);
+    back.is_negative_hits = true;
+    let failed = allows.ask(request(vec![back])).unwrap_err();
+    assert_eq!(failed.code(), Failure::Unavailable);
+    assert!(failed.message().starts_with("nothing was decided: "), "{}", failed.message());
+
+    store.restart();
+    sluicegate_testing::until("the store is asked again", || {
+        passes(&denies, &["user"]) == Ok(true)
+    });
+}

@@ -1,0 +1,103 @@
+//! `ShouldRateLimit`.
+
+use sluicegate_proto::{
+    descriptor::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+    rls::{RateLimitRequest, rate_limit_response::Code},
+};
+use tonic::Code as Failure;
+
+use super::client::{Service, descriptor, limited, long_unit, request, told};
+
+#[test]
+fn a_descriptor_may_bring_its_limit() {
+    let service = Service::new();
+    let ada = || limited(&[("user", "ada")], 2);
+    let status = service.ask_one(ada());
+    assert_eq!(told(&status), (false, 1));
+    let limit = status.current_limit.unwrap();
+    assert_eq!((limit.requests_per_unit, limit.unit()), (2, long_unit()));
+    let reset = status.duration_until_reset.unwrap();
+    assert!(reset.seconds > 0 && reset.nanos == 0, "{reset:?}");
+    assert_eq!(told(&service.ask_one(ada())), (false, 0));
+    assert_eq!(told(&service.ask_one(ada())), (true, 0));
+    // Somebody else, and one whose entries read alike when they are put together.
+    assert_eq!(told(&service.ask_one(limited(&[("user", "bob")], 2))), (false, 1));
+    assert_eq!(told(&service.ask_one(limited(&[("use", "rada")], 2))), (false, 1));
+    // Nothing at all passes a limit of nothing.
+    let status = service.ask_one(limited(&[("user", "eve")], 0));
+    assert_eq!(told(&status), (true, 0));
+    assert_eq!(status.current_limit.unwrap().requests_per_unit, 0);
+}
+
+#[test]
+fn one_descriptor_over_its_limit_is_enough_and_all_are_counted() {
+    let service = Service::new();
+    let both = || {
+        let descriptors = vec![
+            limited(&[("user", "ada")], 1),
+            descriptor(&[("nobody", "knows")]),
+            limited(&[("all", "")], 9),
+        ];
+        let response = service.ask(request(descriptors)).unwrap();
+        let statuses: Vec<_> = response.statuses.iter().map(told).collect();
+        (response.overall_code(), statuses)
+    };
+    assert_eq!(both(), (Code::Ok, vec![(false, 0), (false, 0), (false, 8)]));
+    assert_eq!(both(), (Code::OverLimit, vec![(true, 0), (false, 0), (false, 7)]));
+}
+
+#[test]
+fn costs_are_of_the_request_or_of_the_descriptor() {
+    let service = Service::new();
+    let ada = |hits_addend| RateLimitDescriptor { hits_addend, ..limited(&[("user", "ada")], 10) };
+    let costing = |hits_addend, descriptor| {
+        let request = RateLimitRequest { hits_addend, ..request(vec![descriptor]) };
+        told(&service.ask(request).unwrap().statuses[0])
+    };
+    assert_eq!(costing(0, ada(None)), (false, 9), "not said is 1");
+    assert_eq!(costing(3, ada(None)), (false, 6));
+    assert_eq!(costing(3, ada(Some(4))), (false, 2), "the descriptor goes first");
+    assert_eq!(costing(3, ada(Some(0))), (false, 2), "nothing is only asked");
+    let back = RateLimitDescriptor { is_negative_hits: true, ..ada(Some(5)) };
+    assert_eq!(costing(0, back.clone()), (false, 7), "given back");
+    assert_eq!(costing(0, ada(Some(7))), (false, 0));
+    assert_eq!(costing(0, ada(Some(0))), (true, 0), "nothing more would pass");
+    assert_eq!(costing(0, ada(Some(2))), (true, 0), "denied, and counted");
+    assert_eq!(costing(0, back), (false, 3), "12 were used");
+    let most = u64::from(u32::MAX);
+    assert_eq!(costing(0, ada(Some(most))), (true, 0));
+    let more = service.ask(request(vec![ada(Some(most + 1))])).unwrap_err();
+    assert_eq!(more.code(), Failure::InvalidArgument);
+    assert_eq!(
+        more.message(),
+        "descriptor 0 has a hits_addend of 4294967296, outside 0..=4294967295"
+    );
+}
+
+#[test]
+fn what_is_no_request_is_told_so() {
+    let service = Service::new();
+    let ada = || descriptor(&[("user", "ada")]);
+    let no_domain = RateLimitRequest { domain: String::new(), ..request(vec![ada()]) };
+    let unit = RateLimitOverride { requests_per_unit: 1, unit: 8 };
+    let unknown_unit = RateLimitDescriptor { limit: Some(unit), ..ada() };
+    let long = "x".repeat(66_000);
+    for (request, text) in [
+        (no_domain, "domain is empty; the name of a domain of the rules would do"),
+        (request(vec![]), "there are no descriptors; 1 to 256 would do"),
+        (request(vec![ada(); 257]), "there are more than 256 descriptors"),
+        (request(vec![ada(), descriptor(&[])]), "descriptor 1 has no entries; 1 to 256 would do"),
+        (request(vec![descriptor(&[("a", "b"); 257])]), "descriptor 0 has more than 256 entries"),
+        (request(vec![unknown_unit]), "descriptor 0 has a limit with unit 8, outside 1..=7"),
+        (
+            request(vec![limited(&[("user", &long)], 1)]),
+            "key has 66026 bytes, which is outside 0..=65536",
+        ),
+    ] {
+        let status = service.ask(request).unwrap_err();
+        assert_eq!((status.code(), status.message()), (Failure::InvalidArgument, text));
+    }
+    let huge = request(vec![descriptor(&[("user", &"x".repeat(140_000)), ("a", "b"), ("c", "d")])]);
+    assert_eq!(service.ask(huge).unwrap_err().code(), Failure::OutOfRange);
+    assert!(service.ask(request(vec![ada()])).is_ok(), "the connection goes on");
+}

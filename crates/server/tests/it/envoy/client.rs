@@ -1,0 +1,91 @@
+//! A client of gRPC, and requests for it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sluicegate_proto::{
+    descriptor::{
+        RateLimitDescriptor,
+        rate_limit_descriptor::{Entry, RateLimitOverride},
+    },
+    rls::{
+        RateLimitRequest, RateLimitResponse,
+        rate_limit_response::{Code, DescriptorStatus, rate_limit::Unit},
+        rate_limit_service_client::RateLimitServiceClient,
+    },
+};
+use sluicegate_server::Config;
+use tokio::runtime::{Builder, Runtime};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+use crate::harness::{Running, any_port};
+
+/// A server with the face, and a client of it.
+pub(super) struct Service {
+    pub(super) runtime: Runtime,
+    pub(super) channel: Channel,
+    pub(super) server: Running,
+}
+
+impl Service {
+    pub(super) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(super) fn with(configure: impl FnOnce(&mut Config)) -> Self {
+        let server = Running::with(|config| {
+            config.grpc = Some(any_port());
+            configure(config);
+        });
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let address = format!("http://{}", server.grpc.unwrap());
+        let endpoint = Endpoint::from_shared(address).unwrap().timeout(Duration::from_secs(60));
+        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        Self { runtime, channel, server }
+    }
+
+    pub(super) fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let mut client = RateLimitServiceClient::new(self.channel.clone());
+        let response = self.runtime.block_on(client.should_rate_limit(request))?;
+        Ok(response.into_inner())
+    }
+
+    /// What is told of the only descriptor of a request.
+    pub(super) fn ask_one(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
+        let response = self.ask(request(vec![descriptor])).unwrap();
+        let [status] = &response.statuses[..] else { panic!("{response:?}") };
+        assert_eq!(status.code, response.overall_code);
+        status.clone()
+    }
+}
+
+pub(super) fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 }
+}
+
+pub(super) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entries =
+        entries.iter().map(|&(key, value)| Entry { key: key.into(), value: value.into() });
+    RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }
+}
+
+/// A descriptor that brings its limit.
+pub(super) fn limited(entries: &[(&str, &str)], requests_per_unit: u32) -> RateLimitDescriptor {
+    let limit = RateLimitOverride { requests_per_unit, unit: long_unit().into() };
+    RateLimitDescriptor { limit: Some(limit), ..descriptor(entries) }
+}
+
+/// A unit whose window on the clock does not end while a test runs.
+pub(super) fn long_unit() -> Unit {
+    #[expect(clippy::disallowed_methods, reason = "windows are on the clock")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let left = |seconds: u64| seconds - now % seconds;
+    if left(365 * 86_400) > 3_600 { Unit::Year } else { Unit::Week }
+}
+
+/// Whether it is over, and what is left.
+pub(super) fn told(status: &DescriptorStatus) -> (bool, u32) {
+    (status.code() == Code::OverLimit, status.limit_remaining)
+}

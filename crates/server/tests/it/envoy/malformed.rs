@@ -1,0 +1,173 @@
+//! Calls that are broken somewhere: in the message, in its frame, in what HTTP/2 says around it.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use prost::Message as _;
+
+use super::client::{Service, limited, request};
+use crate::harness::{Random, size};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Calls that are made before their answers are looked at.
+const BATCH: usize = 50;
+
+/// `:method POST`, `:scheme http`, `:path`, `:authority`, `content-type` and `te`, none of them kept.
+fn fields() -> Vec<u8> {
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let mut fields = vec![0x83, 0x86];
+    for (name, value) in [(&b"\x04"[..], path), (b"\x01", "x"), (b"\x0f\x10", "application/grpc")] {
+        fields.extend_from_slice(name);
+        fields.push(u8::try_from(value.len()).unwrap());
+        fields.extend_from_slice(value.as_bytes());
+    }
+    fields.extend_from_slice(b"\x00\x02te\x08trailers");
+    fields
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let [_, high, middle, low] = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let head = [high, middle, low, kind, flags];
+    [&head[..], &stream.to_be_bytes(), body].concat()
+}
+
+/// A message behind its five bytes.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], message].concat()
+}
+
+/// What has become of calls.
+#[derive(Debug, Default)]
+struct Outcomes {
+    answered: usize,
+    failed: usize,
+    reset: usize,
+    connections: usize,
+}
+
+/// A connection that is told what nobody should say.
+struct Raw {
+    stream: TcpStream,
+    /// The stream of the last call.
+    last: u32,
+}
+
+impl Raw {
+    fn connect(service: &Service) -> Self {
+        let mut stream = TcpStream::connect(service.server.grpc.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, &[])[..]];
+        stream.write_all(&greeting.concat()).unwrap();
+        Self { stream, last: 0 }
+    }
+
+    /// A call that says `body`; its bytes.
+    fn call(&mut self, body: &[u8]) -> Vec<u8> {
+        self.last = if self.last == 0 { 1 } else { self.last + 2 };
+        let headers = frame(HEADERS, END_HEADERS, self.last, &fields());
+        [headers, frame(DATA, END_STREAM, self.last, body)].concat()
+    }
+
+    /// Sends bytes and a ping, and reads until that comes back: then what was asked before it has at
+    /// least begun. `false`: the connection was ended.
+    fn send(&mut self, bytes: &[u8], outcomes: &mut Outcomes) -> bool {
+        let ping = frame(PING, 0, 0, b"are you?");
+        if self.stream.write_all(&[bytes, &ping].concat()).is_err() {
+            return false;
+        }
+        loop {
+            let mut head = [0; 9];
+            if self.stream.read_exact(&mut head).is_err() {
+                return false;
+            }
+            let [high, middle, low, kind, flags, ..] = head;
+            let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            let mut body = vec![0; length];
+            if self.stream.read_exact(&mut body).is_err() {
+                return false;
+            }
+            match kind {
+                DATA if length > 0 => outcomes.answered += 1,
+                HEADERS if flags & END_STREAM != 0 => outcomes.failed += 1,
+                RST_STREAM => outcomes.reset += 1,
+                GOAWAY => return false,
+                PING if flags & 1 != 0 => return true,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `bytes` with a few of them changed, taken out, put in or repeated.
+fn broken(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = usize::try_from(random.below(bytes.len().max(1) as u64)).unwrap();
+        let byte = u8::try_from(random.below(256)).unwrap();
+        match random.below(4) {
+            _ if bytes.is_empty() => bytes.push(byte),
+            0 => bytes[at] = byte,
+            1 => bytes.truncate(at),
+            2 => bytes.insert(at, byte),
+            _ => bytes.extend_from_within(at..),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn broken_calls_end_for_themselves() {
+    let service = Service::new();
+    let message = request(vec![limited(&[("user", "ada"), ("path", "/")], 10)]).encode_to_vec();
+    let whole = framed(&message);
+    let mut random = Random(34);
+    let mut outcomes = Outcomes::default();
+    let mut raw = Raw::connect(&service);
+    let wanted = size("SLUICEGATE_MALFORMED", 3_000);
+    let mut made = 0;
+    while made < wanted {
+        let mut bytes = Vec::new();
+        for _ in 0..BATCH {
+            // The message, its frame, or what HTTP/2 says around it: that last one rarely, as it
+            // mostly ends the connection.
+            match random.below(20) {
+                0 => {
+                    let call = raw.call(&whole);
+                    bytes.extend(broken(&call, &mut random));
+                }
+                1..6 => bytes.extend(raw.call(&broken(&whole, &mut random))),
+                _ => bytes.extend(raw.call(&framed(&broken(&message, &mut random)))),
+            }
+            made += 1;
+        }
+        if !raw.send(&bytes, &mut outcomes) {
+            outcomes.connections += 1;
+            raw = Raw::connect(&service);
+        }
+    }
+    println!("figure: {made} broken calls: {outcomes:?}");
+    assert!(outcomes.failed > 0 && outcomes.answered > 0, "{outcomes:?}");
+    let mut whole_call = raw.call(&whole);
+    let before = outcomes.answered;
+    while outcomes.answered == before {
+        // On a new connection should the last one have been ended.
+        if !raw.send(&whole_call, &mut outcomes) {
+            raw = Raw::connect(&service);
+            whole_call = raw.call(&whole);
+        } else {
+            whole_call.clear();
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What is counted of descriptors: by face and outcome, and by their place in the tree.
+
+use super::{
+    client::{descriptor, request},
+    rules::service,
+};
+use crate::http::client::Client;
+
+#[test]
+fn descriptors_are_counted_by_their_place_in_the_tree() {
+    let (service, _folder) = service(
+        "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: UNIT, requests_per_unit: 2}
+  - key: plan
+    value: free
+    descriptors:
+      - key: path
+        value: /a*
+        rate_limit: {unit: UNIT, requests_per_unit: 5}
+      - key: zone
+        detailed_metric: true
+        rate_limit: {unit: UNIT, requests_per_unit: 1}
+  - key: region
+    value_to_metric: true
+    descriptors:
+      - key: tried
+        shadow_mode: true
+        rate_limit: {unit: UNIT, requests_per_unit: 1}
+  - key: root
+    rate_limit: {unlimited: true}
+  - key: eve
+    rate_limit: {unit: UNIT, requests_per_unit: 0}
+",
+    );
+    let take = |entries: &[(&str, &str)], times: usize| {
+        for _ in 0..times {
+            service.ask(request(vec![descriptor(entries)])).unwrap();
+        }
+    };
+    take(&[("user", "told-to-nobody")], 3);
+    take(&[("plan", "free"), ("path", "/about")], 2);
+    take(&[("plan", "free"), ("zone", "z1")], 2);
+    take(&[("region", "eu"), ("tried", "x")], 3);
+    take(&[("root", "x")], 1);
+    take(&[("eve", "x")], 1);
+    take(&[("nobody", "knows")], 1);
+    service.ask(request(vec![])).unwrap_err();
+
+    let text = String::from_utf8(Client::connect(&service.server).get("/metrics").body).unwrap();
+    let told = |line: String| assert!(text.contains(&line), "`{line}` is not in:\n{text}");
+    for (rule, outcome, count) in [
+        ("shop.user", "allowed", 2),
+        ("shop.user", "denied", 1),
+        ("shop.plan_free.path_/a*", "allowed", 2),
+        ("shop.plan_free.zone_z1", "denied", 1),
+        ("shop.region_eu.tried", "allowed", 1),
+        ("shop.region_eu.tried", "shadow_denied", 2),
+        ("shop.root", "unlimited", 1),
+        ("shop.eve", "blocked", 1),
+    ] {
+        told(format!(
+            "sluicegate_rule_decisions_total{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n"
+        ));
+    }
+    for (labels, count) in [("allowed", 5), ("denied", 2)] {
+        told(format!(
+            "sluicegate_decisions_total{{face=\"grpc\",outcome=\"{labels}\",source=\"memory\"}} {count}\n"
+        ));
+    }
+    for name in ["requests_total", "request_seconds_count"] {
+        told(format!("sluicegate_{name}{{face=\"grpc\"}} 14\n"));
+    }
+    told("sluicegate_request_errors_total 1\n".to_owned());
+    assert!(!text.contains("told-to-nobody"));
+}

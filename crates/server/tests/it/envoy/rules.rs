@@ -1,0 +1,162 @@
+//! Rules of both forms, as Envoy hears of them.
+
+use sluicegate_proto::rls::{RateLimitResponse, rate_limit_response::Code};
+use sluicegate_server::EnvoyHeaders;
+
+use super::client::{Service, descriptor, long_unit, request, told};
+use crate::harness::{Folder, any_port};
+
+/// A service with these rules, in which `UNIT` is one that does not end while a test runs.
+pub(super) fn service(rules: &str) -> (Service, Folder) {
+    let folder = Folder::new();
+    let file = folder.file("rules.yaml");
+    let unit = long_unit().as_str_name().to_lowercase();
+    std::fs::write(&file, rules.replace("UNIT", &unit)).unwrap();
+    let service = Service::with(|config| {
+        config.rules = vec![file];
+        config.http = Some(any_port());
+        config.envoy.headers = EnvoyHeaders::RateLimit;
+        config.envoy.metadata = true;
+    });
+    (service, folder)
+}
+
+fn ask(service: &Service, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse {
+    let descriptors = descriptors.iter().map(|entries| descriptor(entries)).collect();
+    service.ask(request(descriptors)).unwrap()
+}
+
+/// Whether all passed, and of each whether it is over and what is left.
+fn shown(response: &RateLimitResponse) -> (bool, Vec<(bool, u32)>) {
+    let statuses = response.statuses.iter().map(told).collect();
+    (response.overall_code() == Code::Ok, statuses)
+}
+
+#[test]
+fn envoyproxys_rules_mean_what_they_mean_there() {
+    let (service, _folder) = service(
+        "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: UNIT, requests_per_unit: 2, name: user}
+  - key: user
+    value: root
+    rate_limit: {unlimited: true}
+  - key: user
+    value: eve
+    rate_limit: {unit: UNIT, requests_per_unit: 0}
+  - key: tried
+    shadow_mode: true
+    rate_limit: {unit: UNIT, requests_per_unit: 1}
+  - key: path
+    value: /files/*
+    share_threshold: true
+    rate_limit: {unit: UNIT, requests_per_unit: 2}
+  - key: vip
+    rate_limit: {unit: UNIT, requests_per_unit: 9, replaces: [{name: user}]}
+  - key: model
+    descriptors:
+      - key: tokens
+        rate_limit: {unit: UNIT, requests_per_unit: 5}
+  - key: paced
+    policy: gcra:3/366d
+",
+    );
+    let one = |entries: &[(&str, &str)]| shown(&ask(&service, &[entries]));
+    let user = [("user", "ada")];
+    let response = ask(&service, &[&user]);
+    let limit = response.statuses[0].current_limit.clone().unwrap();
+    assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (2, long_unit(), "user"));
+    let headers: Vec<_> = response.response_headers_to_add.iter().collect();
+    assert_eq!((&*headers[0].key, &*headers[0].value), ("RateLimit-Limit", "2"));
+    assert_eq!(one(&user), (true, vec![(false, 0)]));
+    assert_eq!(one(&user), (false, vec![(true, 0)]));
+    assert_eq!(one(&[("user", "root")]), (true, vec![(false, u32::MAX)]));
+    assert_eq!(one(&[("user", "eve")]), (false, vec![(true, 0)]));
+    // Another depth is another descriptor, of which nothing is said.
+    assert_eq!(one(&[("user", "ada"), ("path", "/")]), (true, vec![(false, 0)]));
+    assert_eq!(one(&[("model", "x")]), (true, vec![(false, 0)]));
+    assert_eq!(one(&[("model", "x"), ("tokens", "")]), (true, vec![(false, 4)]));
+    for _ in 0..3 {
+        assert!(one(&[("tried", "it")]).0, "it is only counted");
+    }
+    assert!(one(&[("path", "/files/a")]).0 && one(&[("path", "/files/b")]).0);
+    assert!(!one(&[("path", "/files/c")]).0, "one limit for all of them");
+    // Who is over the limit of users passes where another takes its place.
+    let both = shown(&ask(&service, &[&user, &[("vip", "ada")]]));
+    assert_eq!(both, (true, vec![(false, 0), (false, 8)]));
+    let response = ask(&service, &[&[("paced", "x")]]);
+    assert_eq!(shown(&response), (true, vec![(false, 2)]));
+    let limit = response.statuses[0].current_limit.clone().unwrap();
+    assert_eq!((limit.requests_per_unit, limit.unit().as_str_name()), (2, "YEAR"));
+}
+
+#[test]
+fn quotas_deny_only_together() {
+    let (service, _folder) = service(
+        "
+domain: shop
+descriptors:
+  - key: model
+    value: small
+    quota_mode: true
+    metadata: {tier: free}
+    rate_limit: {unit: UNIT, requests_per_unit: 1}
+  - key: model
+    value: large
+    quota_mode: true
+    rate_limit: {unit: UNIT, requests_per_unit: 2}
+",
+    );
+    let both: [&[(&str, &str)]; 2] = [&[("model", "small")], &[("model", "large")]];
+    let asked = || {
+        let response = ask(&service, &both);
+        let metadata = response.dynamic_metadata.clone().unwrap();
+        let over = metadata.fields.get("quotaModeViolations").map(|it| format!("{it:?}"));
+        (shown(&response), over, format!("{:?}", metadata.fields["descriptors"]))
+    };
+    let (first, over, descriptors) = asked();
+    assert_eq!(first, (true, vec![(false, 0), (false, 1)]));
+    assert_eq!(over, None);
+    assert!(descriptors.contains("tier") && descriptors.contains("model=small"), "{descriptors}");
+    let (second, over, _) = asked();
+    assert_eq!(second, (true, vec![(true, 0), (false, 0)]));
+    assert!(over.is_some_and(|it| it.contains("NumberValue(0.0)")));
+    assert_eq!(asked().0, (false, vec![(true, 0), (true, 0)]));
+}
+
+#[test]
+fn rules_of_our_own_match_descriptors() {
+    let (service, _folder) = service(
+        "
+rules:
+  - name: users
+    match: {domain: shop, descriptor.plan: free}
+    key: descriptor.user
+    policy: gcra:2/366d
+  - name: banned
+    match: {descriptor.user: eve}
+    block: true
+  - name: tried
+    match: {descriptor.plan: trial}
+    shadow: true
+    policy: gcra:1/366d
+  - name: tokens
+    match: {descriptor.kind: tokens}
+    key: descriptor.user
+    cost: 10
+    policy: gcra:100/366d
+",
+    );
+    let one = |entries: &[(&str, &str)]| shown(&ask(&service, &[entries]));
+    let ada = [("plan", "free"), ("user", "ada")];
+    let response = ask(&service, &[&ada]);
+    assert_eq!(shown(&response), (true, vec![(false, 1)]));
+    assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "users");
+    assert!(one(&ada).0 && !one(&ada).0);
+    assert!(one(&[("plan", "free"), ("user", "bob")]).0);
+    assert!(!one(&[("plan", "gold"), ("user", "eve")]).0);
+    assert!((0..3).all(|_| one(&[("plan", "trial"), ("user", "ada")]).0));
+    assert_eq!(one(&[("kind", "tokens"), ("user", "ada")]), (true, vec![(false, 90)]));
+}
