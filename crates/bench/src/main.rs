@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
+mod http;
+#[cfg(target_os = "linux")]
 mod keys;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -32,6 +34,7 @@ sluicegate-bench WHAT [--quick]
   memory   the store in this process, beside governor, throttlecrab and a plain map
   resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
            that does nothing
+  http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   all      all of them
@@ -39,8 +42,9 @@ sluicegate-bench WHAT [--quick]
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
 figures mean nothing.
 
-What `memory` and `resp` start themselves:
+What they start themselves:
   grow SUBJECT KEYS   one store, from empty to so many keys
+  echo ADDRESS        the server that only echoes, over HTTP/1.1
   nothing [ADDRESS]   the server that does nothing, on a free port if not told one";
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> io::Result<()> {
     let (what, quick) = match arguments {
         ["grow", subject, keys] => return memory::grow_one(subject, keys),
+        ["echo", address] => return http::serve_echo(address),
         ["nothing"] => return resp::serve_nothing(None),
         ["nothing", address] => return resp::serve_nothing(Some(address)),
         [what] => (*what, false),
@@ -68,11 +73,13 @@ fn run(arguments: &[&str]) -> io::Result<()> {
     match what {
         "memory" => memory::run(quick),
         "resp" => resp::run(quick),
+        "http" => http::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
+            http::run(quick)?;
             redis::run(quick)?;
             module::run(quick)
         }

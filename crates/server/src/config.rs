@@ -38,7 +38,13 @@ pub struct Config {
     pub http_tls: Option<TlsConfig>,
     /// Speaks TLS at `grpc`, and nothing else. Default: plain text.
     pub grpc_tls: Option<TlsConfig>,
-    /// The password that clients must give before anything else. Default: none is asked for.
+    /// The token that clients of HTTP must give (`Authorization: Bearer ...`), but for health and
+    /// documentation. Default: none is asked for.
+    pub http_token: Option<String>,
+    /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
+    /// Default: `RateLimit`.
+    pub http_headers: HttpHeaders,
+    /// The password that clients of RESP must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
     /// for tests and simulations. Default: no.
@@ -66,6 +72,22 @@ pub struct Config {
     pub input_timeout: Duration,
     /// A client that does not take its replies for so long is closed. Default: 10 s.
     pub output_timeout: Duration,
+}
+
+/// What a response of HTTP says of a limit in its fields. A denial says `Retry-After` under each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[non_exhaustive]
+pub enum HttpHeaders {
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11.
+    #[default]
+    #[serde(rename = "ietf")]
+    Ietf,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now.
+    #[serde(rename = "x-ratelimit")]
+    XRateLimit,
+    /// Nothing.
+    #[serde(rename = "none")]
+    None,
 }
 
 /// What TLS needs. All files hold PEM.
@@ -128,6 +150,8 @@ impl Default for Config {
             tls: None,
             http_tls: None,
             grpc_tls: None,
+            http_token: None,
+            http_headers: HttpHeaders::default(),
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,

@@ -21,8 +21,10 @@ mod face;
 mod home;
 mod http;
 mod listen;
+mod metrics;
 mod resp;
 mod rules;
+mod secret;
 mod server;
 mod shared;
 mod state;
@@ -33,6 +35,6 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, StoreConfig, TlsConfig};
+pub use config::{Config, HttpHeaders, StoreConfig, TlsConfig};
 pub use server::Server;
 pub use sluicegate_memory::WhenFull;

@@ -7,10 +7,14 @@
 //! Requests that were gathered hold a [`Known`] rather than a [`Rule`], whose count of holders is
 //! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
 
-use std::hash::{BuildHasher, Hasher};
+use std::{
+    cell::OnceCell,
+    hash::{BuildHasher, Hasher},
+};
 
 use ahash::RandomState;
 use sluicegate_commands::{CommandError, PolicyText};
+use sluicegate_headers::Fields;
 
 use crate::home::HomeRule as Rule;
 
@@ -18,6 +22,8 @@ use crate::home::HomeRule as Rule;
 const PLACES: usize = 1024;
 /// A longer text is parsed each time. The longest policy that makes sense is shorter.
 const LONGEST: usize = 512;
+/// What a policy is called that a request brings with it.
+const NAME: &str = "default";
 
 /// A rule that was looked up, until [`Rules::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +36,18 @@ pub(crate) struct Rules {
     places: Box<[Option<Place>]>,
     /// The place that was asked for last: most requests ask for the same one again.
     last: usize,
-    rules: Vec<Option<Rule>>,
+    rules: Vec<Option<Held>>,
     /// Where there is room in `rules`.
     free: Vec<usize>,
     /// What nobody will look up any more, but gathered requests may hold.
     replaced: Vec<usize>,
+}
+
+/// A rule, and what responses of HTTP say of it, once one has.
+#[derive(Debug)]
+struct Held {
+    rule: Rule,
+    fields: OnceCell<Fields>,
 }
 
 #[derive(Debug)]
@@ -96,7 +109,7 @@ impl Rules {
         if at == self.rules.len() {
             self.rules.push(None);
         }
-        self.rules[at] = Some(rule);
+        self.rules[at] = Some(Held { rule, fields: OnceCell::new() });
         let lengths = parts.map(<[u8]>::len);
         if lengths.iter().sum::<usize>() > LONGEST {
             self.replaced.push(at);
@@ -113,6 +126,18 @@ impl Rules {
     /// The rule that was looked up.
     #[inline]
     pub(crate) fn get(&self, known: Known) -> &Rule {
+        &self.held(known).rule
+    }
+
+    /// What responses of HTTP say of the rule that was looked up.
+    #[inline]
+    pub(crate) fn fields(&self, known: Known) -> &Fields {
+        let held = self.held(known);
+        held.fields.get_or_init(|| Fields::new(NAME, held.rule.policy()))
+    }
+
+    #[inline]
+    fn held(&self, known: Known) -> &Held {
         self.rules[known.0].as_ref().expect("what was looked up is kept until all is settled")
     }
 

@@ -11,11 +11,9 @@ use std::{
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use sha2::{Digest, Sha256};
 use sluicegate_core::{Clock, Timestamp};
 use sluicegate_memory::SystemClock;
 use sluicegate_resp::Version;
-use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -23,6 +21,7 @@ use crate::{
     face::Face,
     home::Home,
     listen::Addresses,
+    secret::Secret,
     state::Snapshots,
     stats::{Accepting, Stats},
     wait::Lines,
@@ -43,7 +42,9 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     /// In the order of [`Face::ALL`].
     tls: [Option<Arc<ServerConfig>>; 3],
-    password: Option<[u8; 32]>,
+    password: Option<Secret>,
+    /// What clients of HTTP must give.
+    pub(crate) http_token: Option<Secret>,
 }
 
 impl Shared {
@@ -65,7 +66,8 @@ impl Shared {
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),
             tls,
-            password: config.requirepass.take().map(|password| Sha256::digest(password).into()),
+            password: config.requirepass.take().as_deref().map(Secret::new),
+            http_token: config.http_token.take().as_deref().map(Secret::new),
             config,
             addresses,
         }
@@ -92,8 +94,7 @@ impl Shared {
 
     /// Whether `password` is the one. What it takes to tell does not depend on how much is right.
     pub(crate) fn knows(&self, password: &[u8]) -> bool {
-        let given: [u8; 32] = Sha256::digest(password).into();
-        self.password.is_none_or(|expected| expected.ct_eq(&given).into())
+        self.password.as_ref().is_none_or(|expected| expected.is(password))
     }
 }
 

@@ -5,6 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_core::Decision;
+use sluicegate_redis::Source;
+
+use crate::face::Face;
 
 /// The counters of one worker. Each only grows.
 ///
@@ -12,9 +15,13 @@ use sluicegate_core::Decision;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Stats {
-    pub(crate) allowed: Counter,
-    pub(crate) denied: Counter,
+    /// Decisions that were told to clients, by face and by who made them.
+    decisions: [[Outcomes; 4]; 3],
+    /// Requests of HTTP, whatever is asked.
+    pub(crate) requests: Counter,
     pub(crate) commands: Counter,
+    /// How long requests of HTTP took.
+    pub(crate) latency: Latency,
     pub(crate) errors: Counter,
     /// Clients that were served.
     pub(crate) connections: Counter,
@@ -26,6 +33,24 @@ pub(crate) struct Stats {
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
     calls: Calls,
+}
+
+/// Where decisions of `source` are counted: the store's first, wherever that is.
+const fn place(source: Source) -> usize {
+    match source {
+        Source::Cache => 1,
+        Source::Lease => 2,
+        Source::Fallback => 3,
+        // The store, and what may be added.
+        _ => 0,
+    }
+}
+
+/// Decisions by what they said.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) allowed: Counter,
+    pub(crate) denied: Counter,
 }
 
 /// What is counted of clients before a worker has them, by the one who accepts.
@@ -52,13 +77,27 @@ impl Default for Calls {
 impl Stats {
     /// Counts a decision that was told to a client.
     #[inline]
-    pub(crate) fn decided(&self, decision: &Decision) {
-        if decision.allowed() { self.allowed.add() } else { self.denied.add() }
+    pub(crate) fn decided(&self, face: Face, source: Source, decision: &Decision) {
+        let outcomes = &self.decisions[face.index()][place(source)];
+        if decision.allowed() { outcomes.allowed.add() } else { outcomes.denied.add() }
+    }
+
+    /// What was told to clients of `face` that `source` decided.
+    pub(crate) const fn of(&self, face: Face, source: Source) -> &Outcomes {
+        &self.decisions[face.index()][place(source)]
+    }
+
+    pub(crate) fn allowed(&self) -> u64 {
+        self.decisions.as_flattened().iter().map(|outcomes| outcomes.allowed.count()).sum()
+    }
+
+    pub(crate) fn denied(&self) -> u64 {
+        self.decisions.as_flattened().iter().map(|outcomes| outcomes.denied.count()).sum()
     }
 
     /// Decisions that were told to clients.
     pub(crate) fn decisions(&self) -> u64 {
-        self.allowed.count() + self.denied.count()
+        self.allowed() + self.denied()
     }
 
     /// Counts a call of the command that stands at `index` of the table.
@@ -76,6 +115,38 @@ impl Stats {
     }
 }
 
+/// Up to how long requests take, in microseconds, as they are counted; longer ones for themselves.
+pub(crate) const BOUNDS: [u64; 16] = [
+    25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
+    1_000_000, 5_000_000, 30_000_000,
+];
+
+/// How long requests took.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    counts: [Counter; BOUNDS.len() + 1],
+    micros: Counter,
+}
+
+impl Latency {
+    /// A request took so many microseconds.
+    #[inline]
+    pub(crate) fn took(&self, micros: u64) {
+        self.counts[BOUNDS.partition_point(|&bound| bound < micros)].add();
+        self.micros.add_many(micros);
+    }
+
+    /// How many took up to the bound at `index` and longer than the one before.
+    pub(crate) fn count(&self, index: usize) -> u64 {
+        self.counts.get(index).map_or(0, Counter::count)
+    }
+
+    /// How long all took together.
+    pub(crate) fn micros(&self) -> u64 {
+        self.micros.count()
+    }
+}
+
 /// A count that one thread writes and all may read.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -83,8 +154,13 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     #[inline]
     pub(crate) fn add(&self) {
+        self.add_many(1);
+    }
+
+    #[inline]
+    pub(crate) fn add_many(&self, count: u64) {
         // One thread writes, so nothing is lost between the two; and no bus is locked for it.
-        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self) -> u64 {

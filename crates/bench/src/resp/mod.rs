@@ -5,7 +5,7 @@ mod contenders;
 pub(crate) mod load;
 mod nothing;
 pub(crate) mod peers;
-mod poll;
+pub(crate) mod poll;
 pub(crate) mod servers;
 mod verdict;
 

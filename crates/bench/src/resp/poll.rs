@@ -16,30 +16,30 @@ use rustix::{
 };
 
 /// Sockets by number, and which of them are ready.
-pub(super) struct Poll {
+pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
 impl Poll {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, events: Vec::with_capacity(256) })
     }
 
     /// Watches for what can be read.
-    pub(super) fn watch(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
+    pub(crate) fn watch(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), EventFlags::IN)?)
     }
 
     /// Watches for what can be read and, if asked to, for room to write.
-    pub(super) fn rewatch(&self, socket: impl AsFd, number: usize, room: bool) -> io::Result<()> {
+    pub(crate) fn rewatch(&self, socket: impl AsFd, number: usize, room: bool) -> io::Result<()> {
         let flags = if room { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(number as u64), flags)?)
     }
 
     /// Puts the numbers of those that are ready into `ready`: none if `patience` has passed.
-    pub(super) fn wait(&mut self, ready: &mut Vec<usize>, patience: Duration) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, ready: &mut Vec<usize>, patience: Duration) -> io::Result<()> {
         ready.clear();
         let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&patience)) {
@@ -54,8 +54,8 @@ impl Poll {
 
 /// Bytes on their way to a socket.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
     /// How many of them are sent.
     sent: usize,
     /// Whether the socket was full, and is watched for room.
@@ -63,13 +63,13 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) const fn new(bytes: Vec<u8>) -> Self {
+    pub(crate) const fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0, waits: false }
     }
 
     /// Writes what the socket takes, from the first byte that was not sent, and has the socket
     /// watched for room while there is more. Whether all are sent.
-    pub(super) fn flush(
+    pub(crate) fn flush(
         &mut self,
         mut socket: &TcpStream,
         number: usize,
@@ -93,17 +93,17 @@ impl Outgoing {
     }
 
     /// Sends the same bytes, or what has become of them, from the first.
-    pub(super) const fn rewind(&mut self) {
+    pub(crate) const fn rewind(&mut self) {
         self.sent = 0;
     }
 
-    pub(super) const fn waits(&self) -> bool {
+    pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
 }
 
 /// Reads once from a socket that may have nothing: `None` then, 0 at its end.
-pub(super) fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+pub(crate) fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match io::Read::read(&mut socket, buffer) {
             Ok(count) => return Ok(Some(count)),
@@ -115,4 +115,4 @@ pub(super) fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Opti
 }
 
 /// How much is read at a time, at both ends.
-pub(super) const READ: usize = 64 * 1024;
+pub(crate) const READ: usize = 64 * 1024;

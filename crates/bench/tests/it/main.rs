@@ -48,6 +48,12 @@ fn resp_prints_what_does_not_need_a_peer() {
     assert_rows(&quick("resp"), &rows);
 }
 
+#[test]
+fn http_prints_what_does_not_need_a_peer() {
+    let rows = ["requests/s", "hyper, only echoes", "sluicegate"];
+    assert_rows(&quick("http"), &rows);
+}
+
 /// `cargo xtask test` installs what it needs.
 #[test]
 fn redis_prints_all_rows() {

@@ -1,22 +1,118 @@
 //! The face for HTTP: JSON in, decisions out.
+//!
+//! What is asked often is routed by hand and answered without a framework: the path names what is
+//! asked ([`route`]), the body says it ([`ask`]), and the reply is written byte by byte ([`reply`]).
+//! Whatever is wrong is answered with a [`problem`] that names the value and what would do.
 
-use std::{convert::Infallible, rc::Rc};
+mod ask;
+mod body;
+mod decide;
+mod problem;
+mod reply;
+mod route;
+
+use std::{convert::Infallible, net::IpAddr, rc::Rc};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Request, Response, StatusCode, body::Incoming};
+use hyper::{Request, Response, body::Incoming, header::AUTHORIZATION, http::request::Parts};
 
-use crate::{shared::Seat, stream::Socket, web, worker::Worker};
+use self::{
+    problem::Problem,
+    reply::plain,
+    route::{Route, find},
+};
+use crate::{
+    metrics,
+    shared::Seat,
+    stream::Socket,
+    web::{self, MAX_HEAD},
+    worker::Worker,
+};
+
+/// A response, all of which is there.
+type Reply = Response<Full<Bytes>>;
+
+/// What all requests of one client have in common.
+struct Client {
+    worker: Rc<Worker>,
+    /// Where it comes from, as far as the connection tells.
+    #[expect(dead_code, reason = "the gate will ask")]
+    address: Option<IpAddr>,
+}
 
 /// Serves a client until it leaves, is closed, or the server stops.
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
+    let address = seat.client.address.parse::<std::net::SocketAddr>().ok();
+    let address = address.map(|address| address.ip().to_canonical());
+    let client = Rc::new(Client { worker: Rc::clone(&worker), address });
+    let answer = move |request| {
+        let client = Rc::clone(&client);
+        async move { Ok::<_, Infallible>(answer(&client, request).await) }
+    };
     web::serve(socket, seat, worker, answer).await;
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let mut response = Response::default();
-    if request.uri().path() != "/healthz" {
-        *response.status_mut() = StatusCode::NOT_FOUND;
+async fn answer(client: &Client, request: Request<Incoming>) -> Reply {
+    let stats = client.worker.stats();
+    stats.requests.add();
+    let start = client.worker.shared.now();
+    let (head, body) = request.into_parts();
+    let reply = match carry_out(client, &head, body).await {
+        Ok(reply) => reply,
+        Err(problem) => {
+            stats.errors.add();
+            problem.reply()
+        }
+    };
+    let end = client.worker.shared.now();
+    stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
+    reply
+}
+
+async fn carry_out(client: &Client, head: &Parts, body: Incoming) -> Result<Reply, Problem> {
+    let worker = &*client.worker;
+    check_size(head)?;
+    let route = find(head.uri.path(), &head.method)?;
+    if !route.is_open() {
+        authorize(worker, head)?;
     }
-    Ok(response)
+    match route {
+        Route::Decide(verb) => {
+            decide::one(worker, verb, &body::json(worker, head, body).await?).await
+        }
+        Route::TakeMany => decide::many(worker, &body::json(worker, head, body).await?).await,
+        Route::Reset => decide::reset(worker, &body::json(worker, head, body).await?).await,
+        Route::Health => Ok(plain("ok\n")),
+        Route::Metrics => Ok(reply::text(metrics::MEDIA_TYPE, metrics::told(&worker.shared))),
+        Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),
+        Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
+        Route::Ready => Ok(plain("ready\n")),
+    }
+}
+
+/// Refuses a head that is too large: on HTTP/2 that was done before it came here.
+fn check_size(head: &Parts) -> Result<(), Problem> {
+    /// What each field takes up besides its name and value, as HTTP/2 counts it.
+    const EACH: usize = 32;
+    // Most heads are of a few short fields: those need not be added up.
+    let fields = head.headers.iter().map(|(name, value)| EACH + name.as_str().len() + value.len());
+    let size = fields.sum::<usize>() + head.uri.path().len() + head.uri.query().map_or(0, str::len);
+    let most = usize::try_from(MAX_HEAD).unwrap_or(usize::MAX);
+    if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
+}
+
+/// Refuses who does not give the token, where one is asked for.
+fn authorize(worker: &Worker, head: &Parts) -> Result<(), Problem> {
+    let Some(token) = &worker.shared.http_token else { return Ok(()) };
+    let Some(given) = head.headers.get(AUTHORIZATION) else {
+        return Err(Problem::unauthorized("no token was given"));
+    };
+    let given = given.as_bytes();
+    let bearer =
+        given.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    match bearer {
+        Some((_, given)) if token.is(given.trim_ascii()) => Ok(()),
+        _ => Err(Problem::unauthorized("the token is not the one that is asked for")),
+    }
 }

@@ -5,6 +5,7 @@
 
 use sluicegate_core::Operation;
 use sluicegate_memory::Request;
+use sluicegate_redis::Source;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -12,7 +13,7 @@ use super::{
     job::{Asked, Job},
     session::Session,
 };
-use crate::rules::Known;
+use crate::{face::Face, rules::Known};
 
 /// When so many are gathered they are decided.
 pub(super) const MOST: usize = 128;
@@ -108,7 +109,7 @@ impl<'a> Gathered<'a> {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
-                        stats.decided(&decision);
+                        stats.decided(Face::Resp, Source::Store, &decision);
                         reply.write(&decision, writer);
                     }
                     Err(error) => {

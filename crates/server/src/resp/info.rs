@@ -147,7 +147,7 @@ fn store(shared: &Shared, text: &mut String) {
 
 fn stats(shared: &Shared, text: &mut String) {
     let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
-    let (allowed, denied) = (sum(|stats| &stats.allowed), sum(|stats| &stats.denied));
+    let (allowed, denied) = (shared.sum(Stats::allowed), shared.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
     line(text, "rejected_connections", shared.accepting.refused.count());
     line(text, "accept_errors", shared.accepting.errors.count());

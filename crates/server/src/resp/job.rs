@@ -13,6 +13,7 @@ use sluicegate_resp::{Version, Writer};
 
 use super::{batch::Reply, session::Session};
 use crate::{
+    face::Face,
     home::{Home, HomeRule, Question, Trouble},
     shared::Shared,
     stats::Stats,
@@ -158,7 +159,7 @@ async fn decide(
     for (answer, asked) in shared.home.ask_many(&questions, now).await.into_iter().zip(asked) {
         match answer {
             Ok(answer) => {
-                stats.decided(&answer.decision);
+                stats.decided(Face::Resp, answer.source, &answer.decision);
                 asked.reply.write(&answer.decision, writer);
                 shared.lines.asked(&asked.key, asked.rule.policy(), asked.operation);
             }

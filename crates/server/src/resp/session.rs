@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_commands::{Command, CommandError};
 use sluicegate_core::{Decision, Timestamp};
+use sluicegate_redis::Source;
 use sluicegate_resp::{Limits, Version, Writer};
 
 use super::{
@@ -16,6 +17,7 @@ use super::{
     table::{self, Word},
 };
 use crate::{
+    face::Face,
     shared::{Client, Shared},
     wait::{Failure, Waiting},
     worker::Worker,
@@ -198,7 +200,7 @@ impl<'a> Session<'a> {
         let mut writer = Writer::new(out, self.version);
         match answer {
             Ok(decision) => {
-                self.worker.stats().decided(&decision);
+                self.worker.stats().decided(Face::Resp, Source::Store, &decision);
                 writer.integers(&decision.to_integers());
             }
             Err(failure) => {

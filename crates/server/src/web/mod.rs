@@ -20,7 +20,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
-use tokio::{task::spawn_local, time::sleep};
+use tokio::{
+    task::spawn_local,
+    time::{sleep, timeout},
+};
 
 use self::{
     progress::{Ended, Patience, Progress},
@@ -49,6 +52,8 @@ const WINDOW: u32 = 128 * 1024;
 const WINDOW_OF_ALL: u32 = 512 * 1024;
 /// The most that is pending for one request on HTTP/2, in bytes.
 const MAX_PENDING: usize = 64 * 1024;
+/// How long a closed client has for hearing the last words.
+const LINGER: Duration = Duration::from_millis(500);
 /// How often a client of HTTP/2 is asked whether it is still there, and how long it may think.
 const ASK: Duration = Duration::from_secs(60);
 const THINK: Duration = Duration::from_secs(20);
@@ -77,8 +82,8 @@ where
         }
     });
     let builder = builder();
-    let io = TokioIo::new(Watched::new(stream, Rc::clone(&progress)));
-    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut stream = Watched::new(stream, Rc::clone(&progress));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream.clone()), service));
     let mut stop = pin!(stopped(&mut stopping));
     let mut patience = Patience::new(&worker.shared.config);
     let mut look = pin!(sleep(patience.next_look()));
@@ -90,6 +95,8 @@ where
                 if let Err(error) = ended {
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
+                // Who was refused halfway may not have read why.
+                let _ = timeout(LINGER, stream.drain()).await;
                 return;
             }
             () = client.killed() => return,
@@ -118,8 +125,7 @@ fn builder() -> Builder<Local> {
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_buf_size(MAX_BUFFER)
-        .max_headers(MAX_FIELDS)
-        .pipeline_flush(true);
+        .max_headers(MAX_FIELDS);
     builder
         .http2()
         .timer(TokioTimer::new())

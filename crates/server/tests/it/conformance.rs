@@ -56,7 +56,7 @@ impl Subject for OverTheWire {
 }
 
 /// The decision that seven integers tell.
-fn decision(told: &[i64]) -> Decision {
+pub(crate) fn decision(told: &[i64]) -> Decision {
     let &[allowed, limit, remaining, retry, reset, delay, binding] = told else {
         panic!("not seven: {told:?}");
     };

@@ -12,6 +12,7 @@ mod decisions;
 mod elsewhere;
 mod faces;
 mod harness;
+mod http;
 #[cfg(target_os = "linux")]
 mod killed;
 mod limits;

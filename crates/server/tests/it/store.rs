@@ -295,8 +295,7 @@ fn a_key_that_holds_something_else_is_told_of() {
 fn what_excludes_a_store_is_refused() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
-        let mut config = Config::default();
-        config.listen.set_port(0);
+        let mut config = config();
         let mut at = StoreConfig::at("redis://127.0.0.1:1/");
         configure(&mut config, &mut at);
         config.store = Some(at);

@@ -1,0 +1,252 @@
+//! Servers over HTTP/1.1, beside each other: ours, one that only echoes, and throttlecrab-server.
+
+mod echo;
+mod load;
+
+use std::{
+    env,
+    io::{self, Write},
+    net::{SocketAddr, TcpListener},
+    process::Command as Program,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use sluicegate_server::{Config, Server as OurServer};
+
+use self::load::{Load, Request};
+use crate::{
+    keys::Random,
+    others::Others,
+    pin,
+    report::{Bar, Table, median},
+    resp::{
+        command::MAX_KEYS,
+        cores,
+        load::Sample,
+        peers,
+        servers::{Server, free_address},
+    },
+};
+
+const OURS: &str = "sluicegate";
+const ECHO: &str = "hyper, only echoes";
+const THROTTLECRAB: &str = "throttlecrab-server";
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rounds: usize,
+    connections: usize,
+    keys: u64,
+    warm_up: Duration,
+    measured: Duration,
+}
+
+const FULL: Sizes = Sizes {
+    rounds: 5,
+    connections: 64,
+    keys: MAX_KEYS,
+    warm_up: Duration::from_millis(300),
+    measured: Duration::from_millis(2000),
+};
+const QUICK: Sizes = Sizes {
+    rounds: 2,
+    connections: 4,
+    keys: 1000,
+    warm_up: Duration::from_millis(2),
+    measured: Duration::from_millis(10),
+};
+
+/// A server, and what it is asked.
+struct Contender {
+    name: &'static str,
+    server: Server,
+    request: Request,
+    samples: Vec<Sample>,
+}
+
+impl Contender {
+    /// Whether it answers at all is seen before anything is measured.
+    fn new(name: &'static str, server: Server) -> io::Result<Self> {
+        let request = request(name);
+        load::ask(server.address, &request).map_err(|error| named(name, &error))?;
+        Ok(Self { name, server, request, samples: Vec::new() })
+    }
+}
+
+/// A take of one unit from a limit of a unit an hour, and room for ten thousand: no key runs out.
+fn request(name: &str) -> Request {
+    match name {
+        THROTTLECRAB => Request::post(
+            "/throttle",
+            r#"{"key":"sluicegate######","max_burst":10000,"count_per_period":24,"period":86400,"quantity":1}"#,
+        ),
+        _ => Request::post(
+            "/v1/take",
+            r#"{"key":"sluicegate######","policy":"gcra:24/1d:burst=10000","cost":1}"#,
+        ),
+    }
+}
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    let mut contenders = if quick { here()? } else { everywhere()? };
+    let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);
+    println!("http: {rounds} rounds, {connections} connections, {keys} keys at random");
+    let others = Others::start();
+    let before = servers_cpu(&contenders)?;
+    for contender in &contenders {
+        let mut next = 0;
+        let load = Load::connect(contender.server.address, connections, &contender.request);
+        let draw = Box::new(move || {
+            next += 1;
+            (next - 1) % keys
+        });
+        let filled = load.and_then(|load| load.ask_for(keys, draw));
+        filled.map_err(|error| named(contender.name, &error))?;
+    }
+    for round in 0..rounds {
+        // Each second round the other way about, so that none always follows the same.
+        let mut turn: Vec<_> = contenders.iter_mut().collect();
+        if round % 2 == 1 {
+            turn.reverse();
+        }
+        for contender in turn {
+            let sample = measure(contender, &sizes, 1 + round as u64);
+            contender.samples.push(sample.map_err(|error| named(contender.name, &error))?);
+        }
+        print!(".");
+        io::stdout().flush()?;
+    }
+    println!();
+    let others = others.told(servers_cpu(&contenders)? - before);
+    print(&contenders);
+    println!("{others}");
+    Ok(())
+}
+
+fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample> {
+    let (mut random, keys) = (Random::new(seed), sizes.keys);
+    let load = Load::connect(contender.server.address, sizes.connections, &contender.request)?;
+    let draw = Box::new(move || random.below(keys));
+    load.measure(sizes.warm_up, sizes.measured, draw, || contender.server.cpu())
+}
+
+/// Ours and the one that echoes, in this process.
+fn here() -> io::Result<Vec<Contender>> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let echo = Server::here(listener.local_addr()?);
+    // Both end with the process.
+    thread::spawn(move || echo::serve(listener));
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut config = Config::default();
+            config.listen.set_port(0);
+            (config.http, config.grpc) = (Some(SocketAddr::from(([127, 0, 0, 1], 0))), None);
+            let server = OurServer::bind(config).await?;
+            // Nobody waits for the address of a server that is not needed any more.
+            let _ = tell.send(server.http_addr());
+            server.run(std::future::pending()).await
+        })
+    });
+    let ours = told.recv().ok().flatten();
+    let ours = ours.ok_or_else(|| io::Error::other("our server does not listen"))?;
+    Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, Server::here(ours))?])
+}
+
+/// All of them, each a process on the servers' core. A peer that cannot be had is left out.
+fn everywhere() -> io::Result<Vec<Contender>> {
+    let ours = peers::ours()?;
+    let crab = peers::throttlecrab();
+    let (load_core, core) = cores()?;
+    let start = |name: &str, mut run: Program, address: SocketAddr| {
+        let log = peers::folder()?.join(format!("http-{}.log", name.replace([' ', ','], "-")));
+        run.env_remove("SLUICEGATE_CONFIG");
+        Server::start(run, address, core, &log)
+    };
+    let address = free_address()?;
+    let mut echo = Program::new(env::current_exe()?);
+    echo.arg("echo").arg(address.to_string());
+    let mut contenders = vec![Contender::new(ECHO, start(ECHO, echo, address)?)?];
+    let address = free_address()?;
+    let mut serve = Program::new(ours);
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off"]);
+    serve.args(["--http", &address.to_string()]);
+    contenders.push(Contender::new(OURS, start(OURS, serve, address)?)?);
+    let started = crab.and_then(|program| {
+        let address = free_address()?;
+        let mut run = Program::new(program);
+        run.args(["--http", "--http-host", &address.ip().to_string()]);
+        run.args(["--http-port", &address.port().to_string(), "--log-level", "error"]);
+        Contender::new(THROTTLECRAB, start(THROTTLECRAB, run, address)?)
+    });
+    match started {
+        Ok(contender) => contenders.push(contender),
+        Err(error) => println!("\n*** {THROTTLECRAB} IS LEFT OUT: {error} ***\n"),
+    }
+    // From here on, this is the load.
+    pin::pin(&[load_core])?;
+    Ok(contenders)
+}
+
+/// Serves the echo at an address.
+pub(crate) fn serve_echo(address: &str) -> io::Result<()> {
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}", listener.local_addr()?);
+    echo::serve(listener)
+}
+
+fn servers_cpu(contenders: &[Contender]) -> io::Result<f64> {
+    contenders.iter().map(|it| Ok(it.server.cpu()?.unwrap_or(0.0))).sum()
+}
+
+fn named(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+fn print(contenders: &[Contender]) {
+    let mut table = Table::new(&["POST, JSON", "requests/s", "server CPU/request", "server busy"]);
+    let figure = |name: &str, figure: &dyn Fn(&Sample) -> Option<f64>| {
+        let contender = contenders.iter().find(|it| it.name == name)?;
+        let figures: Vec<_> = contender.samples.iter().filter_map(figure).collect();
+        (!figures.is_empty()).then(|| median(&figures))
+    };
+    let rate = |name: &str| figure(name, &|it| Some(it.requests / it.seconds));
+    let cpu = |name: &str| figure(name, &|it| Some(it.cpu? * 1e6 / it.requests));
+    let busy = |name: &str| figure(name, &|it| Some(it.cpu? * 100.0 / it.seconds));
+    let thousands = |it: f64| format!("{:.1} k/s", it / 1e3);
+    let micros = |it: f64| format!("{it:.3} us");
+    for Contender { name, .. } in contenders {
+        let text = |figure: Option<f64>, text: &dyn Fn(f64) -> String| {
+            figure.map(text).unwrap_or_default()
+        };
+        table.row(vec![
+            (*name).to_owned(),
+            text(rate(name), &thousands),
+            text(cpu(name), &micros),
+            text(busy(name), &|it| format!("{it:.0} %")),
+        ]);
+    }
+    println!("{table}");
+    let mut table = Table::comparison();
+    if let Some((ours, echo)) = rate(OURS).zip(rate(ECHO)) {
+        let (work, ratio) = ("requests/s", ours / echo);
+        table.compare(
+            work,
+            thousands(ours),
+            (ECHO, thousands(echo)),
+            ratio,
+            "x",
+            Bar::AtLeast(0.8),
+        );
+    }
+    if let Some((ours, crab)) = cpu(OURS).zip(cpu(THROTTLECRAB)) {
+        let (work, peer) = ("CPU a request", (THROTTLECRAB, micros(crab)));
+        table.compare(work, micros(ours), peer, ours / crab, "x", Bar::AtMost(0.85));
+    }
+    println!("{table}");
+}

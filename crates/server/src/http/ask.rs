@@ -1,0 +1,359 @@
+//! What the body of a request says. Texts are borrowed from it wherever they are written plainly.
+
+use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+use sluicegate_commands::{CommandError, MAX_KEY, MAX_MANY, MAX_SPAN};
+use sluicegate_core::{Operation, Timestamp};
+
+use super::{problem::Problem, route::Verb};
+use crate::HttpHeaders;
+
+/// What is asked of one key. Which members do depends on what is asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ask<'a> {
+    #[serde(borrow, default, deserialize_with = "some")]
+    key: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "some")]
+    key_base64: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "some")]
+    policy: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "cost")]
+    cost: Option<u32>,
+    #[serde(default, deserialize_with = "wait")]
+    wait_us: Option<u64>,
+    #[serde(default, deserialize_with = "max_wait")]
+    max_wait_us: Option<u64>,
+    #[serde(default, deserialize_with = "at")]
+    at_us: Option<u64>,
+    #[serde(default, deserialize_with = "some")]
+    headers: Option<HttpHeaders>,
+}
+
+/// Several takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskMany<'a> {
+    #[serde(borrow, deserialize_with = "requests")]
+    pub(super) requests: Vec<Ask<'a>>,
+    #[serde(default, deserialize_with = "at")]
+    at_us: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> Ask<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
+        read(body)
+    }
+
+    /// The key, as bytes.
+    #[inline]
+    pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
+        let key = match (&self.key, &self.key_base64) {
+            (Some(Text(key)), None) => Cow::Borrowed(key.as_bytes()),
+            (None, Some(Text(text))) => Cow::Owned(decoded(text)?),
+            (None, None) => {
+                return Err(Problem::unprocessable(
+                    "there is no key; `key`, a text, or `key_base64`, bytes in Base64, would do",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Problem::unprocessable(
+                    "there are both `key` and `key_base64`; one of them would do",
+                ));
+            }
+        };
+        if key.len() > MAX_KEY {
+            return Err(CommandError::Key(key.len()).into());
+        }
+        Ok(key)
+    }
+
+    /// The policy, as text.
+    #[inline]
+    pub(super) fn policy(&self) -> Result<&[u8], Problem> {
+        match &self.policy {
+            Some(Text(policy)) => Ok(policy.as_bytes()),
+            None => Err(Problem::unprocessable(
+                "there is no `policy`; a policy text would do, as `gcra:30/1m`",
+            )),
+        }
+    }
+
+    /// What is asked, at `verb`, of those members that do there.
+    #[inline]
+    pub(super) fn operation(&self, verb: Verb) -> Result<Operation, Problem> {
+        let cost = self.cost.unwrap_or(1);
+        if self.wait_us.is_some() && verb != Verb::Take {
+            return Err(out_of_place("wait_us", "/v1/take"));
+        }
+        if self.max_wait_us.is_some() && verb != Verb::Reserve {
+            return Err(out_of_place("max_wait_us", "/v1/reserve"));
+        }
+        Ok(match verb {
+            Verb::Take => Operation::Take(cost),
+            Verb::Peek => Operation::Peek(cost),
+            Verb::Charge => Operation::Charge(cost),
+            Verb::Refund => Operation::Refund(cost),
+            Verb::Reserve => {
+                let max_wait = Duration::from_micros(self.max_wait_us.unwrap_or(MAX_SPAN));
+                Operation::Reserve { cost, max_wait }
+            }
+        })
+    }
+
+    /// How long the answer may be held back, if at all.
+    pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
+        if self.wait_us.is_some() && self.at_us.is_some() {
+            return Err(Problem::unprocessable(
+                "there are both `wait_us` and `at_us`, and waiting is by the server's own clock; one \
+                 of them would do",
+            ));
+        }
+        Ok(self.wait_us.map(Duration::from_micros))
+    }
+
+    /// The cost, where it is not a part of the operation.
+    pub(super) fn cost(&self) -> u32 {
+        self.cost.unwrap_or(1)
+    }
+
+    /// When, if the request says so and may.
+    #[inline]
+    pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+        time(self.at_us, test_clock)
+    }
+
+    /// Which fields the response is to have.
+    pub(super) const fn headers(&self) -> Option<HttpHeaders> {
+        self.headers
+    }
+
+    /// Refuses members that say nothing where only a key is asked for.
+    pub(super) fn only_key(&self) -> Result<(), Problem> {
+        let others = [
+            ("policy", self.policy.is_some()),
+            ("cost", self.cost.is_some()),
+            ("wait_us", self.wait_us.is_some()),
+            ("max_wait_us", self.max_wait_us.is_some()),
+            ("headers", self.headers.is_some()),
+        ];
+        match others.iter().find(|(_, there)| *there) {
+            Some((name, _)) => Err(out_of_place(name, "requests that decide")),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses members that say nothing in one of several takes.
+    pub(super) fn one_of_many(&self) -> Result<(), Problem> {
+        let others = [
+            ("wait_us", self.wait_us.is_some()),
+            ("max_wait_us", self.max_wait_us.is_some()),
+            ("at_us", self.at_us.is_some()),
+            ("headers", self.headers.is_some()),
+        ];
+        match others.iter().find(|(_, there)| *there) {
+            Some((name, _)) => Err(out_of_place(name, "a single request")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> AskMany<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
+        read(body)
+    }
+
+    /// When, if the request says so and may.
+    pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+        time(self.at_us, test_clock)
+    }
+}
+
+/// An object. Those who take one by its members would take an array of their values as well.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        from.deserialize_map(Members(PhantomData))
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map(|Object(it)| it).map_err(|error| {
+        if error.is_data() {
+            Problem::unprocessable(error.to_string())
+        } else {
+            Problem::malformed(&error)
+        }
+    })
+}
+
+fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+    match at_us {
+        Some(_) if !test_clock => Err(Problem::unprocessable(
+            "`at_us` needs a server that runs with --test-clock; leaving it out would do",
+        )),
+        at => Ok(at.map(Timestamp::saturating_from_micros)),
+    }
+}
+
+fn out_of_place(name: &str, place: &str) -> Problem {
+    Problem::unprocessable(format!("`{name}` is for {place}; leaving it out would do"))
+}
+
+fn decoded(text: &str) -> Result<Vec<u8>, Problem> {
+    let wrong = |error| {
+        Problem::unprocessable(format!(
+            "`key_base64` is no Base64 ({error}); the standard alphabet with padding would do"
+        ))
+    };
+    STANDARD.decode(text).map_err(wrong)
+}
+
+/// A member that is there must have a value: null is none.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+fn cost<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let cost = from.deserialize_u64(Number { name: "cost", most: u32::MAX.into() })?;
+    u32::try_from(cost).map(Some).map_err(D::Error::custom)
+}
+
+fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(Number { name: "wait_us", most: MAX_SPAN }).map(Some)
+}
+
+fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(Number { name: "max_wait_us", most: MAX_SPAN }).map(Some)
+}
+
+fn at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(Number { name: "at_us", most: Timestamp::MAX.as_micros() }).map(Some)
+}
+
+/// A whole number of `0..=most`.
+struct Number {
+    name: &'static str,
+    most: u64,
+}
+
+impl Visitor<'_> for Number {
+    type Value = u64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "`{}`, a whole number of 0..={}", self.name, self.most)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        if number <= self.most {
+            return Ok(number);
+        }
+        Err(E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+    }
+}
+
+/// At most [`MAX_MANY`]: what is beyond is not even read.
+fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Error> {
+    struct Requests;
+
+    impl<'de> Visitor<'de> for Requests {
+        type Value = Vec<Ask<'de>>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "`requests`, 1..={MAX_MANY} takes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(Object(one)) = from.next_element()? {
+                if all.len() == MAX_MANY {
+                    return Err(A::Error::invalid_length(MAX_MANY + 1, &self));
+                }
+                all.push(one);
+            }
+            if all.is_empty() { Err(A::Error::invalid_length(0, &self)) } else { Ok(all) }
+        }
+    }
+
+    from.deserialize_seq(Requests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(body: &str) -> String {
+        format!("{:?}", Ask::read(body.as_bytes()).unwrap_err())
+    }
+
+    #[test]
+    fn texts_are_borrowed_where_they_are_plain() {
+        let body = br#"{"key":"user7","policy":"gcra:30/1m","cost":2}"#;
+        let ask = Ask::read(body).unwrap();
+        assert!(matches!(ask.key, Some(Text(Cow::Borrowed("user7")))));
+        assert_eq!(ask.policy().unwrap(), b"gcra:30/1m");
+        assert_eq!(ask.operation(Verb::Take).unwrap(), Operation::Take(2));
+        let ask = Ask::read(br#"{"key":"\u00e9","policy":""}"#).unwrap();
+        assert_eq!(&*ask.key().unwrap(), "\u{e9}".as_bytes());
+        let ask = Ask::read(br#"{"key_base64":"AP8="}"#).unwrap();
+        assert_eq!(&*ask.key().unwrap(), b"\0\xff");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (body, expected) in [
+            (r#"{"cost":-1}"#, "integer `-1`, expected `cost`, a whole number of 0..=4294967295"),
+            (r#"{"cost":4294967296}"#, "integer `4294967296`"),
+            (r#"{"cost":1.5}"#, "floating point `1.5`"),
+            (r#"{"cost":null}"#, "invalid type: null, expected `cost`"),
+            (r#"{"key":null}"#, "invalid type: null"),
+            (r#"{"kye":"x"}"#, "unknown field `kye`"),
+            (r#"{"key":"x","key":"y"}"#, "duplicate field `key`"),
+            (r#"{"headers":"all"}"#, "unknown variant `all`"),
+            ("[]", "invalid type: sequence, expected an object"),
+            (r#"{"key":"x""#, "the body is no JSON: EOF"),
+            ("", "the body is no JSON: EOF"),
+            (r#"{"key":"x"} x"#, "trailing characters"),
+        ] {
+            let problem = problem(body);
+            assert!(problem.contains(expected), "{body}: {problem}");
+        }
+    }
+
+    #[test]
+    fn many_are_bounded() {
+        let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
+        assert!(AskMany::read(many(MAX_MANY).as_bytes()).is_ok());
+        for count in [0, MAX_MANY + 1] {
+            let error = format!("{:?}", AskMany::read(many(count).as_bytes()).unwrap_err());
+            assert!(
+                error.contains(&format!("invalid length {count}, expected `requests`")),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! From what is asked to what is answered.
+
+use sluicegate_commands::PolicyText;
+use sluicegate_core::{Operation, Timestamp};
+use sluicegate_memory::Request;
+use sluicegate_redis::{Answer, Source};
+
+use super::{
+    Reply,
+    ask::{Ask, AskMany},
+    problem::Problem,
+    reply::{self, Told},
+    route::Verb,
+};
+use crate::{
+    HttpHeaders,
+    face::Face,
+    home::{HomeRule, Question, Trouble},
+    rules::Known,
+    shared::Shared,
+    wait::{self, Waiting},
+    worker::Worker,
+};
+
+/// One decision.
+pub(super) async fn one(worker: &Worker, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
+    let shared = &worker.shared;
+    let ask = Ask::read(body)?;
+    let key = ask.key()?;
+    let operation = ask.operation(verb)?;
+    let now = ask.at(shared.config.test_clock)?.unwrap_or_else(|| shared.now());
+    let style = ask.headers().unwrap_or(shared.config.http_headers);
+    let timeout = ask.wait()?;
+    let known = rule(worker, ask.policy()?, now)?;
+    if timeout.is_none()
+        && let Some(answer) = here(worker, &key, known, operation, now)
+    {
+        return Ok(tell(worker, answer?, known, style));
+    }
+    let held = worker.rules.borrow().get(known).clone();
+    let answer = match timeout {
+        None => elsewhere(shared, &key, &held, operation, now).await?,
+        Some(timeout) => {
+            let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
+            let decision = wait::wait(shared, waiting, worker.stop.subscribe()).await?;
+            Answer { decision, source: Source::Store }
+        }
+    };
+    // Others were looked up meanwhile.
+    let known = rule(worker, ask.policy()?, now)?;
+    Ok(tell(worker, answer, known, style))
+}
+
+/// The reply to a request that was decided. Nothing that was looked up is held any more.
+#[inline]
+fn tell(worker: &Worker, answer: Answer, known: Known, style: HttpHeaders) -> Reply {
+    let Answer { decision, source } = answer;
+    worker.stats().decided(Face::Http, source, &decision);
+    let mut rules = worker.rules.borrow_mut();
+    let told = Told {
+        decision: &decision,
+        source: shown(worker, source),
+        fields: rules.fields(known),
+        style,
+    };
+    let reply = reply::decision(&told);
+    rules.settle();
+    reply
+}
+
+/// Who decided, where there is a choice.
+fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
+    worker.shared.home.memory().is_none().then(|| source.word())
+}
+
+/// Several takes, each for itself.
+pub(super) async fn many(worker: &Worker, body: &[u8]) -> Result<Reply, Problem> {
+    let many = AskMany::read(body)?;
+    let at = many.at(worker.shared.config.test_clock)?;
+    let now = at.unwrap_or_else(|| worker.shared.now());
+    // All are looked at before any is decided: what is wrong in one stops all.
+    let mut takes = Vec::with_capacity(many.requests.len());
+    for (index, ask) in many.requests.iter().enumerate() {
+        let take = || {
+            ask.one_of_many()?;
+            Ok((ask.key()?, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
+        };
+        takes.push(take().map_err(|problem: Problem| problem.at(index))?);
+    }
+    let mut answers = Vec::with_capacity(takes.len());
+    if worker.shared.home.memory().is_some() {
+        for (key, known, operation) in &takes {
+            answers.extend(here(worker, key, *known, *operation, now).transpose()?);
+        }
+    } else {
+        let rules: Vec<_> = {
+            let rules = worker.rules.borrow();
+            takes.iter().map(|(_, known, _)| rules.get(*known).clone()).collect()
+        };
+        let questions = takes.iter().zip(&rules);
+        let questions: Vec<_> = questions
+            .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
+            .collect();
+        for (answer, question) in
+            worker.shared.home.ask_many(&questions, now).await.into_iter().zip(&questions)
+        {
+            worker.shared.lines.asked(question.key, question.rule.policy(), question.operation);
+            answers.push(answer?);
+        }
+    }
+    worker.rules.borrow_mut().settle();
+    let told = answers.iter().map(|answer| {
+        worker.stats().decided(Face::Http, answer.source, &answer.decision);
+        (&answer.decision, shown(worker, answer.source))
+    });
+    Ok(reply::decisions(told))
+}
+
+/// Makes a key as if never used.
+pub(super) async fn reset(worker: &Worker, body: &[u8]) -> Result<Reply, Problem> {
+    let ask = Ask::read(body)?;
+    ask.only_key()?;
+    let key = ask.key()?;
+    let shared = &worker.shared;
+    let now = ask.at(shared.config.test_clock)?.unwrap_or_else(|| shared.now());
+    let existed = shared.home.reset(&key, now).await?;
+    shared.lines.changed(&key);
+    Ok(reply::reset(existed))
+}
+
+/// The rule that a text says, by the worker's table.
+#[inline]
+fn rule(worker: &Worker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
+    let make = |text: PolicyText<'_>| {
+        let on_error = worker.shared.config.store.as_ref().map(|store| store.on_error);
+        Ok(worker.shared.home.rule(&text.parse()?, on_error.unwrap_or_default(), now))
+    };
+    Ok(worker.rules.borrow_mut().find(PolicyText::Text(text), make)?)
+}
+
+/// Decides where the state is in this process; `None`: it is elsewhere.
+#[inline]
+fn here(
+    worker: &Worker,
+    key: &[u8],
+    known: Known,
+    operation: Operation,
+    now: Timestamp,
+) -> Option<Result<Answer, Problem>> {
+    let shared = &worker.shared;
+    let store = shared.home.memory()?;
+    let rules = worker.rules.borrow();
+    let rule = rules.get(known).memory()?;
+    let decision = match store.ask(Request { key, rule, operation }, now) {
+        Ok(decision) => decision,
+        Err(error) => return Some(Err(Trouble::from(error).into())),
+    };
+    if shared.lines.waiting() > 0 {
+        shared.lines.asked(key, rule.policy(), operation);
+    }
+    Some(Ok(Answer { decision, source: Source::Store }))
+}
+
+/// Decides wherever the state is.
+async fn elsewhere(
+    shared: &Shared,
+    key: &[u8],
+    rule: &HomeRule,
+    operation: Operation,
+    now: Timestamp,
+) -> Result<Answer, Problem> {
+    let answer = shared.home.ask(key, rule, operation, now).await?;
+    shared.lines.asked(key, rule.policy(), operation);
+    Ok(answer)
+}

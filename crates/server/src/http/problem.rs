@@ -1,0 +1,154 @@
+//! What is wrong with a request, as a problem (RFC 9457) that names the value and what would do.
+
+use std::time::Duration;
+
+use hyper::{
+    Method, Response, StatusCode,
+    header::{
+        ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    },
+};
+use sluicegate_commands::{CommandError, shown};
+
+use sluicegate_headers as headers;
+
+use super::Reply;
+use crate::{home::Trouble, wait::Failure};
+
+pub(super) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// What is wrong with a request.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    /// What kind of problem it is, where it is more than its status.
+    kind: &'static str,
+    detail: String,
+    /// What would do, as a field of the response.
+    field: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, kind: "about:blank", detail: detail.into(), field: None }
+    }
+
+    fn with(self, name: HeaderName, value: &'static str) -> Self {
+        Self { field: Some((name, HeaderValue::from_static(value))), ..self }
+    }
+
+    pub(super) fn malformed(error: &serde_json::Error) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+    }
+
+    /// What was said cannot be done, whatever the state of keys.
+    pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
+    pub(super) fn unauthorized(detail: &'static str) -> Self {
+        let detail = format!("{detail}; `Authorization: Bearer TOKEN` with the right one would do");
+        Self::new(StatusCode::UNAUTHORIZED, detail).with(WWW_AUTHENTICATE, "Bearer")
+    }
+
+    pub(super) fn no_path(path: &str) -> Self {
+        let path = shown(path.as_bytes());
+        let detail = format!("nothing is at `{path}`; /openapi.json tells what is where");
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    pub(super) fn no_method(method: &Method, takes: &Method) -> Self {
+        let method = shown(method.as_str().as_bytes());
+        let detail = format!("method `{method}` does not do here; `{takes}` would");
+        let allow = if takes == Method::GET { "GET, HEAD" } else { "POST" };
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, detail).with(ALLOW, allow)
+    }
+
+    pub(super) fn late(most: Duration) -> Self {
+        let detail = format!("the body did not come within {} s", most.as_secs_f32());
+        Self::new(StatusCode::REQUEST_TIMEOUT, detail)
+    }
+
+    pub(super) fn too_large(most: usize) -> Self {
+        let detail = format!("the body is longer than {most} bytes; a shorter one would do");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
+    pub(super) fn cut(error: &hyper::Error) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))
+    }
+
+    pub(super) fn no_json(media_type: &[u8]) -> Self {
+        let media_type = shown(media_type);
+        let detail =
+            format!("the body is `{media_type}`; `Content-Type: application/json` would do");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+    }
+
+    pub(super) fn head_too_large(size: usize, most: usize) -> Self {
+        let detail = format!("the head of the request has {size} bytes; {most} at most would do");
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+    }
+
+    /// Nobody can tell now.
+    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+        let kind = headers::Problem::ReducedCapacity.kind();
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        Self { kind, ..problem }.with(RETRY_AFTER, "1")
+    }
+
+    /// The same, of the request at `index` of several.
+    pub(super) fn at(self, index: usize) -> Self {
+        Self { detail: format!("requests[{index}]: {}", self.detail), ..self }
+    }
+
+    pub(super) fn reply(self) -> Reply {
+        let title = self.status.canonical_reason().unwrap_or_default();
+        let body = serde_json::json!({
+            "type": self.kind,
+            "title": title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let mut reply = Response::new(body.to_string().into());
+        *reply.status_mut() = self.status;
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_TYPE, MEDIA_TYPE);
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        if let Some((name, value)) = self.field {
+            headers.insert(name, value);
+        }
+        reply
+    }
+}
+
+/// The class word of an error is for those who speak RESP.
+fn without_class(text: &str) -> &str {
+    text.split_once(' ').map_or(text, |(_, text)| text)
+}
+
+impl From<CommandError> for Problem {
+    fn from(error: CommandError) -> Self {
+        Self::unprocessable(without_class(&error.to_string()))
+    }
+}
+
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Self {
+        let text = trouble.to_string();
+        match trouble {
+            Trouble::Reserve(_) | Trouble::State(_) => Self::unprocessable(without_class(&text)),
+            Trouble::Away(_) => Self::unavailable(without_class(&text)),
+        }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
+            Failure::Trouble(trouble) => trouble.into(),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Replies, written byte by byte.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+};
+use sluicegate_core::{Decision, Retry};
+use sluicegate_headers::{
+    Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
+    X_RATELIMIT_RESET, retry_after, seconds,
+};
+
+use super::{
+    Reply,
+    problem::{MEDIA_TYPE, NO_STORE},
+};
+use crate::HttpHeaders;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+const POLICY: HeaderName = HeaderName::from_static(RATELIMIT_POLICY);
+const LEFT: HeaderName = HeaderName::from_static(RATELIMIT);
+const LIMIT: HeaderName = HeaderName::from_static(X_RATELIMIT_LIMIT);
+const REMAINING: HeaderName = HeaderName::from_static(X_RATELIMIT_REMAINING);
+const RESET: HeaderName = HeaderName::from_static(X_RATELIMIT_RESET);
+
+/// A decision, and how it is told.
+pub(super) struct Told<'a> {
+    pub(super) decision: &'a Decision,
+    /// Who decided, where that is to be told.
+    pub(super) source: Option<&'static str>,
+    pub(super) fields: &'a Fields,
+    pub(super) style: HttpHeaders,
+}
+
+/// One decision: 200, or 429 with a problem.
+#[inline]
+pub(super) fn decision(told: &Told<'_>) -> Reply {
+    let decision = told.decision;
+    let mut body = Vec::with_capacity(if decision.allowed() { 160 } else { 480 });
+    body.push(b'{');
+    let mut reply = if decision.allowed() {
+        members(decision, told.source, &mut body);
+        body.push(b'}');
+        let mut reply = Response::new(body.into());
+        reply.headers_mut().insert(CONTENT_TYPE, JSON);
+        reply
+    } else {
+        denial(told, &mut body);
+        body.extend_from_slice(b"}");
+        let mut reply: Reply = Response::new(body.into());
+        *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        reply.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
+        if let Some(seconds) = retry_after(decision) {
+            reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        reply
+    };
+    let fields = reply.headers_mut();
+    fields.insert(CACHE_CONTROL, NO_STORE);
+    match told.style {
+        HttpHeaders::Ietf => {
+            fields.insert(POLICY, value(told.fields.policy().to_owned()));
+            fields.insert(LEFT, value(told.fields.rate_limit(decision)));
+        }
+        HttpHeaders::XRateLimit => {
+            fields.insert(LIMIT, decision.limit.into());
+            fields.insert(REMAINING, decision.remaining.into());
+            fields.insert(RESET, seconds(decision.reset_after).into());
+        }
+        HttpHeaders::None => {}
+    }
+    reply
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("fields are printable ASCII")
+}
+
+/// The members of a denial, the problem's first.
+fn denial(told: &Told<'_>, out: &mut Vec<u8>) {
+    let problem = Problem::QuotaExceeded;
+    let texts = [
+        "\"type\":\"",
+        problem.kind(),
+        "\",\"title\":\"",
+        problem.title(),
+        "\",\"status\":429,\"violated-policies\":[",
+        told.fields.quoted_name(told.decision),
+        "],",
+    ];
+    texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
+    members(told.decision, told.source, out);
+}
+
+/// The members of a decision, in the words of SEMANTICS.
+#[inline]
+fn members(decision: &Decision, source: Option<&str>, out: &mut Vec<u8>) {
+    let [allowed, limit, remaining, retry_after, reset_after, delay, binding] =
+        decision.to_integers();
+    out.extend_from_slice(if allowed == 1 { b"\"allowed\":true" } else { b"\"allowed\":false" });
+    number(out, b",\"limit\":", limit);
+    number(out, b",\"remaining\":", remaining);
+    match decision.retry() {
+        Some(Retry::Never) => out.extend_from_slice(b",\"retry_after_us\":null,\"never\":true"),
+        _ => number(out, b",\"retry_after_us\":", retry_after),
+    }
+    number(out, b",\"reset_after_us\":", reset_after);
+    number(out, b",\"delay_us\":", delay);
+    number(out, b",\"binding\":", binding);
+    if let Some(source) = source {
+        [",\"source\":\"", source, "\""].iter().for_each(|it| out.extend_from_slice(it.as_bytes()));
+    }
+}
+
+#[inline]
+fn number(out: &mut Vec<u8>, name: &[u8], number: i64) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Several decisions, in order.
+pub(super) fn decisions<'a>(
+    decisions: impl ExactSizeIterator<Item = (&'a Decision, Option<&'static str>)>,
+) -> Reply {
+    let mut body = Vec::with_capacity(20 + decisions.len() * 160);
+    body.extend_from_slice(b"{\"decisions\":[");
+    for (index, (decision, source)) in decisions.enumerate() {
+        body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+        members(decision, source, &mut body);
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}");
+    json(body)
+}
+
+/// Whether there was state to be forgotten.
+pub(super) fn reset(existed: bool) -> Reply {
+    json(format!("{{\"existed\":{existed}}}").into())
+}
+
+fn json(body: Vec<u8>) -> Reply {
+    let mut reply: Reply = Response::new(body.into());
+    reply.headers_mut().insert(CONTENT_TYPE, JSON);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A document.
+pub(super) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
+    let mut reply: Reply = Response::new(Full::new(text.into()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A few words.
+pub(super) fn plain(text: &'static str) -> Reply {
+    let mut reply: Reply = Response::new(text.into());
+    reply.headers_mut().insert(CONTENT_TYPE, TEXT);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}

@@ -1,0 +1,128 @@
+//! A client of HTTP/1.1 that says just what it is told to.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::harness::{Running, any_port};
+
+/// A server that speaks HTTP, at a port of its own.
+pub(crate) fn server(configure: impl FnOnce(&mut sluicegate_server::Config)) -> Running {
+    Running::with(|config| {
+        config.http = Some(any_port());
+        configure(config);
+    })
+}
+
+/// A connection.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) status: u16,
+    fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Heard {
+    /// The value of a field, empty if there is none.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map_or("", |(_, value)| value)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// What is wrong, of a problem.
+    pub(crate) fn detail(&self) -> String {
+        assert_eq!(self.field("content-type"), "application/problem+json");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status);
+        problem["detail"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(server: &Running) -> Self {
+        let stream = TcpStream::connect(server.http.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, received: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends a request without a body.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &str) {
+        self.send(format!("{method} {path} HTTP/1.1\r\nHost: here\r\n{fields}\r\n"));
+    }
+
+    /// Sends a request with a body of JSON.
+    pub(crate) fn ask_json(&mut self, path: &str, body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        self.send([head.as_bytes(), body].concat());
+    }
+
+    /// The response to a GET.
+    pub(crate) fn get(&mut self, path: &str) -> Heard {
+        self.ask("GET", path, "");
+        self.hear()
+    }
+
+    /// The response to a POST of JSON.
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Heard {
+        self.ask_json(path, body);
+        self.hear()
+    }
+
+    /// The next response.
+    pub(crate) fn hear(&mut self) -> Heard {
+        let end = loop {
+            let found = self.received.windows(4).position(|window| window == b"\r\n\r\n");
+            match found {
+                Some(at) => break at,
+                None => assert!(self.read() > 0, "closed before a response"),
+            }
+        };
+        let head = String::from_utf8(self.received[..end].to_vec()).unwrap();
+        self.received.drain(..end + 4);
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let fields = lines.map(|line| {
+            let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+            (name.to_owned(), value.to_owned())
+        });
+        let mut heard = Heard { status, fields: fields.collect(), body: Vec::new() };
+        let length = heard.field("content-length").parse().unwrap_or(0);
+        while self.received.len() < length {
+            assert!(self.read() > 0, "closed before the end of a response");
+        }
+        heard.body = self.received.drain(..length).collect();
+        heard
+    }
+
+    fn read(&mut self) -> usize {
+        let mut chunk = [0; 16_384];
+        let count = self.stream.read(&mut chunk).unwrap();
+        self.received.extend_from_slice(&chunk[..count]);
+        count
+    }
+}

@@ -1,0 +1,93 @@
+//! HTTP against the conformance kit.
+
+use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
+use sluicegate_core::{Decision, Operation, Policy, Timestamp};
+
+use super::client::{Client, Heard, server};
+use crate::conformance::decision;
+
+struct OverHttp(Client);
+
+impl Subject for OverHttp {
+    fn apply(
+        &mut self,
+        key: &[u8],
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, String> {
+        let mut max_wait = None;
+        let (path, cost) = match operation {
+            Operation::Take(cost) => ("/v1/take", cost),
+            Operation::Peek(cost) => ("/v1/peek", cost),
+            Operation::Charge(cost) => ("/v1/charge", cost),
+            Operation::Refund(cost) => ("/v1/refund", cost),
+            Operation::Reserve { cost, max_wait: span } => {
+                max_wait = u64::try_from(span.as_micros()).ok().map(|span| span.min(1 << 50));
+                ("/v1/reserve", cost)
+            }
+            Operation::Reset => {
+                let mut ask = asked(key);
+                ask["at_us"] = now.as_micros().into();
+                assert_eq!(self.0.post("/v1/reset", ask.to_string()).status, 200);
+                ("/v1/peek", 0)
+            }
+        };
+        let mut ask = asked(key);
+        ask["policy"] = policy.to_string().into();
+        ask["cost"] = cost.into();
+        ask["at_us"] = now.as_micros().into();
+        if let Some(max_wait) = max_wait {
+            ask["max_wait_us"] = max_wait.into();
+        }
+        let heard = self.0.post(path, ask.to_string());
+        match heard.status {
+            200 | 429 => Ok(told(&heard)),
+            _ => Err(heard.detail()),
+        }
+    }
+}
+
+/// A question about a key: as text where it is one.
+fn asked(key: &[u8]) -> serde_json::Value {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    match std::str::from_utf8(key) {
+        Ok(text) => serde_json::json!({ "key": text }),
+        Err(_) => serde_json::json!({ "key_base64": STANDARD.encode(key) }),
+    }
+}
+
+fn told(heard: &Heard) -> Decision {
+    let json = heard.json();
+    assert_eq!(json["allowed"], heard.status == 200);
+    let number = |name: &str| json[name].as_i64().unwrap();
+    let retry = if json["never"] == true {
+        assert!(json["retry_after_us"].is_null());
+        -1
+    } else {
+        number("retry_after_us")
+    };
+    decision(&[
+        (heard.status == 200).into(),
+        number("limit"),
+        number("remaining"),
+        retry,
+        number("reset_after_us"),
+        number("delay_us"),
+        number("binding"),
+    ])
+}
+
+#[test]
+fn it_passes_the_kit() {
+    let running = server(|config| config.test_clock = true);
+    check_traces(&mut OverHttp(Client::connect(&running)));
+    let running = server(|config| config.test_clock = true);
+    check_keys(&mut OverHttp(Client::connect(&running)));
+}
+
+#[test]
+fn it_answers_random_histories_as_the_core_does() {
+    let running = server(|config| config.test_clock = true);
+    check_histories(&mut OverHttp(Client::connect(&running)), 500, 100, Shape::default());
+}

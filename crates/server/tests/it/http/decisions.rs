@@ -1,0 +1,116 @@
+//! What is answered to those who ask as they should.
+
+use serde_json::json;
+use sluicegate_server::HttpHeaders;
+
+use super::client::{Client, server};
+
+#[test]
+fn a_key_is_allowed_and_denied() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let ask = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","at_us":0}"#;
+    let heard = client.post("/v1/take", ask);
+    assert_eq!((heard.status, heard.field("content-type")), (200, "application/json"));
+    assert_eq!(heard.field("cache-control"), "no-store");
+    assert_eq!(heard.field("ratelimit-policy"), r#""default";q=30;w=60"#);
+    assert_eq!(heard.field("ratelimit"), r#""default";r=1;t=2"#);
+    assert_eq!(
+        String::from_utf8(heard.body).unwrap(),
+        r#"{"allowed":true,"limit":2,"remaining":1,"retry_after_us":0,"reset_after_us":2000000,"delay_us":0,"binding":0}"#
+    );
+    client.post("/v1/take", ask);
+    let heard = client.post("/v1/take", ask);
+    assert_eq!((heard.status, heard.field("content-type")), (429, "application/problem+json"));
+    assert_eq!((heard.field("retry-after"), heard.field("cache-control")), ("2", "no-store"));
+    assert_eq!(heard.field("ratelimit"), r#""default";r=0;t=2"#);
+    assert_eq!(
+        heard.json(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Too many requests",
+            "status": 429,
+            "violated-policies": ["default"],
+            "allowed": false,
+            "limit": 2,
+            "remaining": 0,
+            "retry_after_us": 2_000_000,
+            "reset_after_us": 4_000_000,
+            "delay_us": 0,
+            "binding": 0,
+        })
+    );
+    let never = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","cost":3,"at_us":0}"#;
+    let heard = client.post("/v1/peek", never);
+    assert_eq!((heard.status, heard.field("retry-after")), (429, ""));
+    assert_eq!(
+        (heard.json()["retry_after_us"].clone(), heard.json()["never"].clone()),
+        (json!(null), json!(true))
+    );
+}
+
+#[test]
+fn every_verb_does_what_its_name_says() {
+    let running = server(|config| config.test_clock = true);
+    let mut client = Client::connect(&running);
+    let mut say = |path: &str, more: &str| {
+        let body = format!(r#"{{"key":"k","policy":"gcra:10/10s","at_us":0{more}}}"#);
+        client.post(path, body).json()
+    };
+    assert_eq!(say("/v1/take", "")["remaining"], 9);
+    assert_eq!(say("/v1/peek", "")["remaining"], 9);
+    assert_eq!(say("/v1/charge", r#","cost":12"#)["reset_after_us"], 13_000_000);
+    assert_eq!(say("/v1/refund", r#","cost":4"#)["remaining"], 1);
+    assert_eq!(say("/v1/reserve", r#","cost":3,"max_wait_us":2000000"#)["delay_us"], 2_000_000);
+    assert_eq!(say("/v1/reserve", r#","max_wait_us":2000000"#)["allowed"], false);
+    let ask = r#"{"key":"k","at_us":0}"#;
+    assert_eq!(client.post("/v1/reset", ask).json(), json!({"existed": true}));
+    assert_eq!(client.post("/v1/reset", ask).json(), json!({"existed": false}));
+    let many = r#"{"requests":[
+        {"key":"a","policy":"gcra:1/1s"},
+        {"key":"a","policy":"gcra:1/1s"},
+        {"key_base64":"AP8=","policy":"gcra:5/1s","cost":5}
+    ],"at_us":0}"#;
+    let heard = client.post("/v1/take_many", many);
+    let allowed: Vec<_> = heard.json()["decisions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|decision| decision["allowed"].as_bool().unwrap())
+        .collect();
+    assert_eq!((heard.status, allowed), (200, vec![true, false, true]));
+}
+
+#[test]
+fn fields_are_a_matter_of_choice() {
+    let running = server(|config| config.http_headers = HttpHeaders::XRateLimit);
+    let mut client = Client::connect(&running);
+    let mut fields = |more: &str| {
+        let body = format!(r#"{{"key":"k","policy":"fixed-window:10/1h"{more}}}"#);
+        let heard = client.post("/v1/peek", body);
+        ["ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
+            .map(|name| heard.field(name).to_owned())
+    };
+    assert_eq!(fields(""), ["", "10", "10", "0"]);
+    assert_eq!(fields(r#","headers":"ietf""#), [r#""default";r=10"#, "", "", ""]);
+    assert_eq!(fields(r#","headers":"none""#), ["", "", "", ""]);
+}
+
+#[test]
+fn http_and_resp_share_the_state() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    let heard = client.post("/v1/take", r#"{"key":"k","policy":"gcra:1/1h"}"#);
+    assert_eq!(heard.status, 200);
+    assert_eq!(running.connect().integers("SG.TAKE k gcra:1/1h")[0], 0);
+    assert_eq!((running.told("allowed"), running.told("denied")), (1, 1));
+}
+
+#[test]
+fn it_says_how_it_is() {
+    let running = server(|_| {});
+    let mut client = Client::connect(&running);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(client.get(path).status, 200, "{path}");
+    }
+}
