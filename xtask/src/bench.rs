@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::{shell, workspace};
 
 /// What the crate `bench` can be told to run.
-const COMPARISONS: [&str; 6] = ["memory", "resp", "http", "redis", "module", "all"];
+const COMPARISONS: [&str; 7] = ["memory", "resp", "http", "dashboard", "redis", "module", "all"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let packages = workspace::packages()?;

@@ -6,6 +6,7 @@ mod dist;
 mod fuzz;
 mod install;
 mod loom;
+mod screenshots;
 mod shell;
 mod soak;
 mod test;
@@ -27,6 +28,7 @@ cargo xtask COMMAND
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
+  screenshots                      makes the pictures of the dashboard, docs/figures/
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   loom                             model checks of what threads share in the in-memory table
   soak                             the tests of faults and bounds in their full sizes, and a table
@@ -61,7 +63,8 @@ fn run() -> Result<()> {
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
         ["chaos"] => chaos::run(),
-        ["test" | "tidy" | "dist" | "loom" | "soak" | "chaos", rest @ ..] => {
+        ["screenshots"] => screenshots::run(),
+        ["test" | "tidy" | "dist" | "loom" | "soak" | "chaos" | "screenshots", rest @ ..] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
         }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),

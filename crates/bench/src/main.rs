@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
+mod dashboard;
+#[cfg(target_os = "linux")]
 mod http;
 #[cfg(target_os = "linux")]
 mod keys;
@@ -35,6 +37,7 @@ sluicegate-bench WHAT [--quick]
   resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
            that does nothing
   http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server
+  dashboard  the server with 64 viewers of its dashboard, beside none
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   all      all of them
@@ -74,12 +77,14 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "memory" => memory::run(quick),
         "resp" => resp::run(quick),
         "http" => http::run(quick),
+        "dashboard" => dashboard::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             http::run(quick)?;
+            dashboard::run(quick)?;
             redis::run(quick)?;
             module::run(quick)
         }

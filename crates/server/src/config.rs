@@ -44,6 +44,8 @@ pub struct Config {
     /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
     /// Default: `RateLimit`.
     pub http_headers: HttpHeaders,
+    /// What the dashboard shows, at `/` of HTTP. Default: all that it can.
+    pub dashboard: DashboardMode,
     /// The password that clients of RESP must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -88,6 +90,21 @@ pub enum HttpHeaders {
     /// Nothing.
     #[serde(rename = "none")]
     None,
+}
+
+/// What the dashboard shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DashboardMode {
+    /// All that it can, the keys that are asked about most among it.
+    #[default]
+    On,
+    /// The same, with a tag in the place of each key: the same one for a key until a restart.
+    Masked,
+    /// All but those keys: none is noted.
+    NoKeys,
+    /// Nothing: there is no dashboard.
+    Off,
 }
 
 /// What TLS needs. All files hold PEM.
@@ -152,6 +169,7 @@ impl Default for Config {
             grpc_tls: None,
             http_token: None,
             http_headers: HttpHeaders::default(),
+            dashboard: DashboardMode::default(),
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,

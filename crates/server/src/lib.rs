@@ -16,6 +16,7 @@
 //! - the state file is at any time a whole one, or there is none.
 
 mod config;
+mod dashboard;
 mod envoy;
 mod face;
 mod home;
@@ -35,6 +36,6 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, HttpHeaders, StoreConfig, TlsConfig};
+pub use config::{Config, DashboardMode, HttpHeaders, StoreConfig, TlsConfig};
 pub use server::Server;
 pub use sluicegate_memory::WhenFull;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate_core::Decision;
 use sluicegate_redis::Source;
 
-use crate::face::Face;
+use crate::{dashboard::Watch, face::Face};
 
 /// The counters of one worker. Each only grows.
 ///
@@ -33,6 +33,8 @@ pub(crate) struct Stats {
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
     calls: Calls,
+    /// What is noted while somebody looks at the dashboard.
+    pub(crate) watch: Watch,
 }
 
 /// Where decisions of `source` are counted: the store's first, wherever that is.

@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     pub(crate) rules: RefCell<Rules>,
     /// What the batch that is being read asks of a store elsewhere.
     pub(crate) deferred: RefCell<resp::Deferred>,
+    /// Decisions that the batch which is being read has asked for.
+    pub(crate) gathered: Cell<usize>,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
     /// The same, to wait for.
@@ -59,6 +61,7 @@ impl Worker {
             index,
             rules: RefCell::default(),
             deferred: RefCell::default(),
+            gathered: Cell::new(0),
             stopping: Cell::new(false),
             stop,
         }

@@ -9,7 +9,7 @@ use sluicegate_server::{Config, StoreConfig};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Running, now, simple},
+    harness::{Running, config, now, simple},
     servers::{Engine, Server, patient},
 };
 
