@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use crate::{shell, workspace};
 
 /// What the crate `bench` can be told to run.
-const COMPARISONS: [&str; 7] = ["memory", "resp", "http", "dashboard", "redis", "module", "all"];
+const COMPARISONS: [&str; 9] =
+    ["memory", "resp", "http", "dashboard", "redis", "module", "tower", "replay", "all"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let packages = workspace::packages()?;
@@ -21,6 +22,9 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     };
     let rest = rest.strip_prefix(&["--"]).unwrap_or(rest);
     if COMPARISONS.contains(name) {
+        if ["replay", "all"].contains(name) {
+            shell::run(&mut program())?;
+        }
         return shell::run(&mut comparison(name, rest));
     }
     let Some((_, package)) = benches.iter().find(|(known, _)| known == name) else {
@@ -37,6 +41,14 @@ pub(crate) fn command(package: &str, name: &str, arguments: &[&str]) -> Command 
     if !arguments.is_empty() {
         command.arg("--").args(arguments);
     }
+    command
+}
+
+/// The command `sluicegate`, which `replay` runs as people do.
+fn program() -> Command {
+    let mut command = shell::cargo();
+    command.current_dir(workspace::root());
+    command.args(["build", "--release", "--locked", "-p", "sluicegate-cli"]);
     command
 }
 

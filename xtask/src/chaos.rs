@@ -1,13 +1,16 @@
-//! `cargo xtask chaos`: the store on Redis and Valkey while servers, networks and processes fail, in the
-//! full sizes, and a table of what was measured.
+//! `cargo xtask chaos`: the store and the module on Redis and Valkey while servers, networks, clocks and
+//! processes fail, in the full sizes, and a table of what was measured.
 
 use anyhow::Result;
 
-use crate::soak;
+use crate::soak::{self, Tests};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 9] = [
+const SIZES: [(&str, &str); 12] = [
+    ("SLUICEGATE_CALLS", "200000"),
+    ("SLUICEGATE_ENDING_KEYS", "1000000"),
     ("SLUICEGATE_FAILOVERS", "3"),
+    ("SLUICEGATE_FLAPS_MS", "20000"),
     ("SLUICEGATE_FLUSHES_MS", "20000"),
     ("SLUICEGATE_LEASE_MS", "20000"),
     ("SLUICEGATE_LEASE_PROCESSES", "8"),
@@ -18,6 +21,16 @@ const SIZES: [(&str, &str); 9] = [
     ("SLUICEGATE_WIRE_FAULTS", "1000"),
 ];
 
+/// The tests that read them.
+const TESTS: [Tests; 2] = [
+    ("sluicegate-redis", "client", &[]),
+    (
+        "sluicegate-module",
+        "it",
+        &["clock::", "cluster::", "commands::", "killed::", "replication::"],
+    ),
+];
+
 pub(crate) fn run() -> Result<()> {
-    soak::run_tests("client", &SIZES, &[("sluicegate-redis", &[])])
+    soak::run_tests(&SIZES, &TESTS)
 }

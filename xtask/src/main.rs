@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod dist;
+mod figures;
 mod fuzz;
 mod install;
 mod loom;
@@ -29,6 +30,8 @@ cargo xtask COMMAND
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
   screenshots                      makes the pictures of the dashboard, docs/figures/
+  figures                          draws the pictures of docs/ and writes what the commands there
+                                   print; that they are up to date is one of the tests
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   loom                             model checks of what threads share in the in-memory table
   soak                             the tests of faults and bounds in their full sizes, and a table
@@ -58,13 +61,17 @@ fn run() -> Result<()> {
         ["test", "--no-install"] => test::run(false),
         ["tidy"] => tidy::run(),
         ["dist"] => dist::run(),
+        ["figures"] => figures::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
         ["chaos"] => chaos::run(),
         ["screenshots"] => screenshots::run(),
-        ["test" | "tidy" | "dist" | "loom" | "soak" | "chaos" | "screenshots", rest @ ..] => {
+        [
+            "test" | "tidy" | "dist" | "figures" | "loom" | "soak" | "chaos" | "screenshots",
+            rest @ ..,
+        ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))
         }
         [command, ..] => bail!("unknown command `{command}`\n\n{HELP}"),

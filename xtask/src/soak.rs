@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 14] = [
+const SIZES: [(&str, &str); 16] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
@@ -19,7 +19,9 @@ const SIZES: [(&str, &str); 14] = [
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
+    ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
@@ -28,17 +30,20 @@ const SIZES: [(&str, &str); 14] = [
     ("SLUICEGATE_ZIPF_KEYS", "10000000"),
 ];
 
-/// The tests, by package and the parts of `tests/it` that have some.
-const TESTS: [(&str, &[&str]); 3] = [
-    ("sluicegate-conformance", &[]),
-    ("sluicegate-memory", &["bounds::", "hostile::", "resident::", "threads::"]),
+/// The tests: package, test binary, and the parts of it that have some.
+const TESTS: [Tests; 4] = [
+    ("sluicegate-conformance", "it", &[]),
+    ("sluicegate-rules", "it", &["hostile::"]),
+    ("sluicegate-memory", "it", &["bounds::", "hostile::", "resident::", "threads::"]),
     (
         "sluicegate-server",
+        "it",
         &[
             "killed::",
             "limits::",
             "patience::",
             "process::",
+            "rules::",
             "slow::",
             "soak::",
             "state::",
@@ -47,21 +52,20 @@ const TESTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
+/// A package, its test binary, and the parts of that; none: all.
+pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
+
 /// What a line begins with that tells what a test measured.
 const FIGURE: &str = "figure: ";
 
 pub(crate) fn run() -> Result<()> {
-    run_tests("it", &SIZES, &TESTS)
+    run_tests(&SIZES, &TESTS)
 }
 
-/// Runs the tests of a binary by package and part, in these sizes.
-pub(crate) fn run_tests(
-    binary: &str,
-    sizes: &[(&str, &str)],
-    tests: &[(&str, &[&str])],
-) -> Result<()> {
+/// Runs tests in these sizes.
+pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests]) -> Result<()> {
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
-    for &(package, parts) in tests {
+    for &(package, binary, parts) in tests {
         let (told, passed) = test(package, binary, parts, sizes)?;
         figures.extend(told.into_iter().map(|figure| (package, figure)));
         if !passed {

@@ -24,9 +24,13 @@ mod pin;
 #[cfg(target_os = "linux")]
 mod redis;
 #[cfg(target_os = "linux")]
+mod replay;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod resp;
+#[cfg(target_os = "linux")]
+mod tower;
 
 use std::{env, io, process::ExitCode};
 
@@ -40,6 +44,8 @@ sluicegate-bench WHAT [--quick]
   dashboard  the server with 64 viewers of its dashboard, beside none
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
+  tower    the layer of tower in memory, beside tower_governor
+  replay   an access log through `sluicegate simulate`, beside GoAccess
   all      all of them
 
 With --quick everything is tiny and in this process: it shows that nothing is broken, and its
@@ -80,13 +86,17 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "dashboard" => dashboard::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
+        "tower" => tower::run(quick),
+        "replay" => replay::run(quick),
         "all" => {
             memory::run(quick)?;
             resp::run(quick)?;
             http::run(quick)?;
             dashboard::run(quick)?;
             redis::run(quick)?;
-            module::run(quick)
+            module::run(quick)?;
+            tower::run(quick)?;
+            replay::run(quick)
         }
         _ => {
             println!("{HELP}");

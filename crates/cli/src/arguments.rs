@@ -2,8 +2,10 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluicegate_core::Policy;
+use clap::{Args, Parser, Subcommand};
+use sluicegate_core::{Policy, PolicyError};
+
+use crate::simulate::Simulate;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,11 +47,30 @@ pub(crate) enum Command {
         #[arg(required = true, value_name = "TEXT")]
         policies: Vec<Policy>,
     },
-    /// Run recorded traffic through a policy in virtual time
-    Simulate(Simulate),
+    /// Check files of rules, and run the examples in them
+    #[command(subcommand)]
+    Rules(Rules),
+    /// Show what policies do to traffic, recorded or made up, in virtual time
+    Simulate(Box<Simulate>),
     /// Look after the limits in a Redis or Valkey, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Rules {
+    /// Say in words what the rules do, or what is wrong: ends with 2 if something is
+    Check {
+        /// Files of rules (YAML or TOML), read as one set
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Run the examples (`tests`) of the files: ends with 1 if one does not hold
+    Test {
+        /// Files of rules (YAML or TOML), read as one set
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -72,7 +93,14 @@ pub(crate) struct Url {
 
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// Where to listen; port 0 picks a free one
+    /// A file with settings, in TOML, under the names of these flags: they go for what neither a
+    /// flag nor the environment says
+    #[arg(long, env = "SLUICEGATE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the settings in force as such a file, secrets masked, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Where to listen for RESP; port 0 picks a free one
     #[arg(
         long,
         env = "SLUICEGATE_LISTEN",
@@ -156,8 +184,8 @@ pub(crate) struct Password {
 pub(crate) struct Question {
     /// Whom it is about: any text
     pub(crate) key: OsString,
-    /// The policy, as `gcra:30/1m:burst=16`
-    pub(crate) policy: Policy,
+    /// The policy, as `gcra:30/1m:burst=16`; or the name of one in the server's rules, as `@gold`
+    pub(crate) policy: Named,
     /// Units asked for
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) cost: u32,
@@ -173,51 +201,16 @@ pub(crate) struct Key {
     pub(crate) connection: Connection,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct Simulate {
-    /// The policy in force for every event that names none
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) policy: Option<Policy>,
-    /// Who decides: `memory`, a server that runs with --test-clock, or a Redis or Valkey
-    #[arg(long, value_name = "memory|resp://HOST:PORT|redis://HOST", default_value = "memory")]
-    pub(crate) store: Store,
-    #[command(flatten)]
-    pub(crate) password: Password,
-    /// `table` for people, `csv` with one row an event for programs
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-    /// A CSV file in time order, `-` for standard input. Its header is `t_us,key,cost`, and
-    /// optionally `policy` (in force for that event) and `op` (take, peek, charge, refund, reset)
-    pub(crate) trace: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Format {
-    Table,
-    Csv,
-}
-
-/// Where decisions are made.
+/// A policy, or the name of one that the server knows.
 #[derive(Clone, Debug)]
-pub(crate) enum Store {
-    Memory,
-    Resp(Address),
-    /// A URL, as `sluicegate redis status` takes it.
-    Redis(String),
-}
+pub(crate) struct Named(pub(crate) String);
 
-impl FromStr for Store {
-    type Err = String;
+impl FromStr for Named {
+    type Err = PolicyError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "memory" => Ok(Self::Memory),
-            _ if text.starts_with(SCHEME) => text.parse().map(Self::Resp),
-            _ if text.starts_with("redis") && text.contains("://") => {
-                Ok(Self::Redis(text.to_owned()))
-            }
-            _ => Err("`memory`, `resp://HOST:PORT` or `redis://HOST:PORT` would do".to_owned()),
-        }
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let named = text.starts_with('@');
+        Ok(Self(if named { text.to_owned() } else { text.parse::<Policy>()?.to_string() }))
     }
 }
 
@@ -225,7 +218,7 @@ impl FromStr for Store {
 #[derive(Clone, Debug)]
 pub(crate) struct Address(pub(crate) String);
 
-const SCHEME: &str = "resp://";
+pub(crate) const SCHEME: &str = "resp://";
 
 impl FromStr for Address {
     type Err = String;
@@ -260,7 +253,5 @@ mod tests {
         for text in ["", "localhost", ":6380", "resp://h:port", "resp://h:65536"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
-        assert!("http://h:1".parse::<Store>().is_err());
-        assert!(matches!("redis+cluster://h:1".parse(), Ok(Store::Redis(_))));
     }
 }

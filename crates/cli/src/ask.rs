@@ -27,7 +27,7 @@ pub(crate) fn peek(question: &Question) -> anyhow::Result<ExitCode> {
 fn ask(command: &[u8], question: &Question) -> anyhow::Result<ExitCode> {
     let mut client = Client::connect(&question.connection.server, &question.connection.password)?;
     let key = question.key.as_encoded_bytes();
-    let (policy, cost) = (question.policy.to_string(), question.cost.to_string());
+    let (policy, cost) = (&question.policy.0, question.cost.to_string());
     let reply = client.call(&[command, key, policy.as_bytes(), b"COST", cost.as_bytes()])?;
     let decision = decision(&reply)?;
     writeln!(io::stdout(), "{}", sentence(&decision, question.cost))?;

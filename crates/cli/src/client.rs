@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use sluicegate_core::{Decision, Outcome, Retry};
+use sluicegate_core::Decision;
 use sluicegate_resp::{Value, decode, encode_command};
 
 use crate::arguments::{Address, Password};
@@ -86,28 +86,11 @@ pub(crate) fn decision(value: &Value) -> anyhow::Result<Decision> {
 
 fn decode_decision(value: &Value) -> Option<Decision> {
     let Value::Array(values) = value else { return None };
-    let [allowed, limit, remaining, retry, reset, delay, binding] = values.as_slice() else {
-        return None;
-    };
-    let integer = |value: &Value| match value {
+    let integers = values.iter().map(|value| match value {
         Value::Integer(value) => Some(*value),
         _ => None,
-    };
-    let units = |value| u32::try_from(integer(value)?).ok();
-    let span = |value| u64::try_from(integer(value)?).ok().map(Duration::from_micros);
-    let outcome = match (integer(allowed)?, integer(retry)?) {
-        (1, 0) => Outcome::Allow { delay: span(delay)? },
-        (0, -1) => Outcome::Deny { retry: Retry::Never },
-        (0, _) => Outcome::Deny { retry: Retry::After(span(retry)?) },
-        _ => return None,
-    };
-    Some(Decision {
-        outcome,
-        limit: units(limit)?,
-        remaining: units(remaining)?,
-        reset_after: span(reset)?,
-        binding: usize::try_from(integer(binding)?).ok()?,
-    })
+    });
+    Decision::from_integers(&integers.collect::<Option<Vec<_>>>()?)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) fn explain(policies: &[Policy], out: &mut impl Write) -> anyhow::Resu
 }
 
 /// The canonical form and what it means, limit by limit, then together.
-fn in_words(policy: &Policy) -> String {
+pub(crate) fn in_words(policy: &Policy) -> String {
     let mut out = format!("{policy}\n");
     let line = |out: &mut String, label: &str, text: &str| {
         out.push_str(&format!("  {label:<10} {text}\n"));

@@ -6,6 +6,7 @@ mod client;
 mod explain;
 mod promise;
 mod redis;
+mod rules;
 mod serve;
 mod simulate;
 mod table;
@@ -13,7 +14,7 @@ mod words;
 
 use std::{io, process::ExitCode};
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use arguments::{Arguments, Command};
 
@@ -23,7 +24,7 @@ const DENIED: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match command().and_then(run) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -31,6 +32,18 @@ fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// What is said on the command line, in the environment and in the file of settings.
+fn command() -> anyhow::Result<Command> {
+    let matches = serve::read()?;
+    let mut arguments = Arguments::from_arg_matches(&matches)?;
+    if let (Command::Simulate(options), Some((_, matches))) =
+        (&mut arguments.command, matches.subcommand())
+    {
+        options.note_order(matches);
+    }
+    Ok(arguments.command)
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -42,6 +55,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Info(key) => ask::info(&key)?,
         Command::Policy { policies } => explain::explain(&policies, &mut io::stdout().lock())?,
         Command::Simulate(options) => simulate::simulate(&options)?,
+        Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
     }
     Ok(ExitCode::SUCCESS)

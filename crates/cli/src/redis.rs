@@ -56,7 +56,8 @@ fn print(status: &Status, out: &mut impl Write) -> io::Result<()> {
             .library
             .as_ref()
             .map_or("no functions".to_owned(), |version| format!("functions of version {version}"));
-        writeln!(out, "{}: {}, {library}", server.place, server.engine)?;
+        let module = if server.module { ", the module" } else { "" };
+        writeln!(out, "{}: {}, {library}{module}", server.place, server.engine)?;
     }
     for problem in status.problems() {
         writeln!(out, "problem: {}\n     do: {}", problem.what, problem.remedy)?;

@@ -1,15 +1,16 @@
 //! `serve`: the server until a signal comes.
 
+mod file;
 mod settings;
 mod store;
 
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
-use sluicegate_server::{Config, Server};
+use sluicegate_server::{Config, Reloader, Server};
 use tracing_subscriber::EnvFilter;
 
-pub(crate) use self::settings::Settings;
+pub(crate) use self::{file::read, settings::Settings};
 use crate::arguments::Serve;
 
 /// The environment variable that says what is logged, as `debug` or `sluicegate_server=trace`.
@@ -39,6 +40,7 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
     runtime.block_on(async {
         let unix = config.unix.is_some();
         let stop = stop_signal()?;
+        let rules = !config.rules.is_empty();
         let server = Server::bind(config).await.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse if !unix => anyhow!(
                 "{error}; another with --listen, --http or --grpc, or port 0 for any, would do"
@@ -49,6 +51,9 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         let _ = tell(&server, &mut out);
         drop(out);
+        if rules {
+            reload_signal(server.reloader())?;
+        }
         server.run(stop).await?;
         Ok(())
     })
@@ -78,6 +83,27 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
         }
     })
+}
+
+/// Reads the rules again whenever the process is told to (`SIGHUP`).
+#[cfg(unix)]
+fn reload_signal(reloader: Reloader) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            // What is wrong is logged.
+            let _ = reloader.reload().await;
+        }
+    });
+    Ok(())
+}
+
+/// There is no such signal.
+#[cfg(not(unix))]
+fn reload_signal(_: Reloader) -> io::Result<()> {
+    Ok(())
 }
 
 /// Is ready when the process is asked to stop.

@@ -1,55 +1,127 @@
-//! `simulate`: recorded traffic, run through a policy in virtual time.
+//! `simulate`: traffic, run through policies in virtual time.
 
+mod compare;
+mod lane;
+mod options;
+mod picture;
+mod progress;
 mod redis;
 mod remote;
+mod source;
 
 use std::{
-    fs::File,
-    io::{self, Read, StdoutLock},
+    env, fs,
+    io::{self, IsTerminal, Write},
     path::Path,
     time::Duration,
 };
 
-use anyhow::Context;
-use sluicegate_core::{Decision, Policy};
-use sluicegate_simulator::{Event, Report, Rows, Simulation, TraceReader, periods};
+use anyhow::{Context, ensure};
+use sluicegate_core::{Decision, Timestamp};
+use sluicegate_plot::Terminal;
+use sluicegate_simulator::Event;
 
-use self::{redis::Redis, remote::Remote};
-use crate::{
-    arguments::{Format, Simulate, Store},
-    client::Client,
-    table,
+pub(crate) use self::options::Simulate;
+use self::{
+    lane::{Lane, Lanes},
+    options::{Format, Plot, Store},
+    redis::Redis,
+    remote::Remote,
+    source::{Input, Source},
 };
+use crate::{client::Client, table};
 
-/// The windows that the table shows, besides the policy's own.
-const SPANS: [u64; 5] = [1, 2, 3, 10, 60];
+/// Columns of a picture where nobody says how wide the terminal is.
+const COLUMNS: usize = 100;
 
 pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
-    let mut reader = TraceReader::new(open(&options.trace)?)?;
-    let policy = options.policy.as_ref();
-    match options.format {
-        Format::Csv => {
-            let mut out = Rows::new(io::stdout().lock());
-            // What was decided before a line that is broken is still told.
-            let result = decide(options, &mut reader, &mut out);
-            drop(out.finish()?);
-            result
+    let (trace, plot) = options.files()?;
+    check(options, plot.as_ref())?;
+    let mut input = Input::new(options, trace.as_deref())?;
+    let draws = plot.is_some() || options.html.is_some();
+    let key = if draws { input.key_to_follow(options)? } else { None };
+    let mut source = input.open(options)?;
+    let mut lanes = Lanes::new(options, draws.then_some(key.as_deref()));
+    let result = decide(options, &mut source, &mut lanes);
+    // What was decided before a line that is broken is still told, where rows are told one by one.
+    lanes.finish_rows()?;
+    result?;
+    source.finish()?;
+    lanes.finish(options.until);
+
+    let mut out = io::stdout().lock();
+    if options.format == Format::Table {
+        match lanes.all() {
+            [lane] => table::print(lane.policy(), lane.report(), &mut out)?,
+            lanes => compare::print(lanes, &mut out)?,
         }
-        Format::Table => {
-            let mut out = Summary { report: None, policy: policy.cloned() };
-            decide(options, &mut reader, &mut out)?;
-            let (policy, report) = out.finish();
-            table::print(policy.as_ref(), &report, &mut io::stdout().lock())
+    }
+    if draws {
+        let figure = picture::figure(options, &lanes, key.as_deref());
+        match plot {
+            Some(Plot::Terminal) => write!(out, "\n{}", terminal().draw(&figure))?,
+            Some(Plot::File(path)) => write_file(&path, &sluicegate_plot::svg(&figure))?,
+            None => {}
+        }
+        if let Some(path) = &options.html {
+            write_file(path, &picture::page(figure, &lanes).html())?;
+        }
+    }
+    Ok(())
+}
+
+/// What goes together and what does not.
+fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
+    let several = options.policies.len() > 1;
+    let csv = options.format == Format::Csv;
+    ensure!(!(several && csv), "rows are about one policy; `--format table` compares several");
+    ensure!(
+        !(csv && plot == Some(&Plot::Terminal)),
+        "rows and a picture do not go to the same place; `--plot FILE.svg` would do"
+    );
+    let in_memory = matches!(options.store, Store::Memory);
+    ensure!(
+        in_memory || (!several && options.changes.is_empty()),
+        "several policies, and changes, are decided here: `--store memory` would do"
+    );
+    Ok(())
+}
+
+fn decide(options: &Simulate, source: &mut Source, lanes: &mut Lanes) -> anyhow::Result<()> {
+    match &options.store {
+        Store::Memory => loop {
+            let batch = source.next_batch()?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            lanes.decide(batch)?;
+        },
+        Store::Resp(address) => {
+            let client = Client::connect(address, &options.password)?;
+            let mut remote = Remote::new(client, options.policies.first());
+            let lane = lanes.only();
+            each(source, |event| remote.ask(event, lane))?;
+            remote.finish(lane)
+        }
+        Store::Redis(url) => {
+            let mut redis = Redis::new(url, options.policies.first())?;
+            let lane = lanes.only();
+            each(source, |event| redis.ask(event, lane))
         }
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdin().lock()));
+fn each(
+    source: &mut Source,
+    mut ask: impl FnMut(&Event<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    loop {
+        let batch = source.next_batch()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.events().try_for_each(|event| ask(&event))?;
     }
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    Ok(Box::new(file))
 }
 
 /// What becomes of decisions.
@@ -57,79 +129,27 @@ trait Sink {
     fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()>;
 }
 
-impl Sink for Rows<StdoutLock<'_>> {
-    #[inline]
+impl Sink for Lane {
     fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
-        self.write(event.time, event.key, event.cost, decision)
+        self.tell(event, decision)
     }
 }
 
-fn decide(
-    options: &Simulate,
-    reader: &mut TraceReader<impl Read>,
-    sink: &mut impl Sink,
-) -> anyhow::Result<()> {
-    match &options.store {
-        Store::Memory => {
-            let mut simulation = Simulation::new(options.policy.clone());
-            loop {
-                let batch = reader.next_batch()?;
-                if batch.is_empty() {
-                    return Ok(());
-                }
-                simulation.decide_batch(batch, |event, decision| {
-                    Ok::<_, anyhow::Error>(sink.add(event, decision)?)
-                })?;
-            }
-        }
-        Store::Resp(address) => {
-            let client = Client::connect(address, &options.password)?;
-            let mut remote = Remote::new(client, options.policy.as_ref());
-            while let Some(event) = reader.next_event()? {
-                remote.ask(&event, sink)?;
-            }
-            remote.finish(sink)
-        }
-        Store::Redis(url) => {
-            let mut redis = Redis::new(url, options.policy.as_ref())?;
-            while let Some(event) = reader.next_event()? {
-                redis.ask(&event, sink)?;
-            }
-            Ok(())
-        }
-    }
+/// The terminal that a picture is drawn on.
+fn terminal() -> Terminal {
+    let is_terminal = io::stdout().is_terminal();
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let columns = is_terminal.then(terminal_size::terminal_size).flatten();
+    let columns = columns.map_or(COLUMNS, |(width, _)| usize::from(width.0));
+    Terminal { columns, colour: is_terminal && !dumb && !set("NO_COLOR") }
 }
 
-/// A report, in windows that are known from the first event on.
-struct Summary {
-    report: Option<Report>,
-    /// The policy given, or else the one that the first event names.
-    policy: Option<Policy>,
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-impl Summary {
-    fn start(policy: Option<&Policy>) -> Report {
-        let mut spans = SPANS.map(Duration::from_secs).to_vec();
-        spans.extend(policy.into_iter().flat_map(periods));
-        Report::new(&spans)
-    }
-
-    fn finish(self) -> (Option<Policy>, Report) {
-        let mut report = self.report.unwrap_or_else(|| Self::start(self.policy.as_ref()));
-        report.finish();
-        (self.policy, report)
-    }
-}
-
-impl Sink for Summary {
-    fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
-        let report = self.report.get_or_insert_with(|| {
-            if self.policy.is_none() {
-                self.policy = str::from_utf8(event.policy).ok().and_then(|text| text.parse().ok());
-            }
-            Self::start(self.policy.as_ref())
-        });
-        report.add(event, decision);
-        Ok(())
-    }
+/// `micros` after the first event.
+fn after(first: Timestamp, span: Duration) -> Timestamp {
+    first + span
 }

@@ -39,7 +39,7 @@ pub(crate) fn print(
         writeln!(out, "{length:<12}  {:>15}  {:>12}", admitted.count, departed.count)?;
     }
 
-    let (keys, missed) = report.busiest(BUSIEST);
+    let (keys, missed) = report.keys().map_or_else(Default::default, |it| it.busiest(BUSIEST));
     if !keys.is_empty() {
         writeln!(out, "\n{:<KEY$}  {:>12}  {:>12}", "busiest keys", "requests", "denied")?;
     }
@@ -55,12 +55,12 @@ pub(crate) fn print(
     Ok(())
 }
 
-fn words(duration: Duration) -> String {
+pub(crate) fn words(duration: Duration) -> String {
     span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// `part` of `whole` in per cent.
-fn share(part: u64, whole: u64) -> String {
+pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return String::new();
     }
@@ -69,7 +69,7 @@ fn share(part: u64, whole: u64) -> String {
 }
 
 /// A key on a line, cut where it is long.
-fn shown(key: &[u8]) -> String {
+pub(crate) fn shown(key: &[u8]) -> String {
     let whole = match str::from_utf8(key) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
         _ => key.escape_ascii().to_string(),

@@ -54,13 +54,24 @@ pub enum PolicyText<'a> {
     },
 }
 
-impl PolicyText<'_> {
+impl<'a> PolicyText<'a> {
+    /// The name that it says instead: `gold` for `@gold`. What it stands for, only a server knows
+    /// that has rules.
+    #[must_use]
+    pub fn name(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Text(text) => text.strip_prefix(b"@"),
+            Self::Throttle { .. } => None,
+        }
+    }
+
     /// The policy that it says.
     ///
     /// # Errors
     /// [`CommandError`] for arguments that say none.
     pub fn parse(self) -> Result<Policy, CommandError> {
         match self {
+            Self::Text([b'@', name @ ..]) => Err(CommandError::no_policy(name)),
             Self::Text(text) => policy(text),
             Self::Throttle { max_burst, count, period } => throttle(max_burst, count, period),
         }

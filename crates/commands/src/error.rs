@@ -73,6 +73,12 @@ pub enum CommandError {
     /// A policy text that is none.
     #[error("SGPOLICY {0}")]
     Policy(#[from] PolicyError),
+    /// A name that no policy has. Holds the name, shortened and made printable.
+    #[error(
+        "SGPOLICY no policy is named `{0}`; a name from the server's rules, or a text as \
+         `gcra:30/1m`, would do"
+    )]
+    NoPolicy(String),
     /// A policy that is not even text. Holds where it stops being UTF-8, in bytes.
     #[error("SGPOLICY policy is not UTF-8 from byte {0} on; ASCII text would do, as `gcra:30/1m`")]
     PolicyEncoding(usize),
@@ -112,6 +118,12 @@ impl CommandError {
             quoted.push_str("' ");
         }
         Self::UnknownCommand { name: shown(name), arguments: quoted }
+    }
+
+    /// The error for a name that no policy has.
+    #[must_use]
+    pub fn no_policy(name: &[u8]) -> Self {
+        Self::NoPolicy(shown(name))
     }
 
     /// The error for a number of arguments that the command `name` does not take.

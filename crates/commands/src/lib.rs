@@ -8,8 +8,9 @@
 //!   a face that knows policies by their [texts](PolicyText) and need not parse them again.
 //! - [`throttle_integers`] and [`Description`]: replies that are not simply
 //!   [`Decision::to_integers`](sluicegate_core::Decision::to_integers).
+//! - [`Texts`]: what a face knows of policies by their texts; [`line`]: who waits for a key.
 //!
-//! Nothing here decides, tells the time, or knows of a connection.
+//! Nothing here keeps a decision, tells the time, or knows of a connection.
 //!
 //! ```
 //! use sluicegate_commands::{Options, Request, parse};
@@ -28,8 +29,10 @@
 mod argument;
 mod describe;
 mod error;
+pub mod line;
 mod parse;
 mod table;
+mod texts;
 mod throttle;
 
 pub use argument::{MAX_KEY, PolicyText, shown};
@@ -37,4 +40,5 @@ pub use describe::{Description, LimitDescription};
 pub use error::CommandError;
 pub use parse::{DEFAULT_TIMEOUT, MAX_MANY, MAX_SPAN, Options, Request, Take, parse, parse_at};
 pub use table::{Argument, ArgumentKind, COMMANDS, Command, Keys, find, position};
+pub use texts::{TextKey, Texts, Unknown};
 pub use throttle::throttle_integers;

@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{CoreSubject, Subject, compare};
+use crate::{CoreSubject, Question, Subject, compare};
 
 /// What histories are made of.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,15 @@ pub struct Step {
     pub operation: Operation,
 }
 
+impl Step {
+    /// The question as that of `key`.
+    #[must_use]
+    pub fn of<'a>(&'a self, key: &'a [u8]) -> Question<'a> {
+        let Self { now, policy, operation } = self;
+        Question { key, policy, now: *now, operation: *operation }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {:?} under {}", self.now, self.operation, self.policy)
@@ -54,7 +63,7 @@ impl History {
     /// The history that belongs to `seed`.
     #[must_use]
     pub fn random(seed: u64, shape: Shape) -> Self {
-        let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995);
+        let mut draw = Draw::new(seed);
         let mut policies: Vec<Policy> = Vec::new();
         for _ in 0..if shape.changes { 1 + draw.below(3) } else { 1 } {
             policies.push(draw.policy(shape));
@@ -93,8 +102,9 @@ fn check_history(core: &mut CoreSubject, subject: &mut impl Subject, seed: u64, 
     let history = History::random(seed, shape);
     let key = format!("history:{seed}").into_bytes();
     for (index, step) in history.0.iter().enumerate() {
-        let expected = core.apply(&key, &step.policy, step.now, step.operation);
-        let found = subject.apply(&key, &step.policy, step.now, step.operation);
+        let question = step.of(&key);
+        let expected = core.apply(question);
+        let found = subject.apply(question);
         if let Err(difference) = compare(&expected, &found) {
             let told: Vec<_> = history.0[..=index].iter().map(Step::to_string).collect();
             panic!("history {seed}: {difference}, after\n{}", told.join("\n"));
@@ -103,9 +113,13 @@ fn check_history(core: &mut CoreSubject, subject: &mut impl Subject, seed: u64, 
 }
 
 /// Random numbers from a seed (SplitMix64, after Steele, Lea and Flood, 2014).
-struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -114,11 +128,11 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    fn one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
@@ -138,7 +152,7 @@ impl Draw {
         self.pick(&["1ms", "7ms", "250ms", "999983us", "1s", "1s", "3s", "1m", "1m", "1h", "1d"])
     }
 
-    fn policy(&mut self, shape: Shape) -> Policy {
+    pub(crate) fn policy(&mut self, shape: Shape) -> Policy {
         loop {
             let count = if self.one_in(3) { 2 + self.below(3) } else { 1 };
             let limits: Vec<_> = (0..count).map(|_| self.limit(shape)).collect();
@@ -184,7 +198,7 @@ impl Draw {
         }
     }
 
-    fn time(&mut self, now: u64, shape: Shape) -> u64 {
+    pub(crate) fn time(&mut self, now: u64, shape: Shape) -> u64 {
         let spans = [
             1_000,
             7_000,
@@ -218,7 +232,7 @@ impl Draw {
         }
     }
 
-    fn operation(&mut self, policy: &Policy, shape: Shape) -> Operation {
+    pub(crate) fn operation(&mut self, policy: &Policy, shape: Shape) -> Operation {
         let limits: Vec<_> = policy.limits().iter().map(|limit| limit.capacity()).collect();
         let capacity = self.pick(&limits);
         let cost = match self.below(16) {

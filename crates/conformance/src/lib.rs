@@ -8,7 +8,11 @@ mod history;
 pub mod oracle;
 mod script;
 mod subject;
+mod together;
+mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
 pub use script::{cases, check_case, check_script, check_traces};
-pub use subject::{CoreSubject, OracleSubject, Subject, check_keys, compare};
+pub use subject::{Answer, CoreSubject, OracleSubject, Question, Subject, check_keys, compare};
+pub use together::{JointSubject, JointTake, check_together};
+pub use wire::ask_over_the_wire;

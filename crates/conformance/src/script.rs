@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{CoreSubject, Subject, compare};
+use crate::{CoreSubject, Question, Subject, compare};
 
 /// The point in time that offsets count from: a whole minute.
 const START: u64 = 1_700_000_040_000_000;
@@ -98,8 +98,9 @@ fn check_line(
     let now = time(words.next().ok_or("no time")?)?;
     let operation = operation(&words.collect::<Vec<_>>())?;
 
-    let found = subject.apply(key, policy, now, operation);
-    compare(&core.apply(key, policy, now, operation), &found)?;
+    let question = Question { key, policy, now, operation };
+    let found = subject.apply(question);
+    compare(&core.apply(question), &found)?;
     if answer.trim() == "error" {
         return found.map_or(Ok(()), |decision| Err(format!("is no error: {decision:?}")));
     }

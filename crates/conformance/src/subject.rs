@@ -6,19 +6,27 @@ use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timest
 
 use crate::oracle::{Op, Oracle};
 
-/// A store under test: one operation on one key, at a time that the kit tells.
+/// One operation on one key, under a policy, at a time that the kit tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Under which policy.
+    pub policy: &'a Policy,
+    /// When it is asked.
+    pub now: Timestamp,
+    /// What is asked.
+    pub operation: Operation,
+}
+
+/// What was decided, or why nothing was, in words. A `reserve` that the policy does not support is such
+/// trouble.
+pub type Answer = Result<Decision, String>;
+
+/// A store under test.
 pub trait Subject {
-    /// Answers, or says why it can't.
-    ///
-    /// # Errors
-    /// Any trouble, in words. A `reserve` that the policy does not support is one.
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String>;
+    /// Answers.
+    fn apply(&mut self, question: Question<'_>) -> Answer;
 }
 
 /// The core over a plain map: what every store is compared with.
@@ -33,16 +41,21 @@ impl CoreSubject {
     pub fn entry(&self, key: &[u8]) -> Option<&Entry> {
         self.entries.get(key)
     }
+
+    pub(crate) fn take_entry(&mut self, key: &[u8]) -> Option<Entry> {
+        self.entries.remove(key)
+    }
+
+    pub(crate) fn put_entry(&mut self, key: &[u8], entry: Option<Entry>) {
+        if let Some(entry) = entry {
+            self.entries.insert(key.to_vec(), entry);
+        }
+    }
 }
 
 impl Subject for CoreSubject {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
         let mut entry = self.entries.remove(key);
         let decision = apply(policy, &mut entry, now, operation);
         if let Some(entry) = entry {
@@ -57,13 +70,8 @@ impl Subject for CoreSubject {
 pub struct OracleSubject(Oracle);
 
 impl Subject for OracleSubject {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
         let (op, cost) = match operation {
             Operation::Take(cost) => (Op::Take, cost),
             Operation::Peek(cost) => (Op::Peek, cost),
@@ -99,10 +107,7 @@ impl Subject for OracleSubject {
 ///
 /// # Errors
 /// The fields that differ, or that one side failed.
-pub fn compare(
-    expected: &Result<Decision, String>,
-    found: &Result<Decision, String>,
-) -> Result<(), String> {
+pub fn compare(expected: &Answer, found: &Answer) -> Result<(), String> {
     match (expected, found) {
         (Err(_), Err(_)) => Ok(()),
         (Ok(expected), Ok(found)) if expected == found => Ok(()),
@@ -125,7 +130,8 @@ pub fn compare(
 /// # Panics
 /// Where a key is refused, or one takes from another.
 pub fn check_keys(subject: &mut impl Subject) {
-    let policy: Policy = "gcra:2/1m".parse().expect("a policy");
+    let policy: &Policy = &"gcra:2/1m".parse().expect("a policy");
+    let operation = Operation::Take(1);
     let now = Timestamp::saturating_from_micros(1_700_000_040_000_000);
     let long = vec![b'k'; 65_536];
     let keys: [&[u8]; 9] = [
@@ -141,7 +147,7 @@ pub fn check_keys(subject: &mut impl Subject) {
     ];
     for remaining in [1, 0] {
         for key in keys {
-            let decision = subject.apply(key, &policy, now, Operation::Take(1));
+            let decision = subject.apply(Question { key, policy, now, operation });
             let decision = decision.unwrap_or_else(|error| panic!("{}: {error}", key.len()));
             assert_eq!(decision.remaining, remaining, "{}", key.escape_ascii());
         }

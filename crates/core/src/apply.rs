@@ -50,8 +50,7 @@ pub fn apply(
     if operation == Operation::Reset {
         *entry = None;
     }
-    let mut key = Key { policy, now, carried: None, entry };
-    key.carry();
+    let mut key = Key::new(policy, entry, now);
 
     Ok(match operation {
         Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
@@ -60,9 +59,7 @@ pub fn apply(
         Operation::Charge(0) | Operation::Refund(0) | Operation::Reset => key.answer(),
         Operation::Take(cost) => key.take(cost),
         Operation::Peek(cost) => key.decision(key.outcome(cost), cost),
-        Operation::Charge(cost) => {
-            key.store(|limit, state| limit.charge(state, now, cost)).answer()
-        }
+        Operation::Charge(cost) => key.charge(cost).answer(),
         Operation::Refund(cost) => {
             key.store(|limit, state| limit.refund(state, now, cost)).answer()
         }
@@ -91,7 +88,7 @@ fn take_of_one(
 }
 
 /// A key under the policy of a request.
-struct Key<'a> {
+pub(crate) struct Key<'a> {
     policy: &'a Policy,
     now: Timestamp,
     /// The state carried over to this policy, where it was written under another.
@@ -99,13 +96,11 @@ struct Key<'a> {
     entry: &'a mut Option<Entry>,
 }
 
-impl Key<'_> {
-    fn carry(&mut self) {
-        if let Some(entry) = self.entry.as_ref()
-            && !entry.policy.same_rule(self.policy)
-        {
-            self.carried = Some(carry(entry, self.policy, self.now));
-        }
+impl<'a> Key<'a> {
+    pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
+        let other = entry.as_ref().filter(|entry| !entry.policy.same_rule(policy));
+        let carried = other.map(|entry| carry(entry, policy, now));
+        Self { policy, now, carried, entry }
     }
 
     /// Each limit with its state.
@@ -129,12 +124,24 @@ impl Key<'_> {
     }
 
     fn take(&mut self, cost: u32) -> Decision {
-        let now = self.now;
         let outcome = self.outcome(cost);
         if let Outcome::Allow { .. } = outcome {
-            self.store(|limit, state| limit.charge(state, now, cost));
+            self.charge(cost);
             return self.decision(outcome, cost);
         }
+        self.note_denial(cost);
+        let retry = self.wait(cost);
+        self.decision(Outcome::Deny { retry }, cost)
+    }
+
+    pub(crate) fn charge(&mut self, cost: u32) -> &Self {
+        let now = self.now;
+        self.store(|limit, state| limit.charge(state, now, cost))
+    }
+
+    /// Records a request of `cost` that was denied, where that counts, and keeps what was carried over.
+    pub(crate) fn note_denial(&mut self, cost: u32) {
+        let now = self.now;
         if self.policy.limits().iter().any(Limit::count_all) {
             self.store(|limit, state| {
                 if limit.count_all() {
@@ -144,12 +151,10 @@ impl Key<'_> {
         } else if self.carried.is_some() {
             self.store(|_, _| {});
         }
-        let retry = self.wait(cost);
-        self.decision(Outcome::Deny { retry }, cost)
     }
 
     /// Whether a request of `cost` would pass, and what it would be told.
-    fn outcome(&self, cost: u32) -> Outcome {
+    pub(crate) fn outcome(&self, cost: u32) -> Outcome {
         match self.wait(cost) {
             Retry::NOW => Outcome::Allow { delay: self.delay() },
             retry => Outcome::Deny { retry },
@@ -157,7 +162,7 @@ impl Key<'_> {
     }
 
     /// After which time every limit would pass `cost`.
-    fn wait(&self, cost: u32) -> Retry {
+    pub(crate) fn wait(&self, cost: u32) -> Retry {
         let waits = self.limits().map(|(limit, state)| limit.wait(state, self.now, cost));
         waits.max().unwrap_or(Retry::NOW)
     }
@@ -180,7 +185,7 @@ impl Key<'_> {
         let needed = self.limits().map(needs).max().unwrap_or(Retry::NOW);
         match needed {
             Retry::After(delay) if as_micros(delay) <= max_wait => {
-                self.store(|limit, state| limit.charge(state, now, cost));
+                self.charge(cost);
                 self.decision(Outcome::Allow { delay }, cost)
             }
             _ => {
@@ -198,12 +203,12 @@ impl Key<'_> {
     }
 
     /// Allowed, with the key as it stands.
-    fn answer(&self) -> Decision {
+    pub(crate) fn answer(&self) -> Decision {
         self.decision(Outcome::Allow { delay: Duration::ZERO }, 0)
     }
 
     /// `outcome` of a request of `cost`, with the key as it stands.
-    fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
+    pub(crate) fn decision(&self, outcome: Outcome, cost: u32) -> Decision {
         let binding = match outcome {
             Outcome::Allow { .. } => first_greatest(
                 self.limits().map(|(limit, state)| u32::MAX - limit.remaining(state, self.now)),
@@ -229,7 +234,7 @@ impl Key<'_> {
 }
 
 /// The index of the first of the greatest.
-fn first_greatest<T: Ord>(values: impl Iterator<Item = T>) -> usize {
+pub(crate) fn first_greatest<T: Ord>(values: impl Iterator<Item = T>) -> usize {
     let mut greatest: Option<(usize, T)> = None;
     for (index, value) in values.enumerate() {
         if greatest.as_ref().is_none_or(|(_, most)| value > *most) {

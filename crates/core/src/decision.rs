@@ -133,4 +133,35 @@ impl Decision {
             i64::try_from(self.binding).unwrap_or(i64::MAX),
         ]
     }
+
+    /// The decision that the integers of [`to_integers`](Self::to_integers) tell; `None` if they tell
+    /// none.
+    ///
+    /// ```
+    /// use sluicegate_core::{Decision, Outcome, Retry};
+    ///
+    /// let denied = Decision::from_integers(&[0, 1, 0, -1, 10_000_000, 0, 0]);
+    /// assert_eq!(denied.map(|it| it.outcome), Some(Outcome::Deny { retry: Retry::Never }));
+    /// assert_eq!(Decision::from_integers(&[2, 1, 0, -1, 10_000_000, 0, 0]), None);
+    /// ```
+    #[must_use]
+    pub fn from_integers(integers: &[i64]) -> Option<Self> {
+        let &[allowed, limit, remaining, retry, reset, delay, binding] = integers else {
+            return None;
+        };
+        let span = |micros: i64| u64::try_from(micros).ok().map(Duration::from_micros);
+        let outcome = match (allowed, retry) {
+            (1, 0) => Outcome::Allow { delay: span(delay)? },
+            (0, -1) => Outcome::Deny { retry: Retry::Never },
+            (0, retry) => Outcome::Deny { retry: Retry::After(span(retry)?) },
+            _ => return None,
+        };
+        Some(Self {
+            outcome,
+            limit: u32::try_from(limit).ok()?,
+            remaining: u32::try_from(remaining).ok()?,
+            reset_after: span(reset)?,
+            binding: usize::try_from(binding).ok()?,
+        })
+    }
 }

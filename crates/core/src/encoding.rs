@@ -1,7 +1,7 @@
 //! The byte form of an [`Entry`]: what is kept of a key outside a process.
 //!
 //! Laid out so that Lua reads it with `struct.unpack` and exact doubles: all numbers little-endian
-//! and of fixed width per field. `docs/state-format.md` is the specification, byte by byte.
+//! and of a width that what stands before them tells. `docs/state-format.md` is the specification, byte by byte.
 //!
 //! Invariants: what is decoded equals what was encoded; any bytes decode to an entry or to an
 //! error, never to a guess; nothing is allocated by a length that the bytes merely claim.
@@ -21,7 +21,9 @@ use crate::{
 };
 
 /// The version of the byte form that is written.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The one before it, in which the rest of a TAT always takes four bytes.
+const WIDE: u8 = 1;
 
 /// Set in the first byte of a limit, beside its machine.
 const BORROW: u8 = 0x10;
@@ -39,7 +41,7 @@ const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 pub enum StateError {
     /// Written by a later version.
     #[error(
-        "state has version {0}, and this version of sluicegate reads up to 1; upgrading it, or \
+        "state has version {0}, and this version of sluicegate reads up to 2; upgrading it, or \
          resetting the key, would do"
     )]
     Version(u8),
@@ -61,13 +63,13 @@ impl Entry {
     ///
     /// let entry = entry.expect("a unit is in use");
     /// let bytes = entry.encode();
-    /// assert_eq!(bytes.len(), 28);
+    /// assert_eq!(bytes.len(), 24);
     /// assert_eq!(Entry::decode(&bytes), Ok(entry));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer(Vec::with_capacity(28));
+        let mut out = Writer(Vec::with_capacity(24));
         out.uint(VERSION.into(), 1);
         out.uint(self.states.len() as u64, 1);
         for (limit, state) in self.limits() {
@@ -86,7 +88,7 @@ impl Entry {
         if version > VERSION {
             return Err(StateError::Version(version));
         }
-        if version != VERSION {
+        if !(WIDE..=VERSION).contains(&version) {
             return Err(StateError::Damaged("it does not begin with a version"));
         }
         let count = usize::from(input.byte()?);
@@ -96,7 +98,7 @@ impl Entry {
         let mut limits = Vec::with_capacity(count);
         let mut states = Vec::with_capacity(count);
         for _ in 0..count {
-            let (limit, state) = input.limit()?;
+            let (limit, state) = input.limit(version == WIDE)?;
             limits.push(limit);
             states.push(state);
         }
@@ -152,7 +154,7 @@ impl Writer {
                 let tat = if let State::Gcra(state) = state { state.tat } else { 0 };
                 let scale = u128::from(limit.scale());
                 self.uint(u64::try_from(tat / scale).unwrap_or(MAX_TIME), 7);
-                self.uint(u64::try_from(tat % scale).unwrap_or(0), 4);
+                self.uint(u64::try_from(tat % scale).unwrap_or(0), limit.rest_width());
             }
             Limit::IntervalBucket(limit) => {
                 self.head(machine, flag(limit.borrow(), BORROW), limit.limit());
@@ -281,7 +283,7 @@ impl<'a> Reader<'a> {
         at_most(self.uint(7)?, MAX_COUNT, "a count is out of bounds")
     }
 
-    fn limit(&mut self) -> Result<(Limit, State), StateError> {
+    fn limit(&mut self, wide: bool) -> Result<(Limit, State), StateError> {
         let head = self.byte()?;
         let (machine, flags) = (head & !FLAGS, head & FLAGS);
         let known = match machine {
@@ -308,8 +310,9 @@ impl<'a> Reader<'a> {
                 };
                 let limit = Gcra::new(name, limit, self.period()?, Some(self.u32()?), borrow);
                 let limit = limit.map_err(damaged)?;
-                let (whole, part) = (self.time()?, self.u32()?);
-                if part >= limit.scale() {
+                let width = if wide { 4 } else { limit.rest_width() };
+                let (whole, part) = (self.time()?, self.uint(width)?);
+                if part >= u64::from(limit.scale()) {
                     return Err(StateError::Damaged("a part of a microsecond is out of bounds"));
                 }
                 let tat = u128::from(whole) * u128::from(limit.scale()) + u128::from(part);
@@ -356,7 +359,9 @@ impl<'a> Reader<'a> {
                     _ => (Some(self.period()?), Some(self.u32()?)),
                 };
                 let limit = SlidingLog::new(limit, period, count_all, keep, keep_max);
-                Ok((Limit::SlidingLog(limit.map_err(damaged)?), self.log()?))
+                // One without `keep` may begin with events that are gone.
+                let gone = if keep.is_none() { Some(as_micros(period)) } else { None };
+                Ok((Limit::SlidingLog(limit.map_err(damaged)?), self.log(gone)?))
             }
             _ => {
                 let limit = SlidingCounter::new(limit, self.period()?, count_all);
@@ -371,7 +376,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn log(&mut self) -> Result<State, StateError> {
+    fn log(&mut self, gone: Option<u64>) -> Result<State, StateError> {
         let count = usize::try_from(self.u32()?)
             .map_err(|_| StateError::Damaged("a log is longer than memory"))?;
         if count == 0 {
@@ -390,7 +395,10 @@ impl<'a> Reader<'a> {
             (time <= MAX_TIME).then_some(Event { time, weight })
         });
         match LogState::from_events(events) {
-            Some(log) if log.events().len() == count => Ok(State::SlidingLog(log)),
+            Some(mut log) if log.events().len() == count => {
+                gone.into_iter().for_each(|period| log.drop_gone(period));
+                Ok(State::SlidingLog(log))
+            }
             _ => Err(StateError::Damaged("the events of a log are out of order or out of bounds")),
         }
     }

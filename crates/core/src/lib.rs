@@ -31,6 +31,7 @@ pub mod fuzz;
 mod policy;
 mod store;
 mod time;
+mod together;
 
 pub use algorithm::{
     Align, FixedWindow, Gcra, GcraName, IntervalBucket, Judgement, Limit, LimitError,
@@ -45,3 +46,4 @@ pub use entry::{Entry, Usage};
 pub use policy::{MAX_LIMITS, Policy, PolicyError};
 pub use store::Store;
 pub use time::{Clock, ManualClock, Timestamp, TimestampError};
+pub use together::{Joint, MAX_TOGETHER, Part, peek_together, take_together};

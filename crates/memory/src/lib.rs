@@ -24,9 +24,11 @@ mod slot;
 mod snapshot;
 mod store;
 mod sync;
+mod together;
 
 pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
 pub use rules::Rule;
 pub use snapshot::SnapshotError;
 pub use store::{MemoryStore, Request};
+pub use together::Take;

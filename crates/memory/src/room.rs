@@ -10,7 +10,7 @@ use sluicegate_core::{
 use crate::{
     MemoryStore, Rule, WhenFull,
     large::Large,
-    segment::{BYTES, Locked, SLOTS},
+    segment::{BYTES, Locked, Place, SLOTS},
     shard::{Part, Shard},
     slot::{LARGE, Slot},
     store::narrow,
@@ -42,6 +42,23 @@ impl MemoryStore {
             self.budget.count_keys(given_up, 0);
         }
         inserted
+    }
+
+    /// Takes a slot for a key that is not there into one's hands, if one is free or has recovered.
+    pub(crate) fn reserve(
+        &self,
+        locked: &mut Locked<'_, Part<Large>>,
+        hash: u64,
+        now: Timestamp,
+    ) -> Option<Place> {
+        let mut given_up = 0;
+        let reserved = locked.reserve(hash, |part, slot| {
+            let recovered = self.give_up(&mut part.kept, slot, now);
+            given_up += usize::from(recovered);
+            recovered
+        });
+        self.budget.count_keys(given_up, usize::from(reserved.is_some()));
+        reserved
     }
 
     /// Whether a slot has recovered; what is kept of it elsewhere is then dropped.

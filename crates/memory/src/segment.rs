@@ -15,7 +15,7 @@
 //! state short might a state come back, to the microsecond; ADR 6 states the odds.
 
 use crate::{
-    slot::{Slot, fingerprint},
+    slot::{LARGE, Slot, fingerprint},
     store::narrow,
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
@@ -332,7 +332,8 @@ impl<'a, T> Locked<'a, T> {
         let cell = self.lines().cell(place);
         loop {
             let slot = cell.read();
-            if !slot.is_used() || !which(&mut self.guarded.kept, slot) {
+            // One that is in our hands has no state to ask about.
+            if !slot.is_used() || slot.second == 0 || !which(&mut self.guarded.kept, slot) {
                 return None;
             }
             if cell.take(slot) {
@@ -348,26 +349,47 @@ impl<'a, T> Locked<'a, T> {
         &mut self,
         hash: u64,
         slot: Slot,
-        mut give_up: impl FnMut(&mut T, Slot) -> bool,
+        give_up: impl FnMut(&mut T, Slot) -> bool,
     ) -> bool {
+        let Some((place, second)) = self.vacate(hash, give_up) else { return false };
+        self.lines().cell(place).write(slot.placed(second));
+        true
+    }
+
+    /// Takes a slot for a key that is not there into one's hands, to be [`put`](Self::put) or cleared:
+    /// as [`insert`](Self::insert), but nobody sees it yet.
+    pub(crate) fn reserve(
+        &mut self,
+        hash: u64,
+        give_up: impl FnMut(&mut T, Slot) -> bool,
+    ) -> Option<Place> {
+        let (place, second) = self.vacate(hash, give_up)?;
+        let nothing = Slot { second: 0, ..Slot::wanted(fingerprint(hash), LARGE) };
+        self.lines().cell(place).write(nothing.placed(second));
+        Some(place)
+    }
+
+    /// A slot to write a key to that is not there, and whether it is in its second bucket.
+    fn vacate(
+        &mut self,
+        hash: u64,
+        mut give_up: impl FnMut(&mut T, Slot) -> bool,
+    ) -> Option<(Place, bool)> {
         let stir = self.lines().stir(fingerprint(hash));
         let first = low(hash >> 2) ^ stir.first;
         let sides = [(first, false), (first ^ stir.apart, true)];
         for (bucket, second) in sides {
             if let Some(place) = self.room(bucket, &mut give_up) {
-                self.lines().cell(place).write(slot.placed(second));
-                return true;
+                return Some((place, second));
             }
         }
         for (bucket, second) in sides {
-            for place in bucket * WAYS..(bucket + 1) * WAYS {
-                if self.move_away(place, &mut give_up) {
-                    self.lines().cell(place).write(slot.placed(second));
-                    return true;
-                }
+            let mut places = bucket * WAYS..(bucket + 1) * WAYS;
+            if let Some(place) = places.find(|&place| self.move_away(place, &mut give_up)) {
+                return Some((place, second));
             }
         }
-        false
+        None
     }
 
     /// A slot of `bucket` to write to.
@@ -381,8 +403,11 @@ impl<'a, T> Locked<'a, T> {
         unused.or_else(|| places.find(|&place| self.take(place, give_up).is_some()))
     }
 
-    /// Moves a slot to its other bucket, if there is room.
+    /// Moves a slot to its other bucket, if there is room. One that is in our hands stays.
     fn move_away(&mut self, place: Place, give_up: &mut impl FnMut(&mut T, Slot) -> bool) -> bool {
+        if self.get(place).second == 0 {
+            return false;
+        }
         let other = (place / WAYS) ^ self.lines().stir(self.get(place).fingerprint()).apart;
         let Some(target) = self.room(other, give_up) else { return false };
         let slot = self.claim(place);

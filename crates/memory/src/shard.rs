@@ -138,7 +138,7 @@ impl<T> Shard<T> {
 
     /// The segment that a hash belongs to, unless it is being split at this moment.
     #[expect(unsafe_code, reason = "a lock here would be taken by every decision")]
-    fn segment(&self, hash: u64) -> &Segment<Part<T>> {
+    pub(crate) fn segment(&self, hash: u64) -> &Segment<Part<T>> {
         let directory = self.directory();
         // SAFETY: every entry is one of the segments that `owned` keeps until the drop.
         unsafe { &*directory.segments[directory.find(hash)].load(Ordering::Acquire) }

@@ -282,7 +282,7 @@ impl MemoryStore {
     }
 
     #[inline(always)]
-    fn hash(&self, key: &[u8]) -> u64 {
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         // `write` stirs the length in; `hash_one` of a slice would do so twice.
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);

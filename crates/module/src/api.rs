@@ -32,6 +32,7 @@ pub(crate) const NOTIFY_MODULE: c_int = 1 << 13;
 pub(crate) const FLAG_LUA: c_int = 1;
 pub(crate) const FLAG_MULTI: c_int = 1 << 1;
 pub(crate) const FLAG_MASTER: c_int = 1 << 2;
+pub(crate) const FLAG_CLUSTER: c_int = 1 << 5;
 pub(crate) const FLAG_DENY_BLOCKING: c_int = 1 << 21;
 
 /// Things of the server, known by their addresses only.
@@ -47,7 +48,7 @@ macro_rules! opaque {
     };
 }
 
-opaque!(Ctx Text KeyHandle Command BlockedClient InfoCtx);
+opaque!(Ctx Text KeyHandle Command BlockedClient InfoCtx CallReply);
 
 pub(crate) type Run = unsafe extern "C" fn(*mut Ctx, *mut *mut Text, c_int) -> c_int;
 pub(crate) type OnTimer = unsafe extern "C" fn(*mut Ctx, *mut c_void);
@@ -151,6 +152,9 @@ table! {
             unsafe extern "C" fn(*mut KeyHandle, c_longlong) -> c_int;
         signal_modified = c"RedisModule_SignalModifiedKey":
             unsafe extern "C" fn(*mut Ctx, *mut Text) -> c_int;
+        call = c"RedisModule_Call":
+            unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...) -> *mut CallReply;
+        free_call_reply = c"RedisModule_FreeCallReply": unsafe extern "C" fn(*mut CallReply);
         replicate = c"RedisModule_Replicate":
             unsafe extern "C" fn(*mut Ctx, *const c_char, *const c_char, ...) -> c_int;
         notify = c"RedisModule_NotifyKeyspaceEvent":

@@ -6,6 +6,8 @@
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_long},
     marker::PhantomData,
+    ptr::null_mut,
+    sync::atomic::{AtomicPtr, Ordering},
 };
 
 use sluicegate_core::Timestamp;
@@ -18,6 +20,26 @@ use crate::{
 
 /// As many arguments as most commands have at most.
 pub(crate) type Arguments<'a> = SmallVec<[&'a [u8]; 10]>;
+
+/// `PXAT` as a string of the server: every take that passes is replicated with it, so it is made once.
+static PXAT: AtomicPtr<Text> = AtomicPtr::new(null_mut());
+
+/// Makes what all calls share, before the first.
+pub(crate) fn begin() {
+    let word = c"PXAT";
+    // SAFETY: it copies so many bytes. Without a context, the string lasts until it is freed.
+    let made = unsafe { (api().create_string)(null_mut(), word.as_ptr(), word.count_bytes()) };
+    PXAT.store(made, Ordering::Relaxed);
+}
+
+/// Frees it again, after the last.
+pub(crate) fn end() {
+    let made = PXAT.swap(null_mut(), Ordering::Relaxed);
+    if !made.is_null() {
+        // SAFETY: it is ours, and this is its end.
+        unsafe { (api().free_string)(null_mut(), made) };
+    }
+}
 
 /// One call of the server.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +103,23 @@ impl<'a> Context<'a> {
         unsafe { (api().key_at)(self.raw, c_int::try_from(index).unwrap_or(0)) };
     }
 
+    /// Whether the key is of a slot that this node serves. Who calls a command was sent to the right node
+    /// by the server; who waits may have seen the slot move.
+    pub(crate) fn serves(self, name: Name<'_>) -> bool {
+        if self.flags() & api::FLAG_CLUSTER == 0 {
+            return true;
+        }
+        // SAFETY: the format says what follows: a string of the server. On a Cluster a call with a key
+        // that is elsewhere gives no reply; any other is ours to free.
+        unsafe {
+            let reply = (api().call)(self.raw, c"EXISTS".as_ptr(), c"s".as_ptr(), name.raw);
+            if !reply.is_null() {
+                (api().free_call_reply)(reply);
+            }
+            !reply.is_null()
+        }
+    }
+
     pub(crate) fn database(self) -> c_int {
         // SAFETY: the context is valid.
         unsafe { (api().selected_db)(self.raw) }
@@ -111,16 +150,16 @@ impl<'a> Context<'a> {
     pub(crate) fn replicate_set(self, name: Name<'_>, bytes: &[u8], ends: i64) {
         let start = bytes.as_ptr().cast::<c_char>();
         // SAFETY: the format says what follows: a string of the server, a buffer and its length, a
-        // C string, a number.
+        // string of the server, which was made on loading, and a number.
         unsafe {
             (api().replicate)(
                 self.raw,
                 c"SET".as_ptr(),
-                c"sbcl".as_ptr(),
+                c"sbsl".as_ptr(),
                 name.raw,
                 start,
                 bytes.len(),
-                c"PXAT".as_ptr(),
+                PXAT.load(Ordering::Relaxed),
                 ends,
             );
         }

@@ -1,8 +1,8 @@
 //! The everyday request: a take under one limit of the gcra family, on a key that is new or was last
 //! written under the very same limit. Nothing is allocated, and the bytes are changed in place.
 //!
-//! Of the 28 bytes (`docs/state-format.md`) the first 17 say the limit; then come the whole
-//! microseconds of the TAT and its rest in ticks.
+//! Of the bytes (`docs/state-format.md`) the first 17 say the limit; then come the whole
+//! microseconds of the TAT (7) and its rest in ticks (0 ..= 4, as many as the limit needs).
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp};
@@ -12,9 +12,10 @@ use crate::{
     time::{self, Moment},
 };
 
-/// The bytes of a whole state, and those of them that say the limit.
-const STATE: usize = 28;
+/// The bytes that say the limit, those of them and the TAT, and the most that a state has.
 const HEAD: usize = 17;
+const REST: usize = HEAD + 7;
+const LONGEST: usize = REST + 4;
 
 /// No time in a state lies beyond the last timestamp and the longest debt.
 const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
@@ -24,6 +25,8 @@ const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 pub(crate) struct Everyday {
     gcra: Gcra,
     head: [u8; HEAD],
+    /// The bytes of a whole state.
+    length: usize,
 }
 
 impl Everyday {
@@ -31,7 +34,7 @@ impl Everyday {
     pub(crate) fn of(policy: &Policy) -> Option<Self> {
         let gcra = *policy.as_gcra()?;
         let bytes = Entry::with_debt(policy, Timestamp::EPOCH, 1)?.encode();
-        Some(Self { gcra, head: *bytes.first_chunk()? })
+        Some(Self { gcra, head: *bytes.first_chunk()?, length: REST + gcra.rest_width() })
     }
 
     /// Takes `cost`, or gives `None` for what is not everyday.
@@ -59,9 +62,11 @@ impl Everyday {
     /// The ticks that are owed, by a state that was written under this limit.
     #[inline]
     fn debt(&self, bytes: &[u8], now: Timestamp) -> Option<u64> {
-        let bytes: &[u8; STATE] = bytes.try_into().ok()?;
-        let tail = bytes.strip_prefix(&self.head)?;
-        let (tat, rest) = (time::read(&tail[..7]), time::read(&tail[7..]));
+        let (state, rest) = bytes.split_first_chunk::<REST>()?;
+        if bytes.len() != self.length || state[..HEAD] != self.head {
+            return None;
+        }
+        let (tat, rest) = (time::read(&state[HEAD..]), time::read(rest));
         if tat > MAX_TIME || rest >= u64::from(self.gcra.scale()) {
             return None;
         }
@@ -75,21 +80,22 @@ impl Everyday {
     fn store(&self, key: &mut Key<'_>, there: bool, moment: Moment, debt: u64) {
         let scale = u64::from(self.gcra.scale());
         let (whole, rest) = if scale == 1 { (debt, 0) } else { (debt / scale, debt % scale) };
-        let mut state = [0; STATE];
+        let mut state = [0; LONGEST];
         state[..HEAD].copy_from_slice(&self.head);
         state[HEAD..HEAD + 8].copy_from_slice(&(moment.now.as_micros() + whole).to_le_bytes());
-        state[HEAD + 7..].copy_from_slice(&rest.to_le_bytes()[..4]);
+        state[REST..].copy_from_slice(&rest.to_le_bytes()[..4]);
+        let state = &state[..self.length];
         if there {
-            let place = key.bytes_mut(STATE, false);
-            if place.len() == STATE {
-                place.copy_from_slice(&state);
+            let place = key.bytes_mut(state.len(), false);
+            if place.len() == state.len() {
+                place.copy_from_slice(state);
             }
         } else {
-            key.make(&state);
+            key.make(state);
         }
         let ends = self.end(moment, debt);
         key.set_end(ends);
-        key.context().replicate_set(key.name(), &state, ends);
+        key.context().replicate_set(key.name(), state, ends);
         key.changed();
     }
 

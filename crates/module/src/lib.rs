@@ -82,6 +82,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut c_void) -> c_int {
     edge::guard("unload", api::OK, || {
         rules::clear();
+        context::end();
         api::OK
     })
 }
@@ -94,7 +95,9 @@ fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         (api().register_info)(context.raw(), tell);
     }
     register::all(context)?;
-    options::settle(context)
+    options::settle(context)?;
+    context::begin();
+    Ok(())
 }
 
 /// `INFO sluicegate`.

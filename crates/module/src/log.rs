@@ -182,8 +182,8 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn of(bytes: &'a [u8]) -> Option<Self> {
-        // Version 1, one limit, a log that keeps nothing for a later rule.
-        let (&[1, 1, machine, ref rest @ ..], events) = bytes.split_at_checked(EVENTS)? else {
+        // One limit, a log that keeps nothing for a later rule. Versions 1 and 2 have it alike.
+        let (&[1 | 2, 1, machine, ref rest @ ..], events) = bytes.split_at_checked(EVENTS)? else {
             return None;
         };
         let (width, weights) = (usize::from(rest[21]), rest[22]);

@@ -6,7 +6,34 @@ end
 
 local function say_version(version)
     return { err = 'SGSTATE state has version ' .. version .. ', and this version of sluicegate reads up '
-        .. 'to 1; upgrading it, or resetting the key, would do' }
+        .. 'to 2; upgrading it, or resetting the key, would do' }
+end
+
+local function say_cell()
+    return { err = 'SGSTATE state is that of redis-cell; a policy with a limit of the gcra family would take '
+        .. 'it over, and resetting the key would do' }
+end
+
+-- What redis-cell stores: the arrival time as decimal nanoseconds since the Unix epoch. Whole
+-- microseconds, and the rest; nothing for other bytes. Ours begin with a version, which is no digit.
+local function cell_time(bytes)
+    if #bytes > 0 and #bytes <= 20 and not string.find(bytes, '[^0-9]')
+        and (#bytes < 20 or bytes <= '18446744073709551615') then
+        return tonumber('0' .. sub(bytes, 1, -4)), tonumber(sub(bytes, -3))
+    end
+end
+
+-- The first of unused limits that is of the gcra family, owing until that time; nothing if none is.
+local function cell_limit(limits, now, tat, rest)
+    for i = 1, #limits do
+        local limit = limits[i]
+        if limit.kind.owe then
+            if tat >= now then
+                limit.kind.owe(limit, now, tat - now, math.ceil(rest * limit.n / 1000))
+            end
+            return limit
+        end
+    end
 end
 
 -- The server's error of a GET, in words of ours where the key is of another type.
@@ -81,7 +108,7 @@ end
 
 -- Stores the key as it now stands. Gives the server's error, if it has one.
 local function store(key, limits, now, at, existed)
-    local parts, used = { '\1' .. string.char(#limits) }, false
+    local parts, used = { '\2' .. string.char(#limits) }, false
     for i = 1, #limits do
         local limit = limits[i]
         parts[i + 1] = limit.kind.save(limit)
@@ -108,6 +135,19 @@ local function charge(limits, now, cost)
     for i = 1, #limits do
         limits[i].kind.charge(limits[i], now, cost)
     end
+end
+
+-- Records what was denied, where that counts, and keeps what was carried over. Tells whether there was
+-- anything to store, and the server's error.
+local function note_denial(key, limits, now, at, existed, changed, cost)
+    local records = changed
+    for i = 1, #limits do
+        if limits[i].count_all then
+            records = true
+            limits[i].kind.charge(limits[i], now, cost)
+        end
+    end
+    return records, records and store(key, limits, now, at, existed)
 end
 
 local function reserve(key, limits, now, at, existed, cost, max_wait)
@@ -158,18 +198,10 @@ local function operate(key, limits, now, at, existed, changed, operation, cost, 
         end
         return tell(limits, now, 1, 0, delay), operation ~= 'take'
     elseif operation == 'take' then
-        local records = false
-        for i = 1, #limits do
-            if limits[i].count_all then
-                records = true
-                limits[i].kind.charge(limits[i], now, cost)
-            end
-        end
-        if records or changed then
-            local failed = store(key, limits, now, at, existed)
-            if failed then
-                return failed
-            end
+        local noted, failed = note_denial(key, limits, now, at, existed, changed, cost)
+        if failed then
+            return failed
+        elseif noted then
             wait, binding = longest_wait(limits, now, cost)
             return tell(limits, now, 0, wait, 0, binding)
         end
@@ -177,21 +209,20 @@ local function operate(key, limits, now, at, existed, changed, operation, cost, 
     return tell(limits, now, 0, wait, 0, binding), true
 end
 
--- One operation on one key under the policy that `policy` says, the byte form of a key of which
--- nothing is in use. `calendar(name, now)` tells the window of a calendar around now, or nothing where
--- that is not known: the reply is then the time and the names of all calendars that may be needed.
-local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
+-- What a key holds: its bytes, or false. Or nothing, and the server's error.
+local function get(key)
     local bytes = redis.pcall('GET', key)
     if type(bytes) == 'table' then
-        return say_type(bytes)
-    elseif operation == 'reset' and bytes then
-        local done = redis.pcall('DEL', key)
-        if type(done) == 'table' then
-            return done
-        end
-        bytes = false
+        return nil, say_type(bytes)
     end
+    return bytes
+end
 
+-- The limits that `policy` says (the byte form of a key of which nothing is in use) with the state that
+-- `bytes` say, and whether that was written under another rule. Or nothing, and what to reply.
+-- `calendar(name, now)` tells the window of a calendar around now, or nothing where that is not known: the
+-- reply is then the time and the names of all calendars that may be needed.
+local function read_key(bytes, policy, now, calendar)
     local function know(limit)
         if not limit.next then
             limit.first, limit.next = calendar(limit.calendar, now)
@@ -205,7 +236,7 @@ local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
                 reply[#reply + 1] = limits[i].calendar
             end
         end
-        return reply
+        return nil, reply
     end
     -- The limits of the policy, unused; and whether their calendars are known.
     local function fresh()
@@ -219,18 +250,25 @@ local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
 
     local limits, fault, known = fresh()
     if not limits then
-        return say_damaged(fault)
+        return nil, say_damaged(fault)
     elseif not known then
         return ask(limits)
     end
     local changed = false
-    if bytes then
+    local tat, rest = cell_time(bytes or '')
+    if tat then
+        local old = cell_limit(fresh(), now, tat, rest)
+        if not old then
+            return nil, say_cell()
+        end
+        changed = carry({ old }, limits, now, know)
+    elseif bytes then
         local version
         fault, version = read_fault(bytes)
         if version then
-            return say_version(version)
+            return nil, say_version(version)
         elseif fault then
-            return say_damaged(fault)
+            return nil, say_damaged(fault)
         end
         local same
         same, fault = load_same(limits, bytes)
@@ -247,10 +285,28 @@ local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
             end
         end
         if fault then
-            return say_damaged(fault)
+            return nil, say_damaged(fault)
         end
     end
+    return limits, changed
+end
 
+-- One operation on one key; the reply.
+local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
+    local bytes, failed = get(key)
+    if failed then
+        return failed
+    elseif operation == 'reset' and bytes then
+        local done = redis.pcall('DEL', key)
+        if type(done) == 'table' then
+            return done
+        end
+        bytes = false
+    end
+    local limits, changed = read_key(bytes, policy, now, calendar)
+    if not limits then
+        return changed
+    end
     local reply, untouched =
         operate(key, limits, now, at, bytes, changed, operation, cost, max_wait)
     if untouched and bytes and operation ~= 'peek' then

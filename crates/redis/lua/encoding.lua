@@ -41,7 +41,7 @@ local function read_fault(bytes)
     local version, count = byte(bytes, 1, 2)
     if not version then
         return EARLY
-    elseif version > 1 then
+    elseif version > 2 then
         return nil, version
     elseif version < 1 then
         return 'it does not begin with a version'
@@ -54,17 +54,20 @@ end
 
 -- The limits that `bytes` say, with their states.
 local function read_all(bytes)
-    local limits, at = {}, 3
+    local limits, at, wide = {}, 3, byte(bytes, 1) == 1
     for i = 1, byte(bytes, 2) do
         local limit, next = read_limit(bytes, at)
         if not limit then
             return nil, next
         end
         local fault
-        at, fault = limit.kind.load(limit, bytes, next)
+        at, fault = limit.kind.load(limit, bytes, next, wide)
         fault = fault or (limit.kind.fault and limit.kind.fault(limit))
         if fault then
             return nil, fault
+        end
+        if limit.kind.drop_gone then
+            limit.kind.drop_gone(limit)
         end
         limits[i] = limit
     end
@@ -77,7 +80,7 @@ end
 -- Loads the states of `bytes` into `limits` if they were written under the very same policy. Tells
 -- whether they were, and what is wrong with them.
 local function load_same(limits, bytes)
-    local at, count = 3, #limits
+    local at, count, wide = 3, #limits, byte(bytes, 1) == 1
     if byte(bytes, 2) ~= count then
         return false
     end
@@ -87,9 +90,12 @@ local function load_same(limits, bytes)
             return false
         end
         local fault
-        at, fault = limits[i].kind.load(limits[i], bytes, at + #head)
+        at, fault = limits[i].kind.load(limits[i], bytes, at + #head, wide)
         if not at then
             return true, fault
+        end
+        if limits[i].kind.drop_gone then
+            limits[i].kind.drop_gone(limits[i])
         end
     end
     return true, at <= #bytes and 'it goes on after its end' or nil

@@ -29,8 +29,17 @@ if #ARGV[1] == 36 then
     end
 
     local debt, known = 0, not bytes
-    if bytes and #bytes == 28 then
-        local begun, tat, part = struct.unpack('<c17I7I4', bytes)
+    -- The rest of a TAT takes as few bytes as n - 1 needs: mostly none.
+    local form, length = '<c17I7', 24
+    if n > 1 then
+        local width = n <= 256 and 1 or n <= 65536 and 2 or n <= 16777216 and 3 or 4
+        form, length = '<c17I7I' .. width, 24 + width
+    end
+    if bytes and #bytes == length then
+        local begun, tat, part = struct.unpack(form, bytes)
+        if n == 1 then
+            part = 0
+        end
         if begun == begins and part < n then
             debt, known = (tat - now) * n + part, true
             if debt < 0 then
@@ -70,7 +79,7 @@ if #ARGV[1] == 36 then
             unit, ends = 'PX', reset < 3600000000 and 3600000000 or reset
         end
         ends = string.format('%d', (ends + -ends % 1000) / 1000)
-        local done = pcall('SET', KEYS[1], struct.pack('<c17I7I4', begins, tat, part), unit, ends)
+        local done = pcall('SET', KEYS[1], struct.pack(form, begins, tat, part), unit, ends)
         if done.err then
             return done
         end

@@ -5,6 +5,11 @@
 
 local gcra = {}
 
+-- Bytes that hold any `part`, which is less than n.
+local function gcra_width(n)
+    return n == 1 and 0 or n <= 256 and 1 or n <= 65536 and 2 or n <= 16777216 and 3 or 4
+end
+
 -- The limit that stands in `bytes` at `at`, without its state, and the place behind it.
 function gcra.read(bytes, at, machine, flags)
     if #bytes < at + 14 then
@@ -25,27 +30,35 @@ function gcra.read(bytes, at, machine, flags)
     end
     return {
         kind = gcra, head = sub(bytes, at, at + 14), capacity = burst, period = period,
-        n = n, p = p, depth = depth, depth_part = depth_part,
+        n = n, p = p, width = gcra_width(n), depth = depth, depth_part = depth_part,
         borrow = flags == 16, queue = machine == 4, tat = 0, part = 0,
     }, at + 15
 end
 
-function gcra.load(limit, bytes, at)
-    if #bytes < at + 10 then
+-- `wide`: as version 1 has it, where `part` always takes four bytes.
+function gcra.load(limit, bytes, at, wide)
+    local width = wide and 4 or limit.width
+    if #bytes < at + 6 + width then
         return nil, EARLY
     end
-    local tat, part = unpack('<I7I4', bytes, at)
+    local tat, part = unpack('<I7', bytes, at), 0
+    if width > 0 then
+        part = unpack('<I' .. width, bytes, at + 7)
+    end
     if tat > MAX_TIME then
         return nil, 'a time is out of bounds'
     elseif part >= limit.n then
         return nil, 'a part of a microsecond is out of bounds'
     end
     limit.tat, limit.part = tat, part
-    return at + 11
+    return at + 7 + width
 end
 
 function gcra.save(limit)
-    return limit.head .. pack('<I7I4', limit.tat, limit.part)
+    if limit.width == 0 then
+        return limit.head .. pack('<I7', limit.tat)
+    end
+    return limit.head .. pack('<I7I' .. limit.width, limit.tat, limit.part)
 end
 
 function gcra.unused(limit)
@@ -85,6 +98,9 @@ local function gcra_set(limit, now, whole, part)
     end
     gcra_put(limit, now, whole, part)
 end
+
+-- For who takes over what another program has written.
+gcra.owe = gcra_set
 
 function gcra.wait(limit, now, cost)
     local asked = limit.borrow and 1 or cost

@@ -17,7 +17,9 @@
 local operation, cost, max_wait, policy, calendars, at
 if #ARGV[1] == 36 then
     cost, policy = unpack('<I4xxxxxxxxxxxxxxxc17', ARGV[1])
-    operation, policy, at = 'take', policy .. '\0\0\0\0\0\0\0\0\0\0\0', ARGV[2]
+    -- In version 1 the state of any such limit takes 11 bytes.
+    policy = '\1' .. sub(policy, 2) .. '\0\0\0\0\0\0\0\0\0\0\0'
+    operation, at = 'take', ARGV[2]
 elseif #ARGV[1] == 27 then
     cost, policy = unpack('<I4xxxxxxxxxxc13', ARGV[1])
     operation, policy, at = 'take', policy .. '\0\0\0\0', ARGV[2]
@@ -26,36 +28,8 @@ else
         ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4] or 0), ARGV[5] or '', ARGV[6]
 end
 
-local now
-if at then
-    if sub(KEYS[1], 1, 8) ~= 'sg:test:' then
-        return { err = 'ERR time as an argument is only for keys that begin with `sg:test:`; such a '
-            .. 'key, or no time, would do' }
-    end
-    now = tonumber(at)
-else
-    local time = redis.pcall('TIME')
-    if time.err then
-        return time
-    end
-    now = time[1] * 1000000 + time[2]
+local now, failed = clock(at)
+if not now then
+    return failed
 end
-
--- The window of a calendar around now, if it is among those given.
-local function given(name)
-    local place = 1
-    while place < #calendars do
-        local size = 2 + byte(calendars, place + 1)
-        local begins = { unpack('<I7I7I7I7', calendars, place + size) }
-        if sub(calendars, place, place + size - 1) == name then
-            for i = 1, 3 do
-                if begins[i] <= now and now < begins[i + 1] then
-                    return begins[i], begins[i + 1]
-                end
-            end
-        end
-        place = place + size + 28
-    end
-end
-
-return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given)
+return decide(KEYS[1], operation, cost, max_wait, policy, now, at, given(calendars, now))

@@ -197,6 +197,14 @@ local function log_push(limit, time, weight)
     log_write(limit, times, weights)
 end
 
+-- A log without `keep` may begin with events that were gone when the newest one came: they stay so,
+-- whatever the clock does.
+function log.drop_gone(limit)
+    if limit.count > 0 and not limit.keep_units then
+        log_drop_first(limit, log_through(limit, log_time(limit, limit.count) - limit.period))
+    end
+end
+
 -- Takes times later than `now` as `now`.
 local function log_clamp(limit, now)
     if limit.count > 0 and log_time(limit, limit.count) > now then

@@ -4,13 +4,13 @@ use redis::{Cmd, Pipeline, Value};
 use sluicegate_core::{Decision, Operation, Timestamp};
 
 use crate::{
-    StoreError,
+    StoreError, native,
     net::{
         context::Context,
         link::{Deadline, Link},
         topology::Topology,
     },
-    script::{Arguments, Calendar, Item, Plan, Reply, StateFault},
+    script::{Arguments, Calendar, Item, Plan, Reply, Script, StateFault},
     slot::slot,
 };
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 pub(crate) const REDIRECTS: usize = 5;
 
 /// What a reply of the server asks for.
-pub(crate) enum Heard {
-    Decided(Decision),
+pub(crate) enum Heard<T = Decision> {
+    Decided(T),
     /// Nothing was done: the script must first know more.
     Calendars {
         now: Timestamp,
@@ -28,6 +28,10 @@ pub(crate) enum Heard {
     },
     /// Nothing was done: the server does not know the script.
     NoScript,
+    /// Nothing was done: the server does not have the module, or (unless `at_all`) not for this policy.
+    NoModule {
+        at_all: bool,
+    },
     /// Nothing was done: another node holds the slot, from now on or (`ASK`) for this question.
     Elsewhere {
         to: String,
@@ -36,26 +40,36 @@ pub(crate) enum Heard {
     Failed(StoreError),
 }
 
-/// Runs the script of `plan` on `key`. It is run once: asked again is only what the server says that it
+/// A question, in the words that a server takes.
+pub(crate) trait Ask {
+    type Answer;
+
+    /// How many times the script may ask for calendars.
+    const CALENDARS: usize;
+
+    /// The command for this server; with the `whole` text of a script that it does not know.
+    fn command(&mut self, link: &Arc<Link>, whole: bool) -> Result<Cmd, StoreError>;
+
+    fn hear(&mut self, reply: &Value) -> Heard<Self::Answer>;
+
+    /// The script must know these calendars.
+    fn tell(&mut self, now: Timestamp, calendars: Vec<Calendar>) -> Result<(), StoreError>;
+}
+
+/// Asks the server that holds `slot`. It is asked once: asked again is only what a server says that it
 /// has not done.
-pub(crate) async fn call(
+pub(crate) async fn ask<A: Ask>(
     context: &Context,
     topology: &Topology,
-    key: &[u8],
-    plan: &Plan,
-    (operation, at): (Operation, Option<Timestamp>),
+    slot: u16,
+    question: &mut A,
     deadline: Deadline,
-) -> Result<Decision, StoreError> {
-    let mut arguments = match at {
-        Some(at) => plan.arguments_at(operation, at)?,
-        None => plan.arguments(operation, context.now())?,
-    };
-    let slot = slot(key);
+) -> Result<A::Answer, StoreError> {
     let mut link = topology.link(slot, deadline).await?;
-    let (mut whole, mut asking, mut told_calendars) = (false, false, false);
-    // Besides, a script may be unknown to each node, and the calendars must be told once.
-    for _ in 0..REDIRECTS * 2 + 2 {
-        let command = command(plan, key, &arguments, whole);
+    let (mut whole, mut asking, mut told_calendars) = (false, false, 0);
+    // Besides, a script may be unknown to each node, as may the module, and calendars must be told.
+    for _ in 0..REDIRECTS * 3 + 1 + A::CALENDARS {
+        let command = question.command(&link, whole)?;
         let reply = if asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(command);
@@ -66,9 +80,12 @@ pub(crate) async fn call(
         };
         // Another node may hold the slot by now.
         let reply = reply.inspect_err(|_| topology.refresh())?;
-        match hear(context, topology, &link, &reply) {
-            Heard::Decided(decision) => return Ok(decision),
+        let heard = question.hear(&reply);
+        follow(context, topology, &link, &heard, &reply);
+        match heard {
+            Heard::Decided(answer) => return Ok(answer),
             Heard::Failed(error) => return Err(error),
+            Heard::NoModule { .. } => {}
             Heard::NoScript => {
                 context.counts.scripts_sent.one();
                 whole = true;
@@ -84,40 +101,118 @@ pub(crate) async fn call(
                 (asking, whole) = (!moved, false);
             }
             Heard::Calendars { now, calendars } => {
-                if told_calendars {
+                if told_calendars == A::CALENDARS {
                     return Err(StoreError::Unavailable(
                         "the script asks for calendars that it was told".to_owned(),
                     ));
                 }
-                told_calendars = true;
-                arguments = plan.arguments_again(operation, at, now, &calendars)?;
+                told_calendars += 1;
+                question.tell(now, calendars)?;
             }
         }
     }
     Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
 }
 
-/// The call, by the script's SHA-1, or with its `whole` text: then a server that does not know it need
-/// not, however often its scripts are flushed.
+/// A question about one key: by the module where the server has it, else by script.
+struct One<'a> {
+    context: &'a Context,
+    key: &'a [u8],
+    plan: &'a Plan,
+    operation: Operation,
+    at: Option<Timestamp>,
+    /// What a script is sent, once one is needed.
+    arguments: Option<Arguments<'a>>,
+    /// Whether it was the module that was asked.
+    native: bool,
+    /// The module goes by its own clock, and may not know the policy.
+    by_script: bool,
+}
+
+/// Asks about one key.
+pub(crate) async fn call(
+    context: &Context,
+    topology: &Topology,
+    key: &[u8],
+    plan: &Plan,
+    (operation, at): (Operation, Option<Timestamp>),
+    deadline: Deadline,
+) -> Result<Decision, StoreError> {
+    let (arguments, native, by_script) = (None, false, at.is_some());
+    let mut one = One { context, key, plan, operation, at, arguments, native, by_script };
+    ask(context, topology, slot(key), &mut one, deadline).await
+}
+
+impl Ask for One<'_> {
+    type Answer = Decision;
+    const CALENDARS: usize = 1;
+
+    fn command(&mut self, link: &Arc<Link>, whole: bool) -> Result<Cmd, StoreError> {
+        let &mut Self { context, key, plan, operation, at, .. } = self;
+        self.native = !self.by_script && link.has_module();
+        if self.native {
+            return Ok(native::command(plan, key, operation)?);
+        }
+        let arguments = match self.arguments.take() {
+            Some(arguments) => arguments,
+            None => match at {
+                Some(at) => plan.arguments_at(operation, at)?,
+                None => plan.arguments(operation, context.now())?,
+            },
+        };
+        let command = command(plan, key, &arguments, whole);
+        self.arguments = Some(arguments);
+        Ok(command)
+    }
+
+    fn hear(&mut self, reply: &Value) -> Heard {
+        if !self.native {
+            return read(reply);
+        }
+        let heard = native::hear(self.plan, self.operation, reply);
+        match heard {
+            Heard::Decided(_) => self.context.counts.module.one(),
+            Heard::NoModule { at_all: false } => self.by_script = true,
+            _ => {}
+        }
+        heard
+    }
+
+    fn tell(&mut self, now: Timestamp, calendars: Vec<Calendar>) -> Result<(), StoreError> {
+        let again = self.plan.arguments_again(self.operation, self.at, now, &calendars)?;
+        self.arguments = Some(again);
+        Ok(())
+    }
+}
+
+/// The call of the script about one key.
 pub(crate) fn command(plan: &Plan, key: &[u8], arguments: &Arguments<'_>, whole: bool) -> Cmd {
-    let script = plan.script();
-    let mut command = redis::cmd(if whole { "EVAL" } else { "EVALSHA" });
-    command.arg(if whole { script.text() } else { script.sha1() }).arg(1).arg(key);
+    let mut command = begin(plan.script(), whole);
+    command.arg(1).arg(key);
     for argument in arguments.iter() {
         command.arg(argument);
     }
     command
 }
 
-/// What a reply says, and what follows from it for the connection.
-pub(crate) fn hear(
+/// A call by the script's SHA-1, or with its `whole` text: then a server that does not know it need
+/// not, however often its scripts are flushed.
+pub(crate) fn begin(script: &Script, whole: bool) -> Cmd {
+    let mut command = redis::cmd(if whole { "EVAL" } else { "EVALSHA" });
+    command.arg(if whole { script.text() } else { script.sha1() });
+    command
+}
+
+/// What follows from a reply for the connection.
+pub(crate) fn follow<T>(
     context: &Context,
     topology: &Topology,
     link: &Arc<Link>,
+    heard: &Heard<T>,
     reply: &Value,
-) -> Heard {
-    let heard = read(reply);
-    match (&heard, reply) {
+) {
+    match (heard, reply) {
+        (Heard::NoModule { at_all: true }, _) => link.lost_module(),
         // Whatever follows on this connection may be answers to other questions.
         (Heard::Failed(error), Value::ServerError(_)) => {
             if let StoreError::Corrupt(..) = error {
@@ -131,7 +226,6 @@ pub(crate) fn hear(
         (Heard::Failed(error), _) => link.lost(None, &error.to_string()),
         _ => {}
     }
-    heard
 }
 
 /// Whether the server is not the one to ask any more.
@@ -142,10 +236,9 @@ fn demoted(reply: &Value) -> bool {
         || error.details().is_some_and(|it| it.starts_with("READONLY"))
 }
 
-fn read(reply: &Value) -> Heard {
-    let nonsense = |what: &dyn std::fmt::Display| {
-        Heard::Failed(StoreError::Unavailable(format!("no script of ours answers so: {what}")))
-    };
+/// What a reply says.
+pub(crate) fn read(reply: &Value) -> Heard {
+    let nonsense = |what: &dyn std::fmt::Display| Heard::Failed(nonsense(what));
     match reply {
         Value::Array(elements) => {
             let mut items = smallvec::SmallVec::<[Item<'_>; 8]>::new();
@@ -177,6 +270,24 @@ fn read(reply: &Value) -> Heard {
             })
         }
         other => nonsense(&format_args!("{other:?}")),
+    }
+}
+
+pub(crate) fn nonsense(what: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Unavailable(format!("no script of ours answers so: {what}"))
+}
+
+impl Heard {
+    /// The same of another kind of answer.
+    pub(crate) fn map<T>(self, map: impl FnOnce(Decision) -> Result<T, StoreError>) -> Heard<T> {
+        match self {
+            Self::Decided(decision) => map(decision).map_or_else(Heard::Failed, Heard::Decided),
+            Self::Calendars { now, calendars } => Heard::Calendars { now, calendars },
+            Self::NoScript => Heard::NoScript,
+            Self::NoModule { at_all } => Heard::NoModule { at_all },
+            Self::Elsewhere { to, moved } => Heard::Elsewhere { to, moved },
+            Self::Failed(error) => Heard::Failed(error),
+        }
     }
 }
 

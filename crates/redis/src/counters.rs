@@ -68,6 +68,8 @@ counters! {
     unavailable,
     /// Questions about a key whose state cannot be used.
     corrupt,
+    /// Decisions of the store that its module made, and no script.
+    module,
     /// Scripts sent in full, since the server did not know them.
     scripts_sent,
     /// Questions that another node of the cluster had to be asked.

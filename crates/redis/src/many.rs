@@ -8,8 +8,9 @@ use sluicegate_core::Operation;
 
 use crate::{
     Answer, RedisStore, Rule, Source, StoreError,
-    call::{Heard, command, hear},
+    call::{Heard, command, follow, read},
     front::known::Asked,
+    native,
     net::{link::Deadline, topology::Topology},
     slot::slot,
     store::Inner,
@@ -80,8 +81,10 @@ impl Inner {
     ) -> Vec<(usize, Result<Answer, StoreError>)> {
         let all: Vec<_> = open.iter().collect();
         let mut heard = self.send_slot(slot, &all, false, deadline).await;
-        // Scripts that the server does not know: once more, in the same order.
-        let unknown = |heard: &Result<Heard, _>| matches!(heard, Ok(Heard::NoScript));
+        // What the server does not know: once more, in the same order.
+        let unknown = |heard: &Result<Heard, _>| {
+            matches!(heard, Ok(Heard::NoScript | Heard::NoModule { at_all: true }))
+        };
         let places: Vec<_> = (0..open.len()).filter(|&it| unknown(&heard[it])).collect();
         if !places.is_empty() {
             let again: Vec<_> = places.iter().map(|&place| &open[place]).collect();
@@ -108,11 +111,16 @@ impl Inner {
     ) -> Vec<Result<Heard, StoreError>> {
         let asked = async {
             let link = self.topology.link(slot, deadline).await?;
+            let native = !texts && link.has_module();
             let around = self.context.now();
             let mut pipeline = Pipeline::with_capacity(open.len());
             let mut sent = Vec::new();
             for Open { key, rule, operation, .. } in open {
                 let plan = rule.plan();
+                if native {
+                    pipeline.add_command(native::command(plan, key, *operation)?);
+                    continue;
+                }
                 let arguments = plan.arguments(*operation, around)?;
                 let sha1 = plan.script().sha1();
                 let whole = texts && !sent.contains(&sha1);
@@ -125,12 +133,22 @@ impl Inner {
             let replies = link.commands(&pipeline, deadline).await;
             // Another node may hold the slot by now.
             let replies = replies.inspect_err(|_| self.topology.refresh())?;
-            Ok((link, replies))
+            Ok((link, native, replies))
         };
         match asked.await {
-            Ok((link, replies)) if replies.len() == open.len() => {
-                let hear = |reply| Ok(hear(&self.context, &self.topology, &link, reply));
-                replies.iter().map(hear).collect()
+            Ok((link, native, replies)) if replies.len() == open.len() => {
+                let hear = |(open, reply): (&&Open<'_>, _)| {
+                    let heard = if native {
+                        native::hear(open.rule.plan(), open.operation, reply)
+                    } else {
+                        read(reply)
+                    };
+                    follow(&self.context, &self.topology, &link, &heard, reply);
+                    let decided = native && matches!(heard, Heard::Decided(_));
+                    self.context.counts.module.add(decided.into());
+                    Ok(heard)
+                };
+                open.iter().zip(&replies).map(hear).collect()
             }
             asked => {
                 let error = asked.err().unwrap_or_else(|| {
@@ -158,9 +176,12 @@ impl Inner {
                 }
                 Ok(Answer { decision, source: Source::Store })
             }
-            Ok(Heard::NoScript | Heard::Elsewhere { .. } | Heard::Calendars { .. }) => {
-                self.question(key, rule, operation, deadline).await
-            }
+            Ok(
+                Heard::NoScript
+                | Heard::NoModule { .. }
+                | Heard::Elsewhere { .. }
+                | Heard::Calendars { .. },
+            ) => self.question(key, rule, operation, deadline).await,
             Ok(Heard::Failed(error)) | Err(error) if error.is_absence() => {
                 self.fall_back(key, rule, operation, error)
             }

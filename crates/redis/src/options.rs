@@ -45,6 +45,10 @@ pub struct Options {
     pub max_local_memory: usize,
     /// What TLS needs besides the authorities that the system trusts.
     pub tls: TlsOptions,
+    /// How often a server without the module (`docs/module.md`) is asked whether it has it by now,
+    /// while questions come; each new connection asks too. `None`: scripts only, module or not. Default:
+    /// 10 s.
+    pub look_for_module: Option<Duration>,
     /// Where connections live. They end with their runtime, so who asks from several names the one that
     /// lasts. Default: the runtime of whoever asks first.
     pub runtime: Option<Handle>,
@@ -74,6 +78,7 @@ impl Default for Options {
             max_leases: 4096,
             max_local_memory: 64 << 20,
             tls: TlsOptions::default(),
+            look_for_module: Some(Duration::from_secs(10)),
             runtime: None,
         }
     }

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use sluicegate_core::Operation;
 
 use crate::{
-    RedisStore, Rule, StoreError,
+    RedisStore, Rule, StoreError, native,
     net::{
         link::{Deadline, Link},
         topology::Topology,
@@ -40,6 +40,8 @@ pub struct ServerStatus {
     pub engine: String,
     /// The version of the library of functions that is installed, if it says one.
     pub library: Option<String>,
+    /// Whether it has the module, which is then used in place of scripts.
+    pub module: bool,
     /// What is wrong with it.
     pub problems: Vec<Problem>,
 }
@@ -220,7 +222,9 @@ async fn server(link: &Arc<Link>) -> ServerStatus {
             "`sluicegate redis install URL` would do",
         ));
     }
-    ServerStatus { place, engine, library, problems }
+    let told = link.command(&native::question(), Deadline::after(ASKING)).await;
+    let module = told.is_ok_and(|told| native::is_told(&told));
+    ServerStatus { place, engine, library, module, problems }
 }
 
 /// The version of the library that is installed.

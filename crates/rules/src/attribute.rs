@@ -43,6 +43,11 @@ impl Attribute {
         })
     }
 
+    /// Whether only what comes from Envoy has it.
+    pub(crate) const fn is_of_envoy(&self) -> bool {
+        matches!(self, Self::Descriptor(_) | Self::Domain)
+    }
+
     /// `NAME` of `family`, as `header` and `x-plan`.
     pub(crate) fn of_family(family: &str, name: &str) -> Option<Self> {
         if name.is_empty() || name.len() > 256 {

@@ -1,20 +1,23 @@
 //! What a request must be for a rule to apply to it.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use ahash::AHashSet;
+use smallvec::SmallVec;
 
 use crate::{
     attribute::Attribute,
     glob::Glob,
+    nested::Bytes,
     network::{Network, bits},
     path::PathPattern,
     request::Request,
 };
 
-/// Conditions that must all hold.
+/// Conditions that must all hold. Rules that say the same share it: it is then at hand when it is
+/// asked.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Conditions(pub(crate) Vec<Condition>);
+pub(crate) struct Conditions(pub(crate) SmallVec<[Arc<Condition>; 2]>);
 
 /// What one attribute must be: any of several tests.
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ pub(crate) struct Condition {
     pub(crate) attribute: Attribute,
     /// Whether none of the tests may pass, rather than one.
     pub(crate) not: bool,
-    pub(crate) literals: AHashSet<Box<[u8]>>,
+    pub(crate) literals: AHashSet<Bytes>,
     pub(crate) tests: Vec<Test>,
 }
 
@@ -37,8 +40,10 @@ pub(crate) enum Test {
 }
 
 impl Conditions {
-    pub(crate) fn hold(&self, request: &Request<'_>) -> bool {
-        self.0.iter().all(|condition| condition.holds(request))
+    /// Whether all hold, but the one at `known`, of which that is known.
+    pub(crate) fn hold(&self, request: &Request<'_>, known: Option<usize>) -> bool {
+        let mut all = self.0.iter().enumerate();
+        all.all(|(at, condition)| Some(at) == known || condition.holds(request))
     }
 
     /// What `{name}` in the path stands for.

@@ -1,10 +1,13 @@
 //! Texts on their way to become a set of rules.
 
+use std::sync::Arc;
+
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::Policy;
 
 use crate::{
     attribute::Attribute,
+    condition::Condition,
     envoy::{self, Domain},
     error::{Fault, RulesError, quoted},
     example::{self, Example},
@@ -37,6 +40,7 @@ pub(crate) struct Draft {
     pub(crate) domains: AHashMap<Box<str>, Domain>,
     examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
+    conditions: AHashMap<String, Arc<Condition>>,
 }
 
 impl Draft {
@@ -116,6 +120,12 @@ impl Draft {
         }
         self.rules.push(rule);
         Ok(self.rules.len() - 1)
+    }
+
+    /// The same condition as one that another rule has, if it does.
+    pub(crate) fn share(&mut self, condition: Condition) -> Arc<Condition> {
+        let all = format!("{condition:?}");
+        Arc::clone(self.conditions.entry(all).or_insert_with(|| Arc::new(condition)))
     }
 
     /// Notes that rules ask for an attribute.

@@ -1,12 +1,250 @@
 //! Examples of requests, written beside the rules, with what is expected of them.
 
-use crate::{error::Fault, tree::Node};
+use std::{net::IpAddr, time::Duration};
 
-/// An example of a request, and what is expected of it.
+use crate::{
+    error::{Fault, quoted},
+    request::Request,
+    tree::{Fields, Kind, Node},
+};
+
+/// The most requests of a step.
+const MAX_TIMES: u32 = 100_000;
+/// How many units of text a span may be made of, longest first.
+const SPANS: [(&str, u64); 7] = [
+    ("ms", 1_000),
+    ("us", 1),
+    ("w", 604_800_000_000),
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+];
+
+/// An example of requests, and what is expected of them.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Example {}
+pub struct Example {
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    pub(crate) asked: Asked,
+    /// The rules that apply to it, in order.
+    pub(crate) rules: Option<Vec<String>>,
+    /// The policies and keys that it is charged under, in order.
+    pub(crate) policies: Option<Vec<String>>,
+    pub(crate) keys: Option<Vec<String>>,
+    pub(crate) steps: Vec<Step>,
+}
 
-pub(crate) fn read(_: &Node) -> Result<Example, Fault> {
-    Ok(Example {})
+impl Example {
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The line of its file that it begins in.
+    #[must_use]
+    pub const fn line(&self) -> usize {
+        self.line
+    }
+}
+
+/// A request, written out.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Http { method: String, target: String, headers: Vec<(String, String)>, client: Option<IpAddr> },
+    Envoy { domain: String, descriptors: Vec<Vec<(String, String)>>, hits: u32 },
+}
+
+impl Asked {
+    /// As rules see it, where it is one of HTTP.
+    pub(crate) fn http(&self) -> Option<Request<'_>> {
+        let Self::Http { method, target, headers, client } = self else { return None };
+        let request = Request::http(method, target, headers);
+        Some(client.map_or_else(|| request.clone(), |client| request.clone().from(client)))
+    }
+}
+
+/// Some requests at the same time, and what is expected of each.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) line: usize,
+    pub(crate) at: Duration,
+    pub(crate) times: u32,
+    /// Instead of that of the example.
+    pub(crate) asked: Option<Asked>,
+    pub(crate) expect: Expect,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expect {
+    pub(crate) allowed: Option<bool>,
+    /// The rule that binds, or a level of it: `api`, `api/user`.
+    pub(crate) rule: Option<String>,
+    pub(crate) remaining: Option<u32>,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+pub(crate) fn read(node: &Node) -> Result<Example, Fault> {
+    let mut fields = Fields::of(node, "a test")?;
+    let name = fields.need("name")?.text("name")?.to_string();
+    let asked = asked(&mut fields)?;
+    let Some(asked) = asked else {
+        return Err(node.fault("a test without a `request`, or `domain` and `descriptors`"));
+    };
+    let rules = texts(&mut fields, "rules")?;
+    let policies = texts(&mut fields, "policy")?;
+    let keys = texts(&mut fields, "key")?;
+    let expect = expect(&mut fields)?;
+    let steps = fields.take("steps").map(|steps| {
+        let mut at = Duration::ZERO;
+        let read = steps.list("steps")?.iter().map(|node| {
+            let step = read_step(node, at)?;
+            at = step.at;
+            Ok(step)
+        });
+        read.collect::<Result<Vec<_>, Fault>>()
+    });
+    fields.done()?;
+    let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, asked: None, expect };
+    let steps = steps.transpose()?.unwrap_or_else(|| vec![first]);
+    Ok(Example { name, line: node.at.line, asked, rules, policies, keys, steps })
+}
+
+fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
+    let mut fields = Fields::of(node, "a step")?;
+    let at = match fields.take("at") {
+        Some(at) => {
+            let span = span(at, "at")?;
+            if span < before {
+                return Err(at.fault("a step that is earlier than the one before it"));
+            }
+            span
+        }
+        None => before,
+    };
+    let times = fields.take("times").map(|node| {
+        let times = node.number("times", 1)?;
+        if times > MAX_TIMES {
+            return Err(node.fault(format!("times `{times}` is outside 1..={MAX_TIMES}")));
+        }
+        Ok(times)
+    });
+    let times = times.transpose()?.unwrap_or(1);
+    let asked = asked(&mut fields)?;
+    let expect = expect(&mut fields)?;
+    fields.done()?;
+    Ok(Step { line: node.at.line, at, times, asked, expect })
+}
+
+/// `request`, or `domain` with `descriptors` and `hits`.
+fn asked(fields: &mut Fields<'_>) -> Result<Option<Asked>, Fault> {
+    let (request, domain) = (fields.take("request"), fields.take("domain"));
+    let (descriptors, hits) = (fields.take("descriptors"), fields.take("hits"));
+    match (request, domain, descriptors) {
+        (Some(request), None, None) => http(request).map(Some),
+        (None, Some(domain), Some(descriptors)) => {
+            let read = descriptors.list("descriptors")?.iter().map(|it| pairs(it, "descriptor"));
+            Ok(Some(Asked::Envoy {
+                domain: domain.text("domain")?.to_string(),
+                descriptors: read.collect::<Result<_, _>>()?,
+                hits: hits.map(|it| it.number("hits", 0)).transpose()?.unwrap_or(1),
+            }))
+        }
+        (None, None, None) => Ok(None),
+        (Some(other), ..) | (_, Some(other), _) | (.., Some(other)) => {
+            Err(other.fault("a test has `request`, or `domain` and `descriptors`"))
+        }
+    }
+}
+
+fn http(node: &Node) -> Result<Asked, Fault> {
+    let mut fields = Fields::of(node, "a request")?;
+    let mut text = |name: &'static str, default: &str| match fields.take(name) {
+        Some(node) => node.text(name).map(ToString::to_string),
+        None => Ok(default.to_owned()),
+    };
+    let (method, target) = (text("method", "GET")?, text("path", "/")?);
+    let headers = fields.take("headers").map(|node| pairs(node, "headers")).transpose()?;
+    let client = fields.take("client").map(|node| {
+        let text = node.text("client")?;
+        text.parse().map_err(|_| {
+            node.fault(format!("client {} is no address, as `203.0.113.7`", quoted(text)))
+        })
+    });
+    fields.done()?;
+    Ok(Asked::Http {
+        method,
+        target,
+        headers: headers.unwrap_or_default(),
+        client: client.transpose()?,
+    })
+}
+
+fn pairs(node: &Node, what: &str) -> Result<Vec<(String, String)>, Fault> {
+    let entries = node.map(what)?.iter();
+    let pairs = entries.map(|it| Ok((it.key.to_string(), value(&it.value)?)));
+    pairs.collect()
+}
+
+/// A text, or nothing as an empty one.
+fn value(node: &Node) -> Result<String, Fault> {
+    if node.is_null() { Ok(String::new()) } else { Ok(node.text("value")?.to_string()) }
+}
+
+fn texts(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<Vec<String>>, Fault> {
+    let Some(node) = fields.take(name) else { return Ok(None) };
+    let texts = node.one_or_many().iter().map(|it| Ok(it.text(name)?.to_string()));
+    texts.collect::<Result<_, _>>().map(Some)
+}
+
+fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
+    let allowed = fields.take("expect").map(|node| match &node.kind {
+        Kind::Scalar { text, .. } if **text == *"allow" => Ok(true),
+        Kind::Scalar { text, .. } if **text == *"deny" => Ok(false),
+        _ => {
+            let shown = node.described();
+            Err(node.fault(format!("expect is {shown}; `allow` or `deny` would do")))
+        }
+    });
+    Ok(Expect {
+        allowed: allowed.transpose()?,
+        rule: fields.take("rule").map(|it| it.text("rule")).transpose()?.map(ToString::to_string),
+        remaining: fields.take("remaining").map(|it| it.number("remaining", 0)).transpose()?,
+        retry_after: fields.take("retry_after").map(|it| span(it, "retry_after")).transpose()?,
+    })
+}
+
+/// A span of time, as `90s` or `1m30s`.
+fn span(node: &Node, what: &str) -> Result<Duration, Fault> {
+    let text = node.text(what)?;
+    let fault = || {
+        let shown = quoted(text);
+        node.fault(format!("{what} {shown} is no span of time, as `250ms`, `90s`, `1m30s`, `2h`"))
+    };
+    let mut rest: &str = text;
+    let mut micros: u64 = 0;
+    loop {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, behind) = rest.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| fault())?;
+        let unit = SPANS.iter().find_map(|(name, unit)| Some((behind.strip_prefix(name)?, unit)));
+        let Some((behind, unit)) = unit else {
+            // Nothing takes no unit.
+            return if number == 0 && behind.is_empty() && micros == 0 {
+                Ok(Duration::ZERO)
+            } else {
+                Err(fault())
+            };
+        };
+        micros =
+            number.checked_mul(*unit).and_then(|it| micros.checked_add(it)).ok_or_else(fault)?;
+        if micros > 1 << 50 {
+            return Err(fault());
+        }
+        rest = behind;
+        if rest.is_empty() {
+            return Ok(Duration::from_micros(micros));
+        }
+    }
 }

@@ -53,6 +53,14 @@ impl Glob {
         &self.pieces[self.pieces.len() - 1]
     }
 
+    /// Whether a beginning, or an end, is all that it asks for; or nothing.
+    pub(crate) fn is_one_sided(&self) -> bool {
+        match &*self.pieces {
+            [before, after] => before.is_empty() || after.is_empty(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn matches(&self, value: &[u8]) -> bool {
         let [first, rest @ ..] = &*self.pieces else { return false };
         let [middle @ .., last] = rest else { return value == &**first };

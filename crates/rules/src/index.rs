@@ -6,15 +6,14 @@
 //! asked in full. So what a lookup costs hangs on the attributes in use and on what really
 //! fits, and hardly on how many rules there are.
 
-use std::collections::hash_map::Entry;
-
 use ahash::AHashMap;
 use smallvec::SmallVec;
 
 use crate::{
     attribute::Attribute,
     condition::{Condition, Conditions, Test},
-    nested::Nested,
+    glob::Glob,
+    nested::{Bytes, Items, Nested},
     network::{Network, bits},
     path::{PathPattern, Segment},
     request::Request,
@@ -31,33 +30,37 @@ pub(crate) struct Index {
     paths: Paths,
     /// What must be asked each time.
     always: Vec<u32>,
+    /// Of each, which condition holds if it is found; [`NONE`] if that is not known.
+    known: Vec<u8>,
 }
+
+const NONE: u8 = u8::MAX;
 
 /// What is filed under one attribute.
 #[derive(Clone, Debug, Default)]
 struct Shelf {
-    exact: AHashMap<Box<[u8]>, Vec<u32>>,
-    prefixes: Nested<Box<[u8]>>,
+    exact: AHashMap<Bytes, Items>,
+    prefixes: Nested<Bytes>,
     /// Ends of values, back to front.
-    suffixes: Nested<Box<[u8]>>,
+    suffixes: Nested<Bytes>,
     present: Vec<u32>,
 }
 
 /// One way to file a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    Exact(Attribute, Box<[u8]>),
+    Exact(Attribute, Bytes),
     Path(String),
     Network(String),
-    Prefix(Attribute, Box<[u8]>),
-    Suffix(Attribute, Box<[u8]>),
+    Prefix(Attribute, Bytes),
+    Suffix(Attribute, Bytes),
     Present(Attribute),
 }
 
 impl Index {
     pub(crate) fn of<'c>(all: impl Iterator<Item = &'c Conditions> + Clone) -> Self {
         let mut shared: AHashMap<Place, usize> = AHashMap::new();
-        for place in all.clone().flat_map(|it| &it.0).flat_map(places) {
+        for place in all.clone().flat_map(|it| &it.0).flat_map(|it| places(it)) {
             *shared.entry(place).or_default() += 1;
         }
         let mut filing = Filing::default();
@@ -68,13 +71,23 @@ impl Index {
                 let worst = places.iter().map(|place| (shared[place], rank(place))).max();
                 (worst, places.len())
             };
-            let usable = conditions.0.iter().filter(|it| !it.not);
-            match usable.min_by_key(|it| crowd(it)) {
-                Some(condition) => filing.file(condition, item),
+            let usable = conditions.0.iter().enumerate().filter(|(_, it)| !it.not);
+            let mut known = None;
+            match usable.min_by_key(|(_, it)| crowd(it)) {
+                Some((at, condition)) => {
+                    filing.file(condition, item);
+                    known = u8::try_from(at).ok().filter(|_| tells_all(condition));
+                }
                 None => filing.index.always.push(item),
             }
+            filing.index.known.push(known.unwrap_or(NONE));
         }
         filing.done()
+    }
+
+    /// Which condition of what was found is known to hold.
+    pub(crate) fn known(&self, at: usize) -> Option<usize> {
+        self.known.get(at).filter(|known| **known != NONE).map(|known| usize::from(*known))
     }
 
     /// Everything whose conditions may hold, in order.
@@ -103,6 +116,20 @@ impl Index {
     }
 }
 
+/// Whether what is found under a condition is sure to fulfil it.
+fn tells_all(condition: &Condition) -> bool {
+    condition.tests.iter().all(|test| match test {
+        Test::Present => condition.attribute != Attribute::Client,
+        Test::Network(_) => true,
+        Test::Glob(glob) => glob.is_one_sided(),
+        // What is behind `**` is not looked at.
+        Test::Path(pattern) => pattern
+            .segments()
+            .split_last()
+            .is_none_or(|(_, before)| !before.contains(&Segment::Any)),
+    })
+}
+
 /// Where a condition can be filed: in all of these places.
 fn places(condition: &Condition) -> Vec<Place> {
     if condition.not {
@@ -115,7 +142,7 @@ fn places(condition: &Condition) -> Vec<Place> {
         Test::Network(network) => Place::Network(network.to_string()),
         Test::Path(pattern) => Place::Path(pattern.text().to_owned()),
         Test::Glob(glob) if !glob.prefix().is_empty() => {
-            Place::Prefix(attribute(), glob.prefix().into())
+            Place::Prefix(attribute(), Bytes::from_slice(glob.prefix()))
         }
         Test::Glob(glob) if !glob.suffix().is_empty() => {
             Place::Suffix(attribute(), glob.suffix().iter().rev().copied().collect())
@@ -145,7 +172,7 @@ struct Filing {
 }
 
 /// Beginnings and ends of values, with what is filed under each.
-type Ends = [Vec<(Box<[u8]>, u32)>; 2];
+type Ends = [Vec<(Bytes, u32)>; 2];
 
 impl Filing {
     fn file(&mut self, condition: &Condition, item: u32) {
@@ -219,13 +246,13 @@ struct Paths {
 
 #[derive(Clone, Debug, Default)]
 struct PathNode {
-    literals: AHashMap<Box<str>, usize>,
-    globs: AHashMap<Box<str>, (Segment, usize)>,
+    literals: AHashMap<Bytes, usize>,
+    globs: Vec<(Glob, usize)>,
     one: Option<usize>,
     /// What ends here.
-    here: Vec<u32>,
+    here: Items,
     /// What goes on with any segments; what is behind those is not looked at.
-    any: Vec<u32>,
+    any: Items,
 }
 
 impl Paths {
@@ -240,13 +267,16 @@ impl Paths {
             at = match segment {
                 Segment::Any => return node.any.push(item),
                 Segment::One(_) => *node.one.get_or_insert(new),
-                Segment::Literal(text) => match node.literals.entry(text.clone()) {
-                    Entry::Occupied(there) => *there.get(),
-                    Entry::Vacant(free) => *free.insert(new),
-                },
-                Segment::Glob(glob) => {
-                    node.globs.entry(glob.text().into()).or_insert((segment.clone(), new)).1
+                Segment::Literal(text) => {
+                    *node.literals.entry(Bytes::from_slice(text.as_bytes())).or_insert(new)
                 }
+                Segment::Glob(glob) => match node.globs.iter().find(|(it, _)| it == glob) {
+                    Some((_, there)) => *there,
+                    None => {
+                        node.globs.push((glob.clone(), new));
+                        new
+                    }
+                },
             };
             if at == new {
                 self.nodes.push(PathNode::default());
@@ -261,15 +291,15 @@ impl Paths {
         let Some(segment) = path.next() else {
             return found.extend_from_slice(&node.here);
         };
-        if let Some(next) = node.literals.get(segment) {
+        if let Some(next) = node.literals.get(segment.as_bytes()) {
             self.find(*next, path.clone(), found);
         }
-        for (glob, next) in node.globs.values() {
-            if matches!(glob, Segment::Glob(glob) if glob.matches(segment.as_bytes())) {
+        for (glob, next) in &node.globs {
+            if glob.matches(segment.as_bytes()) {
                 self.find(*next, path.clone(), found);
             }
         }
-        if let Some(next) = node.one {
+        if let Some(next) = node.one.filter(|_| !segment.is_empty()) {
             self.find(next, path, found);
         }
     }

@@ -8,10 +8,12 @@
 
 mod attribute;
 mod condition;
+mod describe;
 mod draft;
 mod envoy;
 mod error;
 mod example;
+pub mod fuzz;
 mod glob;
 mod index;
 mod key;
@@ -24,9 +26,11 @@ mod rule;
 mod set;
 mod toml_text;
 mod tree;
+mod trial;
 mod yaml;
 
 pub use attribute::Attribute;
+pub use describe::Described;
 pub use envoy::{Descriptor, EnvoyLimit, Metadata, Unit, Wire};
 pub use error::{Place, RulesError};
 pub use example::Example;

@@ -8,11 +8,15 @@ use self::{
     conditions::conditions,
     settings::{overrides, settings},
 };
+use smallvec::{SmallVec, smallvec};
+
 use crate::{
+    attribute::Attribute,
     draft::{Draft, name},
     error::{Fault, quoted},
     key::Part,
-    rule::{Level, Overrides, Rule, Settings, Treatment},
+    nested::Bytes,
+    rule::{Level, Rule, Settings, Treatment},
     tree::{Fields, Kind, Node},
 };
 
@@ -20,6 +24,8 @@ use crate::{
 const MAX_PARTS: usize = 16;
 /// The most levels of a hierarchy.
 const MAX_LEVELS: usize = 8;
+
+type Levels = SmallVec<[Level; 1]>;
 
 pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
     let mut fields = Fields::of(node, "a rule")?;
@@ -33,8 +39,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
     let state = state.unwrap_or(rule_name);
     let key = fields.take("key");
     let levels_node = fields.take("levels");
-    let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?;
-    let overrides = overrides.unwrap_or_default();
+    let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?.flatten();
     fields.done()?;
 
     let mut levels = match (levels_node, key) {
@@ -49,20 +54,24 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
         }
         (None, key) => {
             let parts = key.map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
-            vec![Level {
+            smallvec![Level {
                 name: None,
-                prefix: format!("rule:{state}").into_bytes().into(),
+                prefix: Bytes::from_vec(format!("rule:{state}").into_bytes()),
                 shared: None,
                 parts,
                 policy: None,
-                overrides: Overrides::default(),
+                overrides: None,
             }]
         }
     };
-    check_policies(node, &settings, &overrides, &levels)?;
+    let excepted = overrides.as_ref().map_or(&[][..], |it| &it.settings);
+    check_policies(node, &settings, excepted, &levels)?;
+    let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(Part::attribute);
+    let asked = conditions.0.iter().map(|it| &it.attribute).chain(in_key);
+    let of_entries = asked.into_iter().any(Attribute::is_of_envoy);
     let captures: Vec<&str> = conditions.patterns().flat_map(|it| it.captures()).collect();
     for part in levels.iter().flat_map(|level| &level.parts) {
-        if let Some(crate::Attribute::Capture(name)) = part.attribute()
+        if let Some(Attribute::Capture(name)) = part.attribute()
             && !captures.contains(&&**name)
         {
             let wanted = format!("`{{{name}}}`");
@@ -70,9 +79,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
         }
     }
     let limits = |settings: &Settings| settings.treatment.unwrap_or_default() == Treatment::Limit;
-    if !limits(&settings)
-        && !overrides.settings.iter().any(|it| it.treatment == Some(Treatment::Limit))
-    {
+    if !limits(&settings) && !excepted.iter().any(|it| it.treatment == Some(Treatment::Limit)) {
         levels.clear();
     }
     Ok(Rule {
@@ -83,6 +90,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
         overrides,
         levels,
         stop,
+        of_entries,
         envoy: None,
     })
 }
@@ -91,12 +99,11 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
 fn check_policies(
     node: &Node,
     settings: &Settings,
-    overrides: &Overrides,
+    excepted: &[Settings],
     levels: &[Level],
 ) -> Result<(), Fault> {
     let hierarchy = levels.iter().any(|level| level.name.is_some());
-    let over = overrides.settings.iter();
-    if hierarchy && over.clone().any(|it| it.policy.is_some()) {
+    if hierarchy && excepted.iter().any(|it| it.policy.is_some()) {
         let message = "an override with a policy of a rule with `levels`; it would do in a level";
         return Err(node.fault(message));
     }
@@ -109,18 +116,13 @@ fn check_policies(
     Ok(())
 }
 
-fn read_levels(
-    node: &Node,
-    state: &str,
-    spread: bool,
-    draft: &mut Draft,
-) -> Result<Vec<Level>, Fault> {
+fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Result<Levels, Fault> {
     let items = node.list("levels")?;
     if !(1..=MAX_LEVELS).contains(&items.len()) {
         let count = items.len();
         return Err(node.fault(format!("{count} levels are outside 1..={MAX_LEVELS}")));
     }
-    let mut levels: Vec<Level> = Vec::new();
+    let mut levels = Levels::new();
     for item in items {
         let mut fields = Fields::of(item, "a level")?;
         let name_node = fields.need("name")?;
@@ -131,10 +133,10 @@ fn read_levels(
         let parts = fields.take("key").map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
         let policy = draft.policy(fields.need("policy")?)?;
         let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?;
-        let overrides = overrides.unwrap_or_default();
+        let overrides = overrides.flatten();
         if overrides
-            .settings
             .iter()
+            .flat_map(|it| &it.settings)
             .any(|it| it.cost.is_some() || it.shadow.is_some() || it.on_error.is_some())
         {
             return Err(item.fault(
@@ -145,7 +147,7 @@ fn read_levels(
         fields.done()?;
         levels.push(Level {
             name: Some(name.into()),
-            prefix: Box::default(),
+            prefix: Bytes::new(),
             shared: None,
             parts,
             policy: Some(policy),
@@ -162,22 +164,22 @@ fn read_levels(
     for level in &mut levels {
         let name = level.name.as_deref().unwrap_or_default();
         if spread {
-            level.prefix = format!("rule:{state}:{name}").into_bytes().into();
+            level.prefix = Bytes::from_vec(format!("rule:{state}:{name}").into_bytes());
         } else {
             let before = format!("rule:{state}").into_bytes();
             level.shared = Some((before.into(), shared.unwrap_or(0)));
-            level.prefix = format!(":{name}").into_bytes().into();
+            level.prefix = Bytes::from_vec(format!(":{name}").into_bytes());
         }
     }
     Ok(levels)
 }
 
-fn parts(node: &Node, draft: &mut Draft) -> Result<Vec<Part>, Fault> {
+fn parts(node: &Node, draft: &mut Draft) -> Result<SmallVec<[Part; 1]>, Fault> {
     let items = node.one_or_many();
     if items.len() > MAX_PARTS {
         return Err(node.fault(format!("a key of more than {MAX_PARTS} parts")));
     }
-    let mut parts = Vec::with_capacity(items.len());
+    let mut parts = SmallVec::with_capacity(items.len());
     for item in items {
         let part = Part::new(item.text("part of a key")?).map_err(|message| item.fault(message))?;
         if let Some(attribute) = part.attribute() {

@@ -4,11 +4,18 @@
 //! contain a value lie on one line of ancestors, found by one binary search: what is asked costs
 //! the logarithm of how many there are.
 
+use smallvec::{SmallVec, smallvec};
+
 /// A prefix: sorted so that one which contains another comes before it, and what lies between them
 /// lies within the first.
 pub(crate) trait Prefix: Ord {
     /// What a prefix may contain.
     type Value: ?Sized;
+    /// As much of either as is compared first: what sorts before another has no greater head.
+    type Head: Ord + Copy;
+
+    fn head(&self) -> Self::Head;
+    fn head_of(value: &Self::Value) -> Self::Head;
 
     /// Whether it comes no later than `value` does among all.
     fn at_most(&self, value: &Self::Value) -> bool;
@@ -19,8 +26,11 @@ pub(crate) trait Prefix: Ord {
 }
 
 /// Items by prefix.
+///
+/// The heads lie close together: the search is done there, and few of the nodes are ever touched.
 #[derive(Clone, Debug)]
-pub(crate) struct Nested<P> {
+pub(crate) struct Nested<P: Prefix> {
+    heads: Vec<P::Head>,
     nodes: Vec<Nest<P>>,
 }
 
@@ -29,12 +39,15 @@ struct Nest<P> {
     prefix: P,
     /// The innermost that contains it.
     within: Option<usize>,
-    items: Vec<u32>,
+    items: Items,
 }
 
-impl<P> Default for Nested<P> {
+/// Items of one place: hardly ever more than one.
+pub(crate) type Items = SmallVec<[u32; 2]>;
+
+impl<P: Prefix> Default for Nested<P> {
     fn default() -> Self {
-        Self { nodes: Vec::new() }
+        Self { heads: Vec::new(), nodes: Vec::new() }
     }
 }
 
@@ -51,9 +64,9 @@ impl<P: Prefix> Nested<P> {
             while let Some(at) = within.filter(|at| !nodes[*at].prefix.covers(&prefix)) {
                 within = nodes[at].within;
             }
-            nodes.push(Nest { prefix, within, items: vec![item] });
+            nodes.push(Nest { prefix, within, items: smallvec![item] });
         }
-        Self { nodes }
+        Self { heads: nodes.iter().map(|it| it.prefix.head()).collect(), nodes }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -62,7 +75,11 @@ impl<P: Prefix> Nested<P> {
 
     /// Tells the items of all prefixes that contain `value`.
     pub(crate) fn find(&self, value: &P::Value, mut tell: impl FnMut(&[u32])) {
-        let behind = self.nodes.partition_point(|nest| nest.prefix.at_most(value));
+        let head = P::head_of(value);
+        let before = self.heads.partition_point(|it| *it < head);
+        let same = self.heads[before..].iter().take_while(|it| **it == head).count();
+        let alike = &self.nodes[before..before + same];
+        let behind = before + alike.partition_point(|nest| nest.prefix.at_most(value));
         let mut next = behind.checked_sub(1);
         while let Some(nest) = next.map(|at| &self.nodes[at]) {
             if nest.prefix.contains(value) {
@@ -73,9 +90,24 @@ impl<P: Prefix> Nested<P> {
     }
 }
 
+/// Bytes that lie where they are used, unless there are many.
+pub(crate) type Bytes = SmallVec<[u8; 24]>;
+
 /// A prefix of a text.
-impl Prefix for Box<[u8]> {
+impl Prefix for Bytes {
     type Value = [u8];
+    type Head = u128;
+
+    fn head(&self) -> u128 {
+        Self::head_of(self)
+    }
+
+    fn head_of(value: &[u8]) -> u128 {
+        let mut head = [0; 16];
+        let length = value.len().min(16);
+        head[..length].copy_from_slice(&value[..length]);
+        u128::from_be_bytes(head)
+    }
 
     fn at_most(&self, value: &[u8]) -> bool {
         **self <= *value
@@ -99,13 +131,13 @@ mod tests {
     proptest! {
         #[test]
         fn all_prefixes_of_a_value_are_found(
-            prefixes in prop::collection::vec("[ab]{0,5}", 0..30),
-            value in "[abc]{0,6}",
+            prefixes in prop::collection::vec("[ab]{0,5}|a{12}[ab]{0,6}", 0..30),
+            value in "[abc]{0,6}|a{12}[ab]{0,6}",
         ) {
             let items = prefixes.iter().zip(0..);
-            let items = items.map(|(it, index)| (it.as_bytes().into(), index)).collect();
+            let items = items.map(|(it, index)| (Bytes::from_slice(it.as_bytes()), index)).collect();
             let mut found: Vec<u32> = Vec::new();
-            Nested::<Box<[u8]>>::of(items).find(value.as_bytes(), |items| found.extend(items));
+            Nested::<Bytes>::of(items).find(value.as_bytes(), |items| found.extend(items));
             found.sort_unstable();
             let expected: Vec<u32> = prefixes
                 .iter()

@@ -78,6 +78,15 @@ const fn mask(length: u8) -> u128 {
 
 impl Prefix for Network {
     type Value = Bits;
+    type Head = Bits;
+
+    fn head(&self) -> Bits {
+        (self.ipv6, self.bits)
+    }
+
+    fn head_of(value: &Bits) -> Bits {
+        *value
+    }
 
     fn at_most(&self, value: &Bits) -> bool {
         (self.ipv6, self.bits) <= *value

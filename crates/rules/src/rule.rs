@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use sluicegate_core::Policy;
+use smallvec::SmallVec;
 
 use crate::{
     attribute::Attribute,
@@ -10,6 +11,7 @@ use crate::{
     envoy::{EnvoyLimit, Wire},
     index::Index,
     key::Part,
+    nested::Bytes,
     request::Request,
 };
 
@@ -26,12 +28,19 @@ pub enum Treatment {
 }
 
 /// What is answered where no decision can be made, as the store is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnError {
     /// Let it through.
     Allow,
     /// Deny it.
     Deny,
+    /// Decide in this process, under `part` of `whole` of the policy.
+    Local {
+        /// At least 1.
+        part: u32,
+        /// At least `part`.
+        whole: u32,
+    },
 }
 
 /// What a request costs.
@@ -63,17 +72,18 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    pub(crate) fn of(items: Vec<(Conditions, Settings)>) -> Self {
+    /// `None` for no exceptions.
+    pub(crate) fn of(items: Vec<(Conditions, Settings)>) -> Option<Box<Self>> {
+        if items.is_empty() {
+            return None;
+        }
         let (conditions, settings): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-        Self { index: Index::of(conditions.iter()), conditions, settings }
+        Some(Box::new(Self { index: Index::of(conditions.iter()), conditions, settings }))
     }
 
     fn find(&self, request: &Request<'_>) -> Option<&Settings> {
-        if self.settings.is_empty() {
-            return None;
-        }
         let found = self.index.find(request).into_iter().filter_map(|at| usize::try_from(at).ok());
-        let mut held = found.filter(|at| self.conditions[*at].hold(request));
+        let mut held = found.filter(|at| self.conditions[*at].hold(request, self.index.known(*at)));
         held.next().map(|at| &self.settings[at])
     }
 }
@@ -83,12 +93,12 @@ impl Overrides {
 pub struct Level {
     pub(crate) name: Option<Box<str>>,
     /// What its keys begin with.
-    pub(crate) prefix: Box<[u8]>,
+    pub(crate) prefix: Bytes,
     /// How many of the first parts stand before the prefix, in braces, with the parts before it.
     pub(crate) shared: Option<(Box<[u8]>, usize)>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) policy: Option<usize>,
-    pub(crate) overrides: Overrides,
+    pub(crate) overrides: Option<Box<Overrides>>,
 }
 
 impl Level {
@@ -134,10 +144,13 @@ pub struct Rule {
     pub(crate) line: usize,
     pub(crate) conditions: Conditions,
     pub(crate) settings: Settings,
-    pub(crate) overrides: Overrides,
-    pub(crate) levels: Vec<Level>,
+    pub(crate) overrides: Option<Box<Overrides>>,
+    pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) stop: bool,
-    pub(crate) envoy: Option<EnvoyLimit>,
+    /// Whether it asks for a domain or an entry of a descriptor: only such are asked about Envoy's
+    /// descriptors.
+    pub(crate) of_entries: bool,
+    pub(crate) envoy: Option<Box<EnvoyLimit>>,
 }
 
 impl Rule {
@@ -162,8 +175,8 @@ impl Rule {
 
     /// What envoyproxy's form says besides, of a limit that is written in it.
     #[must_use]
-    pub const fn envoy(&self) -> Option<&EnvoyLimit> {
-        self.envoy.as_ref()
+    pub fn envoy(&self) -> Option<&EnvoyLimit> {
+        self.envoy.as_deref()
     }
 
     /// Whether it only counts, and never denies; an override may say otherwise.
@@ -185,7 +198,7 @@ impl Rule {
         request: &Request<'_>,
         policies: &'s [Policy],
     ) -> Option<Match<'s>> {
-        let over = self.overrides.find(request);
+        let over = self.overrides.as_ref().and_then(|it| it.find(request));
         let said = || over.into_iter().chain([&self.settings]);
         let treatment = said().find_map(|it| it.treatment).unwrap_or_default();
         let mut found = Match {
@@ -203,7 +216,7 @@ impl Rule {
         }
         for level in &self.levels {
             let key = level.key(request, &self.conditions)?;
-            let own = level.overrides.find(request);
+            let own = level.overrides.as_ref().and_then(|it| it.find(request));
             match own.and_then(|it| it.treatment) {
                 Some(Treatment::Unlimited) => continue,
                 Some(Treatment::Block) => {
@@ -242,7 +255,7 @@ impl Cost {
 }
 
 /// What is charged of a match: one, rarely more.
-pub type Charges<'s> = smallvec::SmallVec<[Charge<'s>; 1]>;
+pub type Charges<'s> = SmallVec<[Charge<'s>; 1]>;
 
 /// A rule that applies to a request, and what it asks for.
 #[derive(Clone, Debug)]

@@ -132,13 +132,17 @@ impl RuleSet {
     /// without a limit, does not apply.
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
+        self.find(request, |_| true)
+    }
+
+    fn find(&self, request: &Request<'_>, wanted: impl Fn(&Rule) -> bool) -> Matches<'_> {
         let mut matches = Matches::new();
         for at in self.index.find(request) {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let Some(rule) = self.native.get(at).and_then(|at| self.rules.get(*at)) else {
+            let Some(rule) = self.native.get(at).and_then(|it| self.rules.get(*it)) else {
                 continue;
             };
-            if !rule.conditions.hold(request) {
+            if !wanted(rule) || !rule.conditions.hold(request, self.index.known(at)) {
                 continue;
             }
             let Some(found) = rule.judge(request, &self.policies) else { continue };
@@ -152,7 +156,8 @@ impl RuleSet {
     }
 
     /// What applies to each of Envoy's descriptors, in their order: the limit of envoyproxy's form,
-    /// if the domain has one for it, and the rules of our own form that match its entries.
+    /// if the domain has one for it, and the rules of our own form that match its entries. Those that
+    /// ask for neither a domain nor an entry, in `match` or `key`, are about other requests.
     ///
     /// A limit whose name another one in the same request `replaces` is left out.
     #[must_use]
@@ -171,7 +176,8 @@ impl RuleSet {
                 matches.push(found);
             }
             if !self.native.is_empty() {
-                matches.extend(self.matches(&Request::descriptor(domain, descriptor.entries)));
+                let request = Request::descriptor(domain, descriptor.entries);
+                matches.extend(self.find(&request, |rule| rule.of_entries));
             }
             all.push(matches);
         }

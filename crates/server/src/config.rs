@@ -46,6 +46,10 @@ pub struct Config {
     pub http_headers: HttpHeaders,
     /// What the dashboard shows, at `/` of HTTP. Default: all that it can.
     pub dashboard: DashboardMode,
+    /// How many proxies of ours a request has come through when one of them asks the gate of HTTP
+    /// about it: of `X-Forwarded-For`, so many entries are believed, from the last. Default: 1, the
+    /// one that asks.
+    pub http_trusted_hops: usize,
     /// The password that clients of RESP must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -67,6 +71,9 @@ pub struct Config {
     /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
     /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
     pub store: Option<StoreConfig>,
+    /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
+    /// again whenever they change. Default: none.
+    pub rules: Vec<PathBuf>,
     /// A client that asks nothing for so long is closed; zero: never. Default: never.
     pub timeout: Duration,
     /// A client that does not finish a command for so long after it began it is closed, however
@@ -170,6 +177,7 @@ impl Default for Config {
             http_token: None,
             http_headers: HttpHeaders::default(),
             dashboard: DashboardMode::default(),
+            http_trusted_hops: 1,
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,
@@ -179,6 +187,7 @@ impl Default for Config {
             state_file: None,
             snapshot_every: Duration::from_secs(60),
             store: None,
+            rules: Vec::new(),
             timeout: Duration::ZERO,
             input_timeout: Duration::from_secs(30),
             output_timeout: Duration::from_secs(10),

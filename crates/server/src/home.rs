@@ -9,7 +9,9 @@ use sluicegate_core::{Entry, Operation, Policy, ReserveError, Timestamp};
 use sluicegate_memory as memory;
 use sluicegate_memory::MemoryStore;
 use sluicegate_redis as redis;
-use sluicegate_redis::{Answer, OnError, RedisStore, Source, StoreError, script::TEST_PREFIX};
+use sluicegate_redis::{
+    Answer, JointAnswer, OnError, RedisStore, Source, StoreError, script::TEST_PREFIX,
+};
 use tokio::runtime::Handle;
 
 use crate::{Config, StoreConfig, state};
@@ -41,6 +43,18 @@ pub(crate) struct Question<'a> {
     pub(crate) rule: &'a HomeRule,
     /// What is asked.
     pub(crate) operation: Operation,
+}
+
+/// One of several keys that are asked together.
+#[allow(dead_code, reason = "for the faces that have hierarchies of rules")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take<'a> {
+    /// Whom it is about.
+    pub(crate) key: &'a [u8],
+    /// The rule.
+    pub(crate) rule: &'a HomeRule,
+    /// Units asked for.
+    pub(crate) cost: u32,
 }
 
 /// Why a question got no answer. Its text is a whole error reply, the class word first.
@@ -179,6 +193,49 @@ impl Home {
         }
     }
 
+    /// Takes from several keys, from all of them or from none; or (not `stores`) tells what that would be
+    /// answered. A key that is given twice is asked once, the first time.
+    #[allow(dead_code, reason = "for the faces that have hierarchies of rules")]
+    pub(crate) async fn take_together(
+        &self,
+        takes: &[Take<'_>],
+        stores: bool,
+        now: Timestamp,
+    ) -> Result<JointAnswer, Trouble> {
+        let none = || Trouble::Away("there is no key to decide on".to_owned());
+        match self {
+            Self::Memory(store) => {
+                let rules: Vec<_> = takes.iter().map(|take| local(store, take.rule, now)).collect();
+                let takes = takes.iter().zip(&rules);
+                let takes: Vec<_> = takes
+                    .map(|(&Take { key, cost, .. }, rule)| memory::Take { key, rule, cost })
+                    .collect();
+                let joint = if stores {
+                    store.take_together(&takes, now)
+                } else {
+                    store.peek_together(&takes, now)
+                };
+                Ok(JointAnswer { joint: joint.ok_or_else(none)?, source: Source::Store })
+            }
+            Self::Redis { store, test_clock } => {
+                let rules: Vec<_> = takes.iter().map(|it| elsewhere(store, it.rule)).collect();
+                let takes = takes.iter().zip(&rules);
+                let takes: Vec<_> = takes
+                    .map(|(&Take { key, cost, .. }, rule)| redis::Take { key, rule, cost })
+                    .collect();
+                if *test_clock && stores {
+                    let joint = store.take_together_at(&takes, now).await?;
+                    return Ok(JointAnswer { joint, source: Source::Store });
+                }
+                Ok(if stores {
+                    store.take_together(&takes).await?
+                } else {
+                    store.peek_together(&takes).await?
+                })
+            }
+        }
+    }
+
     /// Makes `key` as if never used. Whether there was state that had not recovered.
     pub(crate) async fn reset(&self, key: &[u8], now: Timestamp) -> Result<bool, Trouble> {
         match self {
@@ -252,6 +309,14 @@ fn here(
         HomeRule::Redis(rule) => store.apply(key, rule.policy(), now, operation)?,
     };
     Ok(Answer { decision, source: Source::Store })
+}
+
+/// A rule as the store in this process knows it.
+fn local<'a>(store: &MemoryStore, rule: &'a HomeRule, now: Timestamp) -> Cow<'a, memory::Rule> {
+    match rule {
+        HomeRule::Memory(rule) => Cow::Borrowed(rule),
+        HomeRule::Redis(rule) => Cow::Owned(store.rule(rule.policy(), now)),
+    }
 }
 
 /// A rule as this store knows it; one of another home says the same, but nothing of `on_error`.

@@ -8,11 +8,15 @@
 //! One thread accepts clients (`listen`) and hands them to the workers (`worker`), one a core. What
 //! a worker does for a request writes nothing that another worker writes, except in the store.
 //!
+//! Rules in a file (`ruleset`) say which requests are limited by what; `judge` makes one verdict of all
+//! that apply to a request.
+//!
 //! Invariants:
 //! - time is read once per batch of pipelined requests, and a batch is answered with one write;
 //! - a client that does not read its replies is not read from either: what is pending for it, and
 //!   what it has sent unasked, is bounded; and it is closed when that lasts;
 //! - a panic in one connection ends that connection and nothing else;
+//! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
 mod config;
@@ -21,10 +25,14 @@ mod envoy;
 mod face;
 mod home;
 mod http;
+#[allow(dead_code, reason = "the face of Envoy is to ask it for more")]
+mod judge;
 mod listen;
 mod metrics;
 mod resp;
 mod rules;
+#[allow(dead_code, reason = "the face of Envoy is to ask it for more")]
+mod ruleset;
 mod secret;
 mod server;
 mod shared;
@@ -37,5 +45,6 @@ mod web;
 mod worker;
 
 pub use config::{Config, DashboardMode, HttpHeaders, StoreConfig, TlsConfig};
-pub use server::Server;
+pub use ruleset::Reloaded;
+pub use server::{Reloader, Server};
 pub use sluicegate_memory::WhenFull;

@@ -16,8 +16,9 @@ use sluicegate_redis::Source;
 use crate::{
     face::Face,
     home::Home,
+    ruleset::Event,
     shared::Shared,
-    stats::{BOUNDS, Counter, Stats},
+    stats::{BOUNDS, Counter, Outcomes, Stats},
 };
 
 /// What [`text`] is.
@@ -47,6 +48,7 @@ impl Collector for Metrics {
         requests(shared, &mut out)?;
         clients(shared, &mut out)?;
         state(shared, &mut out)?;
+        rules(shared, &mut out)?;
         out.labelled("build", "The server's version", MetricType::Gauge, |family| {
             family.encode_family(&[("version", VERSION)])?.encode_gauge(&1_u64)
         })
@@ -92,13 +94,13 @@ fn decisions(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
             // Where the state is in this process, nobody else decides.
             for source in SOURCES.into_iter().take(if here { 1 } else { SOURCES.len() }) {
                 let word = if here { "memory" } else { source.word() };
-                let outcomes: [(&str, fn(&Stats, Face, Source) -> u64); 2] = [
-                    ("allowed", |stats, face, source| stats.of(face, source).allowed.count()),
-                    ("denied", |stats, face, source| stats.of(face, source).denied.count()),
-                ];
-                for (outcome, of) in outcomes {
+                let of = |of: fn(&Outcomes) -> &Counter| {
+                    shared.sum(|stats| of(stats.of(face, source)).count())
+                };
+                let outcomes = [("allowed", of(|it| &it.allowed)), ("denied", of(|it| &it.denied))];
+                for (outcome, counted) in outcomes {
                     let labels = [("face", face.name()), ("outcome", outcome), ("source", word)];
-                    count(family, &labels, shared.sum(|stats| of(stats, face, source)))?;
+                    count(family, &labels, counted)?;
                 }
             }
         }
@@ -120,7 +122,7 @@ fn requests(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
         let mut buckets = [(0.0, 0); BOUNDS.len() + 1];
         let (mut micros, mut all) = (0, 0);
         for (index, bucket) in buckets.iter_mut().enumerate() {
-            let bound = BOUNDS.get(index).map_or(f64::MAX, |micros| *micros as f64 / 1e6);
+            let bound = BOUNDS.get(index).map_or(f64::INFINITY, |micros| *micros as f64 / 1e6);
             let here = shared.sum(|stats| stats.latency.count(index));
             *bucket = (bound, here);
             all += here;
@@ -146,6 +148,30 @@ fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
         count(family, &[("why", "tls")], sum(|stats| &stats.tls_failures))
     })?;
     out.counter("accept_errors", "Clients that the system did not let in", accepting.errors.count())
+}
+
+fn rules(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
+    let help = "What became of requests by the rules, by the name of the rule";
+    out.labelled("rule_decisions", help, MetricType::Counter, |family| {
+        for (rule, tally) in shared.rules.tallies.all() {
+            for event in Event::ALL {
+                let labels = [("rule", &*rule), ("outcome", event.word())];
+                count(family, &labels, tally.count(event))?;
+            }
+        }
+        Ok(())
+    })?;
+    let (version, told) = (shared.rules.now(), shared.rules.told());
+    out.gauge("rules", "Rules that are in force", version.rules().rules().len())?;
+    let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
+    out.gauge("rules_version", "Which version of the rules is in force", number)?;
+    let help = "Whether the files of the rules could be used when they were looked at last";
+    out.gauge("rules_ok", help, told.problem.is_none().into())?;
+    let help = "How often the rules were read anew, and could be used or not";
+    out.labelled("rules_reloads", help, MetricType::Counter, |family| {
+        count(family, &[("outcome", "used")], told.reloads)?;
+        count(family, &[("outcome", "failed")], told.failed)
+    })
 }
 
 fn state(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {

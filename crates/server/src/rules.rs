@@ -1,27 +1,18 @@
-//! Rules by the bytes of the arguments that say them, so that a policy is parsed once and not with
-//! every request.
-//!
-//! Each worker has a table of its own, direct-mapped by a keyed hash and compared in full. A client
-//! that invents a text a request only ever replaces others' places: the table never grows.
+//! Rules by the texts that say them, so that a policy is parsed once and not with every request.
+//! Each worker has a table of its own.
 //!
 //! Requests that were gathered hold a [`Known`] rather than a [`Rule`], whose count of holders is
 //! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
 
-use std::{
-    cell::OnceCell,
-    hash::{BuildHasher, Hasher},
-};
+use std::{cell::OnceCell, sync::Arc};
 
-use ahash::RandomState;
-use sluicegate_commands::{CommandError, PolicyText};
+use arc_swap::Guard;
+use sluicegate_commands::{CommandError, PolicyText, TextKey, Texts};
+use sluicegate_core::{Policy, Timestamp};
 use sluicegate_headers::Fields;
 
-use crate::home::HomeRule as Rule;
+use crate::{home::HomeRule as Rule, ruleset::Version, shared::Shared};
 
-/// Texts that are known at a time.
-const PLACES: usize = 1024;
-/// A longer text is parsed each time. The longest policy that makes sense is shorter.
-const LONGEST: usize = 512;
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
 
@@ -30,17 +21,16 @@ const NAME: &str = "default";
 pub(crate) struct Known(usize);
 
 /// The rules of one worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Rules {
-    hasher: RandomState,
-    places: Box<[Option<Place>]>,
-    /// The place that was asked for last: most requests ask for the same one again.
-    last: usize,
+    texts: Texts<Known>,
     rules: Vec<Option<Held>>,
     /// Where there is room in `rules`.
     free: Vec<usize>,
     /// What nobody will look up any more, but gathered requests may hold.
     replaced: Vec<usize>,
+    /// The version of the server's rules that names stand for, the same for all that is gathered.
+    version: Option<Guard<Arc<Version>>>,
 }
 
 /// A rule, and what responses of HTTP say of it, once one has.
@@ -50,29 +40,33 @@ struct Held {
     fields: OnceCell<Fields>,
 }
 
-#[derive(Debug)]
-struct Place {
-    throttle: bool,
-    /// The arguments one behind the other, and how long each is.
-    bytes: Box<[u8]>,
-    lengths: [usize; 3],
-    rule: Known,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            places: (0..PLACES).map(|_| None).collect(),
-            last: 0,
-            rules: Vec::new(),
-            free: Vec::new(),
-            replaced: Vec::new(),
+impl Rules {
+    /// The rule that `text` says, or that the rules of the server call so (`@name`).
+    #[inline]
+    pub(crate) fn known(
+        &mut self,
+        text: PolicyText<'_>,
+        shared: &Shared,
+        now: Timestamp,
+    ) -> Result<Known, CommandError> {
+        let rule = |policy: &Policy| {
+            let on_error = shared.config.store.as_ref().map(|store| store.on_error);
+            shared.home.rule(policy, on_error.unwrap_or_default(), now)
+        };
+        match text.name() {
+            None => self.find(text, |text| Ok(rule(&text.parse()?))),
+            Some(name) => {
+                let version = self.version.take().unwrap_or_else(|| shared.rules.now());
+                let known = self.find_named(name, version.number(), |name| {
+                    let policy = version.policy(name);
+                    policy.map(rule).ok_or_else(|| CommandError::no_policy(name))
+                });
+                self.version = Some(version);
+                known
+            }
         }
     }
-}
 
-impl Rules {
     /// The rule that `text` says; `make` makes it of one that is not known.
     #[inline]
     pub(crate) fn find(
@@ -80,46 +74,41 @@ impl Rules {
         text: PolicyText<'_>,
         make: impl FnOnce(PolicyText<'_>) -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
-        let (throttle, parts) = parts(text);
-        if let Some(known) = self.at(self.last, throttle, &parts) {
-            return Ok(known);
-        }
-        let mut hasher = self.hasher.build_hasher();
-        for part in parts {
-            hasher.write(part);
-        }
-        let index = usize::try_from(hasher.finish() % PLACES as u64).unwrap_or_default();
-        if let Some(known) = self.at(index, throttle, &parts) {
-            self.last = index;
-            return Ok(known);
-        }
-        let rule = make(text)?;
-        Ok(self.learn(index, throttle, &parts, rule))
+        self.find_key(text.into(), || make(text))
+    }
+
+    /// The rule of the policy that a version of the server's rules calls `name`: what it stood for in
+    /// another version is not what it stands for now.
+    fn find_named(
+        &mut self,
+        name: &[u8],
+        version: u64,
+        make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
+    ) -> Result<Known, CommandError> {
+        self.find_key(TextKey::parts([b"@", name, &version.to_le_bytes()]), || make(name))
     }
 
     #[inline]
-    fn at(&self, index: usize, throttle: bool, parts: &[&[u8]; 3]) -> Option<Known> {
-        let place = self.places[index].as_ref()?;
-        (place.throttle == throttle && place.says(parts)).then_some(place.rule)
+    fn find_key(
+        &mut self,
+        key: TextKey<'_>,
+        make: impl FnOnce() -> Result<Rule, CommandError>,
+    ) -> Result<Known, CommandError> {
+        self.texts.find(key).or_else(|unknown| {
+            let known = self.add(make()?);
+            let gone = self.texts.keep(unknown, key, known);
+            self.replaced.extend(gone.map(|it| it.0));
+            Ok(known)
+        })
     }
 
     #[cold]
-    fn learn(&mut self, index: usize, throttle: bool, parts: &[&[u8]; 3], rule: Rule) -> Known {
+    fn add(&mut self, rule: Rule) -> Known {
         let at = self.free.pop().unwrap_or(self.rules.len());
         if at == self.rules.len() {
             self.rules.push(None);
         }
         self.rules[at] = Some(Held { rule, fields: OnceCell::new() });
-        let lengths = parts.map(<[u8]>::len);
-        if lengths.iter().sum::<usize>() > LONGEST {
-            self.replaced.push(at);
-            return Known(at);
-        }
-        let place = Place { throttle, bytes: parts.concat().into(), lengths, rule: Known(at) };
-        if let Some(old) = self.places[index].replace(place) {
-            self.replaced.push(old.rule.0);
-        }
-        self.last = index;
         Known(at)
     }
 
@@ -144,6 +133,7 @@ impl Rules {
     /// Nothing that was looked up is held any more.
     #[inline]
     pub(crate) fn settle(&mut self) {
+        self.version = None;
         if self.replaced.is_empty() {
             return;
         }
@@ -154,29 +144,8 @@ impl Rules {
     }
 }
 
-impl Place {
-    #[inline]
-    fn says(&self, parts: &[&[u8]; 3]) -> bool {
-        let mut rest = &*self.bytes;
-        self.lengths == parts.map(<[u8]>::len)
-            && parts.iter().all(|part| {
-                let (front, behind) = rest.split_at(part.len());
-                rest = behind;
-                front == *part
-            })
-    }
-}
-
-fn parts(text: PolicyText<'_>) -> (bool, [&[u8]; 3]) {
-    match text {
-        PolicyText::Text(text) => (false, [text, b"", b""]),
-        PolicyText::Throttle { max_burst, count, period } => (true, [max_burst, count, period]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::{Policy, Timestamp};
     use sluicegate_memory::MemoryStore;
 
     use super::*;
@@ -197,17 +166,13 @@ mod tests {
     #[test]
     fn a_text_is_parsed_once() {
         let rules = &mut Rules::default();
-        let texts = [
+        for text in [
             PolicyText::Text(b"gcra:30/1m"),
-            PolicyText::Text(b"gcra:30/60s"),
-            PolicyText::Throttle { max_burst: b"1", count: b"11", period: b"1" },
             PolicyText::Throttle { max_burst: b"11", count: b"1", period: b"1" },
-        ];
-        for (round, known) in [(0, false), (1, true), (2, true)] {
-            for text in texts {
-                assert_eq!(look(rules, text).0, known, "{round} {text:?}");
-            }
+        ] {
+            let first = look(rules, text);
             rules.settle();
+            assert_eq!((first.0, look(rules, text)), (false, (true, first.1)), "{text:?}");
         }
         let wrong = rules.find(PolicyText::Text(b"x"), |text| Err(text.parse().unwrap_err()));
         assert!(wrong.is_err());
@@ -228,12 +193,6 @@ mod tests {
             }
             rules.settle();
         }
-        assert!(rules.rules.len() <= PLACES + 501, "{}", rules.rules.len());
-        let first = look(rules, PolicyText::Text(b"gcra:1/1h")).1;
-        // A text that is too long is not kept at all.
-        let rule = rules.get(first).clone();
-        let held = rules.places.iter().flatten().count();
-        rules.learn(0, false, &[&[b'x'; LONGEST + 1], b"", b""], rule);
-        assert_eq!(rules.places.iter().flatten().count(), held);
+        assert!(rules.rules.len() <= 1024 + 501, "{}", rules.rules.len());
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     face::Face,
     home::Home,
     listen::{Accepted, Addresses, Listeners},
+    ruleset::{self, Live, Reloaded},
     shared::{Clients, Shared},
     state, tls,
     worker::Workers,
@@ -56,7 +57,9 @@ impl Server {
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
         let home = Home::open(&config, clock.now()).await?;
-        Ok(Self { listeners, shared: Arc::new(Shared::new(config, addresses, home, clock, tls)) })
+        let rules = Live::open(&config)?;
+        let shared = Shared::new(config, addresses, home, rules, clock, tls);
+        Ok(Self { listeners, shared: Arc::new(shared) })
     }
 
     /// Where it listens for RESP, the port that was picked for port 0 included.
@@ -79,6 +82,12 @@ impl Server {
         self.shared.addresses.grpc
     }
 
+    /// What has the rules read again while it runs, as for a signal.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader(Arc::clone(&self.shared))
+    }
+
     /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
     /// read (those that wait with a denial), closes, within 5 seconds, and writes the state file.
     ///
@@ -92,6 +101,7 @@ impl Server {
         let Self { listeners, shared } = self;
         let workers = Workers::start(&shared)?;
         let snapshots = state::Writer::start(&shared)?;
+        let watching = ruleset::Watch::start(&shared)?;
         tokio::pin!(shutdown);
         let Addresses { resp, http, grpc } = shared.addresses;
         let shown = |address: Option<SocketAddr>| {
@@ -131,11 +141,27 @@ impl Server {
         drop(listeners);
         tracing::info!(clients = shared.clients.len(), "stopping");
         workers.stop().await;
+        drop(watching);
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// Has the rules of a server read again.
+#[derive(Clone, Debug)]
+pub struct Reloader(Arc<Shared>);
+
+impl Reloader {
+    /// Reads the files now, whatever was heard of them. What is wrong with them leaves the rules in
+    /// force as they are, and is logged.
+    ///
+    /// # Errors
+    /// What is wrong, with the file, the line and the column.
+    pub async fn reload(&self) -> Result<Reloaded, String> {
+        self.0.rules.reload().await
     }
 }
 

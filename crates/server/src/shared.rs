@@ -22,6 +22,7 @@ use crate::{
     face::Face,
     home::Home,
     listen::Addresses,
+    ruleset::Live,
     secret::Secret,
     state::Snapshots,
     stats::{Accepting, Stats},
@@ -32,6 +33,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) home: Home,
+    /// The rules in force.
+    pub(crate) rules: Live,
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
@@ -54,6 +57,7 @@ impl Shared {
         mut config: Config,
         addresses: Addresses,
         home: Home,
+        rules: Live,
         clock: SystemClock,
         tls: [Option<Arc<ServerConfig>>; 3],
     ) -> Self {
@@ -61,6 +65,7 @@ impl Shared {
         let workers = config.workers.unwrap_or_else(cores).max(1);
         Self {
             home,
+            rules,
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
@@ -253,7 +258,8 @@ mod tests {
         config.workers = Some(1);
         let addresses = Addresses { resp: config.listen, http: None, grpc: None };
         let (home, clock) = (Home::Memory(MemoryStore::new()), SystemClock::new());
-        let shared = Shared::new(config, addresses, home, clock, [None, None, None]);
+        let shared =
+            Shared::new(config, addresses, home, Live::default(), clock, [None, None, None]);
         let tries = [
             ("right", password.to_owned(), true),
             ("wrong in its first byte", format!("X{}", &password[1..]), false),

@@ -33,6 +33,25 @@ impl<'a> Batch<'a> {
         self.events.is_empty()
     }
 
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The events before `time` and the others; the events are in order of time.
+    #[must_use]
+    pub fn split_at_time(self, time: Timestamp) -> (Self, Self) {
+        let at = self.events.partition_point(|event| event.time < time);
+        let (before, behind) = self.events.split_at(at);
+        (Self { events: before, ..self }, Self { events: behind, ..self })
+    }
+
+    /// The same in pieces that are small enough for a fast cache.
+    pub(crate) fn pieces(self) -> impl Iterator<Item = Self> {
+        self.events.chunks(MOST).map(move |events| Self { events, ..self })
+    }
+
     /// The events.
     #[inline]
     pub fn events(self) -> impl Iterator<Item = Event<'a>> {

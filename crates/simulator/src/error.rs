@@ -1,6 +1,9 @@
 //! What can be wrong with a trace, and where.
 
-use std::{fmt, io};
+use std::{
+    fmt::{self, Write},
+    io,
+};
 
 use sluicegate_core::{PolicyError, Timestamp};
 
@@ -117,6 +120,13 @@ impl fmt::Display for Quoted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cut = self.0.len() > SHOWN;
         let shown = &self.0[..self.0.len().min(SHOWN)];
-        write!(formatter, "{}{}", shown.escape_ascii(), if cut { "…" } else { "" })
+        for byte in shown {
+            // A quote is plain here: values stand between backticks.
+            match byte {
+                b'"' | b'\'' => formatter.write_char(char::from(*byte))?,
+                _ => write!(formatter, "{}", byte.escape_ascii())?,
+            }
+        }
+        formatter.write_str(if cut { "…" } else { "" })
     }
 }

@@ -21,6 +21,7 @@
 //! ```
 
 mod batch;
+mod busy;
 mod bytes;
 mod error;
 mod event;
@@ -28,20 +29,27 @@ mod everyday;
 #[doc(hidden)]
 pub mod fuzz;
 mod key;
+mod log;
 mod number;
 mod records;
 mod report;
 mod rows;
 mod run;
 mod trace;
+mod track;
+mod traffic;
 mod windows;
 
 pub use batch::Batch;
+pub use busy::{BusyKey, KeyCounts, MAX_BUSY_KEYS};
 pub use error::{Fault, Quoted, TraceError};
 pub use event::{Event, Kind};
+pub use log::{Broken, KeyTemplate, Late, LogError, LogFault, LogFormat, LogReader};
 pub use records::MAX_LINE;
-pub use report::{BusyKey, MAX_BUSY_KEYS, Report, periods};
+pub use report::{Report, periods};
 pub use rows::{HEADER, Rows};
 pub use run::Simulation;
 pub use trace::TraceReader;
+pub use track::{Bin, Over, Spans, Track};
+pub use traffic::{KeySpec, Traffic, TrafficError, TrafficSpec};
 pub use windows::Most;

@@ -6,17 +6,13 @@ use std::{
     time::Duration,
 };
 
-use ahash::RandomState;
-use hashbrown::HashMap;
 use sluicegate_core::{CalendarUnit, Decision, FixedWindow, Limit, Outcome, Policy, Window};
 
 use crate::{
+    busy::KeyCounts,
     event::{Event, Kind},
     windows::{Most, Windows},
 };
-
-/// Most keys whose requests are counted at a time. With more, the counts are estimates.
-pub const MAX_BUSY_KEYS: usize = 65_536;
 
 /// Sums up the requests (`take`) of a trace; other operations are only counted.
 #[derive(Debug)]
@@ -24,33 +20,16 @@ pub struct Report {
     requests: u64,
     allowed: u64,
     others: u64,
+    delayed: u64,
     longest_delay: Duration,
     last_delay: Option<Duration>,
     admitted: Windows,
-    departed: Windows,
+    /// Departures, from the first request on that has to wait; until then they are the arrivals.
+    departed: Option<Windows>,
     /// Departures that are still to come, in microseconds. One that has come can be counted:
     /// none before it will be added.
     leaving: BinaryHeap<Reverse<u64>>,
-    keys: HashMap<Box<[u8]>, Counts, RandomState>,
-    /// Most requests by which a count of a key may be too low.
-    missed: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    requests: u64,
-    denied: u64,
-}
-
-/// A key with many requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BusyKey<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// Its requests.
-    pub requests: u64,
-    /// Those of them that were denied.
-    pub denied: u64,
+    keys: Option<KeyCounts>,
 }
 
 impl Report {
@@ -61,14 +40,20 @@ impl Report {
             requests: 0,
             allowed: 0,
             others: 0,
+            delayed: 0,
             longest_delay: Duration::ZERO,
             last_delay: None,
             admitted: Windows::new(spans),
-            departed: Windows::new(spans),
+            departed: None,
             leaving: BinaryHeap::new(),
-            keys: HashMap::default(),
-            missed: 0,
+            keys: Some(KeyCounts::default()),
         }
+    }
+
+    /// The same, for who does not ask for the busiest keys: to count them is most of the work.
+    #[must_use]
+    pub fn without_keys(spans: &[Duration]) -> Self {
+        Self { keys: None, ..Self::new(spans) }
     }
 
     /// Adds an event, not before the last one, and what was decided.
@@ -83,13 +68,21 @@ impl Report {
             Outcome::Allow { delay } => Some(delay),
             Outcome::Deny { .. } => None,
         };
-        self.count_key(event.key, !decision.allowed());
+        if let Some(keys) = &mut self.keys {
+            keys.count(event.key, !decision.allowed());
+        }
         self.depart_before(now);
         if let Some(delay) = self.last_delay {
             self.allowed += 1;
+            if !delay.is_zero() && self.departed.is_none() {
+                self.departed = Some(self.admitted.clone());
+            }
+            self.delayed += u64::from(!delay.is_zero());
             self.longest_delay = self.longest_delay.max(delay);
             self.admitted.count(now);
-            self.leaving.push(Reverse((event.time + delay).as_micros()));
+            if self.departed.is_some() {
+                self.leaving.push(Reverse((event.time + delay).as_micros()));
+            }
         }
     }
 
@@ -122,6 +115,12 @@ impl Report {
         self.others
     }
 
+    /// How many passed that were told to wait.
+    #[must_use]
+    pub const fn delayed(&self) -> u64 {
+        self.delayed
+    }
+
     /// The longest that a request was held back.
     #[must_use]
     pub const fn longest_delay(&self) -> Duration {
@@ -141,57 +140,23 @@ impl Report {
 
     /// The most requests that departed in any interval of each length: at their time and delay.
     pub fn most_departed(&self) -> impl Iterator<Item = Most> {
-        self.departed.most()
+        self.departed.as_ref().unwrap_or(&self.admitted).most()
     }
 
-    /// The keys with the most requests, the busiest first, and the most by which each count may be
-    /// too low: 0 unless there were more than [`MAX_BUSY_KEYS`] keys.
+    /// The keys with the most requests, where they are counted.
     #[must_use]
-    pub fn busiest(&self, most: usize) -> (Vec<BusyKey<'_>>, u64) {
-        let order = |key: &BusyKey<'_>| Reverse(key.requests);
-        let keys = self.keys.iter();
-        let mut keys: Vec<_> = keys
-            .map(|(key, &Counts { requests, denied })| BusyKey { key, requests, denied })
-            .collect();
-        keys.sort_unstable_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.key.cmp(b.key)));
-        keys.truncate(most);
-        (keys, self.missed)
+    pub const fn keys(&self) -> Option<&KeyCounts> {
+        self.keys.as_ref()
     }
 
     fn depart_before(&mut self, now: u64) {
+        let Some(departed) = &mut self.departed else { return };
         while let Some(&Reverse(time)) = self.leaving.peek()
             && time < now
         {
             self.leaving.pop();
-            self.departed.count(time);
+            departed.count(time);
         }
-    }
-
-    fn count_key(&mut self, key: &[u8], denied: bool) {
-        if self.keys.len() >= MAX_BUSY_KEYS && !self.keys.contains_key(key) {
-            self.drop_idle_keys();
-        }
-        let counts = match self.keys.get_mut(key) {
-            Some(counts) => counts,
-            None => self.keys.entry(key.into()).or_default(),
-        };
-        counts.requests += 1;
-        counts.denied += u64::from(denied);
-    }
-
-    /// Takes the median off every count and drops the keys that have none left, at least half of
-    /// them. (After Misra and Gries, "Finding repeated elements", 1982.)
-    #[cold]
-    fn drop_idle_keys(&mut self) {
-        let mut counts: Vec<u64> = self.keys.values().map(|counts| counts.requests).collect();
-        let middle = counts.len() / 2;
-        let (_, &mut median, _) = counts.select_nth_unstable(middle);
-        self.missed += median;
-        self.keys.retain(|_, counts| {
-            counts.requests = counts.requests.saturating_sub(median);
-            counts.denied = counts.denied.min(counts.requests);
-            counts.requests > 0
-        });
     }
 }
 
@@ -199,15 +164,19 @@ impl Report {
 /// as its longest: a month is 31 days, a year 366.
 #[must_use]
 pub fn periods(policy: &Policy) -> Vec<Duration> {
-    let period = |limit: &Limit| match limit {
-        Limit::Gcra(limit) => limit.period(),
-        Limit::IntervalBucket(limit) => limit.period(),
-        Limit::FixedWindow(limit) => window_length(limit),
-        Limit::SlidingLog(limit) => limit.period(),
-        Limit::SlidingCounter(limit) => limit.period(),
-    };
-    let periods: BTreeSet<_> = policy.limits().iter().map(period).collect();
+    let periods: BTreeSet<_> = limits_and_periods(policy).map(|(_, period)| period).collect();
     periods.into_iter().collect()
+}
+
+/// `N` and `P` of each limit.
+pub(crate) fn limits_and_periods(policy: &Policy) -> impl Iterator<Item = (u32, Duration)> {
+    policy.limits().iter().map(|limit| match limit {
+        Limit::Gcra(limit) => (limit.limit(), limit.period()),
+        Limit::IntervalBucket(limit) => (limit.limit(), limit.period()),
+        Limit::FixedWindow(limit) => (limit.limit(), window_length(limit)),
+        Limit::SlidingLog(limit) => (limit.limit(), limit.period()),
+        Limit::SlidingCounter(limit) => (limit.limit(), limit.period()),
+    })
 }
 
 fn window_length(limit: &FixedWindow) -> Duration {

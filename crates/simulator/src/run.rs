@@ -46,8 +46,8 @@ enum Held {
     /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
     /// traces have no other, and nothing to allocate then.
     Tat { policy: Policy, tat: [u64; 2] },
-    /// Under any other. There always is one; it is taken out while it is decided on.
-    Entry(Option<Box<Entry>>),
+    /// Under any other. There always is one; it is decided on where it lies.
+    Entry(Box<Option<Entry>>),
 }
 
 impl Simulation {
@@ -72,18 +72,26 @@ impl Simulation {
         batch: Batch<'_>,
         mut each: impl FnMut(&Event<'_>, &Decision) -> Result<(), E>,
     ) -> Result<(), E> {
-        // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
-        // processor wait for many at a time, as no look depends on another.
-        let mut hashes = [0; batch::MOST];
-        for (key, hash) in batch.keys().zip(&mut hashes) {
-            *hash = self.hasher.hash_one(key);
-            black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());
-        }
-        for (event, hash) in batch.events().zip(hashes) {
-            let decision = self.decide_hashed(&event, hash)?;
-            each(&event, &decision)?;
+        for batch in batch.pieces() {
+            // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
+            // processor wait for many at a time, as no look depends on another.
+            let mut hashes = [0; batch::MOST];
+            for (key, hash) in batch.keys().zip(&mut hashes) {
+                *hash = self.hasher.hash_one(key);
+                black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());
+            }
+            for (event, hash) in batch.events().zip(hashes) {
+                let decision = self.decide_hashed(&event, hash)?;
+                each(&event, &decision)?;
+            }
         }
         Ok(())
+    }
+
+    /// From the next event on, `policy` is in force for every event that names none. What was used
+    /// stays used.
+    pub fn change(&mut self, policy: Policy) {
+        self.policies.default = Some(policy);
     }
 
     /// Decides `event`. A `reset` is answered by the key as it then stands.
@@ -112,6 +120,15 @@ impl Simulation {
                 {
                     *tat = split(now + u128::from(judgement.after));
                     return Ok(gcra.tell(&judgement));
+                }
+                if let Held::Entry(entry) = held
+                    && policy.as_gcra().is_none()
+                {
+                    let decision = decide(policy, entry, event);
+                    if entry.is_none() {
+                        drop(found.remove());
+                    }
+                    return Ok(decision);
                 }
                 let mut entry = held.take(event.time);
                 let decision = decide(policy, &mut entry, event);
@@ -171,7 +188,7 @@ impl Held {
                 let tat = split(ticks(gcra, now) + debt);
                 Self::Tat { policy: entry.policy().clone(), tat }
             }
-            _ => Self::Entry(Some(Box::new(entry))),
+            _ => Self::Entry(Box::new(Some(entry))),
         }
     }
 
@@ -182,7 +199,7 @@ impl Held {
                 let debt = policy.as_gcra().map_or(0, |gcra| owed(gcra, *tat, now));
                 Entry::with_debt(policy, now, debt)
             }
-            Self::Entry(entry) => entry.take().map(|entry| *entry),
+            Self::Entry(entry) => entry.take(),
         }
     }
 
@@ -193,7 +210,7 @@ impl Held {
                 policy.as_gcra().is_some_and(|gcra| owed(gcra, *tat, now) > 0)
             }
             Self::Entry(entry) => {
-                entry.as_ref().is_some_and(|entry| !entry.lifetime(now).is_zero())
+                (**entry).as_ref().is_some_and(|entry| !entry.lifetime(now).is_zero())
             }
         }
     }

@@ -13,21 +13,24 @@ pub struct Most {
 
 /// Counts events in windows of several lengths at once, all of which slide.
 ///
-/// Memory is bounded by the events in the longest window.
-#[derive(Debug)]
+/// Memory is bounded by the different times of events in the longest window.
+#[derive(Clone, Debug)]
 pub(crate) struct Windows {
     windows: Vec<Window>,
-    /// Times of the last events, in order, and the number of those forgotten.
-    times: VecDeque<u64>,
+    /// Times of the last events, each with the number of events at it, in order; and how many times
+    /// are forgotten.
+    times: VecDeque<(u64, u64)>,
     forgotten: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Window {
     /// In microseconds.
     span: u64,
-    /// The number of the first event that is in it, counted from 0 over all.
+    /// The number of the first time that is in it, counted from 0 over all.
     first: u64,
+    /// How many events are in it.
+    held: u64,
     most: u64,
 }
 
@@ -37,27 +40,39 @@ impl Windows {
         let mut spans: Vec<u64> = spans.iter().map(micros).collect();
         spans.sort_unstable();
         spans.dedup();
-        let window = |span| Window { span, first: 0, most: 0 };
+        let window = |span| Window { span, first: 0, held: 0, most: 0 };
         let windows = spans.into_iter().map(window).collect();
         Self { windows, times: VecDeque::new(), forgotten: 0 }
     }
 
     /// Counts an event at `time`, which is not before the last one.
     pub(crate) fn count(&mut self, time: u64) {
-        self.times.push_back(time);
-        let next = self.forgotten + length(&self.times);
-        for window in &mut self.windows {
-            let in_window = |first: u64| {
-                let index = usize::try_from(first - self.forgotten).ok();
-                let held = index.and_then(|index| self.times.get(index));
-                held.is_none_or(|held| time - held < window.span)
-            };
-            while window.first < next && !in_window(window.first) {
-                window.first += 1;
+        if let Some((last, count)) = self.times.back_mut()
+            && *last == time
+        {
+            // No window has moved.
+            *count += 1;
+            for window in &mut self.windows {
+                window.held += 1;
+                window.most = window.most.max(window.held);
             }
-            window.most = window.most.max(next - window.first);
+            return;
+        }
+        self.times.push_back((time, 1));
+        for window in &mut self.windows {
+            window.held += 1;
+            let index = |first: u64| usize::try_from(first - self.forgotten).ok();
+            while let Some((held, count)) =
+                index(window.first).and_then(|index| self.times.get(index))
+                && time - held >= window.span
+            {
+                window.first += 1;
+                window.held -= count;
+            }
+            window.most = window.most.max(window.held);
         }
         // The longest window is the last.
+        let next = self.forgotten + length(&self.times);
         let needed = self.windows.last().map_or(next, |window| window.first);
         while self.forgotten < needed && self.times.pop_front().is_some() {
             self.forgotten += 1;
@@ -72,7 +87,7 @@ impl Windows {
     }
 }
 
-fn length(times: &VecDeque<u64>) -> u64 {
+fn length(times: &VecDeque<(u64, u64)>) -> u64 {
     u64::try_from(times.len()).unwrap_or(u64::MAX)
 }
 

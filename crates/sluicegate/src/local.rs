@@ -2,13 +2,12 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use parking_lot::RwLock;
 use sluicegate_core::{
     Clock, Decision, Limit, Operation, Outcome, Policy, ReserveError, Retry, Store,
 };
@@ -41,7 +40,7 @@ struct Inner {
     number: u64,
     store: MemoryStore,
     clock: SystemClock,
-    recent: Recent,
+    first: First,
 }
 
 impl LocalLimiter {
@@ -57,7 +56,7 @@ impl LocalLimiter {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let store = MemoryStore::bounded(max_bytes, WhenFull::default());
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Inner { number, store, clock: SystemClock::new(), recent: Recent::new() }))
+        Self(Arc::new(Inner { number, store, clock: SystemClock::new(), first: First::new() }))
     }
 
     /// Takes `cost` units, all or none.
@@ -180,9 +179,9 @@ impl LocalLimiter {
         policy: &Policy,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let Inner { store, clock, recent, .. } = &*self.0;
+        let Inner { store, clock, first, .. } = &*self.0;
         let now = clock.now();
-        recent.with(
+        first.with(
             policy,
             || store.rule(policy, now),
             |rule| store.ask(Request { key, rule, operation }, now),
@@ -190,36 +189,33 @@ impl LocalLimiter {
     }
 }
 
-/// The rules of policies that were asked for lately, found by where the policy is, and not by its text.
+/// The rules of policies that were asked for first, found by where the policy is, and not by its text: those
+/// of a layer, which asks under the same again and again.
 #[derive(Debug)]
-struct Recent([RwLock<Option<(Policy, memory::Rule)>>; RECENT]);
+struct First([OnceLock<(Policy, memory::Rule)>; PLACES]);
 
 /// Places for them: who has more looks some of them up by their text.
-const RECENT: usize = 64;
+const PLACES: usize = 256;
 
-impl Recent {
+impl First {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| RwLock::default()))
+        Self([const { OnceLock::new() }; PLACES])
     }
 
     /// What `ask` makes of the rule, which `look_up` tells if it is not known.
+    #[inline]
     fn with<R>(
         &self,
         policy: &Policy,
-        look_up: impl FnOnce() -> memory::Rule,
+        look_up: impl Fn() -> memory::Rule,
         ask: impl FnOnce(&memory::Rule) -> R,
     ) -> R {
         // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
-        let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % RECENT];
-        if let Some((known, rule)) = &*place.read()
-            && known.is(policy)
-        {
-            return ask(rule);
+        let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % PLACES];
+        match place.get_or_init(|| (policy.clone(), look_up())) {
+            (known, rule) if known.is(policy) => ask(rule),
+            _ => ask(&look_up()),
         }
-        let rule = look_up();
-        let answer = ask(&rule);
-        *place.write() = Some((policy.clone(), rule));
-        answer
     }
 }
 

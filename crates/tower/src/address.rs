@@ -127,13 +127,12 @@ impl Address {
     pub(crate) fn write(&self, head: &Head<'_>, to: &mut Bytes) -> Option<()> {
         match self.of(head)? {
             IpAddr::V4(address) => {
-                let network = u32::from(address) & mask_v4(self.v4_prefix);
-                let mut number = itoa::Buffer::new();
-                for (place, octet) in Ipv4Addr::from(network).octets().into_iter().enumerate() {
+                let network = Ipv4Addr::from(u32::from(address) & mask_v4(self.v4_prefix));
+                for (place, octet) in network.octets().into_iter().enumerate() {
                     if place > 0 {
                         to.push(b'.');
                     }
-                    to.extend_from_slice(number.format(octet).as_bytes());
+                    push_number(octet, to);
                 }
                 push_prefix(self.v4_prefix, 32, to);
             }
@@ -246,8 +245,18 @@ fn mask_v6(prefix: u8) -> u128 {
 fn push_prefix(prefix: u8, whole: u8, to: &mut Bytes) {
     if prefix < whole {
         to.push(b'/');
-        to.extend_from_slice(itoa::Buffer::new().format(prefix).as_bytes());
+        push_number(prefix, to);
     }
+}
+
+fn push_number(number: u8, to: &mut Bytes) {
+    if number >= 100 {
+        to.push(b'0' + number / 100);
+    }
+    if number >= 10 {
+        to.push(b'0' + number / 10 % 10);
+    }
+    to.push(b'0' + number % 10);
 }
 
 /// Takes text.

@@ -11,7 +11,7 @@ use tokio::{
 use tower_service::Service;
 
 use crate::{
-    Event, Head, NamedPolicy, Refuse,
+    Head, NamedPolicy, Refuse,
     key::Bytes,
     layer::{Settings, Shared},
 };
@@ -24,15 +24,20 @@ pub(crate) struct Question {
 }
 
 /// What is to be done about a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It passes, and the response tells the decision, if there is one.
-    Pass(Option<Decision>),
-    /// It does not, by this denial, or as nobody could tell.
-    Refuse(Option<Decision>),
-    /// It waits so long; then it passes by the decision, if there is one, and asks again if not.
-    Sleep(Duration, Option<Decision>),
+    /// It passes.
+    Pass,
+    /// It does not.
+    Refuse,
+    /// It passes after so long, and what it takes is taken.
+    PassAfter(Duration),
+    /// It asks again after so long.
+    AskAfter(Duration),
 }
+
+/// What was answered, and what comes of it; without a decision where nobody could tell.
+pub(crate) type Answered = (Next, Option<Decision>);
 
 impl Question {
     /// What is asked, by one who has waited and may wait for so much longer.
@@ -52,34 +57,33 @@ impl Question {
     }
 }
 
-impl<S: Store, R> Shared<S, R> {
-    /// What an answer comes to, for one who may wait for so much longer.
-    pub(crate) fn next(
+impl Settings {
+    /// What comes of an answer, for one who may wait for so much longer.
+    #[inline]
+    pub(crate) fn next<E: std::error::Error>(
         &self,
         policy: &NamedPolicy,
-        result: &Result<Decision, S::Error>,
+        result: &Result<Decision, E>,
         left: Option<Duration>,
     ) -> Next {
-        let settings = &self.settings;
-        let shadow = settings.shadow;
+        let policy = policy.inner();
         let next = match result {
-            Ok(decision) if shadow => Next::Pass(Some(*decision)),
-            Err(_) if shadow || settings.allow_on_error => Next::Pass(None),
-            Err(_) => Next::Refuse(None),
+            _ if self.shadow => Next::Pass,
+            Err(_) if self.allow_on_error => Next::Pass,
+            Err(_) => Next::Refuse,
             Ok(decision) => match decision.outcome {
-                Outcome::Allow { delay } if delay.is_zero() => Next::Pass(Some(*decision)),
-                Outcome::Allow { delay } => Next::Sleep(delay, Some(*decision)),
+                Outcome::Allow { delay } if delay.is_zero() => Next::Pass,
+                Outcome::Allow { delay } => Next::PassAfter(delay),
                 Outcome::Deny { retry: Retry::After(wait) }
-                    if !policy.inner().reserves
-                        && left.or(settings.max_wait).is_some_and(|left| wait <= left) =>
+                    if !policy.reserves
+                        && left.or(self.max_wait).is_some_and(|left| wait <= left) =>
                 {
-                    return Next::Sleep(wait, None);
+                    return Next::AskAfter(wait);
                 }
-                Outcome::Deny { .. } => Next::Refuse(Some(*decision)),
+                Outcome::Deny { .. } => Next::Refuse,
             },
         };
-        let result = result.as_ref().map_err(|error| error as &dyn std::error::Error);
-        settings.tell(&Event { policy: policy.name(), result, shadow });
+        self.tell(policy, result);
         next
     }
 }
@@ -88,7 +92,7 @@ impl<S: Store, R> Shared<S, R> {
 pub(crate) async fn ask<T, S, R, B, C>(
     shared: Arc<Shared<S, R>>,
     (policy, question): (NamedPolicy, Question),
-    mut first: Option<Next>,
+    mut first: Option<Answered>,
     mut service: T,
     request: Request<B>,
 ) -> Result<Response<C>, T::Error>
@@ -100,41 +104,44 @@ where
     // When waiting ends, where there is an end to it.
     let settings = &shared.settings;
     let start = settings.max_wait.map(|_| Instant::now());
+    // Whether the service is another than the one that was made ready.
+    let mut released = false;
     loop {
         let left = || Some(settings.max_wait?.saturating_sub(start?.elapsed()));
-        let next = match first.take() {
-            Some(next) => next,
+        let (next, decision) = match first.take() {
+            Some(answered) => answered,
             None => {
                 let operation = question.operation(settings, &policy, left());
                 let result = shared.store.apply(&question.key, policy.policy(), operation).await;
-                shared.next(&policy, &result, left())
+                (settings.next(&policy, &result, left()), result.ok())
             }
         };
-        let decision = match next {
-            Next::Pass(decision) => decision,
-            Next::Refuse(denied) => {
-                return Ok(shared.refusal(Head::of(&request), &policy, denied.as_ref()));
+        match next {
+            Next::Pass => {}
+            Next::Refuse => {
+                return Ok(shared.refusal(Head::of(&request), &policy, decision.as_ref()));
             }
-            Next::Sleep(wait, decision) => {
-                // What was made ready may be a place in a queue that others could use meanwhile. A clone has
-                // none.
+            Next::PassAfter(wait) => {
+                // What was made ready may be a place in a queue that others could use meanwhile. A clone
+                // has none.
                 service = service.clone();
-                let held = decision.map(|_| Held {
-                    shared: &shared,
-                    policy: &policy,
-                    question: &question,
-                });
+                let held = Held { shared: &shared, policy: &policy, question: &question };
                 sleep(wait).await;
-                if held.is_none() {
-                    continue;
-                }
                 poll_fn(|context| service.poll_ready(context)).await?;
                 // Its turn has come.
                 std::mem::forget(held);
-                decision
             }
-        };
-        let told = shared.told(decision, || policy.clone());
+            Next::AskAfter(wait) => {
+                service = service.clone();
+                sleep(wait).await;
+                released = true;
+                continue;
+            }
+        }
+        if released {
+            poll_fn(|context| service.poll_ready(context)).await?;
+        }
+        let told = shared.told(decision.as_ref(), || policy.clone());
         let mut response = service.call(request).await?;
         if let Some(told) = told {
             told.write(response.headers_mut());

@@ -1,14 +1,69 @@
 //! Whom a request is about.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 use crate::{Address, Head};
 
-/// A key, which is seldom longer than this.
-pub(crate) type Bytes = SmallVec<[u8; 80]>;
+/// A key while it is written: in place, as it is seldom longer, and elsewhere if it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Bytes {
+    place: [u8; PLACE],
+    /// How many there are in place.
+    length: usize,
+    /// All of them, once they are more.
+    elsewhere: Vec<u8>,
+}
+
+const PLACE: usize = 96;
+
+impl Bytes {
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Self { place: [0; PLACE], length: 0, elsewhere: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, byte: u8) {
+        match self.place.get_mut(self.length) {
+            Some(free) if self.elsewhere.is_empty() => {
+                *free = byte;
+                self.length += 1;
+            }
+            _ => self.extend_from_slice(&[byte]),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        match self.place.get_mut(self.length..end) {
+            Some(free) if self.elsewhere.is_empty() => {
+                free.copy_from_slice(bytes);
+                self.length = end;
+            }
+            _ => self.extend_elsewhere(bytes),
+        }
+    }
+
+    #[cold]
+    fn extend_elsewhere(&mut self, bytes: &[u8]) {
+        if self.elsewhere.is_empty() {
+            self.elsewhere.extend_from_slice(&self.place[..self.length]);
+        }
+        self.elsewhere.extend_from_slice(bytes);
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        if self.elsewhere.is_empty() { &self.place[..self.length] } else { &self.elsewhere }
+    }
+}
 
 /// One part of what a request is counted under. Parts are joined so that no two combinations of them are
 /// the same key, whatever is in them.
@@ -95,8 +150,12 @@ impl From<Address> for Part {
 }
 
 /// As a netstring: `5:login,`.
+#[inline]
 pub(crate) fn push(bytes: &[u8], key: &mut Bytes) {
-    key.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+    match u8::try_from(bytes.len()) {
+        Ok(length @ ..10) => key.push(b'0' + length),
+        _ => key.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes()),
+    }
     key.push(b':');
     key.extend_from_slice(bytes);
     key.push(b',');
@@ -151,6 +210,20 @@ mod tests {
         let empty = Request::get("/").header("x-other", "").body(()).unwrap();
         let part = Part::header(HeaderName::from_static("x-other"));
         assert_eq!(key(&empty, &[part]), "0:,");
+    }
+
+    #[test]
+    fn a_key_may_be_long() {
+        for first in [0, 1, PLACE - 1, PLACE, PLACE + 1] {
+            let (mut key, mut expected) = (Bytes::new(), vec![b'a'; first]);
+            key.extend_from_slice(&expected);
+            for byte in 0..3 {
+                key.push(byte);
+                key.extend_from_slice(&[byte; 2]);
+                expected.extend_from_slice(&[byte; 3]);
+            }
+            assert_eq!(*key, *expected, "{first}");
+        }
     }
 
     proptest! {

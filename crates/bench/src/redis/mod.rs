@@ -11,6 +11,7 @@ use std::{io, time::Duration};
 use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::Plan;
 use sluicegate_resp::Value;
+use sluicegate_testing::Engine;
 
 use crate::{
     others::Others,
@@ -18,7 +19,7 @@ use crate::{
     report::{Bar, Table, median},
     resp::{cores, servers::Server},
 };
-use peers::{ENGINES, Engine, Peers};
+use peers::Peers;
 use wire::{Command, Connection, Span, load};
 
 /// How much is run.
@@ -50,7 +51,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let others = Others::start();
     let mut table = Table::comparison();
     let mut cpu = 0.0;
-    for engine in ENGINES {
+    for engine in Engine::NEWER {
         pin::pin(&all)?;
         let server = peers.start(engine)?;
         // The load on the other core.
@@ -140,7 +141,7 @@ fn gcra(
 ) -> io::Result<()> {
     let (allowed, denied, cell) = match engine {
         Engine::Redis70 => (1.2, 1.3, 161.0),
-        Engine::Valkey91 => (1.05, 1.15, 99.0),
+        Engine::Valkey91 | Engine::Redis62 => (1.05, 1.15, 99.0),
     };
     let script = peers.script("throttled/rate_limiter/lua/gcra.lua")?;
     let name = engine.name();

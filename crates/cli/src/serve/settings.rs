@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, DashboardMode, TlsConfig, WhenFull};
+use sluicegate_server::{Config, DashboardMode, HttpHeaders, TlsConfig, WhenFull};
 
 use super::store::Store;
 
@@ -59,6 +59,25 @@ pub(crate) struct Settings {
         requires = "grpc_tls_cert"
     )]
     grpc_tls_client_ca: Option<PathBuf>,
+    /// The token that clients of HTTP must give, as `Authorization: Bearer TOKEN`
+    #[arg(long, env = "SLUICEGATE_HTTP_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    http_token: Option<String>,
+    /// Which fields responses of HTTP have, unless a request says otherwise; `ietf` (RateLimit) if
+    /// not given
+    #[arg(long, env = "SLUICEGATE_HTTP_HEADERS", value_enum)]
+    http_headers: Option<Headers>,
+    /// How many proxies of ours a request has come through when one asks `/v1/gate` about it
+    #[arg(long, env = "SLUICEGATE_HTTP_TRUSTED_HOPS", value_name = "N", default_value_t = 1)]
+    http_trusted_hops: usize,
+    /// Close clients that do not finish a request for so long; 0: never
+    #[arg(long, env = "SLUICEGATE_INPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
+    input_timeout: u64,
+    /// Close clients that do not take their replies for so long; 0 is 1
+    #[arg(long, env = "SLUICEGATE_OUTPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 10)]
+    output_timeout: u64,
+    /// A file of rules (YAML or TOML), or a folder of such; may be given several times
+    #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
+    rules: Vec<PathBuf>,
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -102,6 +121,14 @@ enum Dashboard {
     Off,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Headers {
+    Ietf,
+    #[value(name = "x-ratelimit")]
+    XRateLimit,
+    None,
+}
+
 impl Settings {
     pub(super) fn apply(self, config: &mut Config) -> anyhow::Result<()> {
         config.store = self.store.config();
@@ -121,6 +148,16 @@ impl Settings {
         config.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
         config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
         config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
+        config.http_token = self.http_token;
+        config.http_headers = match self.http_headers {
+            Some(Headers::XRateLimit) => HttpHeaders::XRateLimit,
+            Some(Headers::None) => HttpHeaders::None,
+            Some(Headers::Ietf) | None => HttpHeaders::Ietf,
+        };
+        config.http_trusted_hops = self.http_trusted_hops;
+        config.input_timeout = Duration::from_secs(self.input_timeout);
+        config.output_timeout = Duration::from_secs(self.output_timeout.max(1));
+        config.rules = self.rules;
         config.workers = self.workers;
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {

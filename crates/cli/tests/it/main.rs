@@ -1,9 +1,15 @@
 //! The command, run as people run it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod config;
+mod documents;
+mod logs;
+mod pictures;
 mod redis;
+mod rules;
 mod run;
 mod scenarios;
+mod schema;
 mod server;
 mod simulate;
 mod texts;

@@ -1,71 +1,30 @@
 //! `redis`, and `simulate` over a Redis.
 
-use std::{
-    net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
-};
+use sluicegate_testing::{Engine, Server};
 
 use crate::{
     run::{output, run, scenarios, sluicegate},
     server,
 };
 
-/// A Redis on a port of its own.
-struct Redis {
-    child: Child,
-    url: String,
-}
-
-impl Redis {
-    fn start() -> Self {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        // Killed with this thread, however that ends.
-        let mut command = Command::new("setpriv");
-        command.args([
-            "--pdeathsig",
-            "KILL",
-            "--",
-            "redis-server",
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-        ]);
-        command.args(["--port", &port.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(child.try_wait().unwrap().is_none(), "redis-server has ended");
-            std::thread::yield_now();
-        }
-        Self { child, url: format!("redis://127.0.0.1:{port}") }
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn functions_are_installed_told_of_and_taken_away() {
-    let redis = Redis::start();
+    let redis = Server::start(Engine::Redis70);
     let version = env!("CARGO_PKG_VERSION");
-    let ended = run(&["redis", "status", &redis.url], "");
+    let ended = run(&["redis", "status", &redis.url()], "");
     assert_eq!(ended.code, Some(0), "{}", ended.err);
     assert!(ended.out.contains("Redis 7.0") && ended.out.contains("no functions"), "{}", ended.out);
     assert!(ended.out.ends_with("nothing is wrong\n"), "{}", ended.out);
 
-    let ended = run(&["redis", "install", &redis.url], "");
+    let ended = run(&["redis", "install", &redis.url()], "");
     assert!(ended.out.contains(&format!("functions of version {version} are installed")));
     assert!(
-        run(&["redis", "status", &redis.url], "")
+        run(&["redis", "status", &redis.url()], "")
             .out
             .contains(&format!("functions of version {version}"))
     );
-    assert_eq!(run(&["redis", "uninstall", &redis.url], "").code, Some(0));
-    let ended = run(&["redis", "uninstall", &redis.url], "");
+    assert_eq!(run(&["redis", "uninstall", &redis.url()], "").code, Some(0));
+    let ended = run(&["redis", "uninstall", &redis.url()], "");
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("Library not found"), "{}", ended.err);
 
@@ -76,7 +35,7 @@ fn functions_are_installed_told_of_and_taken_away() {
 
 #[test]
 fn every_scenario_is_decided_as_in_memory() {
-    let redis = Redis::start();
+    let redis = Server::start(Engine::Redis70);
     for scenario in ["boundary-burst", "late-rush", "across-minutes"] {
         let path = scenarios().join(format!("{scenario}.csv"));
         let path = path.to_str().unwrap();
@@ -87,7 +46,7 @@ fn every_scenario_is_decided_as_in_memory() {
         ] {
             let simulate = ["simulate", "--format", "csv", "--policy", policy, path];
             let here = output(&simulate, "");
-            let there = output(&[&simulate[..], &["--store", &redis.url]].concat(), "");
+            let there = output(&[&simulate[..], &["--store", &redis.url()]].concat(), "");
             assert_eq!(here, there, "{scenario} {policy}");
         }
     }
@@ -95,8 +54,8 @@ fn every_scenario_is_decided_as_in_memory() {
 
 #[test]
 fn servers_on_one_store_keep_one_state_and_no_own() {
-    let redis = Redis::start();
-    let serve = ["--store", &redis.url, "--store-prefix", "limits:", "--store-deadline", "5000"];
+    let redis = Server::start(Engine::Redis70);
+    let serve = ["--store", &redis.url(), "--store-prefix", "limits:", "--store-deadline", "5000"];
     let servers = [server::Server::start(&serve), server::Server::start(&serve)];
     let take = |server: usize| {
         let at = &*servers[server].address;
@@ -104,7 +63,7 @@ fn servers_on_one_store_keep_one_state_and_no_own() {
     };
     assert_eq!([take(0), take(1), take(0), take(1)], [Some(0), Some(0), Some(1), Some(1)]);
     // Another one, that comes later and has a test clock, has keys of its own.
-    let clocked = server::Server::start(&["--test-clock", "--store", &redis.url]);
+    let clocked = server::Server::start(&["--test-clock", "--store", &redis.url()]);
     let trace = "t_us,key,cost\n0,k,1\n0,k,1\n0,k,1\n";
     let simulate = ["simulate", "--format", "csv", "--policy", "gcra:1/1d:burst=2", "-"];
     let there = output(&[&simulate[..], &["--store", &clocked.address]].concat(), trace);

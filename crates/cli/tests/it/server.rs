@@ -12,6 +12,8 @@ use crate::run::{output, run, scenarios, sluicegate};
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    /// Where it speaks HTTP.
+    pub(crate) http: String,
     // Kept open, so that what it writes has somewhere to go.
     _out: BufReader<ChildStdout>,
     err: Option<ChildStderr>,
@@ -32,15 +34,24 @@ impl Server {
         out.read_line(&mut line).unwrap();
         let address = line.strip_prefix("listening on ").expect("it says where it listens");
         let address = format!("resp://{}", address.trim_end());
+        line.clear();
+        out.read_line(&mut line).unwrap();
+        let http = line.strip_prefix("http on ").unwrap_or_default().trim_end().to_owned();
         let err = child.stderr.take();
-        Self { child, address, _out: out, err }
+        Self { child, address, http, _out: out, err }
+    }
+
+    /// Sends it a signal.
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
     /// Asks it to stop by a signal; its log.
     #[cfg(unix)]
-    fn stop(mut self, signal: &str) -> String {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    pub(crate) fn stop(mut self, signal: &str) -> String {
+        self.signal(signal);
         let mut log = String::new();
         let mut err = self.err.take().unwrap();
         std::io::Read::read_to_string(&mut err, &mut log).unwrap();

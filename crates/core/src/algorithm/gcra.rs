@@ -163,6 +163,14 @@ impl Gcra {
         self.scale
     }
 
+    /// Bytes that the rest of a TAT beyond its whole microseconds, which is less than
+    /// [`scale`](Self::scale) ticks, takes up in the byte form: 0 where a unit takes up whole
+    /// microseconds.
+    #[must_use]
+    pub const fn rest_width(&self) -> usize {
+        (u32::BITS - (self.scale - 1).leading_zeros()).div_ceil(8) as usize
+    }
+
     /// Judges a take of `cost` units on a key whose TAT lies `debt` ticks after now: what
     /// [`apply`](crate::apply) does under a policy of this one limit, for stores that keep a TAT in
     /// a form of their own. [`tell`](Self::tell) makes a [`Decision`] of it.

@@ -215,6 +215,13 @@ impl State {
         Some(state)
     }
 
+    /// Drops events that are as old as `period` when the newest one comes: they are gone whatever the
+    /// clock does.
+    pub(crate) fn drop_gone(&mut self, period: u64) {
+        let edge = self.log.back().and_then(|newest| newest.time.checked_sub(period));
+        self.drop_first(self.first_after(edge));
+    }
+
     /// All events that are kept, oldest first.
     pub(crate) fn events(&self) -> impl ExactSizeIterator<Item = Event> {
         let mut before = self.base;

@@ -22,43 +22,43 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn the_byte_form_is_what_the_specification_says() {
     for (policy, cost, bytes) in [
-        // version, limits, machine | N, P (6 bytes), B | whole µs (7 bytes), ticks
-        ("gcra:30/60s:burst=16", 1, "0101011e00000000879303000010000000801e9f1a240a0600000000"),
-        ("gcra:7/60s:borrow", 1, "01011107000000008793030000070000002464031b240a0604000000"),
+        // version, limits, machine | N, P (6 bytes), B | whole µs (7 bytes), ticks (as few as n - 1 needs)
+        ("gcra:30/60s:burst=16", 1, "0201011e00000000879303000010000000801e9f1a240a06"),
+        ("gcra:7/60s:borrow", 1, "02011107000000008793030000070000002464031b240a0604"),
         (
             "token-bucket:10/1s:burst=20:refill=interval",
             3,
-            "0101050a00000040420f00000014000000009a801a240a0603000000000000000000",
+            "0201050a00000040420f00000014000000009a801a240a0603000000000000000000",
         ),
         (
             "fixed-window:100/1m:align=clock:count=all",
             5,
-            "01013664000000008793030000009a801a240a0605000000000000",
+            "02013664000000008793030000009a801a240a0605000000000000",
         ),
         (
             "fixed-window:10000/month:tz=Asia/Shanghai",
             2,
-            "01010710270000020d417369612f5368616e676861690020323f05090600606fbe600b0602000000000000",
+            "02010710270000020d417369612f5368616e676861690020323f05090600606fbe600b0602000000000000",
         ),
         (
             "sliding-log:30/1m:keep=1h",
             1,
-            "0101281e00000000879303000000a493d600000807000001000000009a801a240a06010000",
+            "0201281e00000000879303000000a493d600000807000001000000009a801a240a06010000",
         ),
         (
             "sliding-log:30/1m:count=all",
             300,
-            "0101181e00000000879303000001000000009a801a240a060102002c01",
+            "0201181e00000000879303000001000000009a801a240a060102002c01",
         ),
         (
             "sliding-counter:10/1s",
             9,
-            "0101090a00000040420f000000009a801a240a060000000000000009000000000000",
+            "0201090a00000040420f000000009a801a240a060000000000000009000000000000",
         ),
         (
             "gcra:1/1s,fixed-window:5/1h",
             1,
-            "0102010100000040420f0000000100000040dc8f1a240a0600000000060500000000a493d60000009a801a240a0601000000000000",
+            "0202010100000040420f0000000100000040dc8f1a240a06060500000000a493d60000009a801a240a0601000000000000",
         ),
     ] {
         assert_eq!(hex(&entry(policy, cost).encode()), bytes, "{policy}");
@@ -89,20 +89,52 @@ fn the_examples_of_the_specification_are_true() {
 }
 
 #[test]
-fn one_gcra_limit_with_its_rule_takes_28_bytes() {
-    for policy in ["gcra:30/60s:burst=16", "token-bucket:7/1d", "leaky-queue:4294967295/366d"] {
-        assert_eq!(entry(policy, 1).encode().len(), 28);
+fn one_gcra_limit_with_its_rule_takes_24_bytes_and_what_its_ticks_need() {
+    for (policy, bytes) in [
+        ("gcra:30/60s:burst=16", 24),
+        ("token-bucket:7/1d", 25),
+        ("gcra:257/1m", 26),
+        ("gcra:65521/1m", 26),
+        ("gcra:65537/1m", 27),
+        ("leaky-queue:4294967295/366d", 28),
+    ] {
+        assert_eq!(entry(policy, 1).encode().len(), bytes, "{policy}");
+    }
+}
+
+/// What version 1 wrote is read: there the rest of a TAT has four bytes, whatever it needs.
+#[test]
+fn version_1_is_read() {
+    for (old, policy) in [
+        ("0101011e00000000879303000010000000801e9f1a240a0600000000", "gcra:30/60s:burst=16"),
+        ("01011107000000008793030000070000002464031b240a0604000000", "gcra:7/60s:borrow"),
+        (
+            "0102010100000040420f0000000100000040dc8f1a240a0600000000060500000000a493d60000009a801a240a0601000000000000",
+            "gcra:1/1s,fixed-window:5/1h",
+        ),
+        (
+            "0101281e00000000879303000000a493d600000807000001000000009a801a240a06010000",
+            "sliding-log:30/1m:keep=1h",
+        ),
+    ] {
+        let bytes: Vec<u8> = (0..old.len() / 2)
+            .map(|index| u8::from_str_radix(&old[2 * index..][..2], 16).unwrap())
+            .collect();
+        assert_eq!(Entry::decode(&bytes), Ok(entry(policy, 1)), "{policy}");
+        for cut in 0..bytes.len() {
+            assert!(Entry::decode(&bytes[..cut]).is_err(), "{policy} {cut}");
+        }
     }
 }
 
 #[test]
 fn a_version_from_the_future_is_a_clear_error() {
     let mut bytes = entry("gcra:30/60s", 1).encode();
-    bytes[0] = 2;
-    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(2)));
+    bytes[0] = 3;
+    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(3)));
     assert_eq!(
-        StateError::Version(2).to_string(),
-        "state has version 2, and this version of sluicegate reads up to 1; upgrading it, or \
+        StateError::Version(3).to_string(),
+        "state has version 3, and this version of sluicegate reads up to 2; upgrading it, or \
          resetting the key, would do"
     );
 }

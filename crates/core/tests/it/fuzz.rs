@@ -1,18 +1,8 @@
 //! The fuzz targets over the committed corpus, and over changes of it.
 
-use std::{fs, path::Path};
-
 use proptest::prelude::*;
 use sluicegate_core::fuzz::{check_policy, check_state};
-
-/// Every file of a corpus.
-fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
-    let seeds: Vec<_> = files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
-    assert!(!seeds.is_empty(), "{folder:?} is empty");
-    seeds
-}
+use sluicegate_testing::corpus;
 
 /// Each file as it is, cut at every byte, and with each byte changed.
 fn check_corpus(target: &str, check: fn(&[u8])) {

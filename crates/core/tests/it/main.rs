@@ -13,6 +13,7 @@ mod fuzz;
 mod policy_text;
 mod promises;
 mod properties;
+mod together;
 
 const KEY: &[u8] = b"user:action";
 
@@ -33,7 +34,7 @@ fn histories(shape: Shape) -> impl Strategy<Value = History> {
 
 /// Asks the core what `step` asks.
 fn ask(core: &mut CoreSubject, step: &Step) -> Option<Decision> {
-    core.apply(KEY, &step.policy, step.now, step.operation).ok()
+    core.apply(step.of(KEY)).ok()
 }
 
 /// `core` as it is, asked something else at another time.

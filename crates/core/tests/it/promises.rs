@@ -1,7 +1,7 @@
 //! What each algorithm promises, in every interval of random histories.
 
 use proptest::prelude::*;
-use sluicegate_conformance::{CoreSubject, History, Shape, Subject};
+use sluicegate_conformance::{CoreSubject, History, Question, Shape, Subject};
 use sluicegate_core::{GcraName, Limit, Operation, Policy, Window};
 
 use super::{KEY, STEADY, histories};
@@ -40,7 +40,7 @@ fn passed(policy: &Policy, history: &History) -> Vec<(u64, u64, u32)> {
     let mut passed = Vec::new();
     for step in &history.0 {
         let Operation::Take(cost @ 1..) = step.operation else { continue };
-        let decision = core.apply(KEY, policy, step.now, step.operation).unwrap();
+        let decision = core.apply(Question { policy, ..step.of(KEY) }).unwrap();
         if decision.allowed() {
             let departure = (step.now + decision.delay()).as_micros();
             passed.push((step.now.as_micros(), departure, cost));

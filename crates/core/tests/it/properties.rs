@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluicegate_conformance::{CoreSubject, History, Shape, Subject};
+use sluicegate_conformance::{CoreSubject, History, Question, Shape, Subject};
 use sluicegate_core::{GcraName, Limit, Operation, Policy, Retry, Timestamp, apply};
 
 use super::{CHANGING, KEY, STEADY, ask, ask_aside, histories};
@@ -164,7 +164,8 @@ proptest! {
             let mut each = |operation: &dyn Fn(&Limit) -> Operation| -> Vec<_> {
                 let ask = |(index, policy): (usize, &Policy)| {
                     let operation = operation(&policy.limits()[0]);
-                    keys.apply(&[u8::try_from(index).unwrap()], policy, step.now, operation).unwrap()
+                    let key = &[u8::try_from(index).unwrap()];
+                    keys.apply(Question { key, policy, now: step.now, operation }).unwrap()
                 };
                 alone.iter().enumerate().map(ask).collect()
             };

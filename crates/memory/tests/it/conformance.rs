@@ -3,22 +3,19 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
-use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp, apply};
+use sluicegate_conformance::{
+    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
+};
+use sluicegate_core::{Entry, Operation, apply};
 use sluicegate_memory::{MemoryStore, Request, Rule};
 
 use super::{at, policy};
 
-struct InMemory(MemoryStore);
+pub(crate) struct InMemory(pub(crate) MemoryStore);
 
 impl Subject for InMemory {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
         self.0.apply(key, policy, now, operation).map_err(|error| error.to_string())
     }
 }

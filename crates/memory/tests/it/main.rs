@@ -13,6 +13,7 @@ mod hostile;
 mod resident;
 mod snapshot;
 mod threads;
+mod together;
 
 /// A number from the environment, for the full sizes.
 fn size(name: &str, usual: u64) -> u64 {

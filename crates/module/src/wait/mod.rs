@@ -17,12 +17,15 @@ mod server;
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, GcraName, Limit, Operation, Outcome, Policy, Retry, Timestamp};
+use sluicegate_commands::{
+    CommandError,
+    line::{self as lining, departs, is_queue, project},
+};
+use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
 pub(crate) use self::line::waiting;
 use self::{
-    line::{Place, Request, Waiter, lines, project},
+    line::{Place, Request, Waiter, lines},
     server::Client,
 };
 use crate::{
@@ -33,6 +36,10 @@ use crate::{
     state, stats,
     time::Moment,
 };
+
+/// The answer to one who waits for a key whose slot has moved.
+const MOVED: &str =
+    "TRYAGAIN the slot of this key is served by another node now; asking again would do";
 
 /// The longest single sleep; a longer wait takes several.
 const LONGEST_SLEEP: u64 = 3_600_000;
@@ -65,7 +72,7 @@ pub(crate) fn begin(
         return ask.apply(now, Operation::Take(cost)).map(Begun::Answered);
     }
     if let Err(refusal) = lines(|lines| lines.room(&request.place)) {
-        return Ok(Begun::Refused(refusal));
+        return Ok(Begun::Refused(format!("ERR {refusal}")));
     }
     let asked = if departs(&request.rule.policy) {
         let decision = ask.apply(now, Operation::Reserve { cost, max_wait: timeout })?;
@@ -75,7 +82,7 @@ pub(crate) fn begin(
         if ahead.is_empty() {
             ask.head(now)?
         } else {
-            ahead.push(request.clone());
+            ahead.push(request.in_line());
             let turn = ask.projected(now, &ahead)?;
             let missed = now >= request.deadline || turn.is_none_or(|at| at > request.deadline);
             if missed { ask.deny(now, &ahead)? } else { Asked::Later(request.deadline) }
@@ -111,9 +118,8 @@ pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, opera
         Operation::Take(_) | Operation::Reserve { .. } => {
             let place = Place { database: context.database(), key: name.bytes().into() };
             let head = lines(|lines| {
-                let head = lines.head(&place)?;
-                let waiter = lines.get(head)?;
-                (!waiter.request.rule.policy.same_rule(policy)).then_some(head)
+                let (head, request) = lines.head(&place)?;
+                (!request.policy.same_rule(policy)).then_some(*head)
             });
             wake(context, head);
         }
@@ -124,7 +130,7 @@ pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, opera
 pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
     if waiting() > 0 {
         let place = Place { database: context.database(), key: name.bytes().into() };
-        let head = lines(|lines| lines.head(&place));
+        let head = lines(|lines| lines.head(&place).map(|head| head.0));
         wake(context, head);
     }
 }
@@ -167,6 +173,11 @@ fn due(context: Context<'_>, id: u64) {
             changed(context, name);
         }
         return;
+    }
+    // What is stored here says nothing then, and must not come to be stored. One that has its departure
+    // has been charged, and passes all the same.
+    if departure.is_none() && !context.serves(name) {
+        return answer(context, id, Err(MOVED.to_owned()));
     }
     let asked = match departure {
         Some(at) if now < at => Ok(Asked::Later(at)),
@@ -232,16 +243,6 @@ fn arm(context: Context<'_>, id: u64, now: Timestamp, at: Timestamp) {
     }
 }
 
-/// Whether requests under `policy` are assigned a departure: all of the gcra machine, one a queue.
-fn departs(policy: &Policy) -> bool {
-    policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
-        && policy.limits().iter().any(is_queue)
-}
-
-fn is_queue(limit: &Limit) -> bool {
-    matches!(limit, Limit::Gcra(gcra) if gcra.name() == GcraName::LeakyQueue)
-}
-
 /// What is asked, and of which key.
 #[derive(Clone, Copy)]
 struct Ask<'a> {
@@ -260,9 +261,8 @@ enum Asked {
 impl Ask<'_> {
     /// Asks as the one who stands in line with that number.
     fn turn(self, now: Timestamp, id: u64) -> Result<Asked, CommandError> {
-        let (is_head, up_to_here) =
-            lines(|lines| (lines.is_head(id), lines.up_to(&self.request.place, id)));
-        if is_head {
+        let up_to_here = lines(|lines| lines.up_to(&self.request.place, id));
+        if up_to_here.len() == 1 {
             self.head(now)
         } else if now >= self.request.deadline {
             self.deny(now, &up_to_here)
@@ -300,7 +300,7 @@ impl Ask<'_> {
 
     /// The denial of one that stands in line: what a take says, or if that would pass out of turn,
     /// when the turn would come.
-    fn deny(self, now: Timestamp, up_to_here: &[Request]) -> Result<Asked, CommandError> {
+    fn deny(self, now: Timestamp, up_to_here: &[lining::Request]) -> Result<Asked, CommandError> {
         let peek = self.apply(now, Operation::Peek(self.request.cost))?;
         if !peek.allowed() {
             return self.take(now);
@@ -313,7 +313,7 @@ impl Ask<'_> {
     fn projected(
         self,
         now: Timestamp,
-        up_to_here: &[Request],
+        up_to_here: &[lining::Request],
     ) -> Result<Option<Timestamp>, CommandError> {
         let entry = state::entry(self.context, self.name, &self.request.rule.policy, now)?;
         Ok(project(entry, now, up_to_here))

@@ -9,11 +9,12 @@ use std::{
 };
 
 use redis::{Value, pipe};
+use sluicegate_testing::{Engine, Peer, Server, integers};
 
 use crate::{
     on_both,
     replication::Draw,
-    server::{Engine, Peer, Server, integers, module, target},
+    server::{module, serve, target, with_test_clock},
 };
 
 /// So many random calls on each.
@@ -51,7 +52,7 @@ fn cargo(folder: &Path, arguments: &[&str]) {
 
 fn with_redis_cell(engine: Engine, more: &[&str]) -> Server {
     let cell = redis_cell().to_str().unwrap();
-    Server::bare(engine, &[&["--loadmodule", cell], more].concat())
+    Server::with(engine, &[&["--loadmodule", cell], more].concat())
 }
 
 /// Asks all at once.
@@ -71,8 +72,8 @@ fn ask(peer: &mut Peer, lines: &[String]) -> Vec<Vec<i64>> {
 /// A unit takes an hour and more, so that the time between two calls cannot matter but in the seconds
 /// that are told. Those redis-cell rounds down and the module up: that is one of the mends.
 fn random_calls_are_answered_alike(engine: Engine) {
-    let (ours, theirs) = (Server::start(engine), with_redis_cell(engine, &[]));
-    let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+    let (ours, theirs) = (serve(engine), with_redis_cell(engine, &[]));
+    let (mut ours, mut theirs) = (ours.peer(), theirs.peer());
     let mut draw = Draw(23);
     let (mut denied, mut never, mut between) = (0, 0, 0);
     for _ in 0..CALLS / AT_ONCE {
@@ -112,19 +113,18 @@ fn random_calls_are_answered_alike(engine: Engine) {
 fn its_keys_are_taken_over(engine: Engine) {
     let folder = {
         let server = with_redis_cell(engine, &["--appendonly", "yes", "--appendfsync", "always"]);
-        let mut peer = server.connect();
+        let mut peer = server.peer();
         for _ in 0..10 {
             assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[0], 0);
         }
         // A file of its commands would need it to be read: what is in memory is written instead.
         peer.say("CONFIG SET appendonly no").unwrap();
         peer.say("SAVE").unwrap();
-        server.kill()
+        server.into_folder()
     };
-    let _ = fs::remove_dir_all(folder.0.join("appendonlydir"));
-    let server =
-        Server::within(engine, folder, &["--loadmodule", module().to_str().unwrap()]).unwrap();
-    let mut peer = server.connect();
+    let _ = fs::remove_dir_all(folder.path().join("appendonlydir"));
+    let server = Server::within(engine, folder, &["--loadmodule", module()], &[]).unwrap();
+    let mut peer = server.peer();
     assert!(peer.error("SG.INFO k").starts_with("SGSTATE state is that of redis-cell"));
     assert!(peer.error("SG.TAKE k fixed-window:9/1h").starts_with("SGSTATE state is that of"));
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400 0")[2], 6, "a look leaves it as it is");
@@ -135,16 +135,16 @@ fn its_keys_are_taken_over(engine: Engine) {
     // Under a policy of several limits, the first of its family goes on with it.
     let ahead = 1_700_000_002_000_000_000_u64;
     drop(peer);
-    let server = Server::with_test_clock(engine);
-    let mut peer = server.connect();
+    let server = with_test_clock(engine);
+    let mut peer = server.peer();
     peer.say(&format!("SET m {ahead} PX 100000")).unwrap();
     let line = "SG.TAKE m fixed-window:9/1h,gcra:30/1m:burst=3 AT 1700000000000000";
     assert_eq!(peer.integers(line)[..3], [1, 3, 1]);
 }
 
 fn it_keeps_the_command_that_it_has(engine: Engine) {
-    let server = with_redis_cell(engine, &["--loadmodule", module().to_str().unwrap()]);
-    let mut peer = server.connect();
+    let server = with_redis_cell(engine, &["--loadmodule", module()]);
+    let mut peer = server.peer();
     assert!(server.log().contains("cl.throttle is taken by another module"));
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
     let stored = peer.text("GET k");

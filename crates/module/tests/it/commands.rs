@@ -3,10 +3,11 @@
 
 use redis::Value;
 use sluicegate_commands::{COMMANDS, Keys};
+use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{
     on_both,
-    server::{Engine, Peer, Server, integers},
+    server::{serve, serve_with, with_test_clock},
 };
 
 fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
@@ -16,8 +17,8 @@ fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
 }
 
 fn clients_are_told_of_every_command(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     for command in COMMANDS {
         let name = command.name.to_lowercase();
         let info = command_info(&mut peer, &name);
@@ -48,19 +49,19 @@ fn clients_are_told_of_every_command(engine: Engine) {
 
 /// Who may only read may look and not take; keys are kept apart by their patterns.
 fn acls_apply(engine: Engine) {
-    let server = Server::start(engine);
-    let mut admin = server.connect();
+    let server = serve(engine);
+    let mut admin = server.peer();
     // Redis 7.0 has no categories for the commands of modules.
     let named = engine == Engine::Redis70;
     let (read, write) =
         if named { ("+sg.peek", "+sg.take +sg.mtake") } else { ("+@read", "+@write") };
     admin.say(&format!("ACL SETUSER reader on nopass ~a* {read}")).unwrap();
     admin.say(&format!("ACL SETUSER taker on nopass ~a* {write}")).unwrap();
-    let mut reader = server.connect();
+    let mut reader = server.peer();
     reader.say("AUTH reader x").unwrap();
     assert_eq!(reader.integers("SG.PEEK a gcra:1/1s")[0], 1);
     assert!(reader.error("SG.TAKE a gcra:1/1s").starts_with("NOPERM"));
-    let mut taker = server.connect();
+    let mut taker = server.peer();
     taker.say("AUTH taker x").unwrap();
     assert_eq!(taker.integers("SG.TAKE a gcra:1/1h")[0], 1);
     assert!(taker.error("SG.TAKE b gcra:1/1s").starts_with("NOPERM"));
@@ -70,8 +71,8 @@ fn acls_apply(engine: Engine) {
 }
 
 fn replies_are_those_of_the_server(engine: Engine) {
-    let server = Server::with_test_clock(engine);
-    let mut peer = server.connect();
+    let server = with_test_clock(engine);
+    let mut peer = server.peer();
     let at = 1_700_000_000_000_000_u64;
     let line = format!("SG.TAKE k gcra:30/60s:burst=16 COST 16 AT {at}");
     assert_eq!(peer.integers(&line), [1, 16, 0, 0, 32_000_000, 0, 0]);
@@ -80,7 +81,7 @@ fn replies_are_those_of_the_server(engine: Engine) {
     let Value::Array(flat) = flat else { panic!("{flat:?}") };
     assert_eq!(flat.len(), 10);
     assert_eq!(flat[1], Value::BulkString(b"gcra:30/1m:burst=16".to_vec()));
-    let map = server.connect_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
+    let map = server.peer_with_maps().say(&format!("SG.INFO k AT {at}")).unwrap();
     let Value::Map(map) = map else { panic!("{map:?}") };
     assert_eq!(map.len(), 5);
     assert_eq!(peer.say("SG.INFO none"), Ok(Value::Nil));
@@ -92,8 +93,8 @@ fn replies_are_those_of_the_server(engine: Engine) {
 }
 
 fn counters_add_up(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     for _ in 0..5 {
         peer.integers("SG.TAKE k gcra:2/1h");
     }
@@ -104,10 +105,10 @@ fn counters_add_up(engine: Engine) {
 }
 
 fn denials_are_events_where_told(engine: Engine) {
-    let server = Server::with(engine, &["notify-denials", "yes"]);
-    let mut peer = server.connect();
+    let server = serve_with(engine, &["notify-denials", "yes"]);
+    let mut peer = server.peer();
     peer.say("CONFIG SET notify-keyspace-events KEd").unwrap();
-    let mut listener = server.connect().0;
+    let mut listener = server.peer().0;
     let mut listener = listener.as_pubsub();
     listener.psubscribe("__key*__:*").unwrap();
     peer.integers("SG.TAKE k gcra:1/1h");
@@ -124,8 +125,8 @@ fn denials_are_events_where_told(engine: Engine) {
 
 /// A denial leaves a transaction alone that watches the key; a take does not.
 fn who_watches_a_key_is_told_of_changes_only(engine: Engine) {
-    let server = Server::start(engine);
-    let (mut peer, mut other) = (server.connect(), server.connect());
+    let server = serve(engine);
+    let (mut peer, mut other) = (server.peer(), server.peer());
     peer.integers("SG.TAKE k gcra:1/1h");
     for (line, told) in [
         ("SG.TAKE k gcra:1/1h", false),
@@ -144,8 +145,8 @@ fn who_watches_a_key_is_told_of_changes_only(engine: Engine) {
 }
 
 fn memory_is_told_truly(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let used = |peer: &mut Peer| peer.told("memory", "used_memory");
     for number in 0..20_000 {
         peer.integers(&format!("CL.THROTTLE key:{number:012} 15 30 86400"));
@@ -165,10 +166,11 @@ fn memory_is_told_truly(engine: Engine) {
 
 /// Keys that have ended are gone, and nothing is left of them.
 fn keys_that_end_leave_nothing_behind(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let before = peer.told("memory", "used_memory");
-    for number in 0..20_000 {
+    let keys = size("SLUICEGATE_ENDING_KEYS", 20_000);
+    for number in 0..keys {
         peer.integers(&format!("SG.TAKE key:{number} gcra:1000/1s"));
     }
     peer.until(|it| it.say("DBSIZE") == Ok(Value::Int(0)));
@@ -177,7 +179,7 @@ fn keys_that_end_leave_nothing_behind(engine: Engine) {
         after = it.told("memory", "used_memory");
         after < before + 600_000
     });
-    println!("{engine:?}: {before} bytes before, {after} after");
+    println!("figure: {engine:?}: {before} bytes before {keys} keys came and ended, {after} after");
 }
 
 on_both! {

@@ -3,10 +3,11 @@
 
 use redis::Value;
 use sluicegate_commands::{COMMANDS, Options, parse};
+use sluicegate_testing::Engine;
 
 use crate::{
     on_both,
-    server::{Engine, Server},
+    server::{serve, serve_with},
 };
 
 const EVIL: [&[u8]; 22] = [
@@ -47,8 +48,8 @@ fn right(name: &str) -> Vec<&'static [u8]> {
 }
 
 fn every_command_with_every_wrong_argument(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let long = vec![b'x'; 70_000];
     let mut asked = 0;
     let mut check = |arguments: &[&[u8]]| {
@@ -89,11 +90,11 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
 }
 
 fn keys_of_others_are_refused(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     peer.say("SET text hello").unwrap();
     peer.ask(&[b"SET", b"empty", b""]).unwrap();
-    peer.ask(&[b"SET", b"newer", b"\x02\x01"]).unwrap();
+    peer.ask(&[b"SET", b"newer", b"\x03\x01"]).unwrap();
     peer.ask(&[b"SET", b"cut", b"\x01\x01\x01\x1e"]).unwrap();
     peer.ask(&[b"SET", b"log", b"\x01\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
         .unwrap();
@@ -111,7 +112,7 @@ fn keys_of_others_are_refused(engine: Engine) {
             let error = peer.ask(&arguments).expect_err(command.name);
             let class = match key {
                 "list" | "hash" | "stream" => "WRONGTYPE key holds no string",
-                "newer" => "SGSTATE state has version 2",
+                "newer" => "SGSTATE state has version 3",
                 "text" => "SGSTATE state has version 104",
                 _ => "SGSTATE state is damaged",
             };
@@ -131,10 +132,10 @@ fn keys_of_others_are_refused(engine: Engine) {
 }
 
 fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
-    let server = Server::with(engine, &["test-panic", "yes"]);
-    let mut peer = server.connect();
+    let server = serve_with(engine, &["test-panic", "yes"]);
+    let mut peer = server.peer();
     let mut panics = 0;
-    let mut panicked = |peer: &mut crate::server::Peer| {
+    let mut panicked = |peer: &mut sluicegate_testing::Peer| {
         panics += 1;
         peer.until(|it| it.told("sluicegate", "sluicegate_panics") == panics);
     };
@@ -162,7 +163,7 @@ fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
     for armed in ["timer", "reply"] {
         peer.say("SG.RESET w").unwrap();
         peer.say("SG.TAKE w gcra:1/1h").unwrap();
-        let mut waiter = server.connect();
+        let mut waiter = server.peer();
         let thread =
             std::thread::spawn(move || waiter.say("SG.WAIT w gcra:1/1h TIMEOUT 10000000000"));
         peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);

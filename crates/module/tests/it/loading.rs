@@ -1,16 +1,17 @@
 //! Loading, a second time and with what is wrong; options; unloading.
 
 use redis::Value;
+use sluicegate_testing::{Engine, Folder, Server};
 
 use crate::{
     on_both,
-    server::{Engine, Folder, Server, module},
+    server::{module, serve, with_test_clock},
 };
 
 /// What the server logs when it ends because of how the module was to be loaded.
 fn refused(engine: Engine, arguments: &[&str]) -> String {
-    let all = [&["--loadmodule", module().to_str().unwrap()][..], arguments].concat();
-    Server::within(engine, Folder::new(), &all).err().expect("it is refused")
+    let all = [&["--loadmodule", module()][..], arguments].concat();
+    Server::within(engine, Folder::new(), &all, &[]).expect_err("it is refused")
 }
 
 fn what_is_wrong_with_an_option_is_told(engine: Engine) {
@@ -28,10 +29,10 @@ fn what_is_wrong_with_an_option_is_told(engine: Engine) {
 }
 
 fn options_can_be_set_as_the_server_sets_them(engine: Engine) {
-    let loads = ["--loadmodule", module().to_str().unwrap()];
+    let loads = ["--loadmodule", module()];
     let set = ["--sluicegate.test-clock", "yes"];
-    let server = Server::bare(engine, &[&loads[..], &set].concat());
-    let mut peer = server.connect();
+    let server = Server::with(engine, &[&loads[..], &set].concat());
+    let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1s AT 5")[0], 1);
     assert_eq!(peer.text("CONFIG SET sluicegate.notify-denials yes"), "OK");
     let told = format!("{:?}", peer.say("CONFIG GET sluicegate.notify-denials"));
@@ -41,9 +42,9 @@ fn options_can_be_set_as_the_server_sets_them(engine: Engine) {
 }
 
 fn it_is_unloaded_and_loaded_again(engine: Engine) {
-    let server = Server::with_test_clock(engine);
-    let mut peer = server.connect();
-    let path = module().to_str().unwrap().to_owned();
+    let server = with_test_clock(engine);
+    let mut peer = server.peer();
+    let path = module().to_owned();
     assert!(peer.error(&format!("MODULE LOAD {path}")).starts_with("ERR"), "a second time");
     assert_eq!(peer.integers("SG.TAKE k gcra:1/1h AT 5")[0], 1, "the first is not disturbed");
     for _ in 0..3 {
@@ -59,10 +60,10 @@ fn it_is_unloaded_and_loaded_again(engine: Engine) {
 
 /// While somebody waits, the server does not let it go.
 fn it_stays_while_somebody_waits(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     peer.integers("SG.TAKE k gcra:1/1h");
-    let mut waiter = server.connect();
+    let mut waiter = server.peer();
     let thread = std::thread::spawn(move || waiter.say("SG.WAIT k gcra:1/1h TIMEOUT 10000000000"));
     peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == 1);
     assert!(peer.error("MODULE UNLOAD sluicegate").starts_with("ERR"));
@@ -73,9 +74,9 @@ fn it_stays_while_somebody_waits(engine: Engine) {
 
 /// The log says when something of the module's is missing; here nothing is.
 fn nothing_is_amiss_in_the_log(engine: Engine) {
-    let server = Server::start(engine);
+    let server = serve(engine);
     let log = server.log();
-    assert!(server.folder().exists() && log.contains("'sluicegate' loaded"), "{log}");
+    assert!(server.folder().path().exists() && log.contains("'sluicegate' loaded"), "{log}");
     assert!(!log.contains("not documented") && !log.contains("is taken"), "{log}");
 }
 

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
 mod cell;
+mod clock;
+mod cluster;
 mod commands;
 mod conformance;
 mod hostile;
+mod killed;
 mod loading;
 mod replication;
 mod server;
@@ -19,7 +22,7 @@ macro_rules! on_both {
             $(
                 #[test]
                 fn $name() {
-                    super::$name($crate::server::Engine::Redis70);
+                    super::$name(sluicegate_testing::Engine::Redis70);
                 }
             )*
         }
@@ -27,7 +30,7 @@ macro_rules! on_both {
             $(
                 #[test]
                 fn $name() {
-                    super::$name($crate::server::Engine::Valkey91);
+                    super::$name(sluicegate_testing::Engine::Valkey91);
                 }
             )*
         }

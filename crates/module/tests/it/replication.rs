@@ -4,15 +4,16 @@
 use std::fmt::Write as _;
 
 use redis::Value;
+use sluicegate_testing::{Engine, Folder, Peer, Server, size};
 
 use crate::{
     on_both,
-    server::{Engine, Folder, Peer, Server, module},
+    server::{module, serve},
 };
 
 /// So many random calls.
 fn calls() -> u64 {
-    std::env::var("SLUICEGATE_CALLS").map_or(20_000, |it| it.parse().unwrap())
+    size("SLUICEGATE_CALLS", 20_000)
 }
 
 const POLICIES: [&str; 11] = [
@@ -112,12 +113,12 @@ fn ask_at_random(peer: &mut Peer, count: u64) {
 }
 
 fn primary_replica_and_both_files_agree(engine: Engine) {
-    let loads = ["--loadmodule", module().to_str().unwrap(), "test-clock", "yes"];
-    let primary = Server::bare(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
-    let replica_of = format!("127.0.0.1 {}", primary.port);
+    let loads = ["--loadmodule", module(), "test-clock", "yes"];
+    let primary = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let replica_of = format!("127.0.0.1 {}", primary.port());
     // The replica needs no module: what it is told are commands of the server's own.
-    let replica = Server::bare(engine, &["--replicaof", &replica_of]);
-    let (mut peer, mut copy) = (primary.connect(), replica.connect());
+    let replica = Server::with(engine, &["--replicaof", &replica_of]);
+    let (mut peer, mut copy) = (primary.peer(), replica.peer());
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
 
     ask_at_random(&mut peer, calls());
@@ -132,9 +133,9 @@ fn primary_replica_and_both_files_agree(engine: Engine) {
 }
 
 fn what_changes_nothing_writes_nothing(engine: Engine) {
-    let loads = ["--loadmodule", module().to_str().unwrap(), "test-clock", "yes"];
-    let server = Server::bare(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
-    let mut peer = server.connect();
+    let loads = ["--loadmodule", module(), "test-clock", "yes"];
+    let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let mut peer = server.peer();
     let policies = ["gcra:3/1h", "sliding-log:3/1h", "fixed-window:3/1h", "gcra:3/1h,gcra:9/1d"];
     for (number, policy) in policies.iter().enumerate() {
         assert_eq!(peer.integers(&format!("SG.TAKE k{number} {policy} COST 3"))[0], 1);
@@ -162,9 +163,9 @@ fn what_changes_nothing_writes_nothing(engine: Engine) {
 
 /// Of a long log the change is written, not the whole: some hundred bytes a take.
 fn a_long_log_grows_by_its_change(engine: Engine) {
-    let loads = ["--loadmodule", module().to_str().unwrap(), "test-clock", "yes"];
-    let server = Server::bare(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
-    let mut peer = server.connect();
+    let loads = ["--loadmodule", module(), "test-clock", "yes"];
+    let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
+    let mut peer = server.peer();
     let mut at = 1_700_000_000_000_000_u64;
     let mut take = |peer: &mut Peer, step| {
         at += step;
@@ -187,14 +188,14 @@ fn a_long_log_grows_by_its_change(engine: Engine) {
 
 /// Once a key is spent it stays so, however the server ends.
 fn nothing_is_forgotten_over_an_end(engine: Engine) {
-    let loads = ["--loadmodule", module().to_str().unwrap()];
+    let loads = ["--loadmodule", module()];
     let policies = ["gcra:1000/300d", "sliding-log:1000/300d", "fixed-window:1000/300d"];
     let fsync = ["--appendonly", "yes", "--appendfsync", "always"];
     let mut folder = Folder::new();
     let mut allowed = [0_i64; 3];
     for round in 0..4 {
-        let server = Server::within(engine, folder, &[&loads[..], &fsync].concat()).unwrap();
-        let mut peer = server.connect();
+        let server = Server::within(engine, folder, &[&loads[..], &fsync].concat(), &[]).unwrap();
+        let mut peer = server.peer();
         for (policy, allowed) in policies.iter().zip(&mut allowed) {
             for _ in 0..300 {
                 *allowed += peer.integers(&format!("SG.TAKE {policy} {policy}"))[0];
@@ -202,19 +203,16 @@ fn nothing_is_forgotten_over_an_end(engine: Engine) {
         }
         let expected = if round < 3 { 300 * (round + 1) } else { 1000 };
         assert_eq!(allowed, [expected; 3], "round {round}");
-        folder = server.kill();
+        folder = server.into_folder();
     }
 }
 
 /// A replica that takes over knows what was used, and decides by the same rules.
 fn a_failover_gives_nothing_away(engine: Engine) {
-    let primary = Server::start(engine);
-    let replica_of = format!("127.0.0.1 {}", primary.port);
-    let replica = Server::bare(
-        engine,
-        &["--loadmodule", module().to_str().unwrap(), "--replicaof", &replica_of],
-    );
-    let (mut peer, mut copy) = (primary.connect(), replica.connect());
+    let primary = serve(engine);
+    let replica_of = format!("127.0.0.1 {}", primary.port());
+    let replica = Server::with(engine, &["--loadmodule", module(), "--replicaof", &replica_of]);
+    let (mut peer, mut copy) = (primary.peer(), replica.peer());
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
     let take = |peer: &mut Peer| peer.integers("SG.TAKE f gcra:1000/300d")[0];
     assert_eq!((0..600).map(|_| take(&mut peer)).sum::<i64>(), 600);

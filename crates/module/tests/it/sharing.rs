@@ -2,13 +2,14 @@
 //! the module writes is what the core would.
 
 use redis::Value;
-use sluicegate_conformance::{CoreSubject, Shape, Subject, check_histories};
-use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp};
+use sluicegate_conformance::{Answer, CoreSubject, Question, Shape, Subject, check_histories};
+use sluicegate_core::{Entry, Limit, Operation, Policy, Timestamp};
+use sluicegate_testing::{Engine, Peer};
 
 use crate::{
     conformance::OverTheWire,
     on_both,
-    server::{Engine, Server},
+    server::{serve, with_test_clock},
 };
 
 /// The module, of which every state is compared with the core's, and then replaced by it if told.
@@ -19,15 +20,10 @@ struct Compared {
 }
 
 impl Subject for Compared {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
-        let found = self.module.apply(key, policy, now, operation);
-        let _ = self.core.apply(key, policy, now, operation);
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
+        let found = self.module.apply(question);
+        let _ = self.core.apply(question);
         let stored = match self.module.0.ask(&[b"GET", key]).unwrap() {
             Value::BulkString(bytes) => Some(bytes),
             _ => None,
@@ -49,31 +45,28 @@ impl Subject for Compared {
 }
 
 fn states_are_those_of_the_core(engine: Engine) {
-    let server = Server::with_test_clock(engine);
+    let server = with_test_clock(engine);
     for replaces in [false, true] {
-        let mut subject = Compared {
-            module: OverTheWire(server.connect()),
-            core: CoreSubject::default(),
-            replaces,
-        };
+        let mut subject =
+            Compared { module: OverTheWire(server.peer()), core: CoreSubject::default(), replaces };
         check_histories(
             &mut subject,
             500_000,
             300,
             Shape { steps_back: false, ..Shape::default() },
         );
-        server.connect().say("FLUSHALL").unwrap();
+        server.peer().say("FLUSHALL").unwrap();
     }
 }
 
 /// A long log, with takes that pass and takes that do not, and steps back of the clock: the core,
 /// which keeps no event that is gone, answers the same.
 fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
-    let server = Server::with_test_clock(engine);
+    let server = with_test_clock(engine);
     let mut draw = crate::replication::Draw(11);
     for text in ["sliding-log:100/1s", "sliding-log:1000/1m", "sliding-log:1/1ms"] {
         let policy: Policy = text.parse().unwrap();
-        let (mut module, mut core) = (OverTheWire(server.connect()), CoreSubject::default());
+        let (mut module, mut core) = (OverTheWire(server.peer()), CoreSubject::default());
         let mut now = 1_700_000_000_000_000;
         for step in 0..4000 {
             let wide = if text.contains("1m") { 60_000 } else { 11_000 };
@@ -90,17 +83,43 @@ fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
                 3 => Operation::Peek(1),
                 _ => Operation::Take(1),
             };
-            let expected = core.apply(b"l", &policy, at, operation);
-            let found = module.apply(text.as_bytes(), &policy, at, operation);
+            let question = Question { key: text.as_bytes(), policy: &policy, now: at, operation };
+            let (expected, found) = (core.apply(question), module.apply(question));
             assert_eq!(found, expected, "{text}, step {step}: {at} {operation:?}");
         }
     }
 }
 
+/// What version 1 of the byte form wrote is understood, and written anew with the next change.
+fn version_1_is_taken_over(engine: Engine) {
+    let server = with_test_clock(engine);
+    let mut peer = server.peer();
+    for policy in ["gcra:30/1m", "gcra:7/1m", "sliding-log:9/1m"] {
+        let take = |peer: &mut Peer, step: u64| {
+            peer.integers(&format!("SG.TAKE k {policy} AT {}", 1_700_000_000_000_000 + step))
+        };
+        let bytes = |peer: &mut Peer| match peer.say("GET k") {
+            Ok(Value::BulkString(bytes)) => bytes,
+            other => panic!("{other:?}"),
+        };
+        take(&mut peer, 0);
+        let new = bytes(&mut peer);
+        let expected = take(&mut peer, 5);
+        let mut old = [&[1], &new[1..]].concat();
+        if policy.starts_with("gcra") {
+            old.resize(28, 0);
+        }
+        peer.ask(&[b"SET", b"k", &old]).unwrap();
+        assert_eq!(take(&mut peer, 5), expected, "{policy}");
+        assert_eq!(bytes(&mut peer)[0], 2, "{policy}");
+        peer.say("DEL k").unwrap();
+    }
+}
+
 /// A key that has lost its time to live gets a new one.
 fn a_key_without_an_end_is_healed(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     for policy in ["gcra:1/1h", "sliding-log:1/1h", "fixed-window:1/1h"] {
         assert_eq!(peer.integers(&format!("SG.TAKE {policy} {policy}"))[0], 1);
         assert_eq!(peer.say(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
@@ -116,8 +135,8 @@ fn a_key_without_an_end_is_healed(engine: Engine) {
 
 /// Every key ends by itself, no earlier than it has recovered and hardly later.
 fn a_key_ends_when_it_has_recovered(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     for policy in
         ["gcra:7/1h", "sliding-log:7/1h:keep=3h", "fixed-window:7/day", "gcra:7/1h,gcra:9/1d"]
     {
@@ -133,6 +152,7 @@ fn a_key_ends_when_it_has_recovered(engine: Engine) {
 }
 
 on_both! {
+    version_1_is_taken_over
     states_are_those_of_the_core
     a_long_log_is_decided_as_by_the_core
     a_key_without_an_end_is_healed

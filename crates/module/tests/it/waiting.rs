@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use redis::Value;
+use sluicegate_testing::{Engine, Peer, Server, integers, now};
 
-use crate::{
-    on_both,
-    server::{Engine, Peer, Server, integers, now},
-};
+use crate::{on_both, server::serve};
 
 /// Asks on a connection and a thread of its own; stands there when this returns.
 struct Stander {
@@ -22,11 +20,11 @@ impl Stander {
 }
 
 fn stand(server: &Server, line: &str, place: u64) -> Stander {
-    let mut peer = server.connect();
+    let mut peer = server.peer();
     let Ok(Value::Int(id)) = peer.say("CLIENT ID") else { panic!("no id") };
     let line = line.to_owned();
     let thread = std::thread::spawn(move || peer.say(&line));
-    until_waiting(&mut server.connect(), place);
+    until_waiting(&mut server.peer(), place);
     Stander { thread, id }
 }
 
@@ -40,12 +38,12 @@ fn leave(peer: &mut Peer, stander: Stander) {
 }
 
 fn a_queue_lets_one_go_each_interval(engine: Engine) {
-    let server = Server::start(engine);
+    let server = serve(engine);
     let policy = "leaky-queue:50/1s:capacity=10";
     let start = now();
     let mut standers = Vec::new();
     for _ in 0..5 {
-        let mut peer = server.connect();
+        let mut peer = server.peer();
         let line = format!("SG.WAIT q {policy}");
         standers.push(std::thread::spawn(move || (peer.integers(&line), now())));
     }
@@ -55,12 +53,12 @@ fn a_queue_lets_one_go_each_interval(engine: Engine) {
         assert_eq!((decision[0], decision[5]), (1, 0), "{decision:?}");
         assert!(at - start >= Duration::from_millis(20 * index), "{index}");
     }
-    until_waiting(&mut server.connect(), 0);
+    until_waiting(&mut server.peer(), 0);
 }
 
 fn a_queue_that_is_too_long_denies_at_once(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     assert_eq!(peer.integers("SG.WAIT q leaky-queue:1/1h:capacity=2")[0], 1);
     let denied = peer.integers("SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1000000");
     assert_eq!(denied[0], 0);
@@ -69,8 +67,8 @@ fn a_queue_that_is_too_long_denies_at_once(engine: Engine) {
 }
 
 fn a_departure_is_given_back_by_one_who_is_killed(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=2")[0], 1);
     let line = "SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1125899906842624";
     let waiter = stand(&server, line, 1);
@@ -81,9 +79,9 @@ fn a_departure_is_given_back_by_one_who_is_killed(engine: Engine) {
 }
 
 fn waiters_stand_in_line(engine: Engine) {
-    let server = Server::start(engine);
+    let server = serve(engine);
     let policy = "gcra:20/1s:burst=1";
-    let mut peer = server.connect();
+    let mut peer = server.peer();
     // An hour of debt: time for all to arrive.
     assert_eq!(peer.integers(&format!("SG.CHARGE l {policy} COST 72000"))[0], 1);
     let line = format!("SG.WAIT l {policy} TIMEOUT 10000000000");
@@ -101,8 +99,8 @@ fn waiters_stand_in_line(engine: Engine) {
 }
 
 fn a_turn_that_comes_too_late_is_denied_on_arrival(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h")[0], 1);
     let denied = peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 1000000000");
     assert_eq!(denied[0], 0);
@@ -116,8 +114,8 @@ fn a_turn_that_comes_too_late_is_denied_on_arrival(engine: Engine) {
 }
 
 fn whatever_gives_back_wakes_the_line(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let wakers = [
         "SG.RESET l",
         "DEL l",
@@ -144,8 +142,8 @@ fn whatever_gives_back_wakes_the_line(engine: Engine) {
 }
 
 fn one_who_is_killed_makes_way(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE l gcra:2/2h COST 1")[0], 1);
     let ahead = stand(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
     let behind = stand(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
@@ -154,8 +152,8 @@ fn one_who_is_killed_makes_way(engine: Engine) {
 }
 
 fn a_denied_wait_is_recorded_once(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let policy = "sliding-log:2/1h:count=all:keep-max=100:keep=1h";
     let used = |peer: &mut Peer| 100 - peer.integers("SG.PEEK l sliding-log:100/1h")[2];
     assert_eq!(peer.integers(&format!("SG.TAKE l {policy} COST 2"))[0], 1);
@@ -168,8 +166,8 @@ fn a_denied_wait_is_recorded_once(engine: Engine) {
 }
 
 fn a_mixed_policy_waits_for_both(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let policy = "leaky-queue:50/1s:capacity=10,fixed-window:3/1h";
     let start = now();
     for index in 0..3 {
@@ -183,8 +181,8 @@ fn a_mixed_policy_waits_for_both(engine: Engine) {
 
 /// Where nobody may wait it is a take.
 fn in_a_transaction_and_a_script_it_is_a_take(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     let line = "SG.WAIT t gcra:2/1h TIMEOUT 10000000000";
     for allowed in [1, 1, 0] {
         peer.say("MULTI").unwrap();
@@ -200,8 +198,8 @@ fn in_a_transaction_and_a_script_it_is_a_take(engine: Engine) {
 
 /// The key of somebody who waits turns into a list.
 fn what_goes_wrong_meanwhile_is_told(engine: Engine) {
-    let server = Server::start(engine);
-    let mut peer = server.connect();
+    let server = serve(engine);
+    let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
     let waiter = stand(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     peer.say("MULTI").unwrap();

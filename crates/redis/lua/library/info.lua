@@ -46,6 +46,9 @@ end
 
 -- Names and values, one after the other; false for a key that has recovered.
 local function describe(bytes, now)
+    if cell_time(bytes) then
+        return say_cell()
+    end
     local wrong, version = read_fault(bytes)
     local limits
     if version then

@@ -1,6 +1,6 @@
 //! What the last answers of the store said: denials that still stand, and what a key has used.
 //!
-//! A denial with `retry_after` stands until that time, counted from when the question was sent: in no
+//! A denial that says never stands for its rule and cost. One with `retry_after` stands until that time, counted from when the question was sent: in no
 //! state machine does time alone, or another's taking, make a key pass earlier. Refunds, resets, charges
 //! and other rules may; what this process asks of that kind forgets what was known, also for questions
 //! that are under way meanwhile, and what others ask is noticed after `max_denial_cache` at the latest.
@@ -52,8 +52,9 @@ struct Denial {
     cost: u32,
     /// Until then, by the time at which the question was sent.
     until: Timestamp,
-    /// The same by the time at which the answer came: who waits so long is not too early.
-    passes: Timestamp,
+    /// The same by the time at which the answer came: who waits so long is not too early. `None`: it never
+    /// passes.
+    passes: Option<Timestamp>,
     resets: Timestamp,
     limit: u32,
     binding: usize,
@@ -107,7 +108,9 @@ impl Known {
             Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
         };
         let decision = Decision {
-            outcome: Outcome::Deny { retry: Retry::After(after(denial.passes)) },
+            outcome: Outcome::Deny {
+                retry: denial.passes.map_or(Retry::Never, |passes| Retry::After(after(passes))),
+            },
             limit: denial.limit,
             remaining: 0,
             reset_after: after(denial.resets),
@@ -132,14 +135,20 @@ impl Known {
         decision: &Decision,
     ) {
         let denial = match decision.outcome {
-            Outcome::Deny { retry: Retry::After(wait) } if rule.is_cached() => Some(Denial {
-                cost,
-                until: asked.sent + wait.min(self.longest),
-                passes: now + wait,
-                resets: now + decision.reset_after,
-                limit: decision.limit,
-                binding: decision.binding,
-            }),
+            Outcome::Deny { retry } if rule.is_cached() => {
+                let wait = match retry {
+                    Retry::After(wait) => Some(wait),
+                    Retry::Never => None,
+                };
+                Some(Denial {
+                    cost,
+                    until: asked.sent + wait.map_or(self.longest, |wait| wait.min(self.longest)),
+                    passes: wait.map(|wait| now + wait),
+                    resets: now + decision.reset_after,
+                    limit: decision.limit,
+                    binding: decision.binding,
+                })
+            }
             _ => None,
         };
         let last = rule.is_remembered().then(|| Last {
@@ -263,6 +272,17 @@ mod tests {
         assert!(known.denied(b"K", &rule, 1, at(5000)).is_none());
         let other = "gcra:10/1s:burst=1".parse().unwrap();
         assert!(known.denied(b"k", &other, 1, at(5000)).is_none());
+    }
+
+    #[test]
+    fn what_never_passes_is_denied_again_for_as_long_as_any() {
+        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
+        let asked = known.asked(b"k", at(1000));
+        known.learn(b"k", &rule, 2, asked, at(4000), &denial("gcra:10/1s:burst=1", 2));
+        let answer = known.denied(b"k", &rule, 2, at(1_000_999)).unwrap();
+        assert_eq!(answer.retry(), Some(Retry::Never));
+        assert!(known.denied(b"k", &rule, 1, at(5000)).is_none(), "another cost may pass");
+        assert!(known.denied(b"k", &rule, 2, at(1_001_000)).is_none());
     }
 
     #[test]

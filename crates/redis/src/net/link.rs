@@ -9,7 +9,7 @@ use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -27,7 +27,7 @@ use super::{
     breaker::{Breaker, Gate},
     context::{Context, Place},
 };
-use crate::StoreError;
+use crate::{StoreError, native};
 
 /// How long to wait after a first connection that could not be made, and after any later one.
 const PAUSES: [Duration; 4] = [
@@ -67,6 +67,10 @@ pub(crate) struct Link {
     made: AtomicU64,
     /// Connections that could not be made since the last that could.
     missed: AtomicU32,
+    /// Whether the server has the module.
+    module: AtomicBool,
+    /// When to ask it again, in microseconds.
+    look_at: AtomicU64,
 }
 
 enum State {
@@ -98,6 +102,8 @@ impl Link {
             context,
             made: AtomicU64::new(0),
             missed: AtomicU32::new(0),
+            module: AtomicBool::new(false),
+            look_at: AtomicU64::new(0),
         })
     }
 
@@ -113,6 +119,46 @@ impl Link {
     /// Whether it is not asked for now.
     pub(crate) fn is_left_alone(&self) -> bool {
         self.breaker.is_open()
+    }
+
+    /// Whether the server has the module, as far as is known. If not, it is asked again now and then.
+    pub(crate) fn has_module(self: &Arc<Self>) -> bool {
+        if self.module.load(Ordering::Relaxed) {
+            return true;
+        }
+        if let Some(every) = self.context.options.look_for_module {
+            let (now, at) = (self.context.now(), self.look_at.load(Ordering::Relaxed));
+            let next = (now + every).as_micros();
+            // The first question is asked while there is no connection, which looks itself.
+            let due = at != 0 && now.as_micros() >= at;
+            let relaxed = Ordering::Relaxed;
+            if due && self.look_at.compare_exchange(at, next, relaxed, relaxed).is_ok() {
+                self.context.spawn(Arc::clone(self).look());
+            }
+        }
+        false
+    }
+
+    /// The server has said that it does not have it.
+    pub(crate) fn lost_module(&self) {
+        if self.module.swap(false, Ordering::Relaxed) {
+            tracing::info!(server = %self.place, "the module is gone: by script from now on");
+        }
+        self.look_later();
+    }
+
+    fn look_later(&self) {
+        let every = self.context.options.look_for_module.unwrap_or_default();
+        self.look_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
+    }
+
+    /// Asks whether it has it by now.
+    async fn look(self: Arc<Self>) {
+        let Some(Ok((mut connection, _))) = self.up() else { return };
+        let there = timeout(PROBE_TIMEOUT, native::is_there(&mut connection)).await;
+        if there == Ok(true) && !self.module.swap(true, Ordering::Relaxed) {
+            tracing::info!(server = %self.place, "it has the module, which is used from now on");
+        }
     }
 
     /// What the server answers to one command: errors of its own are values too.
@@ -235,13 +281,18 @@ impl Link {
             }
             Ok::<_, ()>(())
         };
-        let made = timeout(
-            self.context.options.connect_timeout,
-            self.context.connect(&self.place, pushed),
-        );
+        let made = timeout(self.context.options.connect_timeout, async {
+            let mut connection = self.context.connect(&self.place, pushed).await?;
+            let looks = self.context.options.look_for_module.is_some();
+            let module = looks && native::is_there(&mut connection).await;
+            Ok((connection, module))
+        });
         let why = match made.await {
-            Ok(Ok(connection)) => {
+            Ok(Ok((connection, module))) => {
                 self.missed.store(0, Ordering::Relaxed);
+                // Behind an address there may be another server than before.
+                self.module.store(module, Ordering::Relaxed);
+                self.look_later();
                 self.context.counts.connections.one();
                 self.state.send_replace(State::Up { connection, number });
                 return;

@@ -57,7 +57,7 @@ impl Calendar {
 }
 
 /// The windows of these calendars around a time, as a script takes them.
-pub(super) fn boundaries<'a>(
+pub(crate) fn boundaries<'a>(
     calendars: impl Iterator<Item = &'a Calendar>,
     around: Timestamp,
 ) -> Vec<u8> {

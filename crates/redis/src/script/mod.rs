@@ -14,6 +14,7 @@ mod plan;
 mod reply;
 mod text;
 
+pub(crate) use self::calendar::boundaries;
 pub use self::{
     arguments::Arguments,
     calendar::Calendar,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Entry, Gcra, GcraName, Limit, Operation, Policy, ReserveError, Timestamp, Window, apply,
+    Decision, Entry, Gcra, GcraName, Limit, Operation, Policy, ReserveError, Timestamp, Window,
+    apply,
 };
 
 use super::{
@@ -20,6 +21,10 @@ pub const TEST_PREFIX: &[u8] = b"sg:test:";
 #[derive(Debug)]
 pub struct Plan {
     script: &'static Script,
+    /// The policy as the commands of the module take it.
+    text: String,
+    /// What a key is like of which nothing is in use.
+    fresh: Decision,
     /// The byte form of a key of which nothing is in use.
     unused: Vec<u8>,
     /// What a take is asked with, its cost aside, where the script has a short way for it.
@@ -46,6 +51,8 @@ impl Plan {
             fast: fast(policy, &unused),
             calendars: calendars.collect(),
             reserve: may_reserve(policy),
+            text: policy.to_string(),
+            fresh: fresh(policy),
             unused,
         }
     }
@@ -54,6 +61,30 @@ impl Plan {
     #[must_use]
     pub const fn script(&self) -> &'static Script {
         self.script
+    }
+
+    pub(crate) fn policy_text(&self) -> &str {
+        &self.text
+    }
+
+    /// The byte form of a key of which nothing is in use.
+    pub(crate) fn unused(&self) -> &[u8] {
+        &self.unused
+    }
+
+    /// The calendars that the policy itself needs.
+    pub(crate) fn calendars(&self) -> impl Iterator<Item = &Calendar> {
+        self.calendars.iter()
+    }
+
+    /// What a reset answers.
+    pub(crate) fn fresh(&self) -> Decision {
+        self.fresh
+    }
+
+    /// Whether `operation` may be asked under the policy.
+    pub(crate) fn may(&self, operation: Operation) -> Result<(), ReserveError> {
+        if let Operation::Reserve { .. } = operation { self.reserve } else { Ok(()) }
     }
 
     /// What is sent behind the key for `operation`. `around` is the caller's guess of the server's
@@ -108,9 +139,7 @@ impl Plan {
         if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
             return Ok(Arguments::fast(fast, cost, at));
         }
-        if let Operation::Reserve { .. } = operation {
-            self.reserve?;
-        }
+        self.may(operation)?;
         let calendars = calendar::boundaries(self.calendars.iter().chain(more), around);
         Ok(Arguments::general(operation, &self.unused, calendars, at))
     }
@@ -122,6 +151,11 @@ fn may_reserve(policy: &Policy) -> Result<(), ReserveError> {
     apply(policy, &mut None, Timestamp::EPOCH, nothing).map(drop)
 }
 
+fn fresh(policy: &Policy) -> Decision {
+    apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
+        .expect("every policy may be reset under")
+}
+
 /// The byte form of a key of which nothing is in use.
 fn unused(policy: &Policy) -> Vec<u8> {
     // The core writes states only; so one in which one unit is used, without that.
@@ -129,7 +163,7 @@ fn unused(policy: &Policy) -> Vec<u8> {
     let mut at = 2;
     for limit in policy.limits() {
         let (head, state) = match limit {
-            Limit::Gcra(_) => (15, 11),
+            Limit::Gcra(limit) => (15, 7 + limit.rest_width()),
             Limit::IntervalBucket(_) => (15, 17),
             Limit::FixedWindow(window) => match window.window() {
                 Window::Span { .. } => (11, 14),

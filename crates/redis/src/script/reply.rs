@@ -1,8 +1,6 @@
 //! What a script answers.
 
-use std::time::Duration;
-
-use sluicegate_core::{Decision, Outcome, Retry, Timestamp};
+use sluicegate_core::{Decision, Timestamp};
 
 use super::calendar::Calendar;
 
@@ -47,7 +45,7 @@ impl Reply {
             Item::Bytes(_) => None,
         });
         if let Some(integers) = integers.collect::<Option<Vec<_>>>() {
-            return decision(&integers).map(Self::Decision).ok_or_else(wrong);
+            return Decision::from_integers(&integers).map(Self::Decision).ok_or_else(wrong);
         }
         let [Item::Integer(now), names @ ..] = items else { return Err(wrong()) };
         let now = u64::try_from(*now).ok().and_then(|now| Timestamp::from_micros(now).ok());
@@ -60,25 +58,6 @@ impl Reply {
             _ => Err(wrong()),
         }
     }
-}
-
-/// The decision that seven integers tell.
-fn decision(told: &[i64]) -> Option<Decision> {
-    let &[allowed, limit, remaining, retry, reset, delay, binding] = told else { return None };
-    let span = |micros: i64| u64::try_from(micros).ok().map(Duration::from_micros);
-    let outcome = match (allowed, retry) {
-        (1, 0) => Outcome::Allow { delay: span(delay)? },
-        (0, -1) => Outcome::Deny { retry: Retry::Never },
-        (0, retry) => Outcome::Deny { retry: Retry::After(span(retry)?) },
-        _ => return None,
-    };
-    Some(Decision {
-        outcome,
-        limit: u32::try_from(limit).ok()?,
-        remaining: u32::try_from(remaining).ok()?,
-        reset_after: span(reset)?,
-        binding: usize::try_from(binding).ok()?,
-    })
 }
 
 /// Why a key's state cannot be used, as the first words of a script's error say.

@@ -11,7 +11,9 @@ pub(super) const WIDE: &str = include_str!("../../lua/wide.lua");
 pub(super) const ENCODING: &str = include_str!("../../lua/encoding.lua");
 pub(super) const CARRY: &str = include_str!("../../lua/carry.lua");
 pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
+const QUESTION: &str = include_str!("../../lua/question.lua");
 const MAIN: &str = include_str!("../../lua/main.lua");
+const TOGETHER: &str = include_str!("../../lua/together.lua");
 
 /// The machines, a file each.
 pub(super) const MACHINES: [&str; 5] = [
@@ -55,7 +57,16 @@ impl Script {
             _ => None,
         };
         SCRIPTS_MADE[usize::from(fast.is_some()) << MACHINES.len() | used]
-            .get_or_init(|| Self::new(assemble(used, fast)))
+            .get_or_init(|| Self::new(assemble(used, fast, MAIN)))
+    }
+
+    /// The script that decides on several keys under these policies.
+    pub(crate) fn together<'a>(policies: impl Iterator<Item = &'a Policy>) -> &'static Self {
+        static SCRIPTS_MADE: [OnceLock<Script>; SCRIPTS / 2] =
+            [const { OnceLock::new() }; SCRIPTS / 2];
+        let limits = policies.flat_map(Policy::limits);
+        let used = limits.fold(0, |used, limit| used | 1 << machine(limit));
+        SCRIPTS_MADE[used].get_or_init(|| Self::new(assemble(used, None, TOGETHER)))
     }
 
     /// A script of this text.
@@ -83,7 +94,7 @@ const fn machine(limit: &Limit) -> usize {
 /// The script for policies of these machines, a bit each. A run of a script makes all of its
 /// functions anew, so those of other machines wait in a function of their own, for the key that was
 /// written under another rule.
-fn assemble(used: usize, fast: Option<&str>) -> String {
+fn assemble(used: usize, fast: Option<&str>, main: &'static str) -> String {
     let (own, others): (Vec<_>, Vec<_>) =
         MACHINES.iter().enumerate().partition(|(index, _)| used & 1 << index != 0);
     let mut text = String::new();
@@ -94,7 +105,7 @@ fn assemble(used: usize, fast: Option<&str>) -> String {
     parts.extend(own.iter().map(|(_, file)| **file));
     parts.push("others = function()");
     parts.extend(others.iter().map(|(_, file)| **file));
-    parts.extend(["end", CARRY, DECIDE, MAIN]);
+    parts.extend(["end", CARRY, DECIDE, QUESTION, main]);
     for part in parts {
         compact(part, &mut text);
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use sluicegate_core::{Operation, Retry, Store};
 use sluicegate_redis::{Question, RedisStore, Rule, Source, StoreError};
 
-use crate::servers::{ENGINES, Engine, Server, patient};
+use sluicegate_testing::{Engine, Server};
+
+use crate::servers::{patient, store_of};
 
 fn rule(policy: &str) -> Rule {
     policy.parse().unwrap()
@@ -13,9 +15,9 @@ fn rule(policy: &str) -> Rule {
 
 #[tokio::test]
 async fn every_operation_is_answered_by_every_engine() {
-    for engine in ENGINES {
+    for engine in Engine::ALL {
         let server = Server::start(engine);
-        let store = server.store().await;
+        let store = store_of(&server).await;
         let rule = rule("gcra:10/1h:burst=5");
 
         let answer = store.take(b"k", &rule, 2).await.unwrap();
@@ -46,7 +48,7 @@ async fn every_operation_is_answered_by_every_engine() {
 #[tokio::test]
 async fn one_decision_is_one_round_trip() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let calls = || {
         let stats: String = server.ask("INFO commandstats");
         let calls = |name: &str| {
@@ -72,7 +74,7 @@ async fn one_decision_is_one_round_trip() {
 #[tokio::test]
 async fn scripts_that_the_server_forgot_are_sent_again() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rules =
         [rule("gcra:1000000/1s"), rule("sliding-log:100/1s"), rule("gcra:9/1s,fixed-window:9/1s")];
     for _ in 0..20 {
@@ -100,7 +102,7 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
 #[tokio::test]
 async fn a_denial_stands_until_its_time_without_being_asked_again() {
     let server = Server::start(Engine::Valkey91);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = rule("gcra:1/1h:burst=3");
     assert!(store.take(b"k", &rule, 3).await.unwrap().allowed());
     let denied = store.take(b"k", &rule, 1).await.unwrap();
@@ -140,7 +142,7 @@ async fn a_denial_stands_until_its_time_without_being_asked_again() {
 #[tokio::test]
 async fn a_cached_denial_is_over_when_the_store_would_pass() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = rule("gcra:20/1s:burst=1");
     for _ in 0..20 {
         assert!(store.take(b"k", &rule, 1).await.is_ok());
@@ -158,7 +160,7 @@ async fn a_cached_denial_is_over_when_the_store_would_pass() {
 #[tokio::test]
 async fn many_are_taken_at_once_in_order() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let (small, large) = (rule("gcra:3/1h"), rule("fixed-window:100/1h"));
     let keys: Vec<_> = (0..200_u32).map(u32::to_be_bytes).collect();
     let mut takes = Vec::new();
@@ -187,7 +189,7 @@ async fn a_clients_clock_does_not_matter() {
     // The client's clock enters only as a guess of which windows of a calendar to send; one that is far
     // off is told once more.
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = rule("fixed-window:2/day:tz=Pacific/Auckland,gcra:100/1s");
     for expected in [1, 0] {
         assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, expected);

@@ -6,7 +6,9 @@ use sluicegate_core::{Clock, Operation};
 use sluicegate_memory::SystemClock;
 use sluicegate_redis::{OnError, Options, RedisStore, Rule, Share, Source, StoreError};
 
-use crate::servers::{Engine, Server, now, size, until};
+use sluicegate_testing::{Engine, Server, now, size};
+
+use crate::servers::{store_of, until};
 
 /// RELIABILITY 19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +82,7 @@ async fn a_server_that_is_stopped_holds_nobody_up() {
 #[tokio::test]
 async fn what_is_decided_here_begins_with_what_was_known() {
     let mut server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let share = OnError::Local(Share::of(1, 2).unwrap());
     let rule = "fixed-window:100/1h".parse::<Rule>().unwrap().on_error(share);
     assert_eq!(store.take(b"warm", &rule, 60).await.unwrap().source, Source::Store);
@@ -168,7 +170,7 @@ async fn each_kill_costs_a_burst_at_most() {
 async fn a_server_that_is_full_is_an_absence() {
     let server =
         Server::with(Engine::Redis70, &["--maxmemory", "10mb", "--maxmemory-policy", "noeviction"]);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = "gcra:10/1h".parse::<Rule>().unwrap().on_error(OnError::Allow);
     assert_eq!(store.take(b"old", &rule, 1).await.unwrap().source, Source::Store);
     // Less than it takes up already.

@@ -5,87 +5,19 @@ use std::time::Duration;
 use sluicegate_core::Operation;
 use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
 
-use crate::servers::{Engine, Server, free_port, now, pass, patient, size, until};
+use sluicegate_testing::{Cluster, Engine, Server, now, size};
 
-struct Cluster {
-    nodes: Vec<Server>,
-}
+use crate::servers::{pass, patient, until};
 
-impl Cluster {
-    /// Three primaries and as many replicas, ready.
-    async fn start(engine: Engine) -> Self {
-        let bus: Vec<_> = (0..6).map(|_| free_port().to_string()).collect();
-        let start = |bus: &String| {
-            Server::with(
-                engine,
-                &[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-node-timeout",
-                    "1000",
-                    "--cluster-config-file",
-                    "nodes",
-                    "--cluster-port",
-                    bus,
-                    "--cluster-require-full-coverage",
-                    "no",
-                    "--repl-diskless-sync-delay",
-                    "0",
-                ],
-            )
-        };
-        let nodes: Vec<_> = bus.iter().map(start).collect();
-        for (index, node) in nodes[..3].iter().enumerate() {
-            let (first, last) = (index * 16384 / 3, (index + 1) * 16384 / 3 - 1);
-            node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
-        }
-        for (node, bus) in nodes.iter().zip(&bus).skip(1) {
-            nodes[0].ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port));
-        }
-        let ids: Vec<String> = nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
-        for (replica, id) in nodes[3..].iter().zip(&ids) {
-            until("a replica is told", async || {
-                replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
-            })
-            .await;
-        }
-        let cluster = Self { nodes };
-        cluster.settled().await;
-        cluster
-    }
-
-    /// Waits until every node says that all is well, and every replica follows.
-    async fn settled(&self) {
-        until("the cluster is up", async || {
-            pass(Duration::from_millis(20)).await;
-            self.nodes.iter().all(|node| {
-                let Ok(info) = node.try_ask::<String>("CLUSTER INFO") else { return true };
-                let Ok(role) = node.try_ask::<String>("INFO replication") else { return true };
-                info.contains("cluster_state:ok")
-                    && info.contains("cluster_slots_ok:16384")
-                    && info.contains("cluster_known_nodes:6")
-                    && (role.contains("role:master") || role.contains("master_link_status:up"))
-            })
-        })
-        .await;
-    }
-
-    fn url(&self) -> String {
-        let hosts: Vec<_> = self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect();
-        format!("redis+cluster://{}", hosts[..2].join(","))
-    }
-
-    fn primary(&self, node: usize) -> bool {
-        self.nodes[node]
-            .try_ask::<String>("INFO replication")
-            .is_ok_and(|it| it.contains("role:master"))
-    }
+pub(crate) fn url(cluster: &Cluster) -> String {
+    let hosts: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
+    format!("redis+cluster://{}", hosts[..2].join(","))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
-    let mut cluster = Cluster::start(Engine::Redis70).await;
-    let store = RedisStore::connect_with(&cluster.url(), patient()).await.unwrap();
+    let mut cluster = Cluster::start(Engine::Redis70, &[]);
+    let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let rule: Rule = "gcra:10/1h".parse().unwrap();
     let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
     let status = store.status().await.unwrap();
@@ -103,8 +35,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     assert_eq!(store.counters().redirects, 0, "the map was right");
 
     // A hot slot moves while it is asked for.
-    let slot: usize = cluster.nodes[0].ask("CLUSTER KEYSLOT {hot}1");
-    let from = (0..3).find(|node| slot < (node + 1) * 16384 / 3).unwrap();
+    let (from, slot) = cluster.home("{hot}1");
     let to = (from + 1) % 3;
     let ids: Vec<String> = cluster.nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
     for key in 0..20 {
@@ -119,7 +50,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
             let fresh = format!("{{hot}}fresh{key}");
             assert_eq!(store.take(fresh.as_bytes(), &rule, 1).await.unwrap().remaining, 9);
         }
-        let port = cluster.nodes[to].port;
+        let port = cluster.nodes[to].port();
         cluster.nodes[from].ask::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
         assert_eq!(store.take(key.as_bytes(), &rule, 1).await.unwrap().remaining, 6);
     }
@@ -133,12 +64,12 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
         assert_eq!((answer.remaining, answer.source), (5, Source::Store));
     }
     println!("figure: a slot moved under 20 keys: nothing lost, {asked} questions sent on");
-    cluster.settled().await;
+    cluster.settled();
 
     // Replicas take over, one after the other, then one primary is killed.
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
-    let store = RedisStore::connect_with(&cluster.url(), options).await.unwrap();
+    let store = RedisStore::connect_with(&url(&cluster), options).await.unwrap();
     let hot: Rule = "gcra:200/1s:burst=50".parse().unwrap();
     let spots: Vec<_> = keys[..6].to_vec();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -180,17 +111,17 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
                     let _ = cluster.nodes[*primary].try_ask::<()>("CLUSTER FAILOVER");
                     told = Some(now());
                 }
-                cluster.primary(*primary) && !cluster.primary(old)
+                cluster.is_primary(*primary) && !cluster.is_primary(old)
             })
             .await;
             failovers += 1;
-            cluster.settled().await;
+            cluster.settled();
         }
     }
     let heir = (primaries[0] + 3) % 6;
     cluster.nodes[primaries[0]].kill();
     failovers += 1;
-    until("the replica takes over", async || cluster.primary(heir)).await;
+    until("the replica takes over", async || cluster.is_primary(heir)).await;
     let taken_over = now();
     for key in &keys[..6] {
         let key = [b"hot:", &key[..]].concat();
@@ -224,21 +155,9 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
 
 #[tokio::test]
 async fn a_cluster_that_is_half_up_says_so() {
-    let node = Server::with(
-        Engine::Redis70,
-        &[
-            "--cluster-enabled",
-            "yes",
-            "--cluster-config-file",
-            "nodes",
-            "--cluster-port",
-            &free_port().to_string(),
-            "--cluster-require-full-coverage",
-            "no",
-        ],
-    );
+    let node = Cluster::node(Engine::Redis70, &[]);
     node.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8000");
-    let url = format!("redis+cluster://127.0.0.1:{}", node.port);
+    let url = format!("redis+cluster://127.0.0.1:{}", node.port());
     until("the node is up", async || {
         node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok")
     })
@@ -257,11 +176,8 @@ async fn a_cluster_that_is_half_up_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_say_where_the_primary_is() {
     let mut primary = Server::start(Engine::Redis70);
-    let port = primary.port;
-    let replica = Server::with(
-        Engine::Redis70,
-        &["--replicaof", "127.0.0.1", &port.to_string(), "--repl-diskless-sync-delay", "0"],
-    );
+    let port = primary.port();
+    let replica = Server::with(Engine::Redis70, &["--replicaof", "127.0.0.1", &port.to_string()]);
     until("the replica follows", async || {
         replica.ask::<String>("INFO replication").contains("master_link_status:up")
     })
@@ -275,7 +191,7 @@ async fn sentinels_say_where_the_primary_is() {
         sentinel.ask::<String>("INFO sentinel").contains("slaves=1")
     })
     .await;
-    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port);
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port());
     let mut options = patient();
     options.deadline = Duration::from_millis(300);
     let store = RedisStore::connect_with(&url, options).await.unwrap();

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use sluicegate_core::Operation;
 use sluicegate_redis::{RedisStore, Rule, Source};
+use sluicegate_testing::{Engine, Server};
 
 use crate::{
     proxy::{Fault, Proxy},
-    servers::{Engine, Server, patient, until},
+    servers::{patient, store_of, until},
 };
 
 #[tokio::test]
 async fn a_hot_key_is_asked_for_in_chunks() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = "gcra:1000000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
     let mut sources = [0_u32; 2];
     for _ in 0..10_000 {
@@ -29,7 +30,7 @@ async fn a_hot_key_is_asked_for_in_chunks() {
 #[tokio::test]
 async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     // Nothing drains meanwhile.
     let rule = "gcra:10000/365d".parse::<Rule>().unwrap().lease(64).unwrap();
     for _ in 0..100 {
@@ -54,7 +55,7 @@ async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
 #[tokio::test]
 async fn what_cannot_go_back_is_forfeited() {
     let server = Server::start(Engine::Redis70);
-    let proxy = Proxy::to(server.port).await;
+    let proxy = Proxy::to(server.port()).await;
     let mut options = patient();
     options.deadline = Duration::from_millis(200);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
@@ -68,7 +69,7 @@ async fn what_cannot_go_back_is_forfeited() {
     proxy.set(Fault::None);
     let counters = store.counters();
     assert!(counters.lease_returned == 0 && counters.lease_forfeited > 0, "{counters:?}");
-    let other = server.store().await;
+    let other = store_of(&server).await;
     let peek = other.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
     assert_eq!(10_000 - peek.remaining, 20, "done once");
 }

@@ -8,7 +8,9 @@ use std::{
 use sluicegate_core::{Entry, Timestamp};
 use sluicegate_redis::{RedisStore, Rule, Source};
 
-use crate::servers::{Engine, Server, now, patient, size};
+use sluicegate_testing::{Engine, Server, now, size};
+
+use crate::servers::{patient, store_of};
 
 const POLICY: &str = "gcra:1000/1s:burst=100";
 
@@ -72,7 +74,7 @@ fn micros(server: &Server) -> u64 {
 async fn four_processes_on_one_key_are_exact() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
-        let store = server.store().await;
+        let store = store_of(&server).await;
         let rule: Rule = POLICY.parse().unwrap();
         let span = Duration::from_millis(size("SLUICEGATE_PROCESSES_MS", 1500));
         // Used up, so that from now on each unit is a millisecond.
@@ -109,7 +111,7 @@ async fn four_processes_on_one_key_are_exact() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_that_are_flushed_under_load_are_nobodys_error() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let span = Duration::from_millis(size("SLUICEGATE_FLUSHES_MS", 1500));
     let (before, start) = (micros(&server), now());
     let tasks: Vec<_> = (0..16)

@@ -3,7 +3,9 @@
 use sluicegate_core::Operation;
 use sluicegate_redis::{RedisStore, Rule, Source, StoreError};
 
-use crate::servers::{Engine, Server, patient};
+use sluicegate_testing::{Engine, Server};
+
+use crate::servers::{patient, store_of};
 
 /// What `docs/redis.md` says is enough.
 const LEAST: &str = "+@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time";
@@ -13,7 +15,7 @@ async fn the_least_permissions_are_enough() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
         server.ask::<()>(&format!("ACL SETUSER limiter on >p@ss ~limits:* ~sg:test:* {LEAST}"));
-        let url = format!("redis://limiter:p%40ss@127.0.0.1:{}/3", server.port);
+        let url = format!("redis://limiter:p%40ss@127.0.0.1:{}/3", server.port());
         let mut options = patient();
         options.prefix = b"limits:".to_vec();
         if engine == Engine::Valkey91 {
@@ -55,7 +57,7 @@ async fn the_least_permissions_are_enough() {
         let status = store.status().await.unwrap();
         let told = status.problems().find(|it| it.what.contains("a take fails")).unwrap();
         assert!(told.remedy.contains("ACL SETUSER") && told.remedy.contains("+set"), "{told}");
-        let wrong = format!("redis://limiter:wrong@127.0.0.1:{}/", server.port);
+        let wrong = format!("redis://limiter:wrong@127.0.0.1:{}/", server.port());
         let error = RedisStore::connect_with(&wrong, options).await.unwrap_err();
         assert!(matches!(&error, StoreError::Unavailable(_)), "{error:?}");
     }
@@ -66,7 +68,7 @@ async fn an_eviction_policy_that_forgets_limits_is_a_problem() {
     for (policy, told) in [("noeviction", false), ("allkeys-lru", true), ("volatile-ttl", true)] {
         let arguments = ["--maxmemory", "50mb", "--maxmemory-policy", policy];
         let server = Server::with(Engine::Redis70, &arguments);
-        let store = server.store().await;
+        let store = store_of(&server).await;
         let status = store.status().await.unwrap();
         let problems: Vec<_> = status.problems().map(ToString::to_string).collect();
         assert_eq!(problems.iter().any(|it| it.contains(policy)), told, "{problems:?}");
@@ -79,7 +81,7 @@ async fn an_eviction_policy_that_forgets_limits_is_a_problem() {
 async fn functions_come_and_go() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
-        let store = server.store().await;
+        let store = store_of(&server).await;
         store.install().await.unwrap();
         store.install().await.unwrap();
         let status = store.status().await.unwrap();
@@ -95,13 +97,13 @@ async fn functions_come_and_go() {
         assert!(store.uninstall().await.is_err());
     }
     let server = Server::start(Engine::Redis62);
-    let error = server.store().await.install().await.unwrap_err();
+    let error = store_of(&server).await.install().await.unwrap_err();
     assert!(error.to_string().contains("unknown command"), "{error}");
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_told() {
-    let port = crate::servers::free_port();
+    let port = sluicegate_testing::free_port();
     let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
     assert!(error.is_absence() && error.to_string().contains("127.0.0.1"), "{error}");
     assert!(matches!(RedisStore::connect("http://x").await, Err(StoreError::Settings(_))));

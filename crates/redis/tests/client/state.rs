@@ -4,12 +4,14 @@ use redis::Connection;
 use sluicegate_core::Operation;
 use sluicegate_redis::{OnError, Rule, Source, StoreError, script::StateFault};
 
-use crate::servers::{Engine, Server};
+use sluicegate_testing::{Engine, Server};
+
+use crate::servers::store_of;
 
 #[tokio::test]
 async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = "gcra:30/1m".parse::<Rule>().unwrap().on_error(OnError::Allow);
     assert!(store.take(b"whole", &rule, 1).await.unwrap().allowed());
     let mut connection = server.connect();
@@ -46,7 +48,7 @@ async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
 #[tokio::test]
 async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
     let server = Server::start(Engine::Redis70);
-    let (old, new) = (server.store().await, server.store().await);
+    let (old, new) = (store_of(&server).await, store_of(&server).await);
     for (first, second, most) in [
         ("fixed-window:60/1h", "fixed-window:100/1h", 100),
         ("gcra:60/1h", "gcra:100/1h", 100),
@@ -67,7 +69,7 @@ async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
 #[tokio::test]
 async fn a_script_that_is_killed_is_an_absence() {
     let server = Server::with(Engine::Redis70, &["--busy-reply-threshold", "1"]);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rule = "gcra:30/1m".parse::<Rule>().unwrap().on_error(OnError::Allow);
     assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Store);
     let mut connection = server.connect();

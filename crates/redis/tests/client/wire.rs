@@ -4,17 +4,19 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use sluicegate_core::Operation;
 use sluicegate_redis::{Options, RedisStore, Rule, Source, StoreError};
+use sluicegate_testing::{Engine, Server, size};
 
 use crate::{
     proxy::{Fault, Proxy},
-    servers::{Engine, Server, size, until},
+    servers::store_of,
+    servers::until,
 };
 
 /// Every key has a limit of its own, so that an answer to another's question shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_the_wire_does_no_answer_is_anothers() {
     let server = Server::start(Engine::Redis70);
-    let proxy = Proxy::to(server.port).await;
+    let proxy = Proxy::to(server.port()).await;
     let times = size("SLUICEGATE_WIRE_FAULTS", 25);
     let mut options = Options::default();
     // Time enough for an answer, if the wire lets it through; less than it is late by.
@@ -68,13 +70,13 @@ async fn whatever_the_wire_does_no_answer_is_anothers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
     let server = Server::start(Engine::Redis70);
-    let proxy = Proxy::to(server.port).await;
+    let proxy = Proxy::to(server.port()).await;
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
     // Nothing drains meanwhile.
     let rule: Rule = "gcra:1000/365d".parse().unwrap();
-    let direct = server.store().await;
+    let direct = store_of(&server).await;
     let used = async || 1000 - direct.ask(b"k", &rule, Operation::Peek(0)).await.unwrap().remaining;
     let mut expected = 0;
     for fault in [Fault::Hole, Fault::Cut, Fault::Reset, Fault::Garbage] {
@@ -104,7 +106,7 @@ async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_gone_takes_nobody_elses_answer() {
     let server = Server::start(Engine::Redis70);
-    let store = server.store().await;
+    let store = store_of(&server).await;
     let rules: Vec<Rule> =
         (0..100).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
     for round in 0..50_u32 {

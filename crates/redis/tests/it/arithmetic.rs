@@ -6,7 +6,7 @@ use proptest::{
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
 
-use crate::server::{Engine, Server};
+use sluicegate_testing::{Engine, Server};
 
 const WIDE: &str = include_str!("../../lua/wide.lua");
 

@@ -2,11 +2,9 @@
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
+use sluicegate_testing::{Engine, Server};
 
-use crate::{
-    server::{Engine, Server},
-    store::{Store, read, test_key},
-};
+use crate::store::{Store, read, test_key};
 
 const DAY: u64 = 86_400_000_000;
 
@@ -71,4 +69,33 @@ fn a_calendar_of_an_old_rule_is_asked_for_once() {
         panic!("it was decided without a calendar");
     };
     assert_eq!(calendars.len(), 1);
+}
+
+/// What a client thinks the time is decides nothing: the server's clock does.
+#[test]
+fn a_client_whose_clock_is_an_hour_off_makes_no_difference() {
+    const HOUR: u64 = 3_600_000_000;
+    let server = Server::start(Engine::Redis70);
+    let guesses: [fn(u64) -> u64; 3] = [|now| now, |now| now + HOUR, |now| now - HOUR];
+    for policy in [
+        "gcra:9/1d",
+        "leaky-queue:9/1d",
+        "token-bucket:9/1d:refill=interval",
+        "fixed-window:9/1d:align=clock",
+        "fixed-window:9/year:tz=America/New_York",
+        "sliding-log:9/1d",
+        "sliding-counter:9/1d",
+        "gcra:9/1d,fixed-window:9/month,sliding-log:9/1h:count=all",
+    ] {
+        let plan = Plan::new(&policy.parse::<Policy>().unwrap());
+        let now = 1_700_000_000_000_000;
+        let sent = guesses.map(|guess| plan.arguments(Operation::Take(1), at(guess(now))).unwrap());
+        let calendars = policy.contains("year") || policy.contains("month");
+        assert!(calendars || (sent[0] == sent[1] && sent[1] == sent[2]), "{policy}");
+        for (turn, guess) in (0..9).zip(guesses.into_iter().cycle()) {
+            let (_, last) = ask(&server, policy, guess);
+            let Reply::Decision(decision) = last else { panic!("{policy}: {last:?}") };
+            assert_eq!((decision.allowed(), decision.remaining), (true, 8 - turn), "{policy}");
+        }
+    }
 }

@@ -1,13 +1,12 @@
 //! The kit that every store passes, over scripts, on each server.
 
-use sluicegate_conformance::CoreSubject;
-use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces, compare};
-use sluicegate_core::{Operation, Policy, Timestamp};
-
-use crate::{
-    server::{Engine, Server},
-    store::{Compared, Store},
+use sluicegate_conformance::{
+    CoreSubject, Question, Shape, Subject, check_histories, check_keys, check_traces, compare,
 };
+use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
+use sluicegate_testing::{Engine, Server};
+
+use crate::store::{Compared, Store};
 
 /// So many histories of each shape.
 const HISTORIES: u64 = 800;
@@ -74,9 +73,81 @@ fn long_logs() {
                 _ => Operation::Take(cost),
             };
             let now = Timestamp::from_micros(now).unwrap();
-            let expected = core.apply(b"long", &policy, now, operation);
-            let found = subject.apply(text.as_bytes(), &policy, now, operation);
+            let question = Question { key: text.as_bytes(), policy: &policy, now, operation };
+            let (expected, found) = (core.apply(question), subject.apply(question));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{text}, turn {turn}: {it}"));
+        }
+    }
+}
+
+/// Events that were gone when the newest one came do not come back with a clock that steps.
+#[test]
+fn events_that_are_gone_stay_so() {
+    let server = Server::start(Engine::Redis70);
+    let mut store = Store::new(server.connect());
+    let policy: Policy = "sliding-log:5/1m".parse().unwrap();
+    let at = |second: u64| Timestamp::from_micros((1_700_000_000 + second) * 1_000_000).unwrap();
+    let mut entry = None;
+    for second in [0, 10, 55] {
+        let _ = apply(&policy, &mut entry, at(second), Operation::Take(1)).unwrap();
+    }
+    // Two more at the end, and none dropped in front: as the module writes it.
+    let mut bytes = entry.unwrap().encode();
+    let count = 13;
+    bytes[count] += 2;
+    for offset in [65_000_000_u64, 69_000_000] {
+        bytes.extend_from_slice(&offset.to_le_bytes()[..4]);
+    }
+    let mut old = Entry::decode(&bytes).ok();
+    assert_eq!(old.as_ref().unwrap().usage(at(69)).next().unwrap().1.used, 4);
+    for now in [20, 62, 69] {
+        let mut set = redis::cmd("SET");
+        let key = crate::store::test_key(b"gone");
+        set.arg(key).arg(&bytes).query::<()>(&mut store.connection).unwrap();
+        for operation in [Operation::Peek(1), Operation::Take(9), Operation::Take(1)] {
+            let mut entry = old.clone();
+            let expected = apply(&policy, &mut entry, at(now), operation).unwrap();
+            let found = store
+                .apply(Question { key: b"gone", policy: &policy, now: at(now), operation })
+                .unwrap();
+            assert_eq!(found.to_integers(), expected.to_integers(), "{now} s {operation:?}");
+            if operation == Operation::Take(9) {
+                old = entry;
+            }
+        }
+        old = Entry::decode(&bytes).ok();
+    }
+}
+
+/// Where more logs are asked for than there were, those left over begin with what the log with the longest
+/// period saw: of equals, the first that was written.
+#[test]
+fn of_logs_of_equal_periods_the_first_is_seen() {
+    let server = Server::start(Engine::Redis70);
+    for (name, before) in [
+        ("first", "sliding-log:2/1m:count=all,sliding-log:9/1m"),
+        ("last", "sliding-log:9/1m,sliding-log:2/1m:count=all"),
+        ("longer", "sliding-log:9/1m,sliding-log:2/2m:count=all"),
+    ] {
+        let mut subject = Compared::new(server.connect(), false);
+        let mut core = CoreSubject::default();
+        let after = format!("{before},sliding-log:5/1m,sliding-log:7/3m");
+        let mut ask = |text: &str, second: u64, operation| {
+            let policy: Policy = text.parse().unwrap();
+            let now = Timestamp::from_micros((1_700_000_000 + second) * 1_000_000).unwrap();
+            let question = Question { key: name.as_bytes(), policy: &policy, now, operation };
+            let (expected, found) = (core.apply(question), subject.apply(question));
+            compare(&expected, &found).unwrap_or_else(|it| panic!("{name}, {second} s: {it}"));
+            found.unwrap().to_integers()
+        };
+        // Two pass; the log that counts all sees the later ones, the other one does not.
+        for second in 0..6 {
+            ask(before, second * 5, Operation::Take(1));
+        }
+        let carried = ask(&after, 40, Operation::Take(5));
+        println!("{name}: {carried:?}");
+        for second in 41..100 {
+            ask(&after, second, Operation::Peek(4));
         }
     }
 }

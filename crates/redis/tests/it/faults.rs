@@ -3,11 +3,9 @@
 use redis::{Connection, ToRedisArgs};
 use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
 use sluicegate_redis::script::{Plan, StateFault};
+use sluicegate_testing::{Engine, Server};
 
-use crate::{
-    server::{Engine, Server},
-    store::{Store, read, test_key},
-};
+use crate::store::{Store, read, test_key};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
@@ -61,7 +59,7 @@ fn faults_are_told_apart_and_nothing_is_lost() {
             assert_eq!(bytes(connection), newer);
 
             for garbage in
-                [&b"0"[..], b"", b"\0", b"\x01", b"\x01\x09", b"\x01\x01\x0a", &[b'x'; 28]]
+                [&b"0x"[..], b"", b"\0", b"\x01", b"\x01\x09", b"\x01\x01\x0a", &[b'x'; 28]]
             {
                 set(connection, garbage);
                 for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {
@@ -75,6 +73,31 @@ fn faults_are_told_apart_and_nothing_is_lost() {
             // As the words of the error say, a reset would do.
             take(connection, policy, Operation::Reset).unwrap();
             take(connection, policy, Operation::Take(1)).unwrap();
+        }
+    }
+}
+
+/// What version 1 wrote, in which the rest of a TAT has four bytes, is read and written anew.
+#[test]
+fn version_1_is_read() {
+    let server = Server::start(Engine::Redis70);
+    let connection = &mut server.connect();
+    for policy in ["gcra:30/1m", "gcra:7/1m", "leaky-queue:1000003/1d"] {
+        let new = state(policy);
+        let mut old = [&[1][..], &new[1..]].concat();
+        old.resize(28, 0);
+        assert_ne!(old, new);
+        for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {
+            let mut told = Vec::new();
+            for before in [&old, &new] {
+                set(connection, before);
+                told.push((take(connection, policy, operation), bytes(connection)[1..].to_vec()));
+            }
+            if let Operation::Peek(_) = operation {
+                assert_eq!(told[0].0, told[1].0);
+            } else {
+                assert_eq!(told[0], told[1], "{policy} {operation:?}");
+            }
         }
     }
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use redis::{Connection, Value};
 use sluicegate_commands::{Description, Options, parse};
-use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
-use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
-use sluicegate_redis::script::{Library, Reply};
-
-use crate::{
-    server::{Engine, Server},
-    store::{Store, read, test_key},
+use sluicegate_conformance::{
+    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
 };
+use sluicegate_core::{Entry, Operation, Policy, Timestamp};
+use sluicegate_redis::script::{Library, Reply};
+use sluicegate_testing::{Engine, Server};
+
+use crate::store::{Store, read, test_key};
 
 /// The servers that know functions.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
@@ -52,17 +52,12 @@ impl Functions {
 }
 
 impl Subject for Functions {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
         let text = policy.to_string();
         // With the prefix of tests a key may be longer than any other.
         if text.contains("tz=") || test_key(key).len() > 65_536 {
-            return self.scripts.apply(key, policy, now, operation);
+            return self.scripts.apply(question);
         }
         let at = now.as_micros().to_string();
         let key = test_key(key);

@@ -5,11 +5,9 @@ use std::time::Duration;
 use redis::Connection;
 use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
+use sluicegate_testing::{Engine, Server};
 
-use crate::{
-    server::{Engine, Server},
-    store::{Store, read},
-};
+use crate::store::{Store, read};
 
 const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
 

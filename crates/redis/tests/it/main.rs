@@ -4,10 +4,10 @@
 
 mod arithmetic;
 mod calendars;
+mod cell;
 mod conformance;
 mod faults;
 mod functions;
 mod lifetimes;
 mod policy_text;
-mod server;
 mod store;

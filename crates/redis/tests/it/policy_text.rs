@@ -2,10 +2,10 @@
 
 use redis::Value;
 use sluicegate_core::{Entry, Policy};
+use sluicegate_testing::{Engine, Server};
 
 use crate::{
     functions::{call, install},
-    server::{Engine, Server},
     store::test_key,
 };
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use redis::{Connection, Value};
-use sluicegate_conformance::{CoreSubject, Subject};
-use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
+use sluicegate_conformance::{Answer, CoreSubject, Question, Subject};
+use sluicegate_core::Entry;
 use sluicegate_redis::script::{Arguments, Item, Plan, Reply, TEST_PREFIX};
 
 /// One connection, and the plans of the policies so far.
@@ -67,13 +67,8 @@ pub(crate) fn read(value: &Value) -> Result<Reply, String> {
 }
 
 impl Subject for Store {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
         let plan = self.plans.entry(policy.to_string()).or_insert_with(|| Plan::new(policy));
         let key = test_key(key);
         let mut arguments = plan.arguments_at(operation, now).map_err(|error| error.to_string())?;
@@ -106,15 +101,10 @@ impl Compared {
 }
 
 impl Subject for Compared {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
-        let answer = self.store.apply(key, policy, now, operation);
-        let _ = self.core.apply(key, policy, now, operation);
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let key = question.key;
+        let answer = self.store.apply(question);
+        let _ = self.core.apply(question);
         let (entry, stored) = (self.core.entry(key), self.store.stored(key));
         let expected = entry.map(Entry::encode);
         let logs = expected.as_ref().is_some_and(|_| entry.is_some_and(Entry::grows));

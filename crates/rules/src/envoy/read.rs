@@ -1,6 +1,7 @@
 //! `domain` and `descriptors`, as envoyproxy/ratelimit reads them.
 
 use ahash::AHashMap;
+use smallvec::SmallVec;
 
 use super::{
     EnvoyLimit, Metadata, Unit,
@@ -13,7 +14,7 @@ use crate::{
     error::{Fault, Place, quoted},
     glob::Glob,
     native::on_error,
-    rule::{Overrides, Rule, Settings, Treatment},
+    rule::{Rule, Settings, Treatment},
     tree::{Fields, Kind, Node as Value},
 };
 
@@ -190,10 +191,11 @@ fn rule(name: &str, at: Place, settings: Settings, envoy: EnvoyLimit) -> Rule {
         line: at.line,
         conditions: Conditions::default(),
         settings,
-        overrides: Overrides::default(),
-        levels: Vec::new(),
+        overrides: None,
+        levels: SmallVec::new(),
         stop: false,
-        envoy: Some(envoy),
+        of_entries: false,
+        envoy: Some(Box::new(envoy)),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     draft::Draft,
     error::{Fault, Place, quoted},
     glob::Glob,
+    nested::Bytes,
     network::Network,
     path::PathPattern,
     tree::{Kind, Node},
@@ -15,7 +16,7 @@ use crate::{
 const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
 
 pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, Fault> {
-    let mut all = Vec::new();
+    let mut all = Conditions::default();
     for entry in node.map("match")? {
         let unknown = |at: Place, name: &str| {
             let shown = quoted(name);
@@ -25,16 +26,18 @@ pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, F
             for inner in entry.value.map(family)? {
                 let attribute = Attribute::of_family(family, &inner.key)
                     .ok_or_else(|| unknown(inner.at, &format!("{family}.{}", inner.key)))?;
-                all.push(condition(attribute, &inner.value, draft)?);
+                let condition = condition(attribute, &inner.value, draft)?;
+                all.0.push(draft.share(condition));
             }
             continue;
         }
         let attribute = Attribute::named(&entry.key)
             .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
             .ok_or_else(|| unknown(entry.at, &entry.key))?;
-        all.push(condition(attribute, &entry.value, draft)?);
+        let condition = condition(attribute, &entry.value, draft)?;
+        all.0.push(draft.share(condition));
     }
-    Ok(Conditions(all))
+    Ok(all)
 }
 
 /// What an attribute must be: a value, a list of such, or a map that says how they are meant.
@@ -88,13 +91,13 @@ impl Condition {
                 if !fits {
                     return Err(format!("{} is no method, as `GET`", quoted(text)));
                 }
-                self.literals.insert(text.to_ascii_uppercase().into_bytes().into());
+                self.literals.insert(Bytes::from_vec(text.to_ascii_uppercase().into_bytes()));
             }
             Attribute::Path => {
                 let pattern = PathPattern::new(text)?;
                 match pattern.literal() {
                     Some(literal) => {
-                        self.literals.insert(literal.as_bytes().into());
+                        self.literals.insert(Bytes::from_slice(literal.as_bytes()));
                     }
                     None => self.tests.push(Test::Path(pattern)),
                 }
@@ -103,7 +106,7 @@ impl Condition {
                 let glob = Glob::new(text);
                 match glob.literal() {
                     Some(literal) => {
-                        self.literals.insert(literal.into());
+                        self.literals.insert(Bytes::from_slice(literal));
                     }
                     None => self.tests.push(Test::Glob(glob)),
                 }
@@ -118,7 +121,7 @@ impl Condition {
             return self.values(node);
         }
         for item in items(node)? {
-            self.literals.insert(item.text("value")?.as_bytes().into());
+            self.literals.insert(Bytes::from_slice(item.text("value")?.as_bytes()));
         }
         Ok(())
     }

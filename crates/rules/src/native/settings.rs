@@ -1,5 +1,7 @@
 //! What is done with requests, by a rule and by its overrides.
 
+use smallvec::smallvec;
+
 use super::conditions::{condition, conditions};
 use crate::{
     attribute::{Attribute, KNOWN},
@@ -55,18 +57,28 @@ fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
 }
 
 pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
-    match &**node.text("on_error")? {
-        "allow" => Ok(OnError::Allow),
-        "deny" => Ok(OnError::Deny),
-        other => {
-            let shown = quoted(other);
-            Err(node.fault(format!("on_error {shown} is unknown; `allow` or `deny` would do")))
-        }
-    }
+    let text = node.text("on_error")?;
+    let share = |text: &str| {
+        let (part, whole) = text.split_once('/')?;
+        let (part, whole) = (part.parse().ok()?, whole.parse().ok()?);
+        (1..=whole).contains(&part).then_some(OnError::Local { part, whole })
+    };
+    let found = match &**text {
+        "allow" => Some(OnError::Allow),
+        "deny" => Some(OnError::Deny),
+        "local" => Some(OnError::Local { part: 1, whole: 1 }),
+        other => other.strip_prefix("local=").and_then(share),
+    };
+    found.ok_or_else(|| {
+        let shown = quoted(text);
+        node.fault(format!(
+            "on_error {shown} is unknown; `allow`, `deny`, `local` or `local=1/4` would do"
+        ))
+    })
 }
 
 /// `overrides`: each with its own `match`, or with the values of one attribute.
-pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Overrides, Fault> {
+pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Overrides>>, Fault> {
     let mut all = Vec::new();
     for item in node.one_or_many() {
         let mut fields = Fields::of(item, "an override")?;
@@ -84,7 +96,8 @@ pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Overrides, Fau
                         kind: Kind::Scalar { text: entry.key.clone(), plain: false },
                     };
                     let condition: Condition = condition(attribute.clone(), &value, draft)?;
-                    all.push((Conditions(vec![condition]), value_settings(&entry.value, draft)?));
+                    let conditions = Conditions(smallvec![draft.share(condition)]);
+                    all.push((conditions, value_settings(&entry.value, draft)?));
                 }
                 fields.done()?;
             }

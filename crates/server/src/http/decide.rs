@@ -135,14 +135,10 @@ pub(super) async fn reset(worker: &Worker, body: &[u8]) -> Result<Reply, Problem
     Ok(reply::reset(existed))
 }
 
-/// The rule that a text says, by the worker's table.
+/// The rule that a text says, or that the rules call so (`@name`), by the worker's table.
 #[inline]
 fn rule(worker: &Worker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
-    let make = |text: PolicyText<'_>| {
-        let on_error = worker.shared.config.store.as_ref().map(|store| store.on_error);
-        Ok(worker.shared.home.rule(&text.parse()?, on_error.unwrap_or_default(), now))
-    };
-    Ok(worker.rules.borrow_mut().find(PolicyText::Text(text), make)?)
+    Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &worker.shared, now)?)
 }
 
 /// Decides where the state is in this process; `None`: it is elsewhere.

@@ -7,6 +7,7 @@
 mod ask;
 mod body;
 mod decide;
+mod gate;
 mod problem;
 mod reply;
 mod route;
@@ -38,7 +39,6 @@ type Reply = Response<Full<Bytes>>;
 struct Client {
     worker: Rc<Worker>,
     /// Where it comes from, as far as the connection tells.
-    #[expect(dead_code, reason = "the gate will ask")]
     address: Option<IpAddr>,
 }
 
@@ -115,6 +115,11 @@ async fn carry_out(client: &Client, head: &Parts, body: Incoming) -> Result<Repl
         }
         Route::TakeMany => decide::many(worker, &body::json(worker, head, body).await?).await,
         Route::Reset => decide::reset(worker, &body::json(worker, head, body).await?).await,
+        Route::Gate => gate::ask(client, head).await,
+        Route::Reload => match worker.shared.rules.reload().await {
+            Ok(reloaded) => Ok(reply::reloaded(reloaded)),
+            Err(problem) => Err(Problem::unprocessable(problem)),
+        },
         Route::Health => Ok(plain("ok\n")),
         Route::Metrics => Ok(reply::text(metrics::MEDIA_TYPE, metrics::told(&worker.shared))),
         Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Response, StatusCode,
+    HeaderMap, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use sluicegate_core::{Decision, Retry};
@@ -16,7 +16,7 @@ use super::{
     Reply,
     problem::{MEDIA_TYPE, NO_STORE},
 };
-use crate::HttpHeaders;
+use crate::{HttpHeaders, Reloaded};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -59,8 +59,15 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
         }
         reply
     };
-    let fields = reply.headers_mut();
-    fields.insert(CACHE_CONTROL, NO_STORE);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    tell(told, reply.headers_mut());
+    reply
+}
+
+/// What is left, as fields.
+#[inline]
+fn tell(told: &Told<'_>, fields: &mut HeaderMap) {
+    let decision = told.decision;
     match told.style {
         HttpHeaders::Ietf => {
             fields.insert(POLICY, value(told.fields.policy().to_owned()));
@@ -73,7 +80,37 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
         }
         HttpHeaders::None => {}
     }
+}
+
+/// A request of a proxy may pass: what is left is told in fields, as its own response may say it.
+pub(super) fn pass(told: Option<&Told<'_>>) -> Reply {
+    let mut reply = Reply::default();
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    if let Some(told) = told {
+        tell(told, reply.headers_mut());
+    }
     reply
+}
+
+/// A request of a proxy may not pass, whatever is left.
+pub(super) fn blocked(rule: &str) -> Reply {
+    let body = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+        "title": "Blocked",
+        "status": 429,
+        "violated-policies": [rule],
+    });
+    let mut reply: Reply = Response::new(body.to_string().into());
+    *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    reply.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// The rules were read again.
+pub(super) fn reloaded(told: Reloaded) -> Reply {
+    let Reloaded { version, rules, changed, .. } = told;
+    json(format!("{{\"version\":{version},\"rules\":{rules},\"changed\":{changed}}}").into())
 }
 
 fn value(text: String) -> HeaderValue {

@@ -13,6 +13,10 @@ pub(super) enum Route {
     TakeMany,
     /// That a key be as if never used.
     Reset,
+    /// Whether a request may pass that a proxy asks about.
+    Gate,
+    /// That the rules be read again.
+    Reload,
     /// Whether the server runs.
     Health,
     /// Whether it takes requests.
@@ -34,7 +38,7 @@ pub(super) enum Verb {
 }
 
 /// The paths, each with its one method.
-const ROUTES: [(&str, Method, Route); 11] = [
+const ROUTES: [(&str, Method, Route); 13] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
     ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
@@ -42,6 +46,8 @@ const ROUTES: [(&str, Method, Route); 11] = [
     ("/v1/reserve", Method::POST, Route::Decide(Verb::Reserve)),
     ("/v1/take_many", Method::POST, Route::TakeMany),
     ("/v1/reset", Method::POST, Route::Reset),
+    ("/v1/gate", Method::GET, Route::Gate),
+    ("/admin/reload", Method::POST, Route::Reload),
     ("/healthz", Method::GET, Route::Health),
     ("/readyz", Method::GET, Route::Ready),
     ("/metrics", Method::GET, Route::Metrics),

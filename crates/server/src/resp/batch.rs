@@ -99,13 +99,14 @@ impl<'a> Gathered<'a> {
         };
         let writer = &mut Writer::new(out, session.version);
         for chunk in self.0.chunks(CHUNK) {
-            let request = |gather: &Gather<'a>| {
-                // There are no other rules than those of this home.
-                let rule = rules.get(gather.rule).memory()?;
-                Some(Request { key: gather.key, rule, operation: gather.operation })
-            };
-            let requests: SmallVec<[Request<'_>; CHUNK]> =
-                chunk.iter().filter_map(request).collect();
+            let requests: SmallVec<[Request<'_>; CHUNK]> = chunk
+                .iter()
+                .map(|gather| Request {
+                    key: gather.key,
+                    rule: rules.get(gather.rule).memory().expect("rules are those of their home"),
+                    operation: gather.operation,
+                })
+                .collect();
             let mut replies = chunk.iter().map(|gather| gather.reply);
             store.apply_many(&requests, session.now, |request, answer| {
                 let reply = replies.next().unwrap_or(Reply::Decision);

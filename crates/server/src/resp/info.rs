@@ -25,12 +25,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A section: its title, and what writes its lines.
 type Section = (&'static str, fn(&Shared, &mut String));
 
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 12] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
     ("Persistence", persistence),
     ("Store", store),
+    ("Rules", rules),
     ("Stats", stats),
     ("Workers", workers),
     ("Replication", replication),
@@ -143,6 +144,16 @@ fn store(shared: &Shared, text: &mut String) {
     for (name, count) in store.counters().iter() {
         line(text, &format!("store_count_{name}"), count);
     }
+}
+
+/// The rules in force, and what became of their files.
+fn rules(shared: &Shared, text: &mut String) {
+    let (version, told) = (shared.rules.now(), shared.rules.told());
+    line(text, "rules_version", version.number());
+    line(text, "rules", version.rules().rules().len());
+    line(text, "rules_reloads", told.reloads);
+    line(text, "rules_failed", told.failed);
+    line(text, "rules_last_status", if told.problem.is_some() { "failed" } else { "ok" });
 }
 
 fn stats(shared: &Shared, text: &mut String) {

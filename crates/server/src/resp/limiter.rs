@@ -42,10 +42,7 @@ pub(super) fn call<'a>(
 /// The rule that a text says, by the worker's table.
 #[inline]
 fn rule(session: &Session<'_>, text: PolicyText<'_>) -> Result<Known, CommandError> {
-    let shared = session.shared;
-    let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
-    let make = |text: PolicyText<'_>| Ok(shared.home.rule(&text.parse()?, on_error, session.now));
-    session.worker.rules.borrow_mut().find(text, make)
+    session.worker.rules.borrow_mut().known(text, session.shared, session.now)
 }
 
 fn gather_all<'a>(takes: &[Take<'a, Known>], gathered: &mut Gathered<'a>) {

@@ -2,7 +2,7 @@
 //!
 //! Under a policy of the gcra machine with a `leaky-queue`, the request gets its departure at once
 //! (a reservation) and is held until then. Under any other, the waiters of a key stand in line, and
-//! only the head asks, when it was told to; see [`line`].
+//! only the head asks, when it was told to; see [`sluicegate_commands::line`].
 //!
 //! Invariants:
 //! - a waiter that is dropped, for whatever reason, leaves the line and gives back what it was
@@ -13,11 +13,14 @@ mod line;
 
 use std::{fmt, time::Duration};
 
-use sluicegate_core::{Decision, GcraName, Limit, Operation, Outcome, Policy, Retry, Timestamp};
+use sluicegate_commands::line::{Request, departs, is_queue, project};
+use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 use tokio::{sync::watch, time::sleep};
 
-pub(crate) use self::line::{Lines, Refusal};
-use self::line::{Place, Request, project};
+pub(crate) use sluicegate_commands::line::Refusal;
+
+pub(crate) use self::line::Lines;
+use self::line::Place;
 use crate::{
     home::{HomeRule, Trouble},
     shared::{Shared, stopped},
@@ -109,16 +112,6 @@ pub(crate) async fn wait(
         Asked::Passed(at, decision) => Ok(ask.departure(ask.later(at), decision, stopping).await?),
         Asked::Denied(decision) => Ok(decision),
     }
-}
-
-/// Whether requests under `policy` are assigned a departure: all of the gcra machine, one a queue.
-fn departs(policy: &Policy) -> bool {
-    policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
-        && policy.limits().iter().any(is_queue)
-}
-
-fn is_queue(limit: &Limit) -> bool {
-    matches!(limit, Limit::Gcra(gcra) if gcra.name() == GcraName::LeakyQueue)
 }
 
 /// What was asked, and until when the answer is wanted.

@@ -32,7 +32,8 @@ pub(crate) fn process(
 ) -> Option<Process> {
     if let Some(folder) = env::var_os(SERVES) {
         let server = Running::with(|config| configure(config, &PathBuf::from(folder)));
-        println!("\nserves at {}", server.address);
+        let http = server.http.map(|http| http.to_string()).unwrap_or_default();
+        println!("\nserves at {} {http}", server.address);
         // Until the other end is closed.
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
         return None;
@@ -51,8 +52,10 @@ fn start(name: &str, files: usize, folder: &Folder) -> (Child, Running) {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     let mut address = lines.by_ref().map_while(Result::ok);
-    let address = address.find_map(|line| line.strip_prefix("serves at ")?.parse().ok());
-    (child, Running::elsewhere(address.unwrap()))
+    let addresses = address.find_map(|line| Some(line.strip_prefix("serves at ")?.to_owned()));
+    let addresses = addresses.unwrap();
+    let (resp, http) = addresses.split_once(' ').unwrap();
+    (child, Running::elsewhere(resp.parse().unwrap(), http.parse().ok()))
 }
 
 /// The test `name` in another process, which may open `files`, or as many as the system lets it.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use sluicegate_resp::{Value, decode, encode_command};
-use sluicegate_server::{Config, Server};
+use sluicegate_server::{Config, Reloaded, Reloader, Server};
 use tokio::sync::oneshot;
 
 /// A server that hangs fails its test after so long; no test expects to come near.
@@ -25,6 +25,7 @@ pub(crate) struct Running {
     /// Where it speaks HTTP, if it was told to.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) grpc: Option<SocketAddr>,
+    reloader: Option<Reloader>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,18 +54,19 @@ impl Running {
                 let server = Server::bind(config).await.unwrap();
                 let addresses =
                     (server.local_addr().unwrap(), server.http_addr(), server.grpc_addr());
-                bound.send(addresses).unwrap();
+                bound.send((addresses, server.reloader())).unwrap();
                 let shutdown = async { drop(stopped.await) };
                 server.run(shutdown).await.unwrap();
             });
         });
-        let (address, http, grpc) = address.recv().unwrap();
-        Self { address, http, grpc, stop: Some(stop), thread: Some(thread) }
+        let ((address, http, grpc), reloader) = address.recv().unwrap();
+        let reloader = Some(reloader);
+        Self { address, http, grpc, reloader, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A server of another process, which ends by itself.
-    pub(crate) const fn elsewhere(address: SocketAddr) -> Self {
-        Self { address, http: None, grpc: None, stop: None, thread: None }
+    pub(crate) const fn elsewhere(address: SocketAddr, http: Option<SocketAddr>) -> Self {
+        Self { address, http, grpc: None, reloader: None, stop: None, thread: None }
     }
 
     pub(crate) fn connect(&self) -> Peer {
@@ -73,6 +75,12 @@ impl Running {
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Peer { stream, received: Vec::new() }
+    }
+
+    /// Has the server read its rules again, and waits until it has.
+    pub(crate) fn reload(&self) -> Result<Reloaded, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(self.reloader.as_ref().unwrap().reload())
     }
 
     /// Tells the server to stop. It does so while the test goes on.

@@ -21,10 +21,7 @@ mod limits;
 mod patience;
 #[cfg(target_os = "linux")]
 mod process;
-#[cfg(target_os = "linux")]
-#[path = "../../../redis/tests/client/servers.rs"]
-#[allow(dead_code, reason = "of the helpers of another crate's tests some are of use here")]
-mod servers;
+mod rules;
 #[cfg(target_os = "linux")]
 mod slow;
 #[cfg(target_os = "linux")]

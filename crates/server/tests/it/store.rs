@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
-use sluicegate_redis::{OnError, Share};
+use sluicegate_redis::{OnError, Options, Share};
 use sluicegate_resp::Value;
 use sluicegate_server::{Config, StoreConfig};
+use sluicegate_testing::{Engine, Server};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Running, config, now, simple},
-    servers::{Engine, Server, patient},
+    harness::{Running, now, simple},
 };
-
-const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
 
 /// So many histories: the scripts themselves are tested with more.
 const HISTORIES: u64 = 100;
@@ -28,13 +26,21 @@ fn on(store: &Server, configure: impl FnOnce(&mut Config, &mut StoreConfig)) -> 
     })
 }
 
+/// A deadline that a busy machine keeps.
+fn patient() -> Options {
+    let mut options = Options::default();
+    options.deadline = Duration::from_secs(5);
+    options.connect_timeout = Duration::from_secs(5);
+    options
+}
+
 fn plain(store: &Server) -> Running {
     on(store, |_, _| {})
 }
 
 #[test]
 fn it_passes_the_kit() {
-    for engine in ENGINES {
+    for engine in Engine::NEWER {
         let store = Server::start(engine);
         let server = on(&store, |config, _| config.test_clock = true);
         check_traces(&mut OverTheWire(server.connect()));
@@ -51,7 +57,7 @@ fn it_passes_the_kit() {
 #[test]
 fn servers_on_one_store_share_each_limit_exactly() {
     const UNITS: usize = 400;
-    for engine in ENGINES {
+    for engine in Engine::NEWER {
         let store = Server::start(engine);
         let servers = [plain(&store), plain(&store)];
         let allowed: Vec<usize> = std::thread::scope(|scope| {
@@ -295,7 +301,7 @@ fn a_key_that_holds_something_else_is_told_of() {
 fn what_excludes_a_store_is_refused() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
-        let mut config = config();
+        let mut config = crate::harness::config();
         let mut at = StoreConfig::at("redis://127.0.0.1:1/");
         configure(&mut config, &mut at);
         config.store = Some(at);

@@ -23,7 +23,7 @@ fn resp2() {
         &server,
         "SG.INFO a AT 1",
         "*10\n$6\npolicy\n$19\ngcra:30/1m:burst=16\n$14\nreset_after_us\n:1999999\n$11\nlifetime_us\n\
-         :1999999\n$5\nbytes\n:28\n$6\nlimits\n*1\n*10\n$5\nlimit\n$19\ngcra:30/1m:burst=16\n$8\n\
+         :1999999\n$5\nbytes\n:24\n$6\nlimits\n*1\n*10\n$5\nlimit\n$19\ngcra:30/1m:burst=16\n$8\n\
          capacity\n:16\n$4\nused\n:1\n$9\nremaining\n:15\n$14\nreset_after_us\n:1999999",
     );
     check(&server, "SG.INFO none\nCLIENT GETNAME", "$-1\n$-1");
@@ -81,7 +81,7 @@ fn resp3() {
     check(
         "SG.INFO a AT 1",
         "%5\n$6\npolicy\n$19\ngcra:30/1m:burst=16\n$14\nreset_after_us\n:1999999\n$11\nlifetime_us\n\
-         :1999999\n$5\nbytes\n:28\n$6\nlimits\n*1\n%5\n$5\nlimit\n$19\ngcra:30/1m:burst=16\n$8\n\
+         :1999999\n$5\nbytes\n:24\n$6\nlimits\n*1\n%5\n$5\nlimit\n$19\ngcra:30/1m:burst=16\n$8\n\
          capacity\n:16\n$4\nused\n:1\n$9\nremaining\n:15\n$14\nreset_after_us\n:1999999",
     );
     check("SG.INFO none", "_");

@@ -19,12 +19,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::server::Redis;
+use sluicegate_testing::{Engine, Server};
+
+use crate::server::limiter;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_third_party_is_obeyed_by_refusing_and_by_delaying() {
-    let redis = Redis::start();
-    for limiter in [Limiter::in_memory(), redis.limiter().await] {
+    let redis = Server::start(Engine::Redis70);
+    for limiter in [Limiter::in_memory(), limiter(&redis).await] {
         assert_eq!(third_party::refusing(&limiter, "30/1h", 40).await.unwrap(), 10);
         let mut order = third_party::delaying(&limiter, "30/1s", 5).await.unwrap();
         order.sort_unstable();

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use sluicegate::{Error, Limiter, LocalLimiter, Operation, Retry, Rule, Source, Store};
 
-use crate::server::Redis;
+use sluicegate_testing::{Engine, Server};
+
+use crate::server::limiter;
 
 fn rule(policy: &str) -> Rule {
     policy.parse().unwrap()
@@ -34,8 +36,8 @@ async fn answers(limiter: &Limiter) {
 #[tokio::test]
 async fn both_answer_alike() {
     answers(&Limiter::in_memory()).await;
-    let redis = Redis::start();
-    answers(&redis.limiter().await).await;
+    let redis = Server::start(Engine::Redis70);
+    answers(&limiter(&redis).await).await;
 }
 
 async fn waits(limiter: &Limiter) {
@@ -80,8 +82,8 @@ async fn waits(limiter: &Limiter) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_is_in_order_and_spaced() {
     waits(&Limiter::in_memory()).await;
-    let redis = Redis::start();
-    waits(&redis.limiter().await).await;
+    let redis = Server::start(Engine::Redis70);
+    waits(&limiter(&redis).await).await;
 }
 
 #[tokio::test]

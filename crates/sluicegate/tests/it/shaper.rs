@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use sluicegate::{Limiter, Shaper};
 
-use crate::server::Redis;
+use sluicegate_testing::{Engine, Server};
+
+use crate::server::limiter;
 
 #[expect(clippy::disallowed_methods, reason = "how long it waited is what is tested")]
 fn now() -> Instant {
@@ -51,12 +53,12 @@ async fn who_gives_up_waiting_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shapers_of_several_processes_keep_one_pace_together() {
-    let redis = Redis::start();
+    let redis = Server::start(Engine::Redis70);
     let mut tasks = Vec::new();
     let start = now();
     for _ in 0..3 {
         // A process of its own has a connection of its own.
-        let shaper = shaper(&redis.limiter().await, "leaky-queue:100/1s");
+        let shaper = shaper(&limiter(&redis).await, "leaky-queue:100/1s");
         tasks.push(tokio::spawn(async move {
             for item in 0..10 {
                 shaper.push(item).unwrap();

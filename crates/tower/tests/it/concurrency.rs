@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use http::Request;
 use sluicegate::{Limiter, LocalLimiter, OnError, Rule, Store};
+use sluicegate_testing::{Engine, Server};
 use sluicegate_tower::RateLimitLayer;
 use tower::{Layer, ServiceExt};
 
 use crate::{
     layer::{Counted, policy},
-    server::Redis,
+    server::limiter,
 };
 
 async fn admits_exactly<S: Store + Send + Sync + 'static>(store: S, tasks: u32, each: u32) {
@@ -38,8 +39,8 @@ async fn admits_exactly<S: Store + Send + Sync + 'static>(store: S, tasks: u32, 
 async fn many_tasks_on_one_key_admit_exactly_the_burst() {
     admits_exactly(LocalLimiter::new(), 64, 100).await;
     admits_exactly(Arc::new(Limiter::in_memory()), 64, 100).await;
-    let redis = Redis::start();
-    let limiter = redis.limiter().await;
+    let redis = Server::start(Engine::Redis70);
+    let limiter = limiter(&redis).await;
     admits_exactly(limiter.clone(), 32, 20).await;
     let rule: Rule = "gcra:100/1d".parse().unwrap();
     // Another key space: the first has used up its own.
@@ -50,8 +51,8 @@ async fn many_tasks_on_one_key_admit_exactly_the_burst() {
 
 #[tokio::test]
 async fn a_rule_says_what_is_answered_without_redis() {
-    let redis = Redis::start();
-    let limiter = redis.limiter().await;
+    let redis = Server::start(Engine::Redis70);
+    let limiter = limiter(&redis).await;
     drop(redis);
     let rule: Rule = "gcra:1/1d".parse().unwrap();
     let rules = [(OnError::Allow, 200), (OnError::Deny, 429)];

@@ -22,7 +22,9 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use crate::server::Redis;
+use sluicegate_testing::{Engine, Server};
+
+use crate::server::limiter;
 
 /// What the server answers to a request without a body.
 async fn exchange(address: SocketAddr, line: &str) -> String {
@@ -36,8 +38,8 @@ async fn exchange(address: SocketAddr, line: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn routes_of_axum_are_protected() {
-    let redis = Redis::start();
-    for limiter in [Limiter::in_memory(), redis.limiter().await] {
+    let redis = Server::start(Engine::Redis70);
+    for limiter in [Limiter::in_memory(), limiter(&redis).await] {
         let app = axum_example::app(limiter).unwrap();
         let app = app.into_make_service_with_connect_info::<SocketAddr>();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

@@ -1,21 +1,17 @@
 //! HTTP against the conformance kit.
 
-use sluicegate_conformance::{Shape, Subject, check_histories, check_keys, check_traces};
-use sluicegate_core::{Decision, Operation, Policy, Timestamp};
+use sluicegate_conformance::{
+    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
+};
+use sluicegate_core::{Decision, Operation};
 
 use super::client::{Client, Heard, server};
-use crate::conformance::decision;
 
 struct OverHttp(Client);
 
 impl Subject for OverHttp {
-    fn apply(
-        &mut self,
-        key: &[u8],
-        policy: &Policy,
-        now: Timestamp,
-        operation: Operation,
-    ) -> Result<Decision, String> {
+    fn apply(&mut self, question: Question<'_>) -> Answer {
+        let Question { key, policy, now, operation } = question;
         let mut max_wait = None;
         let (path, cost) = match operation {
             Operation::Take(cost) => ("/v1/take", cost),
@@ -67,7 +63,7 @@ fn told(heard: &Heard) -> Decision {
     } else {
         number("retry_after_us")
     };
-    decision(&[
+    let integers = [
         (heard.status == 200).into(),
         number("limit"),
         number("remaining"),
@@ -75,7 +71,8 @@ fn told(heard: &Heard) -> Decision {
         number("reset_after_us"),
         number("delay_us"),
         number("binding"),
-    ])
+    ];
+    Decision::from_integers(&integers).unwrap_or_else(|| panic!("no decision: {integers:?}"))
 }
 
 #[test]

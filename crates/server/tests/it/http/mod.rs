@@ -3,5 +3,9 @@
 pub(crate) mod client;
 mod conformance;
 mod decisions;
+mod gate;
+mod metrics;
 mod refused;
+#[cfg(target_os = "linux")]
+mod slow;
 mod waiting;

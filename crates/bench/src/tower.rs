@@ -1,0 +1,179 @@
+//! The time that a layer adds to a request, in memory: ours beside tower_governor's.
+//!
+//! Both find the peer's address where axum puts it, before a service that answers at once. What the bare
+//! service takes, with the request that is made for it, is measured too and subtracted.
+
+use std::{
+    convert::Infallible,
+    future::{Future, Ready, ready},
+    hint::black_box,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use axum::{body::Body, extract::ConnectInfo};
+use http::{Request, Response};
+use sluicegate::{Limiter, Policy};
+use sluicegate_tower::{Address, Headers, RateLimitLayer};
+use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    clock::per_call,
+    others::Others,
+    pin,
+    report::{Bar, Table, median, time},
+};
+
+/// How much is run.
+struct Sizes {
+    rounds: usize,
+    calls: u64,
+    clients: u32,
+}
+
+const FULL: Sizes = Sizes { rounds: 9, calls: 1_000_000, clients: 100_000 };
+const QUICK: Sizes = Sizes { rounds: 2, calls: 1000, clients: 100 };
+
+/// What is limited: the policy, and the same as a period in milliseconds and a burst.
+struct Limit {
+    policy: &'static str,
+    millis: u64,
+    burst: u32,
+}
+
+/// A unit a millisecond, and so deep that no run comes to its end.
+const ALLOWED: Limit =
+    Limit { policy: "gcra:1000/1s:burst=100000000", millis: 1, burst: 100_000_000 };
+/// One unit, and the next after a day.
+const DENIED: Limit = Limit { policy: "gcra:1/1d:burst=1", millis: 86_400_000, burst: 1 };
+
+pub(crate) fn run(quick: bool) -> io::Result<()> {
+    let sizes = if quick { QUICK } else { FULL };
+    println!("tower: {} rounds of {} requests", sizes.rounds, sizes.calls);
+    if let [core, ..] = pin::cores()?[..] {
+        pin::pin(&[core])?;
+    }
+    let others = Others::start();
+    let mut table = Table::comparison();
+    let mut bare = Vec::new();
+    for (what, limit, clients, headers) in [
+        ("allowed, one client", &ALLOWED, 1, false),
+        ("allowed, many clients", &ALLOWED, sizes.clients, false),
+        ("allowed, one client, headers", &ALLOWED, 1, true),
+        ("allowed, many clients, headers", &ALLOWED, sizes.clients, true),
+        ("denied, one client", &DENIED, 1, false),
+    ] {
+        let [nothing, ours, theirs] = compare(&sizes, limit, clients, headers);
+        bare.push(nothing);
+        let (ours, theirs) = (ours - nothing, theirs - nothing);
+        let peer = ("tower_governor 0.8", time(theirs));
+        table.compare(what, time(ours), peer, ours / theirs, "of it", Bar::Below(1.0));
+    }
+    let others = others.told(0.0);
+    println!("{table}");
+    println!(
+        "what is added to the {} of a request to the bare service. Clients in turn, {} where there are\n\
+         many. `headers`: ours are RateLimit-Policy and RateLimit, theirs x-ratelimit-limit and\n\
+         x-ratelimit-remaining. `denied`: each with its own refusal, ours a problem as JSON.",
+        time(median(&bare)),
+        sizes.clients,
+    );
+    println!("{others}");
+    Ok(())
+}
+
+/// Nanoseconds a request: to the bare service, behind our layer, and behind theirs.
+fn compare(sizes: &Sizes, limit: &Limit, clients: u32, headers: bool) -> [f64; 3] {
+    let policy: Policy = limit.policy.parse().expect("a policy");
+    let told = if headers { Headers::Ietf } else { Headers::None };
+    let ours = RateLimitLayer::new(Limiter::in_memory(), policy)
+        .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>())
+        .headers(told)
+        .layer(Bare);
+    let mut config = GovernorConfigBuilder::default();
+    config.per_millisecond(limit.millis).burst_size(limit.burst);
+    if headers {
+        let config = config.use_headers().finish().expect("not zero");
+        rounds(sizes, clients, limit, ours, GovernorLayer::new(config).layer(Bare))
+    } else {
+        let config = config.finish().expect("not zero");
+        rounds(sizes, clients, limit, ours, GovernorLayer::new(config).layer(Bare))
+    }
+}
+
+/// The medians of rounds in turn.
+fn rounds(
+    sizes: &Sizes,
+    clients: u32,
+    limit: &Limit,
+    mut ours: impl Limited,
+    mut theirs: impl Limited,
+) -> [f64; 3] {
+    let mut bare = Bare;
+    // Every client is known, and where there is but one unit, it is spent.
+    for client in 0..clients {
+        let first = [ours.answer(client), theirs.answer(client)];
+        assert_eq!(first, [200; 2], "the first request of each passes");
+    }
+    let expected = if limit.burst > 1 { 200 } else { 429 };
+    assert_eq!([ours.answer(0), theirs.answer(0)], [expected; 2], "both decide alike");
+    let mut figures: [Vec<f64>; 3] = Default::default();
+    for _ in 0..sizes.rounds {
+        figures[0].push(requests(&mut bare, sizes.calls, clients));
+        figures[1].push(requests(&mut ours, sizes.calls, clients));
+        figures[2].push(requests(&mut theirs, sizes.calls, clients));
+    }
+    figures.map(|figures| median(&figures))
+}
+
+/// What a request takes.
+fn requests(service: &mut impl Limited, calls: u64, clients: u32) -> f64 {
+    let mut client = 0;
+    per_call(calls, || {
+        client = (client + 1) % clients;
+        black_box(service.answer(black_box(client)));
+    })
+}
+
+/// A service that answers at once.
+#[derive(Clone, Copy, Debug)]
+struct Bare;
+
+impl Service<Request<Body>> for Bare {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        black_box(&request);
+        ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+/// Anything that answers a request of a client.
+trait Limited {
+    /// The status.
+    fn answer(&mut self, client: u32) -> u16;
+}
+
+impl<S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>> Limited for S {
+    fn answer(&mut self, client: u32) -> u16 {
+        let address = Ipv4Addr::from((10 << 24) + client);
+        let mut request = Request::new(Body::empty());
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address, 4711))));
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(())) = self.poll_ready(&mut context) else { return 0 };
+        match pin!(self.call(request)).poll(&mut context) {
+            Poll::Ready(Ok(response)) => black_box(&response).status().as_u16(),
+            Poll::Pending => 0,
+        }
+    }
+}

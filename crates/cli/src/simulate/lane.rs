@@ -1,0 +1,290 @@
+//! Policies side by side: each event goes to all of them, and is read once.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Stdout},
+    thread,
+    time::Duration,
+};
+
+use sluicegate_core::{Decision, Policy, Timestamp};
+use sluicegate_simulator::{Batch, Event, Report, Rows, Simulation, TraceError, Track, periods};
+
+use super::{
+    after,
+    options::{Change, Format, Simulate},
+};
+
+/// The windows that the table shows, besides the policies' own.
+const SPANS: [u64; 5] = [1, 2, 3, 10, 60];
+/// Fewest events for which it is worth to start a thread.
+const WORTH_A_THREAD: usize = 2048;
+
+/// All policies.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    first: Option<Timestamp>,
+    threads: usize,
+}
+
+/// A policy, with all that is known of what it did.
+#[derive(Debug)]
+pub(super) struct Lane {
+    simulation: Simulation,
+    told: Told,
+    changes: Vec<Change>,
+    /// Those that are still to come, by how long after the first event.
+    to_come: VecDeque<Change>,
+    /// The policy that was given, before any change.
+    given: Option<Policy>,
+}
+
+/// What becomes of decisions.
+#[derive(Debug)]
+struct Told {
+    rows: Option<Rows<Stdout>>,
+    report: Option<Report>,
+    track: Option<Track>,
+    /// The policy now in force for events that name none.
+    policy: Option<Policy>,
+    /// The policy that the first event names, if none is given.
+    named: Option<Policy>,
+    wants_report: bool,
+    /// Lengths of windows that are known beforehand.
+    spans: Vec<Duration>,
+    /// Whether the busiest keys are told: not where policies are compared.
+    counts_keys: bool,
+}
+
+impl Lanes {
+    /// A lane for each policy, or one for the policies that the trace names. With `follow`, each
+    /// keeps what pictures are made of, and follows that key.
+    pub(super) fn new(options: &Simulate, follow: Option<Option<&[u8]>>) -> Self {
+        let mut spans = SPANS.map(Duration::from_secs).to_vec();
+        let changes = options.changes.iter().map(|change| &change.policy);
+        spans.extend(options.policies.iter().chain(changes).flat_map(periods));
+        let given: Vec<Option<Policy>> = match &*options.policies {
+            [] => vec![None],
+            policies => policies.iter().cloned().map(Some).collect(),
+        };
+        let lane = |(index, given): (usize, Option<Policy>)| {
+            let changes = options.changes_of(index);
+            let csv = options.format == Format::Csv;
+            Lane {
+                simulation: Simulation::new(given.clone()),
+                told: Told {
+                    rows: csv.then(|| Rows::new(io::stdout())),
+                    report: None,
+                    track: follow.map(Track::new),
+                    policy: given.clone(),
+                    named: None,
+                    wants_report: !csv || follow.is_some(),
+                    spans: spans.clone(),
+                    counts_keys: options.policies.len() < 2,
+                },
+                to_come: changes.clone().into(),
+                changes,
+                given,
+            }
+        };
+        let lanes = given.into_iter().enumerate().map(lane).collect();
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Self { lanes, first: None, threads }
+    }
+
+    /// Decides all events of `batch` under every policy.
+    pub(super) fn decide(&mut self, batch: Batch<'_>) -> anyhow::Result<()> {
+        let Some(event) = batch.events().next() else { return Ok(()) };
+        let first = *self.first.get_or_insert(event.time);
+        let all = &mut self.lanes[..];
+        let groups = if batch.len() < WORTH_A_THREAD { 1 } else { self.threads.min(all.len()) };
+        if groups == 1 {
+            return all.iter_mut().try_for_each(|lane| lane.decide(first, batch));
+        }
+        // Lanes know nothing of each other: who decides them, and when, makes no difference.
+        thread::scope(|scope| {
+            let mut groups = all.chunks_mut(all.len().div_ceil(groups));
+            let ours = groups.next();
+            let others: Vec<_> = groups
+                .map(|lanes| {
+                    scope.spawn(move || lanes.iter_mut().try_for_each(|it| it.decide(first, batch)))
+                })
+                .collect();
+            let ours = ours.into_iter().flatten().try_for_each(|lane| lane.decide(first, batch));
+            let others = others.into_iter().map(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            // Every thread is waited for, and the first policy's error is told.
+            let results: Vec<anyhow::Result<()>> = others.collect();
+            ours?;
+            results.into_iter().collect()
+        })
+    }
+
+    /// The lane where there is one only.
+    pub(super) fn only(&mut self) -> &mut Lane {
+        &mut self.lanes[0]
+    }
+
+    /// Writes out what is left of rows.
+    pub(super) fn finish_rows(&mut self) -> io::Result<()> {
+        for lane in &mut self.lanes {
+            if let Some(rows) = lane.told.rows.take() {
+                rows.finish()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Behind the last event. Pictures reach at least `until` behind the first one.
+    pub(super) fn finish(&mut self, until: Option<Duration>) {
+        if self.first.is_none() {
+            self.first = self.lanes.iter().find_map(|lane| lane.told.first());
+        }
+        let until = self.first.zip(until).map(|(first, until)| after(first, until));
+        for lane in &mut self.lanes {
+            lane.finish(self.first, until);
+        }
+        // All pictures end together.
+        let end = self.lanes.iter().filter_map(|it| it.told.track.as_ref()).map(Track::end).max();
+        let end = end.map(Timestamp::saturating_from_micros);
+        for lane in &mut self.lanes {
+            if let Some(track) = &mut lane.told.track {
+                track.finish(end);
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// When the first event was.
+    pub(super) const fn first(&self) -> Option<Timestamp> {
+        self.first
+    }
+}
+
+impl Lane {
+    fn decide(&mut self, first: Timestamp, batch: Batch<'_>) -> anyhow::Result<()> {
+        let mut rest = batch;
+        while let Some(change) = self.to_come.front() {
+            let at = after(first, change.after);
+            let (before, behind) = rest.split_at_time(at);
+            self.decide_unchanged(before)?;
+            rest = behind;
+            if rest.is_empty() {
+                return Ok(());
+            }
+            self.change(at);
+        }
+        self.decide_unchanged(rest)
+    }
+
+    fn decide_unchanged(&mut self, batch: Batch<'_>) -> anyhow::Result<()> {
+        let told = &mut self.told;
+        self.simulation.decide_batch(batch, |event, decision| {
+            told.tell(event, decision).map_err(TraceError::from)
+        })?;
+        Ok(())
+    }
+
+    /// The next change is in force from now on.
+    fn change(&mut self, now: Timestamp) {
+        if let Some(Change { policy, .. }) = self.to_come.pop_front() {
+            if let Some(track) = &mut self.told.track {
+                track.change(now, &policy);
+            }
+            self.simulation.change(policy.clone());
+            self.told.policy = Some(policy);
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
+        self.told.tell(event, decision)
+    }
+
+    fn finish(&mut self, first: Option<Timestamp>, until: Option<Timestamp>) {
+        while let (Some(change), Some(first), Some(until)) = (self.to_come.front(), first, until) {
+            let at = after(first, change.after);
+            if at >= until {
+                break;
+            }
+            self.change(at);
+        }
+        let told = &mut self.told;
+        if told.wants_report {
+            if told.report.is_none() {
+                told.report = Some(told.new_report());
+            }
+            told.report.iter_mut().for_each(Report::finish);
+        }
+        if let Some(track) = &mut told.track {
+            track.finish(until);
+        }
+    }
+
+    /// The policy given, or else the one that the first event names.
+    pub(super) fn policy(&self) -> Option<&Policy> {
+        self.given.as_ref().or(self.told.named.as_ref())
+    }
+
+    pub(super) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// What it is called: its policy, with what it changes to.
+    pub(super) fn name(&self) -> String {
+        let policy = self.policy().map(ToString::to_string);
+        policy.unwrap_or_else(|| "the policies that the trace names".to_owned())
+    }
+
+    pub(super) fn report(&self) -> &Report {
+        self.told.report.as_ref().expect("a finished lane has one wherever it is asked for")
+    }
+
+    pub(super) fn track(&self) -> Option<&Track> {
+        self.told.track.as_ref()
+    }
+}
+
+impl Told {
+    #[inline]
+    fn tell(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
+        if let Some(rows) = &mut self.rows {
+            rows.write(event.time, event.key, event.cost, decision)?;
+        }
+        if self.wants_report {
+            if self.report.is_none() {
+                self.start(event);
+            }
+            if let Some(report) = &mut self.report {
+                report.add(event, decision);
+            }
+        }
+        if let Some(track) = &mut self.track {
+            track.add(event, decision, self.policy.as_ref());
+        }
+        Ok(())
+    }
+
+    /// Windows are known from the first event on.
+    #[cold]
+    fn start(&mut self, event: &Event<'_>) {
+        if self.policy.is_none() {
+            self.named = str::from_utf8(event.policy).ok().and_then(|text| text.parse().ok());
+            self.spans.extend(self.named.iter().flat_map(periods));
+        }
+        self.report = Some(self.new_report());
+    }
+
+    fn new_report(&self) -> Report {
+        if self.counts_keys { Report::new(&self.spans) } else { Report::without_keys(&self.spans) }
+    }
+
+    fn first(&self) -> Option<Timestamp> {
+        self.track.as_ref().and_then(Track::first)
+    }
+}

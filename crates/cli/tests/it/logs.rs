@@ -1,0 +1,108 @@
+//! `simulate` on access logs.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use crate::run::{Ended, output, run};
+
+const LOG: &str = "\
+10.0.0.1 - - [14/Nov/2023:22:14:00 +0000] \"GET /login?x=1 HTTP/1.1\" 200 5 \"-\" \"a\"
+10.0.0.2 - - [14/Nov/2023:22:14:02 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"a \\\"quoted\\\"\"
+10.0.0.1 - - [14/Nov/2023:22:14:01 +0000] \"POST /login HTTP/1.1\" 200 5 \"-\" \"a\"
+";
+
+fn rows(arguments: &[&str], log: impl AsRef<[u8]>) -> Ended {
+    let to = ["simulate", "-", "--format", "csv", "--policy", "gcra:1/1m"];
+    run(&[&to, arguments].concat(), log)
+}
+
+/// Time from the first, key, and whether it passed.
+fn told(rows: &str) -> Vec<String> {
+    let field = |row: &str, index: usize| row.split(',').nth(index).unwrap().to_owned();
+    let rows: Vec<&str> = rows.lines().skip(1).collect();
+    let time = |row: &str| field(row, 0).parse::<u64>().unwrap();
+    let first = rows.first().map_or(0, |row| time(row));
+    let tell = |row: &&str| format!("{} {} {}", time(row) - first, field(row, 1), field(row, 3));
+    rows.iter().map(tell).collect()
+}
+
+#[test]
+fn the_key_is_made_of_fields_and_lines_are_put_in_order() {
+    let ended = rows(&[], LOG);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    assert_eq!(told(&ended.out), ["0 10.0.0.1 1", "1000000 10.0.0.1 0", "2000000 10.0.0.2 1"]);
+    let ended = rows(&["--key", "{method} {path}"], LOG);
+    assert_eq!(told(&ended.out), ["0 GET /login 1", "1000000 POST /login 1", "2000000 GET / 1"]);
+    let ended = rows(&["--log", "combined", "--key", "{agent}"], LOG);
+    assert_eq!(told(&ended.out)[2], "2000000 \"a \"\"quoted\"\"\" 1");
+}
+
+#[test]
+fn formats_of_ones_own_and_json_are_read() {
+    let nginx = "22:14 1700000040.250 10.0.0.1|/a\n22:14 1700000040.750 10.0.0.1|/b\n";
+    let format = "$hour $msec $remote_addr|$uri";
+    let ended = rows(&["--log", format, "--key", "{ip}{path}"], nginx);
+    assert_eq!(
+        (&*ended.err, told(&ended.out)),
+        ("", vec!["0 10.0.0.1/a 1".into(), "500000 10.0.0.1/b 1".into()])
+    );
+
+    let caddy = "{\"ts\":1700000040.25,\"request\":{\"remote_ip\":\"10.0.0.1\"},\"tenant\":\"x\"}\n\
+                 {\"ts\":1700000040.5,\"request\":{\"remote_ip\":\"10.0.0.1\"},\"tenant\":\"y\"}\n";
+    assert_eq!(told(&rows(&[], caddy).out), ["0 10.0.0.1 1", "250000 10.0.0.1 0"]);
+    assert_eq!(told(&rows(&["--key", "{tenant}"], caddy).out), ["0 x 1", "250000 y 1"]);
+    let named = caddy.replace("\"ts\"", "\"at\"");
+    assert_eq!(told(&rows(&["--time-field", "at"], named).out).len(), 2);
+}
+
+#[test]
+fn gzip_is_found_out() {
+    let mut gzip =
+        Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    gzip.stdin.take().unwrap().write_all(LOG.as_bytes()).unwrap();
+    let packed = gzip.wait_with_output().unwrap().stdout;
+    // Logs that were packed one by one and put together are read to the end.
+    let twice = [&packed[..], &packed].concat();
+    assert_eq!(told(&rows(&[], twice).out).len(), 6);
+    let trace = "t_us,key,cost\n0,k,1\n";
+    assert_eq!(told(&rows(&[], trace).out), ["0 k 1"]);
+}
+
+#[test]
+fn broken_lines_are_told_and_not_fatal() {
+    let log = format!("{LOG}what is this\n{LOG}{}", "\u{0}\n".repeat(9));
+    let ended = rows(&[], log);
+    assert_eq!((ended.code, told(&ended.out).len()), (Some(0), 6));
+    assert!(
+        ended.err.starts_with("10 of 16 lines are broken and left out:\n  line 4: "),
+        "{}",
+        ended.err
+    );
+    assert!(ended.err.ends_with("\n  ...\n"), "{}", ended.err);
+    assert_eq!(ended.err.lines().count(), 7);
+
+    let none = rows(&["--log", "json"], LOG);
+    assert_eq!(none.code, Some(2));
+    assert!(
+        none.err.starts_with("error: no line is of that format; line 1: no JSON"),
+        "{}",
+        none.err
+    );
+    let field = rows(&["--key", "{host}"], LOG);
+    assert!(
+        field.err.contains("the log has no field `host`; it has remote_addr, "),
+        "{}",
+        field.err
+    );
+    let template = rows(&["--key", "{ip"], LOG);
+    assert!(template.err.contains("has a brace that is not closed"), "{}", template.err);
+}
+
+#[test]
+fn tables_and_pictures_are_about_logs_too() {
+    let table = output(&["simulate", "-", "--policy", "gcra:1/1m", "--plot"], LOG);
+    assert!(table.contains("requests                 3\n"), "{table}");
+    assert!(table.contains("0 is 2023-11-14 22:14:00 UTC; units left of 10.0.0.1"), "{table}");
+}

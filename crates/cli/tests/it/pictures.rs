@@ -1,0 +1,205 @@
+//! `simulate`: several policies, pictures, made-up traffic and changes of the rule.
+//!
+//! `SLUICEGATE_BLESS=1 cargo test` draws the expected pictures anew, to be looked at before they
+//! are believed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::run::{output, run, scenarios};
+
+/// A folder of this test's own, gone when it ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("sluicegate-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn scenario(name: &str) -> String {
+    scenarios().join(name).to_str().unwrap().to_owned()
+}
+
+fn assert_golden(name: &str, told: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("SLUICEGATE_BLESS").is_some() {
+        fs::write(&path, told).unwrap();
+    }
+    assert_eq!(told, fs::read_to_string(&path).unwrap_or_default(), "{name}");
+}
+
+#[test]
+fn policies_are_compared_in_a_table() {
+    let trace = scenario("boundary-burst.csv");
+    let policies =
+        ["--policy", "fixed-window:100/60s:align=clock", "--policy", "sliding-log:100/60s"];
+    let table = output(&[&["simulate", &trace][..], &policies].concat(), "");
+    assert_eq!(
+        table,
+        "policy                           offered  allowed           denied  delayed  longest delay
+fixed-window:100/1m:align=clock      200      200  100.0 %       0        0             0s
+sliding-log:100/1m                   200      100   50.0 %     100        0             0s
+
+most departed in any              1s   2s   3s  10s   1m
+fixed-window:100/1m:align=clock  100  200  200  200  200
+sliding-log:100/1m               100  100  100  100  100
+"
+    );
+    // By standard input, which is read once.
+    let piped = [&["simulate", "-"][..], &policies].concat();
+    assert_eq!(output(&piped, fs::read(&trace).unwrap()), table);
+}
+
+#[test]
+fn a_picture_in_the_terminal() {
+    let trace = scenario("queue-200ms.csv");
+    let policy = ["--policy", "leaky-queue:5/1s:capacity=20", "--policy", "gcra:5/1s:burst=20"];
+    // The word behind `--plot` is the trace, as it is no file of a picture.
+    let drawn = output(&[&["simulate"][..], &policy, &["--plot", &trace]].concat(), "");
+    assert_golden("plot-queue.txt", &drawn);
+    assert!(!drawn.contains('\x1b'), "no colours but on a terminal");
+    let piped = [&["simulate", "-", "--plot"][..], &policy].concat();
+    assert_eq!(output(&piped, fs::read(&trace).unwrap()), drawn);
+}
+
+#[test]
+fn a_picture_in_a_file_and_a_page() {
+    let folder = Folder::new("page");
+    let (svg, html) = (folder.file("a.svg"), folder.file("a.html"));
+    let trace = scenario("boundary-burst.csv");
+    let policy =
+        ["--policy", "fixed-window:100/60s:align=clock", "--policy", "sliding-log:100/60s"];
+    let to = ["--plot", &svg, "--html", &html, "--title", "Twice <the> limit"];
+    output(&[&["simulate", &trace][..], &policy, &to].concat(), "");
+    let (svg, html) = (fs::read_to_string(svg).unwrap(), fs::read_to_string(html).unwrap());
+    assert_golden("plot-burst.svg", &svg);
+    assert_golden("plot-burst.html", &html);
+    for text in [&svg, &html] {
+        assert_well_formed(text);
+        assert!(text.contains("Twice &lt;the&gt; limit"));
+        assert!(text.contains("prefers-color-scheme:dark"));
+        // Nothing is fetched from anywhere.
+        let places = text.matches("http").count();
+        assert_eq!(
+            places,
+            text.matches("http://www.w3.org/2000/svg").count() + text.matches("http-equiv").count()
+        );
+        assert!(!text.contains("<script") && !text.contains("url("));
+    }
+}
+
+/// Every element that is opened is closed, in order.
+fn assert_well_formed(text: &str) {
+    let mut open = Vec::new();
+    for tag in text.split('<').skip(1) {
+        let tag = tag.split('>').next().unwrap();
+        let name = tag.split([' ', '/']).find(|it| !it.is_empty()).unwrap();
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if !tag.ends_with('/') && !["meta", "!doctype"].contains(&name) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[test]
+fn a_rule_that_changes_is_in_force_from_its_moment_on() {
+    let rows = "t_us,key,cost\n0,k,2\n29999999,k,1\n30000000,k,3\n30000001,k,1\n";
+    let csv = ["simulate", "-", "--format", "csv", "--policy", "sliding-log:2/1m"];
+    let change = ["--change", "30s=sliding-log:5/1m"];
+    let changed = output(&[&csv[..], &change].concat(), rows);
+    let allowed: Vec<&str> =
+        changed.lines().skip(1).map(|row| row.split(',').nth(3).unwrap()).collect();
+    assert_eq!(allowed, ["1", "0", "1", "0"]);
+
+    // It is about the policy before it.
+    let table = output(
+        &[
+            "simulate",
+            "--traffic",
+            "burst:9@0s",
+            "--traffic",
+            "burst:9@10s",
+            "--policy",
+            "sliding-log:4/1m",
+            "--policy",
+            "sliding-log:3/1m",
+            "--change",
+            "5s=sliding-log:6/1m",
+        ],
+        "",
+    );
+    assert!(table.contains("\nsliding-log:4/1m       18        4"), "{table}");
+    assert!(table.contains("\nsliding-log:3/1m       18        6"), "{table}");
+    assert!(table.ends_with("\nsliding-log:3/1m\n  from 5s on sliding-log:6/1m\n"), "{table}");
+}
+
+#[test]
+fn made_up_traffic_is_the_same_for_the_same_seed() {
+    let rows = |seed: &str| {
+        output(
+            &[
+                "simulate",
+                "--traffic",
+                "poisson:50/s",
+                "--traffic",
+                "burst:20@500ms",
+                "--keys",
+                "zipf:10",
+                "--for",
+                "1s",
+                "--seed",
+                seed,
+                "--format",
+                "csv",
+                "--policy",
+                "gcra:5/1s",
+            ],
+            "",
+        )
+    };
+    assert_eq!(rows("7"), rows("7"));
+    assert_ne!(rows("7"), rows("8"));
+    assert_eq!(rows("7").matches("\n1700000040500000,").count(), 20);
+}
+
+#[test]
+fn what_does_not_go_together_is_told() {
+    let trace = scenario("queue-200ms.csv");
+    for (arguments, told) in [
+        (&["--plot", "a.png", &trace][..], "`--plot a.png`: a file that ends in `.svg` would do"),
+        (&["--plot", "--format", "csv", &trace], "rows and a picture do not go to the same place"),
+        (
+            &["--policy", "gcra:1/1s", "--policy", "gcra:2/1s", "--format", "csv", &trace],
+            "rows are about one policy",
+        ),
+        (&["--change", "1s=gcra:1/0s", &trace], "period `0s` is outside"),
+        (&["--traffic", "rain:5/s"], "traffic `rain:5/s` is none"),
+        (&[], "there is no traffic; a file, `-` or `--traffic` would do"),
+        (
+            &["--store", "resp://127.0.0.1:1", "--change", "1s=gcra:1/1s", &trace],
+            "several policies, and changes, are decided here",
+        ),
+    ] {
+        let ended = run(&[&["simulate"], arguments].concat(), "");
+        assert_eq!(ended.code, Some(2), "{arguments:?}");
+        assert!(ended.err.contains(told), "{}", ended.err);
+    }
+}

@@ -1,0 +1,129 @@
+//! `rules check` and `rules test`, and a server that reads its rules again.
+
+use std::{fs, path::PathBuf};
+
+use crate::run::{output, run};
+
+/// A file of rules, until dropped.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sluicegate-{}-{name}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+const RULES: &str = "\
+policies: {gold: 'gcra:100/1s'}
+rules:
+  - {name: health, match: {path: /healthz}, unlimited: true}
+  - name: api
+    match: {path: [/v1/**, /v2/**], header.x-plan: {not: banned}}
+    key: [client, header.x-user?]
+    policy: gcra:10/1s
+    cost: header.x-tokens
+    overrides: [{by: header.x-plan, values: {gold: gold}}]
+tests:
+  - {name: ten pass, request: {path: /v1/a, client: 192.0.2.1}, steps: [{times: 10, expect: allow}, {expect: deny}]}
+";
+
+#[test]
+fn rules_are_said_in_words() {
+    let file = File::new("words.yaml", RULES);
+    let words = output(&["rules", "check", file.name()], "");
+    let expected = "\
+2 rules, 1 named policy: gold, 1 example
+
+health (line 3)
+  applies    where path is /healthz
+  does       lets through, uncounted
+  then       no rule behind it is asked
+
+api (line 4)
+  applies    where path is one of /v1/**, /v2/** and header.x-plan is not banned
+  key        rule:api|<client>|<header.x-user?>
+  but        not to requests without client: that it needs
+  policy     gcra:10/1s
+  with       cost by header.x-tokens
+  override   where header.x-plan is gold: gcra:100/1s
+
+gcra:10/1s
+  at once    10 units after idling
+";
+    assert!(words.starts_with(expected), "{words}");
+    assert!(words.contains("\ngcra:100/1s\n  at once    100 units after idling\n"), "{words}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_by_line_and_column() {
+    let file = File::new("wrong.yaml", &RULES.replace("gcra:10/1s", "gcra:10/0s"));
+    let ended = run(&["rules", "check", file.name()], "");
+    assert_eq!((ended.code, &*ended.out), (Some(2), ""));
+    let expected = format!(
+        "error: {}: line 7, column 21: period `0s` is outside 1ms..=366d\n7 |     policy: gcra:10/0s\n  |                     ^\n",
+        file.name()
+    );
+    assert_eq!(ended.err, expected);
+    let ended = run(&["serve", "--listen", "127.0.0.1:0", "--rules", file.name()], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.contains("line 7, column 21: period `0s`"), "{}", ended.err);
+    assert_eq!(run(&["rules", "check", "/no/such/file"], "").code, Some(2));
+}
+
+#[test]
+fn examples_are_run() {
+    let file = File::new("holds.yaml", RULES);
+    let told = output(&["rules", "test", file.name()], "");
+    assert_eq!(told, "ok   ten pass (line 11)\n1 of 1 examples hold\n");
+    let file = File::new("broken.yaml", &RULES.replace("times: 10", "times: 11"));
+    let ended = run(&["rules", "test", file.name()], "");
+    let expected = "\
+FAIL ten pass (line 11)
+       step 1 (line 11), request 11: expected allow, found deny by api
+0 of 1 examples hold
+";
+    assert_eq!((ended.code, &*ended.out), (Some(1), expected));
+}
+
+/// The signal is asked for by hand, and heard although nothing is watched that changed.
+#[cfg(unix)]
+#[test]
+fn a_signal_has_the_rules_read_again() {
+    use crate::server::Server;
+
+    let rules = |limit: u32| format!("policies: {{plan: 'fixed-window:{limit}/1d'}}\n");
+    let file = File::new("signal.yaml", &rules(5));
+    let server = Server::start(&["--rules", file.name()]);
+    let take = ["take", "k", "@plan", "--server", &server.address];
+    assert!(output(&take, "").starts_with("allowed; 4 of 5 left"));
+    fs::write(&file.0, rules(7)).unwrap();
+    server.signal("-HUP");
+    let mut told = String::new();
+    for _ in 0..2_000 {
+        told = output(&["peek", "k", "@plan", "--server", &server.address], "");
+        if told.contains("of 7") {
+            break;
+        }
+    }
+    assert!(told.starts_with("allowed; 6 of 7 left"), "{told}");
+    fs::write(&file.0, "policies: [").unwrap();
+    server.signal("-HUP");
+    assert!(output(&take, "").contains("of 7 left"));
+    let ended = run(&["take", "k", "@none", "--server", &server.address], "");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.contains("no policy is named `none`"), "{}", ended.err);
+    let log = server.stop("-TERM");
+    assert!(log.contains("the rules have changed"), "{log}");
+}

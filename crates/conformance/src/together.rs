@@ -1,0 +1,84 @@
+//! Random histories of several keys that are asked together, and now and then alone.
+
+use sluicegate_core::{Joint, Operation, Part, Policy, Timestamp, take_together};
+
+use crate::{CoreSubject, Question, Shape, Subject, compare, history::Draw};
+
+/// One of several keys that are asked together: the key, its policy, and the cost.
+pub type JointTake = (Vec<u8>, Policy, u32);
+
+/// A store that decides on several keys together.
+pub trait JointSubject: Subject {
+    /// Takes from all of these different keys, or from none; or says why it can't.
+    ///
+    /// # Errors
+    /// Any trouble, in words.
+    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String>;
+}
+
+impl JointSubject for CoreSubject {
+    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
+        let mut entries: Vec<_> = takes.iter().map(|(key, ..)| self.take_entry(key)).collect();
+        let mut parts: Vec<_> = takes
+            .iter()
+            .zip(&mut entries)
+            .map(|((_, policy, cost), entry)| Part { policy, entry, cost: *cost })
+            .collect();
+        let joint = take_together(&mut parts, now).ok_or("no key");
+        for ((key, ..), entry) in takes.iter().zip(entries) {
+            self.put_entry(key, entry);
+        }
+        Ok(joint?)
+    }
+}
+
+/// Runs `count` histories of up to five keys from `seed` on, and compares every answer with that of
+/// the core.
+///
+/// # Panics
+/// At the first answer that differs.
+pub fn check_together(subject: &mut impl JointSubject, seed: u64, count: u64, shape: Shape) {
+    let mut core = CoreSubject::default();
+    for seed in seed..seed + count {
+        let draw = &mut Draw::new(seed);
+        let keys = 1 + draw.below(5);
+        let named = |key: u64| format!("{{{seed}}}:{key}").into_bytes();
+        let mut policies: Vec<Policy> = (0..keys).map(|_| draw.policy(shape)).collect();
+        let mut now = 1_700_000_040_000_000;
+        for step in 0..shape.steps {
+            now = draw.time(now, shape);
+            let at = Timestamp::saturating_from_micros(now);
+            let key = draw.below(keys);
+            let index = usize::try_from(key).unwrap_or(0);
+            if shape.changes && draw.one_in(12) {
+                policies[index] = draw.policy(shape);
+            }
+            if draw.one_in(3) {
+                let operation = draw.operation(&policies[index], shape);
+                let (key, policy) = (&named(key)[..], &policies[index]);
+                let question = Question { key, policy, now: at, operation };
+                let (expected, found) = (core.apply(question), subject.apply(question));
+                if let Err(difference) = compare(&expected, &found) {
+                    panic!("history {seed}, step {step}, {operation:?}: {difference}");
+                }
+                continue;
+            }
+            // From any key on, in turn.
+            let mut order: Vec<_> = (0..keys).collect();
+            order.rotate_left(index);
+            order.truncate(1 + usize::try_from(draw.below(keys)).unwrap_or(0));
+            let takes = order.into_iter().map(|key| {
+                let policy = &policies[usize::try_from(key).unwrap_or(0)];
+                let cost = match draw.operation(policy, shape) {
+                    Operation::Take(cost) => cost,
+                    _ => 1,
+                };
+                (named(key), policy.clone(), cost)
+            });
+            let takes: Vec<JointTake> = takes.collect();
+            let expected = core.take_together(&takes, at);
+            let found = subject.take_together(&takes, at);
+            assert_eq!(found, expected, "history {seed}, step {step}, at {at}: {takes:?}");
+        }
+    }
+}

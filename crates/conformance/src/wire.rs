@@ -1,0 +1,46 @@
+//! A question as a command, and the answer from what it is replied.
+
+use sluicegate_core::{Decision, Operation};
+
+use crate::{Answer, Question};
+
+/// Asks a server of the commands `SG.*` that takes `AT`: `ask` sends a command, `integers` reads the
+/// reply to one that decides.
+///
+/// # Errors
+/// Those of `ask`.
+///
+/// # Panics
+/// Where the integers tell no decision.
+pub fn ask_over_the_wire<V>(
+    question: Question<'_>,
+    mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
+    integers: impl FnOnce(&V) -> Vec<i64>,
+) -> Answer {
+    let Question { key, policy, now, operation } = question;
+    let at = now.as_micros().to_string();
+    let mut max_wait = String::new();
+    let (name, cost) = match operation {
+        Operation::Take(cost) => ("SG.TAKE", cost),
+        Operation::Peek(cost) => ("SG.PEEK", cost),
+        Operation::Charge(cost) => ("SG.CHARGE", cost),
+        Operation::Refund(cost) => ("SG.REFUND", cost),
+        Operation::Reserve { cost, max_wait: span } => {
+            // No debt is longer: the longest wait that can be said is as good as any longer.
+            max_wait = span.as_micros().min(1 << 50).to_string();
+            ("SG.RESERVE", cost)
+        }
+        Operation::Reset => {
+            ask(&[b"SG.RESET", key, b"AT", at.as_bytes()])?;
+            ("SG.PEEK", 0)
+        }
+    };
+    let (policy, cost) = (policy.to_string(), cost.to_string());
+    let mut command: Vec<&[u8]> = vec![name.as_bytes(), key, policy.as_bytes()];
+    command.extend([b"AT".as_slice(), at.as_bytes(), b"COST", cost.as_bytes()]);
+    if !max_wait.is_empty() {
+        command.extend([b"MAXWAIT".as_slice(), max_wait.as_bytes()]);
+    }
+    let told = integers(&ask(&command)?);
+    Ok(Decision::from_integers(&told).unwrap_or_else(|| panic!("no decision: {told:?}")))
+}

@@ -1,0 +1,100 @@
+//! Several keys at once: what one policy of all their limits would decide on one key.
+
+use proptest::prelude::*;
+use sluicegate_conformance::{OracleSubject, Question, Subject};
+use sluicegate_core::{
+    Joint, Operation, Part, Policy, Timestamp, apply, peek_together, take_together,
+};
+
+const LIMITS: [&str; 8] = [
+    "gcra:3/1s",
+    "gcra:7/2s:burst=4:borrow",
+    "leaky-queue:2/1s:capacity=5",
+    "token-bucket:3/1s:burst=6:refill=interval",
+    "fixed-window:5/2s",
+    "fixed-window:6/3s:align=clock:count=all",
+    "sliding-log:4/2s:count=all",
+    "sliding-counter:5/1s",
+];
+
+/// Each part of up to three policies, of up to two limits each.
+fn policies() -> impl Strategy<Value = Vec<Vec<usize>>> {
+    prop::collection::vec(prop::collection::vec(0..LIMITS.len(), 1..3), 1..4)
+}
+
+fn text(limits: &[usize]) -> String {
+    limits.iter().map(|&index| LIMITS[index]).collect::<Vec<_>>().join(",")
+}
+
+proptest! {
+    #![proptest_config(super::cases(400))]
+
+    /// The oracle, which is written from the semantics alone, decides on one key under all limits.
+    #[test]
+    fn it_is_one_policy_of_all_limits(
+        policies in policies(),
+        steps in prop::collection::vec((0..1_500_000_u64, 1..4_u32), 1..60),
+    ) {
+        let all: Vec<usize> = policies.concat();
+        let whole: Policy = text(&all).parse().unwrap();
+        let parts: Vec<Policy> = policies.iter().map(|it| text(it).parse().unwrap()).collect();
+        let mut oracle = OracleSubject::default();
+        let mut entries = vec![None; parts.len()];
+        let mut now = 1_700_000_000_000_000;
+        for (span, cost) in steps {
+            now += span;
+            let now = Timestamp::from_micros(now).unwrap();
+            let expected = oracle.apply(Question { key: b"all", policy: &whole, now, operation: Operation::Take(cost) }).unwrap();
+            let mut together: Vec<_> = parts
+                .iter()
+                .zip(&mut entries)
+                .map(|(policy, entry)| Part { policy, entry, cost })
+                .collect();
+            let peek = peek_together(&mut together, now).unwrap();
+            let Joint { mut decision, key, each } = take_together(&mut together, now).unwrap();
+            prop_assert_eq!(peek.decision.allowed(), decision.allowed());
+            prop_assert_eq!(each.len(), parts.len());
+            // Where the limit stands that binds, among all.
+            decision.binding += policies[..key].iter().map(Vec::len).sum::<usize>();
+            prop_assert_eq!(decision.to_integers(), expected.to_integers());
+        }
+    }
+
+    /// Who is denied with others has not been charged, and a peek changes nothing.
+    #[test]
+    fn what_is_denied_leaves_all_as_it_was(
+        policies in prop::collection::vec(0..5_usize, 2..4),
+        steps in prop::collection::vec((0..900_000_u64, 1..4_u32), 1..40),
+    ) {
+        let parts: Vec<Policy> = policies.iter().map(|it| LIMITS[*it].parse().unwrap()).collect();
+        let mut entries = vec![None; parts.len()];
+        let mut now = 1_700_000_000_000_000;
+        for (span, cost) in steps {
+            now += span;
+            let now = Timestamp::from_micros(now).unwrap();
+            let before = entries.clone();
+            let mut sides: Vec<_> = parts
+                .iter()
+                .zip(&mut entries)
+                .map(|(policy, entry)| Part { policy, entry, cost })
+                .collect();
+            let peek = peek_together(&mut sides, now).unwrap();
+            let joint = take_together(&mut sides, now).unwrap();
+            if !joint.decision.allowed() {
+                prop_assert_eq!(&peek, &joint);
+                prop_assert_eq!(&entries, &before);
+                continue;
+            }
+            for ((policy, mut entry), after) in parts.iter().zip(before).zip(&entries) {
+                prop_assert!(apply(policy, &mut entry, now, Operation::Take(cost)).unwrap().allowed());
+                prop_assert_eq!(&entry, after);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_decided_about_no_key() {
+    assert_eq!(take_together(&mut [], Timestamp::EPOCH), None);
+    assert_eq!(peek_together(&mut [], Timestamp::EPOCH), None);
+}

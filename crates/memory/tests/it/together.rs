@@ -1,0 +1,138 @@
+//! Several keys at once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_conformance::{JointSubject, JointTake, Shape, check_together};
+use sluicegate_core::{Joint, Operation, Timestamp};
+use sluicegate_memory::{MemoryStore, Request, Rule, Take, WhenFull};
+
+use super::{at, conformance::InMemory, policy};
+
+impl JointSubject for InMemory {
+    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
+        let rules: Vec<Rule> = takes.iter().map(|it| self.0.rule(&it.1, now)).collect();
+        let takes =
+            takes.iter().zip(&rules).map(|((key, _, cost), rule)| Take { key, rule, cost: *cost });
+        let takes: Vec<_> = takes.collect();
+        let peek = self.0.peek_together(&takes, now).ok_or("no key")?;
+        let joint = self.0.take_together(&takes, now).ok_or("no key")?;
+        assert_eq!(peek.decision.allowed(), joint.decision.allowed());
+        Ok(joint)
+    }
+}
+
+#[test]
+fn it_answers_random_histories_as_the_core_does() {
+    let keeping = || InMemory(MemoryStore::new().without_forgetting());
+    check_together(&mut keeping(), 1, 1_500, Shape::default());
+    let steady = Shape { changes: false, steps_back: false, ..Shape::default() };
+    check_together(&mut InMemory(MemoryStore::new()), 50_000, 1_500, steady);
+}
+
+/// Threads that want the same keys in every order, while others take from single ones: none waits for
+/// ever, and no key lets more pass than it may.
+#[test]
+fn threads_on_the_same_keys_admit_what_fits_and_end() {
+    const KEYS: usize = 6;
+    const UNITS: u64 = 3_000;
+    for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
+        let store = MemoryStore::new();
+        let rule = store.rule(&policy(text), at(0));
+        let passed: [AtomicU64; KEYS] = Default::default();
+        std::thread::scope(|scope| {
+            for thread in 0..6_usize {
+                let (store, rule, passed) = (&store, &rule, &passed);
+                scope.spawn(move || {
+                    for round in 0..3_000 {
+                        let first = (thread * 5 + round) % KEYS;
+                        if thread == 0 {
+                            let request = Request {
+                                key: &[u8::try_from(first).unwrap()],
+                                rule,
+                                operation: Operation::Take(1),
+                            };
+                            let allowed = store.ask(request, at(7)).unwrap().allowed();
+                            passed[first].fetch_add(allowed.into(), Ordering::Relaxed);
+                            // New keys beside them, so that segments split meanwhile.
+                            for other in 0..40_u32 {
+                                let key = [&[9][..], &other.to_le_bytes(), &round.to_le_bytes()];
+                                let key = &*key.concat();
+                                let _ = store.ask(Request { key, ..request }, at(7)).unwrap();
+                            }
+                            continue;
+                        }
+                        let step = 1 + thread % 5;
+                        let which = [first, (first + step) % KEYS, (first + 2 * step) % KEYS];
+                        let keys = which.map(|key| [u8::try_from(key).unwrap()]);
+                        let takes = keys.each_ref().map(|key| Take { key, rule, cost: 1 });
+                        let joint = store.take_together(&takes, at(7)).unwrap();
+                        if joint.decision.allowed() {
+                            let mut taken = which.to_vec();
+                            taken.sort_unstable();
+                            taken.dedup();
+                            for key in taken {
+                                passed[key].fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let mut left = Vec::new();
+        for (key, passed) in (0..).zip(&passed) {
+            let passed = passed.load(Ordering::Relaxed);
+            let request = Request { key: &[key], rule: &rule, operation: Operation::Peek(1) };
+            let remaining = store.ask(request, at(7)).unwrap().remaining;
+            left.push(remaining);
+            assert_eq!(passed + u64::from(remaining), UNITS, "{text}: key {key}");
+        }
+        println!("figure: {text}: left of six keys of {UNITS} after six threads: {left:?}");
+    }
+}
+
+#[test]
+fn a_key_given_twice_is_asked_once() {
+    let store = MemoryStore::new();
+    let rule = store.rule(&policy("gcra:1/1h:burst=3"), at(0));
+    let take = |key| Take { key, rule: &rule, cost: 2 };
+    let joint = store.take_together(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
+    assert!(joint.decision.allowed());
+    assert_eq!(joint.each.len(), 2);
+    assert_eq!(store.take_together(&[], at(0)), None);
+}
+
+/// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
+/// they are asked without it.
+#[test]
+fn a_store_that_is_full_turns_all_away_or_goes_on_without() {
+    for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
+        let store = MemoryStore::bounded(0, when_full);
+        let rule = store.rule(&policy("fixed-window:1000000/1d"), at(0));
+        let ask = |key: &[u8], operation| {
+            store.ask(Request { key, rule: &rule, operation }, at(0)).unwrap()
+        };
+        let _ = ask(b"known", Operation::Take(1));
+        let mut key = 0_u64;
+        while store.usage().turned_away < 10_000 {
+            let _ = ask(&key.to_le_bytes(), Operation::Take(1));
+            key += 1;
+        }
+        let (mut allowed, mut away) = (0_u32, 0);
+        for new in 0..200_u64 {
+            let new = [b"new", &new.to_le_bytes()[..]].concat();
+            let before = store.usage().turned_away;
+            let takes = [b"known".as_slice(), &new].map(|key| Take { key, rule: &rule, cost: 1 });
+            let joint = store.take_together(&takes, at(0)).unwrap();
+            allowed += u32::from(joint.decision.allowed());
+            if store.usage().turned_away > before {
+                away += 1;
+                assert_eq!(joint.decision.allowed(), passes);
+                assert!(passes || joint.key == 1);
+            }
+        }
+        let used = 1_000_000 - ask(b"known", Operation::Peek(0)).remaining;
+        println!("figure: full, {when_full:?}: {away} of 200 turned away, {allowed} allowed");
+        assert!(away > 100);
+        assert_eq!(used, 1 + allowed);
+    }
+}

@@ -1,0 +1,146 @@
+//! A server whose clock jumps, by libfaketime (RELIABILITY 22). Of Valkey: Redis 7.0 of Debian does not
+//! start with it, since its allocator asks for the time.
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use redis::Value;
+use sluicegate_testing::{Engine, Folder, Peer, Server, now, rest, size, until};
+
+use crate::server::module;
+
+/// A server and the file that says how wrong its clock is.
+struct Clocked {
+    server: Server,
+    offset: PathBuf,
+    /// What it told when it was right, in seconds, and when.
+    began: (i64, Instant),
+}
+
+impl Clocked {
+    fn start() -> Self {
+        let folder = Folder::new();
+        let offset = folder.path().join("offset");
+        fs::write(&offset, "+0").unwrap();
+        let library = library();
+        let environment = [
+            ("LD_PRELOAD", library.to_str().unwrap()),
+            ("FAKETIME_TIMESTAMP_FILE", offset.to_str().unwrap()),
+            ("FAKETIME_NO_CACHE", "1"),
+            // Timers of the server go on as they are.
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("FAKETIME_DISABLE_SHM", "1"),
+        ];
+        let load = ["--loadmodule", module()];
+        let server = Server::within(Engine::Valkey91, folder, &load, &environment);
+        let server = server.expect("it begins to serve");
+        let began = (time(&mut server.peer()), now());
+        Self { server, offset, began }
+    }
+
+    /// Sets the clock so many seconds beside the true time, and waits until the server has seen it.
+    fn jump(&self, peer: &mut Peer, seconds: i64) {
+        self.set(seconds);
+        let (told, at) = self.began;
+        until("the clock has jumped", || {
+            let elapsed = i64::try_from(at.elapsed().as_secs()).unwrap();
+            (time(peer) - told - elapsed).abs_diff(seconds) <= 2
+        });
+    }
+
+    /// Sets the clock so many seconds beside the true time.
+    fn set(&self, seconds: i64) {
+        // At once: what is half written would be read.
+        let next = self.offset.with_extension("next");
+        fs::write(&next, format!("{seconds:+}")).unwrap();
+        fs::rename(next, &self.offset).unwrap();
+    }
+}
+
+/// Where Debian's package puts it; `cargo xtask test` installs that.
+fn library() -> PathBuf {
+    let folders = fs::read_dir("/usr/lib").unwrap().map_while(Result::ok);
+    let mut found = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
+    found.find(|it| it.exists()).expect("libfaketime; `cargo xtask test` installs it")
+}
+
+/// The server's clock, in seconds.
+fn time(peer: &mut Peer) -> i64 {
+    match peer.say("TIME") {
+        Ok(Value::Array(told)) => match &told[0] {
+            Value::BulkString(seconds) => str::from_utf8(seconds).unwrap().parse().unwrap(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn take(peer: &mut Peer, policy: &str) -> Vec<i64> {
+    peer.integers(&format!("SG.TAKE {policy} {policy}"))
+}
+
+/// How many pass at once.
+fn passes(peer: &mut Peer, policy: &str) -> usize {
+    (0..).find(|_| take(peer, policy)[0] == 0).unwrap()
+}
+
+/// A jump forward by `J` admits at most what `J` refills; one back admits nothing, and holds a key at most
+/// `J` longer.
+#[test]
+fn a_jump_admits_no_more_than_it_refills() {
+    let clocked = Clocked::start();
+    let mut peer = clocked.server.peer();
+    for (policy, refilled) in [
+        ("gcra:10/1h:burst=20", 10),
+        ("token-bucket:10/1h:burst=20:refill=interval", 10),
+        ("sliding-log:20/1h", 20),
+    ] {
+        clocked.jump(&mut peer, 0);
+        assert_eq!(passes(&mut peer, policy), 20, "{policy}");
+        clocked.jump(&mut peer, 3600);
+        assert_eq!(passes(&mut peer, policy), refilled, "{policy}, an hour on");
+        clocked.jump(&mut peer, -3600);
+        let told = take(&mut peer, policy);
+        assert_eq!(told[0], 0, "{policy}, two hours back");
+        // From empty, the first comes within an hour and those two.
+        assert!(told[3] <= 3 * 3_600_000_000, "{policy}: {told:?}");
+        println!("figure: {policy}: held for {} s two hours back", told[3] / 1_000_000);
+        clocked.jump(&mut peer, 3600);
+        assert_eq!(passes(&mut peer, policy), 0, "{policy}, as before");
+        peer.say(&format!("SG.RESET {policy}")).unwrap();
+    }
+}
+
+/// A clock that flaps by a second to either side, ten times a second.
+#[test]
+fn a_clock_that_flaps() {
+    let clocked = Clocked::start();
+    let mut peer = clocked.server.peer();
+    let policy = "gcra:50/1s:burst=10";
+    let span = Duration::from_millis(size("SLUICEGATE_FLAPS_MS", 1000));
+    let (begin, mut admitted, mut jumps) = (now(), 0, 0);
+    while begin.elapsed() < span {
+        jumps += 1;
+        for offset in [-1, 1] {
+            clocked.set(offset);
+            let half = now();
+            while half.elapsed() < Duration::from_millis(50) {
+                admitted += take(&mut peer, policy)[0];
+                rest(Duration::from_micros(200));
+            }
+        }
+    }
+    let bound = 10 + 50 * i64::try_from(begin.elapsed().as_millis()).unwrap() / 1000 + 10 * jumps;
+    clocked.set(-1);
+    let ending = now();
+    until("it passes again", || take(&mut peer, policy)[0] == 1);
+    println!(
+        "figure: {admitted} admitted by a clock that flaps by 2 s, {jumps} times forward (bound \
+         {bound}); then held for {} ms",
+        ending.elapsed().as_millis()
+    );
+    assert!(admitted <= bound && admitted >= 10, "{admitted} of {bound}");
+}

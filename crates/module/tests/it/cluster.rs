@@ -1,0 +1,174 @@
+//! The module on a Cluster of three primaries with replicas: keys are where they belong, waiters do not
+//! outstay a slot that moves, and no failover admits more than the bound (RELIABILITY, C.2).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::Value;
+use sluicegate_testing::{Cluster, Engine, Peer, now, rest, size, until};
+
+use crate::{on_both, server::module};
+
+/// So long the load goes on undisturbed, before and after each failover.
+const BETWEEN: Duration = Duration::from_millis(300);
+
+fn start(engine: Engine) -> Cluster {
+    Cluster::start(engine, &["--loadmodule", module()])
+}
+
+fn keys_are_where_they_belong(engine: Engine) {
+    let mut cluster = start(engine);
+    let (home, slot) = cluster.home("{user7}");
+    let other = (home + 1) % 3;
+    let (mut here, mut elsewhere) = (cluster.nodes[home].peer(), cluster.nodes[other].peer());
+    let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[home].port());
+    for line in [
+        "CL.THROTTLE {user7} 1 1 3600",
+        "SG.TAKE {user7} gcra:2/1h",
+        "SG.PEEK {user7} gcra:2/1h",
+        "SG.WAIT {user7} gcra:2/1h TIMEOUT 0",
+        "SG.RESET {user7}",
+        "SG.INFO {user7}",
+        "SG.MTAKE 2 {user7} gcra:2/1h 1 {user7}b gcra:2/1h 1",
+    ] {
+        assert_eq!(elsewhere.error(line), moved, "{line}");
+        here.say(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    // Many takes at once are of one slot.
+    let crossed = here.error("SG.MTAKE 2 {user7} gcra:2/1h 1 {user8} gcra:2/1h 1");
+    assert!(crossed.starts_with("CROSSSLOT"), "{crossed}");
+    let crossed = here.error("SG.MTAKE 2 {user7} gcra:2/1h 1 {user8} nonsense 1");
+    assert!(crossed.starts_with("CROSSSLOT"), "{crossed}");
+
+    a_slot_moves_under_waiters(&cluster);
+    failovers_under_load_stay_in_the_bound(&mut cluster);
+}
+
+/// Those who wait are told to ask again where the key has gone, and nothing is decided on what is not
+/// here any more.
+fn a_slot_moves_under_waiters(cluster: &Cluster) {
+    let (from, slot) = cluster.home("{wait}");
+    let to = (from + 1) % 3;
+    let (node, target) = (&cluster.nodes[from], &cluster.nodes[to]);
+    let policy = "gcra:1/10m";
+    assert_eq!(node.peer().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 1);
+    let waiters: Vec<_> = (0..3)
+        .map(|place| {
+            let mut peer = node.peer();
+            let line = format!("SG.WAIT {{wait}} {policy} TIMEOUT {}", 10_000_000_000_u64);
+            let thread = std::thread::spawn(move || peer.say(&line));
+            node.peer().until(|it| it.told("sluicegate", "sluicegate_waiting") == place + 1);
+            thread
+        })
+        .collect();
+    let ids = [from, to].map(|it| cluster.nodes[it].ask::<String>("CLUSTER MYID"));
+    target.ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
+    node.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+    node.ask::<()>(&format!("MIGRATE 127.0.0.1 {} {{wait}} 0 5000", target.port()));
+    for waiter in waiters {
+        let told = waiter.join().unwrap().unwrap_err();
+        assert!(told.starts_with("TRYAGAIN"), "{told}");
+    }
+    // Who asks again is sent on, and finds what was used.
+    let asked = node.peer().error(&format!("SG.TAKE {{wait}} {policy}"));
+    assert_eq!(asked, format!("ASK {slot} 127.0.0.1:{}", target.port()));
+    for node in &cluster.nodes[..3] {
+        node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+    }
+    assert_eq!(target.peer().integers(&format!("SG.TAKE {{wait}} {policy}"))[0], 0);
+    assert_eq!(node.ask::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
+    cluster.settled();
+}
+
+/// At most `b + r*T + F*b`, by as many failovers `F`, the last of them by a kill.
+fn failovers_under_load_stay_in_the_bound(cluster: &mut Cluster) {
+    let key = "{hot}";
+    let (home, _) = cluster.home(key);
+    let stop = Arc::new(AtomicBool::new(false));
+    let ports = [home, home + 3].map(|node| cluster.nodes[node].url());
+    let begin = now();
+    let takers: Vec<_> = (0..3)
+        .map(|_| {
+            let (stop, ports) = (Arc::clone(&stop), ports.clone());
+            std::thread::spawn(move || take_until(&stop, &ports))
+        })
+        .collect();
+    let mut failovers = 0;
+    let mut primary = home;
+    for _ in 0..size("SLUICEGATE_FAILOVERS", 1) {
+        let heir = (primary + 3) % 6;
+        rest(BETWEEN);
+        let mut told = None;
+        until("the replica takes over", || {
+            // It gives up after five seconds, and is then to be told again.
+            if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
+                let _ = cluster.nodes[heir].try_ask::<()>("CLUSTER FAILOVER");
+                told = Some(now());
+            }
+            rest(Duration::from_millis(10));
+            cluster.is_primary(heir) && !cluster.is_primary(primary)
+        });
+        failovers += 1;
+        primary = heir;
+        cluster.settled();
+    }
+    let heir = (primary + 3) % 6;
+    rest(BETWEEN);
+    cluster.nodes[primary].kill();
+    failovers += 1;
+    until("the replica takes over", || {
+        rest(Duration::from_millis(10));
+        cluster.is_primary(heir)
+    });
+    let mut peer = cluster.nodes[heir].peer();
+    peer.until(|it| it.say(&format!("SG.PEEK {key} gcra:200/1s:burst=50")).is_ok());
+    rest(BETWEEN);
+    stop.store(true, Ordering::Relaxed);
+    let admitted: u64 = takers.into_iter().map(|it| it.join().unwrap()).sum();
+    let seconds = begin.elapsed().as_secs_f64();
+    let bound = 50.0 + 200.0 * seconds + 50.0 * f64::from(failovers);
+    println!(
+        "figure: {failovers} failovers in {seconds:.1} s: {admitted} admitted of a key (bound {bound:.0})"
+    );
+    assert!(admitted > 50, "{admitted}");
+    assert!(u32::try_from(admitted).is_ok_and(|it| f64::from(it) <= bound), "{admitted}");
+}
+
+/// Takes at whichever of two servers decides, until told to stop. How many passed.
+fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
+    let mut admitted = 0;
+    let mut peers: [Option<Peer>; 2] = [None, None];
+    let mut at = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let connect = || redis::Client::open(&*urls[at]).and_then(|it| it.get_connection());
+        let peer = match &mut peers[at] {
+            Some(peer) => peer,
+            none => match connect() {
+                Ok(connection) => none.insert(Peer(connection)),
+                Err(_) => {
+                    at = 1 - at;
+                    continue;
+                }
+            },
+        };
+        match peer.say("SG.TAKE {hot} gcra:200/1s:burst=50") {
+            Ok(Value::Array(told)) => admitted += u64::from(told[0] == Value::Int(1)),
+            other => {
+                let moved = matches!(&other, Err(error) if error.starts_with("MOVED") || error.starts_with("READONLY"));
+                if !moved {
+                    peers[at] = None;
+                }
+                at = 1 - at;
+            }
+        }
+        rest(Duration::from_millis(1));
+    }
+    admitted
+}
+
+on_both! { keys_are_where_they_belong }

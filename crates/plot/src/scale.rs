@@ -1,0 +1,188 @@
+//! Axes: from values to places, and the round values that are written beside them.
+
+/// Values of an axis that are written beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticks {
+    /// From one to the next.
+    pub step: u64,
+    /// The values, from 0 on.
+    pub values: Vec<u64>,
+}
+
+/// Steps of a time axis, in microseconds: what clocks and calendars divide by.
+const STEPS: [u64; 34] = {
+    const MS: u64 = 1_000;
+    const S: u64 = 1_000 * MS;
+    const M: u64 = 60 * S;
+    const H: u64 = 60 * M;
+    const D: u64 = 24 * H;
+    [
+        MS,
+        2 * MS,
+        5 * MS,
+        10 * MS,
+        20 * MS,
+        50 * MS,
+        100 * MS,
+        200 * MS,
+        500 * MS,
+        S,
+        2 * S,
+        5 * S,
+        10 * S,
+        15 * S,
+        30 * S,
+        M,
+        2 * M,
+        5 * M,
+        10 * M,
+        15 * M,
+        30 * M,
+        H,
+        2 * H,
+        3 * H,
+        6 * H,
+        12 * H,
+        D,
+        2 * D,
+        7 * D,
+        14 * D,
+        28 * D,
+        91 * D,
+        182 * D,
+        364 * D,
+    ]
+};
+
+/// Round values of a time axis of `length` microseconds, at most `most` (at least 2) and 1.
+#[must_use]
+pub fn time_ticks(length: u64, most: u64) -> Ticks {
+    let fits = |step: &u64| length / step <= most.max(2);
+    let longest = STEPS[STEPS.len() - 1];
+    let step = STEPS.into_iter().find(fits).unwrap_or_else(|| {
+        // A round number of years, near enough.
+        longest * round_up(length.div_ceil(longest * most.max(2)))
+    });
+    ticks(step, length)
+}
+
+/// Round values of an axis that reaches from 0 to `top`: 1, 2 or 5 times a power of ten apart, at
+/// most `most` (at least 2) and 1 of them.
+#[must_use]
+pub fn count_ticks(top: u64, most: u64) -> Ticks {
+    ticks(round_up(top.div_ceil(most.max(2)).max(1)), top)
+}
+
+fn ticks(step: u64, top: u64) -> Ticks {
+    let values = (0..=top / step).map(|index| index * step).collect();
+    Ticks { step, values }
+}
+
+/// The least 1, 2 or 5 times a power of ten that is at least `value`.
+fn round_up(value: u64) -> u64 {
+    let mut power = 1_u64;
+    loop {
+        for factor in [1, 2, 5] {
+            match power.checked_mul(factor) {
+                Some(round) if round >= value => return round,
+                Some(_) => {}
+                None => return u64::MAX,
+            }
+        }
+        power = power.saturating_mul(10);
+    }
+}
+
+/// Where `value` of `0..=top` is on an axis that is `length` long, rounded to the nearest.
+pub(crate) fn place(value: u64, top: u64, length: u64) -> u64 {
+    let top = u128::from(top.max(1));
+    let place = (u128::from(value.min(u64::MAX / 2)) * u128::from(length) * 2 + top) / (2 * top);
+    u64::try_from(place).unwrap_or(u64::MAX)
+}
+
+/// A span of time as it is written beside an axis: exact, in the largest unit that divides it, or
+/// as a decimal fraction of seconds.
+#[must_use]
+pub fn span(micros: u64) -> String {
+    const UNITS: [(u64, &str); 6] = [
+        (86_400_000_000, "d"),
+        (3_600_000_000, "h"),
+        (60_000_000, "m"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+        (1, "us"),
+    ];
+    if micros == 0 {
+        return "0".to_owned();
+    }
+    if micros > 1_000_000 && !micros.is_multiple_of(1_000_000) && micros.is_multiple_of(1_000) {
+        let text = format!("{}.{:03}", micros / 1_000_000, micros / 1_000 % 1_000);
+        return format!("{}s", text.trim_end_matches('0'));
+    }
+    let fits = UNITS.into_iter().find(|(length, _)| micros.is_multiple_of(*length));
+    fits.map_or_else(String::new, |(length, word)| format!("{}{word}", micros / length))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn spans_are_exact() {
+        for (micros, told) in [
+            (0, "0"),
+            (1, "1us"),
+            (50_000, "50ms"),
+            (1_500_000, "1.5s"),
+            (90_000_000, "90s"),
+            (3_600_000_000, "1h"),
+            (129_600_000_000, "36h"),
+            (172_800_000_000, "2d"),
+        ] {
+            assert_eq!(span(micros), told);
+        }
+    }
+
+    #[test]
+    fn steps_are_in_order() {
+        assert!(STEPS.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(round_up(0), 1);
+        assert_eq!(round_up(u64::MAX), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn ticks_are_few_round_and_on_the_axis(top in 0..=u64::MAX, most in 2..20_u64) {
+            for Ticks { step, values } in [count_ticks(top, most), time_ticks(top.min(1 << 60), most)] {
+                prop_assert!(u64::try_from(values.len()).unwrap() <= most + 1);
+                prop_assert_eq!(values[0], 0);
+                prop_assert!(values.iter().all(|value| *value <= top && value % step == 0));
+            }
+            let step = count_ticks(top, most).step;
+            let digits = step.to_string();
+            prop_assert!(step == u64::MAX || ["1", "2", "5"].contains(&digits.trim_end_matches('0')));
+        }
+
+        #[test]
+        fn enough_ticks_to_read_by(top in 4..1_u64 << 60, most in 4..20_u64) {
+            // A step is at most 2.5 times the finest that would do.
+            prop_assert!(u64::try_from(count_ticks(top, most).values.len()).unwrap() > most * 2 / 5 );
+        }
+
+        #[test]
+        fn places_keep_their_order_and_their_ends(
+            top in 1..=u64::MAX / 2, length in 1..100_000_u64, one in 0..=u64::MAX, other in 0..=u64::MAX,
+        ) {
+            let (one, other) = (one % (top + 1), other % (top + 1));
+            let (low, high) = (one.min(other), one.max(other));
+            prop_assert!(place(low, top, length) <= place(high, top, length));
+            prop_assert_eq!((place(0, top, length), place(top, top, length)), (0, length));
+            // Within half of a place of where it would be.
+            let exact = u128::from(low) * u128::from(length);
+            let found = u128::from(place(low, top, length)) * u128::from(top);
+            prop_assert!(exact.abs_diff(found) * 2 <= u128::from(top));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A figure in characters.
+//!
+//! What was denied is dotted and what passed is solid, so that no colour is needed to tell them
+//! apart.
+
+use std::fmt::Write;
+
+use crate::{
+    canvas::Canvas,
+    figure::{Change, Figure, Plot, Role, Series, Shape},
+    scale::{place, span, time_ticks},
+};
+
+/// Columns for the values of an axis, with the line beside them.
+const MARGIN: usize = 9;
+/// Fewest and most columns of a plot.
+const NARROW: usize = 20;
+const WIDE: usize = 160;
+/// Rows of the first plot, and of the others.
+const TALL: usize = 6;
+const SMALL: usize = 3;
+
+/// A terminal to draw on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terminal {
+    /// Its width in characters.
+    pub columns: usize,
+    /// Whether it shows colours.
+    pub colour: bool,
+}
+
+impl Terminal {
+    /// Draws `figure`, each line with its line end.
+    #[must_use]
+    pub fn draw(&self, figure: &Figure) -> String {
+        let width = self.columns.saturating_sub(MARGIN + 1).clamp(NARROW, WIDE);
+        let mut out = String::new();
+        self.legend(figure, &mut out);
+        for row in &figure.rows {
+            let _ = writeln!(out, "\n{}  {}", row.title, row.note);
+            for (index, plot) in row.plots.iter().enumerate() {
+                let rows = if index == 0 { TALL } else { SMALL };
+                self.plot(figure, plot, width, rows, &mut out);
+            }
+        }
+        axis(figure, width, &mut out);
+        // No blanks at the end of a line.
+        out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn legend(&self, figure: &Figure, out: &mut String) {
+        for (role, name, shape) in figure.legend() {
+            let sample = match (shape, role) {
+                (Shape::Stack, Role::Denied) => "⢕⢕",
+                (Shape::Stack, _) => "⣿⣿",
+                (Shape::Step | Shape::Line, _) => "⠒⠒",
+            };
+            let _ = write!(out, "{} {name}   ", self.paint(sample, Some(role)));
+        }
+        if figure.has_flags() {
+            let _ = write!(out, "{} more than the limit in one period", self.alarm("▼"));
+        }
+        out.push('\n');
+    }
+
+    fn plot(&self, figure: &Figure, plot: &Plot, width: usize, rows: usize, out: &mut String) {
+        let top = plot.most().max(1);
+        let mut canvas = Canvas::new(width, rows);
+        let mut stacked = vec![0; canvas.width()];
+        for series in &plot.series {
+            draw(figure, series, top, &mut stacked, &mut canvas);
+        }
+        let _ = writeln!(out, "{:>MARGIN$} {}", "", plot.label);
+        self.flags(figure, plot, width, out);
+        for row in 0..rows {
+            let value = if row == 0 {
+                top.to_string()
+            } else if row + 1 == rows {
+                "0".to_owned()
+            } else {
+                String::new()
+            };
+            let _ = write!(out, "{value:>room$} ┤", room = MARGIN - 2);
+            for (character, role) in canvas.row(row) {
+                *out += &self.paint(character.encode_utf8(&mut [0; 4]), role);
+            }
+            out.push('\n');
+        }
+        for Change { at, label } in &plot.changes {
+            let at = span(at.saturating_sub(figure.origin));
+            let _ = writeln!(out, "{:>MARGIN$} at {at}: {label}", "");
+        }
+    }
+
+    /// A line above a plot, where more than the limit passed.
+    fn flags(&self, figure: &Figure, plot: &Plot, width: usize, out: &mut String) {
+        if plot.flags.is_empty() {
+            return;
+        }
+        let mut line = vec![false; width];
+        for index in &plot.flags {
+            let at = scaled(*index, figure.spans().max(1), width);
+            if let Some(flag) = line.get_mut(at) {
+                *flag = true;
+            }
+        }
+        let _ = write!(out, "{:>MARGIN$}", "");
+        for flag in line {
+            *out += &if flag { self.alarm("▼") } else { " ".to_owned() };
+        }
+        let labels: Vec<&str> = plot.marks.iter().map(|mark| mark.label.as_str()).collect();
+        let _ = writeln!(out, "\n{:>MARGIN$} {}", "", self.alarm(&labels.join("; ")));
+    }
+
+    fn paint(&self, text: &str, role: Option<Role>) -> String {
+        let code = match role {
+            Some(Role::Offered | Role::Left) => "37",
+            Some(Role::Admitted) => "34",
+            Some(Role::Delayed) => "35",
+            Some(Role::Denied) => "33",
+            Some(Role::Departed) => "32",
+            None => return text.to_owned(),
+        };
+        self.coloured(text, code)
+    }
+
+    fn alarm(&self, text: &str) -> String {
+        self.coloured(text, "31")
+    }
+
+    fn coloured(&self, text: &str, code: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Draws a series; `stacked` is what earlier ones stand up to, for each column of dots.
+fn draw(figure: &Figure, series: &Series, top: u64, stacked: &mut [u64], canvas: &mut Canvas) {
+    let per_span = if series.shape == Shape::Line { 2 } else { 1 };
+    let values = figure.spans().max(1) * per_span;
+    let mut last: Option<usize> = None;
+    for (x, base) in stacked.iter_mut().enumerate() {
+        let from = scaled(x, canvas.width(), values);
+        let to = scaled(x + 1, canvas.width(), values).max(from + 1);
+        let Some(found) = series.values.get(from..to.min(series.values.len())) else { continue };
+        // Of many values the greatest is shown, but of what is left the least.
+        let value = match series.shape {
+            Shape::Line => found.iter().min(),
+            Shape::Stack | Shape::Step => found.iter().max(),
+        };
+        let Some(&value) = value else { continue };
+        let dots = |value: u64| dot(value, top, canvas.height());
+        match series.shape {
+            Shape::Stack => {
+                let (low, high) = (dots(*base), dots(base.saturating_add(value)));
+                *base = base.saturating_add(value);
+                let dotted = series.role == Role::Denied;
+                for y in low..high {
+                    if !dotted || (x + y) % 2 == 0 {
+                        canvas.set(x, y, series.role);
+                    }
+                }
+            }
+            Shape::Step | Shape::Line => {
+                let y = dots(value).min(canvas.height() - 1);
+                let before = last.unwrap_or(y);
+                // Steps along the bottom would be taken for something.
+                if series.shape == Shape::Line || y.max(before) > 0 {
+                    for y in y.min(before)..=y.max(before) {
+                        canvas.set(x, y, series.role);
+                    }
+                }
+                last = Some(y);
+            }
+        }
+    }
+}
+
+/// How many dots high a value is; what is there at all is to be seen.
+fn dot(value: u64, top: u64, height: usize) -> usize {
+    let height = u64::try_from(height).unwrap_or(u64::MAX);
+    let place = place(value, top, height);
+    usize::try_from(if value > 0 { place.max(1) } else { 0 }).unwrap_or(0)
+}
+
+fn scaled(index: usize, of: usize, onto: usize) -> usize {
+    index * onto / of
+}
+
+fn axis(figure: &Figure, width: usize, out: &mut String) {
+    let length = figure.length();
+    let shown = length.saturating_sub(figure.origin);
+    let most = u64::try_from(width / 12).unwrap_or(2);
+    let mut line: Vec<char> = vec!['─'; width];
+    let mut words: Vec<char> = vec![' '; width + 8];
+    for value in time_ticks(shown, most).values {
+        let at = place(figure.origin + value, length, u64::try_from(width).unwrap_or(0));
+        let at = usize::try_from(at).unwrap_or(0).min(width - 1);
+        line[at] = '┴';
+        for (to, from) in words[at..].iter_mut().zip(span(value).chars()) {
+            *to = from;
+        }
+    }
+    let room = MARGIN - 1;
+    let _ = writeln!(out, "{:>room$}└{}", "", line.into_iter().collect::<String>());
+    let _ = writeln!(out, "{:>MARGIN$}{}", "", words.into_iter().collect::<String>());
+    if !figure.axis.is_empty() {
+        let _ = writeln!(out, "{:>MARGIN$}{}", "", figure.axis);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Row;
+
+    fn figure() -> Figure {
+        let series = |role, shape, values| Series { name: "some", role, shape, values };
+        let plot = Plot {
+            label: "requests".to_owned(),
+            series: vec![
+                series(Role::Admitted, Shape::Stack, vec![3, 1, 0, 2]),
+                series(Role::Denied, Shape::Stack, vec![0, 5, 0, 0]),
+                series(Role::Left, Shape::Line, vec![3, 2, 2, 1, 1, 1, 1, 0]),
+            ],
+            flags: vec![1],
+            changes: vec![Change { at: 2_000_000, label: "other".to_owned() }],
+            ..Plot::default()
+        };
+        let row = Row { title: "rule".to_owned(), note: "note".to_owned(), plots: vec![plot] };
+        Figure { width: 1_000_000, rows: vec![row], ..Figure::default() }
+    }
+
+    #[test]
+    fn colours_say_nothing_that_is_not_there_without_them() {
+        let draw = |colour| Terminal { columns: 60, colour }.draw(&figure());
+        let (plain, coloured) = (draw(false), draw(true));
+        assert!(!plain.contains('\x1b') && coloured.contains("\x1b[33m"));
+        let stripped: String = coloured
+            .split('\x1b')
+            .enumerate()
+            .map(
+                |(index, part)| {
+                    if index == 0 { part } else { &part[part.find('m').unwrap() + 1..] }
+                },
+            )
+            .collect();
+        let trimmed: String =
+            stripped.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        assert_eq!(trimmed, plain);
+    }
+
+    #[test]
+    fn any_width_is_drawn_on() {
+        for columns in [0, 1, 20, 79, 80, 1000] {
+            let drawn = Terminal { columns, colour: false }.draw(&figure());
+            let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= columns.max(NARROW + MARGIN + 60), "{columns}: {widest}");
+            assert!(drawn.contains("at 2s: other") && drawn.contains('▼'), "{drawn}");
+        }
+        assert!(Terminal { columns: 80, colour: false }.draw(&Figure::default()).contains('└'));
+    }
+}

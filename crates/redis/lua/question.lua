@@ -1,0 +1,39 @@
+-- What both kinds of question have: a time, and calendars.
+
+-- The time: the server's, unless it is told (`at`), which only keys of tests may be. Or nothing, and what to
+-- reply.
+local function clock(at)
+    if at then
+        for i = 1, #KEYS do
+            if sub(KEYS[i], 1, 8) ~= 'sg:test:' then
+                return nil, { err = 'ERR time as an argument is only for keys that begin with `sg:test:`; such a '
+                    .. 'key, or no time, would do' }
+            end
+        end
+        return tonumber(at)
+    end
+    local time = redis.pcall('TIME')
+    if time.err then
+        return nil, time
+    end
+    return time[1] * 1000000 + time[2]
+end
+
+-- What tells the window of a calendar around now, if it is among those given.
+local function given(calendars, now)
+    return function(name)
+        local place = 1
+        while place < #calendars do
+            local size = 2 + byte(calendars, place + 1)
+            local begins = { unpack('<I7I7I7I7', calendars, place + size) }
+            if sub(calendars, place, place + size - 1) == name then
+                for i = 1, 3 do
+                    if begins[i] <= now and now < begins[i + 1] then
+                        return begins[i], begins[i + 1]
+                    end
+                end
+            end
+            place = place + size + 28
+        end
+    end
+end

@@ -1,0 +1,167 @@
+//! What it takes to find the rules of a request, among 10 and among 10 000.
+//!
+//! Rounds take turns, so that what else the machine does hits both alike; a figure is the median of
+//! the rounds. Bars: 10 000 rules take at most twice the time of 10, and under 1 us.
+
+use std::{hint::black_box, net::Ipv4Addr, time::Instant};
+
+use sluicegate_rules::{Descriptor, Format, Request, RuleSet};
+
+/// Rules of one kind, and requests that each is for one of them.
+struct Case {
+    name: &'static str,
+    rule: fn(usize) -> String,
+    ask: fn(&RuleSet, &Asked) -> usize,
+}
+
+/// What a request is made of.
+struct Asked {
+    target: String,
+    tenant: String,
+    client: Ipv4Addr,
+}
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "an exact path each",
+        rule: |index| format!("match: {{path: /p/{index}}}, key: client"),
+        ask: http,
+    },
+    Case {
+        name: "a pattern of paths each",
+        rule: |index| format!("match: {{path: '/p/{index}/**'}}, key: client"),
+        ask: http,
+    },
+    Case {
+        name: "a value of a header each",
+        rule: |index| format!("match: {{path: '/p/**', header.x-tenant: t{index}.}}, key: client"),
+        ask: http,
+    },
+    Case {
+        name: "a prefix of a header each",
+        rule: |index| {
+            format!("match: {{path: '/p/**', header.x-tenant: 't{index}.*'}}, key: client")
+        },
+        ask: http,
+    },
+    Case {
+        name: "a network each",
+        rule: |index| {
+            let network = Ipv4Addr::from_bits(network(index));
+            format!("match: {{client: {network}/24}}, key: client")
+        },
+        ask: http,
+    },
+    Case {
+        name: "a value of an Envoy descriptor each",
+        rule: |index| format!("match: {{descriptor.tenant: t{index}.}}, key: descriptor.tenant"),
+        ask: |rules, asked| {
+            let entries = [("tenant", &*asked.tenant), ("path", &*asked.target)];
+            let found = rules.descriptors("web", &[Descriptor { entries: &entries, limit: None }]);
+            found[0].len()
+        },
+    },
+];
+
+fn network(index: usize) -> u32 {
+    (10 << 24) + (u32::try_from(index).expect("few") << 8)
+}
+
+fn http(rules: &RuleSet, asked: &Asked) -> usize {
+    let headers = [("host", "example.com"), ("accept", "*/*"), ("x-tenant", &*asked.tenant)];
+    let request = Request::http("GET", &asked.target, &headers).from(asked.client.into());
+    rules.matches(&request).len()
+}
+
+fn main() {
+    // `cargo test --benches` runs it once and briefly, to see that it works.
+    let brief = !std::env::args().any(|argument| argument == "--bench");
+    let (many, rounds, requests) = if brief { (100, 1, 100) } else { (10_000, 31, 20_000) };
+    println!(
+        "finding the rules of a request: median of {rounds} rounds of {requests}, taking turns\n"
+    );
+    println!(
+        "{:<36} {:>10} {:>12} {:>6}  bar",
+        "rules with",
+        "10 rules",
+        format!("{many} rules"),
+        "ratio"
+    );
+    for case in CASES {
+        let sets = [10, many].map(|count| (set(&case, count), asked(count, requests)));
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for ((rules, asked), times) in sets.iter().zip(&mut times) {
+                times.push(round(&case, rules, asked));
+            }
+        }
+        let [few, much] = times.map(|mut times| {
+            times.sort_unstable_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
+        let ratio = much / few;
+        let verdict = if ratio <= 2.0 && much < 1000.0 { "ok" } else { "BELOW" };
+        println!(
+            "{:<36} {few:>7.0} ns {much:>9.0} ns {ratio:>6.2}  <= 2, < 1000 ns  {verdict}",
+            case.name
+        );
+    }
+    reading(many);
+}
+
+fn set(case: &Case, count: usize) -> RuleSet {
+    RuleSet::parse(&text(case, count), Format::Yaml).expect("rules")
+}
+
+fn text(case: &Case, count: usize) -> String {
+    let mut text = String::from("policies: {few: 'gcra:10/1s'}\nrules:\n");
+    for index in 0..count {
+        let rule = (case.rule)(index);
+        text += &format!("- {{name: r{index}, {rule}, policy: few}}\n");
+    }
+    text
+}
+
+/// Requests for all of the rules, in an order that no cache foresees.
+fn asked(count: usize, requests: usize) -> Vec<Asked> {
+    (0..requests)
+        .map(|number| {
+            let index = number * 7_919 % count;
+            Asked {
+                target: if number % 2 == 0 {
+                    format!("/p/{index}")
+                } else {
+                    format!("/p/{index}/x")
+                },
+                tenant: format!("t{index}."),
+                client: Ipv4Addr::from_bits(network(index) + 7),
+            }
+        })
+        .collect()
+}
+
+/// Nanoseconds a request.
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn round(case: &Case, rules: &RuleSet, asked: &[Asked]) -> f64 {
+    let start = Instant::now();
+    let mut found = 0;
+    for asked in asked {
+        found += (case.ask)(black_box(rules), black_box(asked));
+    }
+    let took = start.elapsed();
+    assert!(2 * found >= asked.len(), "half of them are for a rule: {found}");
+    took.as_secs_f64() * 1e9 / asked.len() as f64
+}
+
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn reading(count: usize) {
+    let text = text(&CASES[1], count);
+    let start = Instant::now();
+    let rules = RuleSet::parse(&text, Format::Yaml).expect("rules");
+    let took = start.elapsed();
+    println!(
+        "\nreading {} rules, {} KiB of YAML: {took:.0?}",
+        rules.rules().len(),
+        text.len() >> 10
+    );
+}

@@ -1,0 +1,40 @@
+//! What the fuzz target checks. It is also run in the tests, over a committed corpus.
+
+use crate::{Descriptor, Format, Request, RuleSet};
+
+/// Any bytes as a rules file: an error that says where, or rules that answer every request.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn check_rules(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for format in [Format::Yaml, Format::Toml] {
+        match RuleSet::parse(text, format) {
+            Ok(rules) => exercise(&rules),
+            Err(error) => {
+                assert!(!error.message().is_empty());
+                assert!(error.at().line <= text.lines().count() + 1, "{error}");
+            }
+        }
+    }
+}
+
+/// Asks for requests that most rules have something to say about.
+fn exercise(rules: &RuleSet) {
+    let headers = [("x-plan", "gold"), ("x-tenant", "acme"), ("x-user", "7"), ("x-tokens", "3")];
+    for target in ["/", "/login", "/v1/items/7?page=2&mode=fast", "/users/7/orders", "//a/../%zz"] {
+        let request = Request::http("POST", target, &headers);
+        let _ = rules.matches(&request.from([203, 0, 113, 7].into()));
+    }
+    let entries = [("plan", "gold"), ("user", "bob"), ("path", "/files/a")];
+    let descriptors = [1, 2, 3].map(|count| Descriptor { entries: &entries[..count], limit: None });
+    for domain in ["web", "", "mongo"] {
+        let _ = rules.descriptors(domain, &descriptors);
+    }
+    for example in rules.examples() {
+        let requests: u32 = example.steps.iter().map(|step| step.times).sum();
+        if requests <= 100 {
+            let _ = rules.run_example(example);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Examples, run in virtual time on state of their own.
+
+use std::{collections::HashMap, time::Duration};
+
+use sluicegate_core::{Decision, Entry, Operation, Outcome, Retry, Timestamp, apply};
+
+use crate::{
+    envoy::Descriptor,
+    example::{Asked, Example, Expect},
+    rule::{Charge, Match, Treatment},
+    set::RuleSet,
+};
+
+/// When every example begins: 2026-01-01T00:00:00Z, where windows on the clock begin too.
+const START: Duration = Duration::from_secs(1_767_225_600);
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+struct Verdict {
+    allowed: bool,
+    /// The rule that binds, with its level.
+    rule: Option<String>,
+    remaining: Option<u32>,
+    retry: Option<Retry>,
+}
+
+impl RuleSet {
+    /// Runs an example in virtual time: what is not as it says, a line each; none if all is.
+    #[must_use]
+    pub fn run_example(&self, example: &Example) -> Vec<String> {
+        let mut trial = Trial { rules: self, entries: HashMap::new(), faults: Vec::new() };
+        trial.compare_matches(example);
+        for (number, step) in example.steps.iter().enumerate() {
+            let asked = step.asked.as_ref().unwrap_or(&example.asked);
+            let now = Timestamp::EPOCH + START + step.at;
+            for turn in 1..=step.times {
+                let verdict = trial.decide(asked, now);
+                let place = if step.times > 1 {
+                    format!("step {} (line {}), request {turn}", number + 1, step.line)
+                } else {
+                    format!("step {} (line {})", number + 1, step.line)
+                };
+                if !trial.compare(&step.expect, &verdict, &place) {
+                    break;
+                }
+            }
+        }
+        trial.faults
+    }
+}
+
+struct Trial<'s> {
+    rules: &'s RuleSet,
+    entries: HashMap<Vec<u8>, Option<Entry>>,
+    faults: Vec<String>,
+}
+
+impl<'s> Trial<'s> {
+    fn compare_matches(&mut self, example: &Example) {
+        let all = self.matches(&example.asked);
+        let matches = || all.iter().flatten();
+        let charges = || matches().flat_map(|it| &it.charges);
+        let rules: Vec<_> = matches().map(|it| it.rule.name().to_owned()).collect();
+        let policies: Vec<_> = charges().map(|it| it.policy.to_string()).collect();
+        let keys: Vec<_> =
+            charges().map(|it| String::from_utf8_lossy(&it.key).into_owned()).collect();
+        // A policy may be told by its name, or in any of its spellings.
+        let canonical = |text: &String| {
+            let named = self.rules.policy(text.strip_prefix('@').unwrap_or(text));
+            let policy = named.cloned().map(Ok).unwrap_or_else(|| text.parse());
+            policy.map_or_else(|_| text.clone(), |policy| policy.to_string())
+        };
+        let expected: Option<Vec<_>> =
+            example.policies.as_ref().map(|all| all.iter().map(canonical).collect());
+        for (what, expected, found) in [
+            ("rules", &example.rules, rules),
+            ("policy", &expected, policies),
+            ("key", &example.keys, keys),
+        ] {
+            if expected.as_ref().is_some_and(|expected| *expected != found) {
+                let expected = expected.as_deref().unwrap_or_default();
+                self.faults.push(format!(
+                    "{what}: expected {}, found {}",
+                    list(expected),
+                    list(&found)
+                ));
+            }
+        }
+    }
+
+    fn matches(&self, asked: &Asked) -> Vec<crate::Matches<'s>> {
+        match asked {
+            Asked::Http { .. } => {
+                asked.http().map(|it| self.rules.matches(&it)).into_iter().collect()
+            }
+            Asked::Envoy { domain, descriptors, .. } => {
+                let entries: Vec<Vec<(&str, &str)>> = descriptors
+                    .iter()
+                    .map(|it| it.iter().map(|(key, value)| (&**key, &**value)).collect())
+                    .collect();
+                let descriptors: Vec<_> =
+                    entries.iter().map(|entries| Descriptor { entries, limit: None }).collect();
+                self.rules.descriptors(domain, &descriptors)
+            }
+        }
+    }
+
+    fn decide(&mut self, asked: &Asked, now: Timestamp) -> Verdict {
+        let all = self.matches(asked);
+        let Asked::Envoy { hits, .. } = asked else {
+            let matches: Vec<_> = all.into_iter().flatten().collect();
+            return self.together(&matches, 1, now);
+        };
+        // Each descriptor for itself; quota limits deny only together.
+        let mut worst: Option<Verdict> = None;
+        let (mut quotas, mut over) = (0, 0);
+        for matches in &all {
+            let verdict = self.together(matches, *hits, now);
+            let quota = matches.iter().any(|it| it.rule.envoy().is_some_and(|it| it.quota_mode));
+            quotas += usize::from(quota);
+            over += usize::from(quota && !verdict.allowed);
+            let verdict = Verdict { allowed: verdict.allowed || quota, ..verdict };
+            let rank = |it: &Verdict| (it.allowed, it.remaining.unwrap_or(u32::MAX));
+            if worst.as_ref().is_none_or(|worst| rank(&verdict) < rank(worst)) {
+                worst = Some(verdict);
+            }
+        }
+        let verdict = worst.unwrap_or(LET_THROUGH);
+        let all_over = quotas > 0 && over == quotas;
+        Verdict { allowed: verdict.allowed && !all_over, ..verdict }
+    }
+
+    /// All that is enforced passes, or nothing is charged; what is only counted comes behind.
+    fn together(&mut self, matches: &[Match<'_>], hits: u32, now: Timestamp) -> Verdict {
+        let enforced = matches.iter().filter(|it| !it.shadow);
+        if let Some(block) = enforced.clone().find(|it| it.treatment == Treatment::Block) {
+            let rule = Some(block.metric.to_string());
+            return Verdict { allowed: false, rule, retry: Some(Retry::Never), remaining: Some(0) };
+        }
+        let mut verdict = LET_THROUGH;
+        let charges: Vec<_> =
+            enforced.flat_map(|it| it.charges.iter().map(move |charge| (it, charge))).collect();
+        let peeks: Vec<_> = charges
+            .iter()
+            .map(|(it, charge)| {
+                self.ask(charge, Operation::Peek(it.cost.saturating_mul(hits)), now)
+            })
+            .collect();
+        let allowed = peeks.iter().all(Decision::allowed);
+        verdict.allowed = allowed;
+        for ((it, charge), peek) in charges.iter().zip(&peeks) {
+            // Who is denied for another's sake is not charged.
+            if peek.allowed() != allowed {
+                continue;
+            }
+            let decision = self.ask(charge, Operation::Take(it.cost.saturating_mul(hits)), now);
+            // The same key twice may pass once.
+            verdict.allowed &= decision.allowed();
+            let retry = match decision.outcome {
+                Outcome::Allow { .. } => None,
+                Outcome::Deny { retry } => Some(retry),
+            };
+            let binds = match (verdict.retry, retry) {
+                (Some(most), Some(retry)) => retry > most,
+                _ => verdict.remaining.is_none_or(|least| decision.remaining < least),
+            };
+            if binds {
+                let level = charge.level.map(|level| format!("/{level}")).unwrap_or_default();
+                verdict.rule = Some(format!("{}{level}", it.rule.name()));
+                (verdict.remaining, verdict.retry) = (Some(decision.remaining), retry);
+            }
+        }
+        for shadow in matches.iter().filter(|it| it.shadow && verdict.allowed) {
+            for charge in &shadow.charges {
+                let _ = self.ask(charge, Operation::Take(shadow.cost.saturating_mul(hits)), now);
+            }
+        }
+        verdict
+    }
+
+    fn ask(&mut self, charge: &Charge<'_>, operation: Operation, now: Timestamp) -> Decision {
+        let entry = self.entries.entry(charge.key.clone()).or_default();
+        apply(&charge.policy, entry, now, operation).expect("nothing is reserved")
+    }
+
+    /// Whether all was as expected.
+    fn compare(&mut self, expect: &Expect, found: &Verdict, place: &str) -> bool {
+        let before = self.faults.len();
+        let word = |allowed| if allowed { "allow" } else { "deny" };
+        if expect.allowed.is_some_and(|allowed| allowed != found.allowed) {
+            let by = found.rule.as_ref().map(|rule| format!(" by {rule}")).unwrap_or_default();
+            let expected = word(!found.allowed);
+            self.faults
+                .push(format!("{place}: expected {expected}, found {}{by}", word(found.allowed)));
+        }
+        if let Some(rule) = &expect.rule
+            && found.rule.as_deref() != Some(rule)
+        {
+            let found = found.rule.as_deref().unwrap_or("none");
+            self.faults.push(format!("{place}: expected rule {rule}, found {found}"));
+        }
+        if let Some(remaining) = expect.remaining
+            && found.remaining != Some(remaining)
+        {
+            let found = found.remaining.map_or("none".to_owned(), |it| it.to_string());
+            self.faults.push(format!("{place}: expected remaining {remaining}, found {found}"));
+        }
+        if let Some(expected) = expect.retry_after
+            && found.retry != Some(Retry::After(expected))
+        {
+            let found = match found.retry {
+                None => "none".to_owned(),
+                Some(Retry::Never) => "never".to_owned(),
+                Some(Retry::After(span)) => format!("{span:?}"),
+            };
+            self.faults.push(format!("{place}: expected retry_after {expected:?}, found {found}"));
+        }
+        self.faults.len() == before
+    }
+}
+
+const LET_THROUGH: Verdict = Verdict { allowed: true, rule: None, remaining: None, retry: None };
+
+fn list(texts: &[String]) -> String {
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}

@@ -1,0 +1,57 @@
+//! What the documentation and the examples show is so.
+
+use std::{fs, path::PathBuf};
+
+use sluicegate_rules::{Format, RuleSet};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Reads a text, and runs the examples in it. How many there were.
+fn check(name: &str, text: &str, format: Format) -> usize {
+    let rules = RuleSet::parse(text, format)
+        .unwrap_or_else(|error| panic!("{name}: {error}\n{}", error.excerpt()));
+    for example in rules.examples() {
+        assert_eq!(rules.run_example(example), [""; 0], "{name}: {}", example.name());
+    }
+    rules.described().for_each(|it| assert!(!it.lines.is_empty(), "{name}: {}", it.title));
+    rules.examples().len()
+}
+
+#[test]
+fn the_example_files_hold() {
+    let mut examples = 0;
+    let mut files = 0;
+    for entry in fs::read_dir(root().join("examples/rules")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        examples += check(&name, &text, Format::of_file(&name));
+        files += 1;
+    }
+    assert!(files >= 4 && examples >= 9, "{files} files, {examples} examples");
+}
+
+/// Every block of YAML or TOML in the page on rules is a file by itself.
+#[test]
+fn the_page_on_rules_holds() {
+    let page = fs::read_to_string(root().join("docs/rules.md")).unwrap();
+    let mut blocks = 0;
+    let mut examples = 0;
+    let mut rest = page.as_str();
+    while let Some(at) = rest.find("\n```") {
+        let block = &rest[at + 4..];
+        let (format, body) = block.split_once('\n').unwrap();
+        let end = body.find("\n```").unwrap();
+        let (text, behind) = (&body[..=end], &body[end + 4..]);
+        match format {
+            "yaml" => examples += check(text, text, Format::Yaml),
+            "toml" => examples += check(text, text, Format::Toml),
+            _ => blocks -= 1,
+        }
+        blocks += 1;
+        rest = behind;
+    }
+    assert!(blocks >= 6 && examples >= 6, "{blocks} blocks, {examples} examples");
+}

@@ -1,0 +1,209 @@
+//! The form of envoyproxy/ratelimit.
+
+use sluicegate_rules::{Descriptor, Metadata, Treatment, Unit};
+
+use super::{descriptors, rules, told};
+
+const TREE: &str = "
+domain: web
+descriptors:
+  - key: database
+    value: users
+    rate_limit: {unit: second, requests_per_unit: 500}
+  - key: database
+    value: default
+    rate_limit: {unit: MINUTE, requests_per_unit: 600}
+  - key: database
+    descriptors:
+      - key: user
+        rate_limit: {unit: hour, requests_per_unit: 3}
+      - key: user
+        value: root
+  - key: path
+    value: /files*
+    share_threshold: true
+    rate_limit: {unit: day, requests_per_unit: 7}
+  - key: path
+    value: /f*
+    value_to_metric: true
+    rate_limit: {unit: week, requests_per_unit: 8}
+  - key: path
+    rate_limit: {unit: month, requests_per_unit: 9}
+  - key: plan
+    value: blocked
+    rate_limit: {unit: year, requests_per_unit: 0}
+  - key: plan
+    value: staff
+    rate_limit: {unlimited: true}
+  - key: plan
+    detailed_metric: true
+    shadow_mode: true
+    rate_limit: {unit: year, requests_per_unit: 2}
+  - key: ours
+    policy: gcra:5/1s
+    on_error: deny
+    rate_limit: {unit: second, requests_per_unit: 5, name: ours}
+";
+
+/// What applies to one descriptor.
+fn one(entries: &[(&str, &str)]) -> String {
+    descriptors(&rules(TREE), "web", &[entries])[0].join(" + ")
+}
+
+#[test]
+fn the_exact_value_comes_first_then_stars_then_the_key() {
+    let window = |text: &str| format!("fixed-window:{text}:align=clock:count=all");
+    for (entries, expected) in [
+        (
+            &[("database", "users")][..],
+            format!("web.database_users envoy:web|database=users {}", window("500/1s")),
+        ),
+        (
+            &[("database", "default")],
+            format!("web.database_default envoy:web|database=default {}", window("600/1m")),
+        ),
+        (&[("database", "other")], String::new()),
+        (
+            &[("database", "other"), ("user", "bob")],
+            format!("web.database.user envoy:web|database=other|user=bob {}", window("3/1h")),
+        ),
+        // A descriptor without a limit lets through what it is about.
+        (&[("database", "other"), ("user", "root")], String::new()),
+        // An exact value has nothing below: the key alone is not tried.
+        (&[("database", "users"), ("user", "bob")], String::new()),
+        (&[("database", "other"), ("user", "bob"), ("more", "1")], String::new()),
+        (
+            &[("path", "/files/a")],
+            format!("web.path_/files* envoy:web|path=%/files* {}", window("7/1d")),
+        ),
+        (&[("path", "/fab")], format!("web.path_/f* envoy:web|path=/fab {}", window("8/1w"))),
+        (&[("path", "/x")], format!("web.path envoy:web|path=/x {}", window("9/30d"))),
+        (&[("plan", "blocked")], "web.plan_blocked Block".to_owned()),
+        (&[("plan", "staff")], "web.plan_staff Unlimited".to_owned()),
+        (&[("plan", "free")], format!("shadow web.plan envoy:web|plan=free {}", window("2/365d"))),
+        (&[("ours", "1")], "web.ours envoy:web|ours=1 gcra:5/1s".to_owned()),
+        (&[("unknown", "1")], String::new()),
+        (&[], String::new()),
+    ] {
+        assert_eq!(one(entries), expected, "{entries:?}");
+    }
+    assert!(descriptors(&rules(TREE), "other", &[&[("path", "/x")]])[0].is_empty());
+}
+
+#[test]
+fn no_two_descriptors_share_a_key() {
+    let tree = "
+domain: d
+descriptors:
+  - {key: a_b, descriptors: [{key: c, rate_limit: {unit: second, requests_per_unit: 1}}]}
+  - {key: a, descriptors: [{key: b_c, rate_limit: {unit: second, requests_per_unit: 1}}]}
+";
+    let found = descriptors(
+        &rules(tree),
+        "d",
+        &[
+            &[("a_b", "x"), ("c", "y")],
+            &[("a", "b_x"), ("b_c", "y")],
+            &[("a", "x|b_c=y"), ("b_c", "")],
+        ],
+    );
+    let keys: Vec<_> = found.iter().map(|it| it[0].split(' ').nth(1).unwrap()).collect();
+    assert_eq!(keys, ["envoy:d|a_b=x|c=y", "envoy:d|a=b_x|b_c=y", "envoy:d|a=x%7Cb_c%3Dy|b_c="]);
+}
+
+#[test]
+fn metrics_tell_values_where_the_tree_says_so() {
+    let rules = rules(TREE);
+    let metric = |entries: &[(&str, &str)]| {
+        let found = rules.descriptors("web", &[Descriptor { entries, limit: None }]);
+        found[0][0].metric.to_string()
+    };
+    assert_eq!(metric(&[("path", "/fab")]), "web.path_/fab");
+    assert_eq!(metric(&[("path", "/files/a")]), "web.path_/files*");
+    assert_eq!(metric(&[("path", "/x")]), "web.path");
+    assert_eq!(metric(&[("plan", "free")]), "web.plan_free");
+    assert_eq!(metric(&[("database", "x"), ("user", "bob")]), "web.database.user");
+}
+
+#[test]
+fn a_limit_that_came_with_the_descriptor_is_used_instead() {
+    let rules = rules(TREE);
+    let entries = [("plan", "free")];
+    let descriptor = |limit| Descriptor { entries: &entries, limit: Some(limit) };
+    let found =
+        rules.descriptors("web", &[descriptor((3, Unit::Hour)), descriptor((0, Unit::Day))]);
+    assert_eq!(
+        told(&found[0]),
+        ["web envoy:web|plan=free fixed-window:3/1h:align=clock:count=all"]
+    );
+    assert_eq!(
+        (found[0][0].wire.unwrap().rate, &*found[0][0].metric),
+        (Some((3, Unit::Hour)), "web.plan_free")
+    );
+    assert_eq!(found[1][0].treatment, Treatment::Block);
+}
+
+#[test]
+fn a_limit_may_replace_others_of_the_same_request() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: second, requests_per_unit: 1, name: small}}
+  - {key: b, rate_limit: {unit: second, requests_per_unit: 9, name: big, replaces: [{name: small}]}}
+",
+    );
+    let names = |all: &[&[(&str, &str)]]| {
+        let found = descriptors(&rules, "d", all);
+        found.iter().map(|it| it.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[&[("a", "1")]]), [1]);
+    assert_eq!(names(&[&[("a", "1")], &[("b", "1")]]), [0, 1]);
+}
+
+#[test]
+fn what_goes_with_the_answer_is_kept() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: a
+    quota_mode: true
+    metadata: {tier: gold, weight: 1.5, on: true, list: [1, null], quoted: '1'}
+    rate_limit: {unit: second, requests_per_unit: 1}
+",
+    );
+    let entries = [("a", "1")];
+    let found = rules.descriptors("d", &[Descriptor { entries: &entries, limit: None }]);
+    let envoy = found[0][0].rule.envoy().unwrap();
+    assert!(envoy.quota_mode);
+    let Some(Metadata::Map(entries)) = &envoy.metadata else { panic!("{envoy:?}") };
+    let values: Vec<_> = entries.iter().map(|(_, value)| value.clone()).collect();
+    assert_eq!(
+        values,
+        [
+            Metadata::Text("gold".into()),
+            Metadata::Number("1.5".into()),
+            Metadata::Truth(true),
+            Metadata::List(vec![Metadata::Number("1".into()), Metadata::Null]),
+            Metadata::Text("1".into()),
+        ]
+    );
+}
+
+#[test]
+fn scalars_are_texts_as_written() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - {key: version, value: 1.10, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: version, value: 010, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: flag, value: yes, rate_limit: {unit: second, requests_per_unit: 1}}
+",
+    );
+    let all: [&[(&str, &str)]; 3] =
+        [&[("version", "1.10")], &[("version", "010")], &[("flag", "yes")]];
+    assert!(descriptors(&rules, "d", &all).iter().all(|it| it.len() == 1));
+    assert!(descriptors(&rules, "d", &[&[("version", "1.1")]])[0].is_empty());
+}

@@ -1,0 +1,64 @@
+//! Examples beside the rules, run in virtual time.
+
+use super::rules;
+
+const RULES: &str = "
+rules:
+  - {name: login, match: {path: /login}, key: client, policy: 'sliding-log:2/1m', stop: true}
+  - name: api
+    levels:
+      - {name: user, key: header.u, policy: 'fixed-window:2/1m'}
+      - {name: all, policy: 'fixed-window:3/1m'}
+  - {name: trial, shadow: true, policy: 'fixed-window:1/1h'}
+domain: web
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}
+";
+
+/// What is not as an example says.
+fn faults(example: &str) -> Vec<String> {
+    let rules = rules(&format!("{RULES}tests:\n  - {example}\n"));
+    rules.run_example(&rules.examples()[0])
+}
+
+#[test]
+fn examples_that_hold() {
+    for example in [
+        "{name: x, request: {path: /login, client: 192.0.2.1}, rules: login, key: 'rule:login|192.0.2.1', policy: 'sliding-log:2/60s', expect: allow, remaining: 1}",
+        "{name: x, request: {path: /login, client: 192.0.2.1}, steps: [{times: 2, expect: allow}, {at: 20s, expect: deny, rule: login, retry_after: 40s}, {at: 1m, expect: allow}]}",
+        // A user who is denied does not drain what all share; another one finds what is left.
+        "{name: x, request: {headers: {u: a}}, rules: [api, trial], steps: [{times: 2, expect: allow}, {times: 9, expect: deny, rule: api/user}, {request: {headers: {u: b}}, expect: allow}, {request: {headers: {u: b}}, expect: deny, rule: api/all}]}",
+        "{name: x, domain: web, descriptors: [{a: b}], key: 'envoy:web|a=b', steps: [{times: 2, expect: allow}, {expect: deny, rule: web.a}, {at: 1m, expect: allow}]}",
+        "{name: x, domain: web, descriptors: [{a: b}], hits: 3, expect: deny}",
+        "{name: x, domain: other, descriptors: [{a: b}], rules: [], expect: allow}",
+    ] {
+        assert_eq!(faults(example), [""; 0], "{example}");
+    }
+}
+
+#[test]
+fn examples_that_do_not_hold_say_what_was_found() {
+    for (example, expected) in [
+        (
+            "{name: x, request: {path: /login, client: 192.0.2.1}, rules: api}",
+            &["rules: expected api, found login"][..],
+        ),
+        (
+            "{name: x, request: {path: /login}, rules: login}",
+            &["rules: expected login, found trial"],
+        ),
+        (
+            "{name: x, request: {path: /login, client: 192.0.2.1}, steps: [{times: 3, expect: allow}]}",
+            &["step 1 (line 13), request 3: expected allow, found deny by login"],
+        ),
+        (
+            "{name: x, request: {path: /login, client: 192.0.2.1}, expect: allow, remaining: 7, rule: api}",
+            &[
+                "step 1 (line 13): expected rule api, found login",
+                "step 1 (line 13): expected remaining 7, found 1",
+            ],
+        ),
+    ] {
+        assert_eq!(faults(example), expected, "{example}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Files that somebody broke, or made to do harm.
+
+use std::{fs, path::Path, time::Instant};
+
+use sluicegate_rules::{Format, RuleSet, fuzz::check_rules};
+
+/// How many mutations are read; `cargo xtask soak` sets more.
+const MUTATIONS: &str = "SLUICEGATE_MUTATIONS";
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rules");
+    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+/// A small generator of numbers: the same mutations each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(most.max(1)).unwrap()).unwrap()
+    }
+}
+
+/// Pieces that mean something.
+const PIECES: [&str; 24] = [
+    "- ",
+    ": ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "*",
+    "&a ",
+    "*a",
+    "<<: *a",
+    "\n",
+    "\n  ",
+    "'",
+    "\"",
+    "|\n",
+    ">-\n",
+    "? ",
+    "!!str ",
+    "gcra:",
+    "/1s",
+    "4294967296",
+    "---\n",
+    "\u{0}",
+    "#",
+];
+
+/// `seed` with a few things done to it.
+fn mutated(dice: &mut Dice, seed: &[u8], other: &[u8]) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(data.len() + 1);
+        let end = (at + dice.below(40)).min(data.len());
+        match dice.below(7) {
+            0 => drop(data.drain(at..end)),
+            1 => data.splice(at..at, PIECES[dice.below(PIECES.len())].bytes()).for_each(drop),
+            2 => {
+                let copy = data[at..end].to_vec();
+                let to = dice.below(data.len());
+                data.splice(to..to, copy);
+            }
+            3 => {
+                let from = dice.below(other.len());
+                let piece = other[from..(from + 60).min(other.len())].to_vec();
+                data.splice(at..at, piece);
+            }
+            4 if !data.is_empty() => {
+                let at = dice.below(data.len());
+                data[at] ^= u8::try_from(1 + dice.below(127)).unwrap();
+            }
+            5 => data.truncate(at),
+            _ => {
+                let piece = data[at..end].repeat(1 + dice.below(30));
+                data.splice(at..end, piece);
+            }
+        }
+    }
+    data
+}
+
+#[cfg(target_os = "linux")]
+fn peak_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn peak_kib() -> u64 {
+    0
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
+fn no_mutation_of_a_file_does_harm() {
+    let count = std::env::var(MUTATIONS).map_or(3_000, |it| it.parse().unwrap());
+    let corpus = corpus();
+    assert!(corpus.len() >= 4);
+    corpus.iter().for_each(|seed| check_rules(seed));
+    let before = peak_kib();
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut slowest = std::time::Duration::ZERO;
+    for _ in 0..count {
+        let (seed, other) = (&corpus[dice.below(corpus.len())], &corpus[dice.below(corpus.len())]);
+        let data = mutated(&mut dice, seed, other);
+        let start = Instant::now();
+        check_rules(&data);
+        slowest = slowest.max(start.elapsed());
+    }
+    let grown = peak_kib() - before;
+    println!(
+        "figure: {count} mutations of rules files: no panic, the slowest {slowest:?}, {} MiB at most",
+        grown.div_ceil(1024)
+    );
+    assert!(grown <= 64 << 10, "{grown} KiB");
+}
+
+/// An error, and soon.
+fn refused(text: &str, expected: &str) {
+    let error = RuleSet::parse(text, Format::Yaml).map(|_| ()).unwrap_err();
+    assert!(error.message().contains(expected), "{error}");
+}
+
+#[test]
+fn a_text_that_unfolds_without_end_is_refused() {
+    let mut laughs = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    let mut last = 'a';
+    for name in 'b'..='z' {
+        laughs += &format!("{name}: &{name} [{}]\n", vec![format!("*{last}"); 10].join(", "));
+        last = name;
+    }
+    let before = peak_kib();
+    refused(&laughs, "with all that aliases repeat");
+    println!(
+        "figure: a billion laughs is refused, {} MiB at most",
+        (peak_kib() - before).div_ceil(1024)
+    );
+    assert!(peak_kib() - before <= 64 << 10);
+    refused("a: &a {b: *a}", "an alias of what it is part of");
+}
+
+#[test]
+fn depth_and_size_are_bounded() {
+    refused(&"[".repeat(100_000), "");
+    refused(&"- ".repeat(100_000), "");
+    refused(&format!("a: {}1", "{b: ".repeat(60)), "");
+    refused(&" ".repeat((16 << 20) + 1), "bytes are more than a rules file may have");
+    let toml = format!("a = {}", "[".repeat(100_000));
+    assert!(RuleSet::parse(&toml, Format::Toml).is_err());
+    let dotted = format!("{}a = 1", "a.".repeat(100_000));
+    assert!(RuleSet::parse(&dotted, Format::Toml).is_err());
+}

@@ -1,0 +1,49 @@
+//! Rules files through the public interface.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
+
+mod documents;
+mod envoy;
+mod errors;
+mod examples;
+mod hostile;
+mod many;
+mod native;
+
+use sluicegate_rules::{Descriptor, Format, Match, Request, RuleSet};
+
+/// The rules that a YAML text says.
+fn rules(text: &str) -> RuleSet {
+    RuleSet::parse(text, Format::Yaml)
+        .unwrap_or_else(|error| panic!("{error}\n{}", error.excerpt()))
+}
+
+/// What applies, each as `RULE KEY POLICY`, with what is special in front.
+fn told<'m, 's: 'm>(matches: impl IntoIterator<Item = &'m Match<'s>>) -> Vec<String> {
+    let mut told = Vec::new();
+    for found in matches {
+        let name = found.rule.name();
+        let shadow = if found.shadow { "shadow " } else { "" };
+        if found.charges.is_empty() {
+            told.push(format!("{shadow}{name} {:?}", found.treatment));
+        }
+        for charge in &found.charges {
+            let key = String::from_utf8_lossy(&charge.key);
+            told.push(format!("{shadow}{name} {key} {}", charge.policy));
+        }
+    }
+    told
+}
+
+/// What applies to a GET of `target` with headers, from a client.
+fn get(rules: &RuleSet, target: &str, headers: &[(&str, &str)], client: &str) -> Vec<String> {
+    let headers = headers.to_vec();
+    let request = Request::http("GET", target, &headers).from(client.parse().unwrap());
+    told(&rules.matches(&request))
+}
+
+/// What applies to descriptors, one list each.
+fn descriptors(rules: &RuleSet, domain: &str, all: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
+    let all: Vec<_> = all.iter().map(|entries| Descriptor { entries, limit: None }).collect();
+    rules.descriptors(domain, &all).iter().map(told).collect()
+}

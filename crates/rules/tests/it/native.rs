@@ -1,0 +1,279 @@
+//! Our own form.
+
+use sluicegate_rules::{Format, OnError, Request, RuleSet};
+
+use super::{descriptors, get, rules, told};
+
+#[test]
+fn rules_apply_by_method_path_header_query_client_and_descriptor() {
+    let rules = rules(
+        "
+policies: {few: 'gcra:1/1s', some: 'gcra:2/1s'}
+rules:
+  - {name: method, match: {method: [post, PUT]}, policy: few}
+  - {name: path, match: {path: '/v1/**'}, policy: few}
+  - {name: header, match: {header.X-Plan: gold}, policy: some}
+  - {name: nested, match: {header: {x-plan: 'g*'}}, policy: some}
+  - {name: query, match: {query.mode: [fast, 'a b']}, policy: some}
+  - {name: client, match: {client: [10.0.0.0/8, '2001:db8::/32']}, policy: '@few'}
+  - {name: entry, match: {descriptor.plan: gold}, policy: few}
+",
+    );
+    let all = |matches: Vec<String>| -> Vec<String> {
+        matches.iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(all(get(&rules, "/v1", &[], "192.0.2.1")), ["path"]);
+    assert_eq!(all(get(&rules, "/V1", &[], "192.0.2.1")), [""; 0]);
+    assert_eq!(all(get(&rules, "/", &[("x-PLAN", "gold")], "192.0.2.1")), ["header", "nested"]);
+    assert_eq!(all(get(&rules, "/", &[("x-plan", "green")], "192.0.2.1")), ["nested"]);
+    assert_eq!(all(get(&rules, "/?mode=fast", &[], "192.0.2.1")), ["query"]);
+    assert_eq!(all(get(&rules, "/?x&mode=a+b#mode", &[], "192.0.2.1")), ["query"]);
+    assert_eq!(all(get(&rules, "/?mode=slow&mode=fast", &[], "192.0.2.1")), [""; 0]);
+    assert_eq!(all(get(&rules, "/", &[], "::ffff:10.1.2.3")), ["client"]);
+    assert_eq!(all(get(&rules, "/", &[], "2001:db8:1::2")), ["client"]);
+    assert_eq!(
+        told(&rules.matches(&Request::http("PUT", "/", &()))),
+        ["method rule:method gcra:1/1s"]
+    );
+    let found = descriptors(&rules, "web", &[&[("plan", "gold")], &[("plan", "free")]]);
+    assert_eq!(found, [vec!["entry rule:entry gcra:1/1s".to_owned()], vec![]]);
+}
+
+#[test]
+fn values_may_be_meant_otherwise() {
+    let rules = rules(
+        r"
+rules:
+  - {name: not, match: {header.a: {not: [x, 'y*']}}, policy: 'gcra:1/1s'}
+  - {name: star, match: {header.b: {is: '*'}}, policy: 'gcra:1/1s'}
+  - {name: escaped, match: {header.b: '\*'}, policy: 'gcra:1/1s'}
+  - {name: there, match: {header.c: {present: true}}, policy: 'gcra:1/1s'}
+  - {name: absent, match: {header.d: {present: false}}, policy: 'gcra:1/1s'}
+",
+    );
+    let names = |headers: &[(&str, &str)]| {
+        let found = get(&rules, "/", headers, "192.0.2.1");
+        found.iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["not", "absent"]);
+    assert_eq!(names(&[("a", "x"), ("d", "")]), [""; 0]);
+    assert_eq!(names(&[("a", "yes"), ("d", "")]), [""; 0]);
+    assert_eq!(
+        names(&[("a", "z"), ("b", "*"), ("c", ""), ("d", "1")]),
+        ["not", "star", "escaped", "there"]
+    );
+    assert_eq!(names(&[("a", "x"), ("b", "1"), ("d", "1")]), [""; 0]);
+}
+
+#[test]
+fn keys_are_built_from_parts() {
+    let rules = rules(
+        "
+rules:
+  - name: a
+    match: {path: '/t/{tenant}/**'}
+    key: [path.tenant, method, client/24, header.x-user?, query.q?]
+    policy: gcra:1/1s
+  - {name: needs, key: header.x-user, policy: 'gcra:1/1s'}
+",
+    );
+    assert_eq!(
+        get(&rules, "/t/a|b/x?q=%7B1", &[("x-user", "u 1")], "203.0.113.7"),
+        [
+            "a rule:a|a%7Cb|GET|203.0.113.0/24|u%201|%7B1 gcra:1/1s",
+            "needs rule:needs|u%201 gcra:1/1s"
+        ]
+    );
+    // What a key needs and a request has not: the rule does not apply.
+    assert_eq!(
+        get(&rules, "/t/a", &[], "203.0.113.7"),
+        ["a rule:a|a|GET|203.0.113.0/24|%|% gcra:1/1s"]
+    );
+}
+
+#[test]
+fn state_is_named_for_the_rule_unless_it_says_otherwise() {
+    let rules = rules(
+        "
+rules:
+  - {name: a, key: client, policy: 'gcra:1/1s'}
+  - {name: b, key: client, policy: 'gcra:1/1s'}
+  - {name: c, state: a, key: client, policy: 'gcra:1/1s'}
+",
+    );
+    assert_eq!(
+        get(&rules, "/", &[], "192.0.2.1"),
+        [
+            "a rule:a|192.0.2.1 gcra:1/1s",
+            "b rule:b|192.0.2.1 gcra:1/1s",
+            "c rule:a|192.0.2.1 gcra:1/1s"
+        ]
+    );
+}
+
+#[test]
+fn overrides_change_what_is_done_and_keep_the_key() {
+    let rules = rules(
+        "
+policies: {gold: 'gcra:100/1s'}
+rules:
+  - name: api
+    key: header.x-user
+    policy: gcra:10/1s
+    overrides:
+      - {match: {header.x-user: root}, unlimited: true}
+      - by: header.x-plan
+        values:
+          gold: gold
+          'test*': {policy: 'gcra:1/1s', shadow: true, cost: 3, on_error: deny}
+          banned: block
+          staff: unlimited
+      - {match: {client: 10.0.0.0/8}, policy: 'gcra:50/1s'}
+",
+    );
+    let with = |plan: &str, client: &str| {
+        get(&rules, "/", &[("x-user", "u"), ("x-plan", plan)], client).join(" + ")
+    };
+    assert_eq!(with("free", "192.0.2.1"), "api rule:api|u gcra:10/1s");
+    assert_eq!(with("gold", "192.0.2.1"), "api rule:api|u gcra:100/1s");
+    assert_eq!(with("test7", "192.0.2.1"), "shadow api rule:api|u gcra:1/1s");
+    assert_eq!(with("banned", "192.0.2.1"), "api Block");
+    assert_eq!(with("staff", "10.0.0.1"), "api Unlimited");
+    assert_eq!(with("free", "10.0.0.1"), "api rule:api|u gcra:50/1s");
+    assert_eq!(with("gold", "10.0.0.1"), "api rule:api|u gcra:100/1s");
+    assert_eq!(
+        get(&rules, "/", &[("x-user", "root"), ("x-plan", "banned")], "10.0.0.1"),
+        ["api Unlimited"]
+    );
+
+    let headers = [("x-user", "u"), ("x-plan", "test")];
+    let request = Request::http("GET", "/", &headers);
+    let found = rules.matches(&request);
+    assert_eq!((found[0].cost, found[0].on_error), (3, Some(OnError::Deny)));
+}
+
+#[test]
+fn a_cost_may_come_with_the_request() {
+    let rules = rules("rules: [{name: a, cost: header.x-tokens, policy: 'gcra:9/1s'}]");
+    for (tokens, expected) in
+        [("7", 7), (" 7 ", 7), ("0", 0), ("-1", 1), ("x", 1), ("4294967296", 1)]
+    {
+        let headers = [("x-tokens", tokens)];
+        assert_eq!(
+            rules.matches(&Request::http("GET", "/", &headers))[0].cost,
+            expected,
+            "{tokens}"
+        );
+    }
+    assert_eq!(rules.matches(&Request::http("GET", "/", &()))[0].cost, 1);
+}
+
+#[test]
+fn a_hierarchy_has_a_key_for_each_level_in_one_place_of_a_cluster() {
+    let text = "
+rules:
+  - name: api
+    levels:
+      - {name: user, key: [header.t, header.u], policy: 'gcra:1/1s'}
+      - name: tenant
+        key: header.t
+        policy: gcra:10/1s
+        overrides: [{by: header.t, values: {big: 'gcra:20/1s', own: unlimited}}]
+";
+    let both = rules(text);
+    let headers = [("t", "acme"), ("u", "7")];
+    assert_eq!(
+        get(&both, "/", &headers, "192.0.2.1"),
+        ["api {rule:api|acme}:user|7 gcra:1/1s", "api {rule:api|acme}:tenant gcra:10/1s"]
+    );
+    let spread = rules(&text.replace("    levels", "    spread: true\n    levels"));
+    assert_eq!(
+        get(&spread, "/", &headers, "192.0.2.1"),
+        ["api rule:api:user|acme|7 gcra:1/1s", "api rule:api:tenant|acme gcra:10/1s"]
+    );
+    assert_eq!(
+        get(&both, "/", &[("t", "big"), ("u", "7")], "192.0.2.1")[1],
+        "api {rule:api|big}:tenant gcra:20/1s"
+    );
+    assert_eq!(
+        get(&both, "/", &[("t", "own"), ("u", "7")], "192.0.2.1"),
+        ["api {rule:api|own}:user|7 gcra:1/1s"]
+    );
+    assert_eq!(get(&both, "/", &[("t", "acme")], "192.0.2.1"), [""; 0]);
+}
+
+#[test]
+fn what_stops_hides_what_is_behind() {
+    let rules = rules(
+        "
+rules:
+  - {name: health, match: {path: /healthz}, unlimited: true}
+  - {name: watched, match: {path: /watched}, block: true, shadow: true}
+  - {name: banned, match: {client: 192.0.2.66}, block: true}
+  - {name: login, match: {path: /login}, policy: 'gcra:1/1s', stop: true}
+  - {name: all, policy: 'gcra:2/1s'}
+",
+    );
+    assert_eq!(get(&rules, "/healthz", &[], "192.0.2.66"), ["health Unlimited"]);
+    assert_eq!(get(&rules, "/", &[], "192.0.2.66"), ["banned Block"]);
+    assert_eq!(get(&rules, "/login", &[], "192.0.2.1"), ["login rule:login gcra:1/1s"]);
+    let watched = ["shadow watched Block", "all rule:all gcra:2/1s"];
+    assert_eq!(get(&rules, "/watched", &[], "192.0.2.1"), watched);
+}
+
+#[test]
+fn toml_says_the_same() {
+    let text = r#"
+[policies]
+gold = "gcra:100/1s"
+
+[[rules]]
+name = "b"
+match.path = "/b"
+match.header.x-plan = ["gold", "g*"]
+key = ["client"]
+policy = "gold"
+
+[[rules]]
+name = "a"
+cost = 2
+policy = "gcra:1/1s"
+"#;
+    let rules = RuleSet::parse(text, Format::Toml).unwrap();
+    let found = get(&rules, "/b", &[("x-plan", "gold")], "192.0.2.1");
+    assert_eq!(found, ["b rule:b|192.0.2.1 gcra:100/1s", "a rule:a gcra:1/1s"]);
+    assert_eq!(rules.rules()[0].line(), 5);
+}
+
+#[test]
+fn aliases_and_merges_are_honoured() {
+    let rules = rules(
+        "
+policies: {}
+rules:
+  - &base {name: a, match: &m {path: /a}, policy: 'gcra:1/1s', cost: 2}
+  - {<<: *base, name: b, match: *m}
+",
+    );
+    assert_eq!(get(&rules, "/a", &[], "192.0.2.1"), ["a rule:a gcra:1/1s", "b rule:b gcra:1/1s"]);
+}
+
+#[test]
+fn several_files_are_one_set() {
+    let texts = [
+        ("rules: [{name: a, policy: gold}]", Format::Yaml),
+        ("[policies]\ngold = 'gcra:7/1s'", Format::Toml),
+        (
+            "domain: web\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1}}]",
+            Format::Yaml,
+        ),
+    ];
+    let rules = RuleSet::parse_all(texts).unwrap();
+    assert_eq!(rules.policy("gold").unwrap().to_string(), "gcra:7/1s");
+    assert_eq!(rules.policy_names(), ["gold"]);
+    assert_eq!(get(&rules, "/", &[], "192.0.2.1"), ["a rule:a gcra:7/1s"]);
+    assert!(rules.has_domain("web"));
+
+    let (index, error) = RuleSet::parse_all([texts[0], texts[1], texts[1]]).unwrap_err();
+    assert_eq!((index, error.message()), (2, "policy `gold` is there already"));
+}

@@ -1,0 +1,286 @@
+//! From the rules that apply to a request to one verdict.
+//!
+//! All that is enforced passes, or nothing is charged: a request that one rule, or one level of a
+//! hierarchy, denies takes nothing from the others. What only counts (`shadow`) is asked behind, and
+//! never denies. Every answer names what binds.
+//!
+//! One that goes by descriptors, each for itself, asks here once a descriptor.
+
+use sluicegate_commands::CommandError;
+use sluicegate_core::{Decision, Operation, Outcome, Retry, Timestamp};
+use sluicegate_redis::{Answer, Source};
+use sluicegate_rules::{Charge, Match, Treatment};
+use smallvec::SmallVec;
+
+use crate::{
+    home::{HomeRule, Trouble},
+    ruleset::{Event, Version},
+    shared::Shared,
+};
+
+/// The longest key.
+const MAX_KEY: usize = 65_536;
+
+/// What is asked, for so many requests at once. What one of them costs, the rules say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// May they pass? If so, they are counted.
+    Take(u32),
+    /// Would they pass?
+    Peek(u32),
+    /// They are given back.
+    Refund(u32),
+}
+
+impl Ask {
+    /// The operation on a key, where a request costs so many units.
+    const fn operation(self, cost: u32) -> Operation {
+        match self {
+            Self::Take(hits) => Operation::Take(cost.saturating_mul(hits)),
+            Self::Peek(hits) => Operation::Peek(cost.saturating_mul(hits)),
+            Self::Refund(hits) => Operation::Refund(cost.saturating_mul(hits)),
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    /// Whether it may pass.
+    pub(crate) allowed: bool,
+    /// Which of the matches binds: that which denies longest, or has the least left. `None` where
+    /// nothing limits.
+    pub(crate) binding: Option<usize>,
+    /// What each of the matches says, in their order.
+    pub(crate) told: SmallVec<[Told; 2]>,
+}
+
+/// What one of the matches says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Whether the request may pass, as far as this one goes: also one that does not enforce it.
+    pub(crate) allowed: bool,
+    /// The decision that binds; `None` where nothing was decided.
+    pub(crate) decision: Option<Decision>,
+    /// Which of the match's charges that is about.
+    pub(crate) charge: usize,
+    /// Who decided: [`Source::Fallback`] where the store was away.
+    pub(crate) source: Source,
+}
+
+impl Told {
+    const UNDECIDED: Self =
+        Self { allowed: true, decision: None, charge: 0, source: Source::Store };
+
+    /// Takes in the answer for one of its charges.
+    fn hear(&mut self, charge: usize, answer: &Answer) {
+        let decision = &answer.decision;
+        self.allowed &= decision.allowed();
+        if answer.source == Source::Fallback {
+            self.source = Source::Fallback;
+        } else if self.decision.is_none() {
+            self.source = answer.source;
+        }
+        if self.decision.as_ref().is_none_or(|told| binds(decision, told)) {
+            (self.decision, self.charge) = (Some(*decision), charge);
+        }
+    }
+}
+
+/// Whether `one` binds rather than `other`, which was written before it.
+fn binds(one: &Decision, other: &Decision) -> bool {
+    match (retry(one), retry(other)) {
+        (Some(one), Some(other)) => one > other,
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        (None, None) => one.remaining < other.remaining,
+    }
+}
+
+const fn retry(decision: &Decision) -> Option<Retry> {
+    match decision.outcome {
+        Outcome::Allow { .. } => None,
+        Outcome::Deny { retry } => Some(retry),
+    }
+}
+
+/// Decides on a request by the rules that apply to it.
+///
+/// # Errors
+/// [`Trouble`] where a key cannot be asked about; then nothing is charged.
+pub(crate) async fn decide(
+    shared: &Shared,
+    version: &Version,
+    matches: &[Match<'_>],
+    ask: Ask,
+    now: Timestamp,
+) -> Result<Verdict, Trouble> {
+    let mut verdict = Verdict {
+        allowed: true,
+        binding: None,
+        told: matches.iter().map(|_| Told::UNDECIDED).collect(),
+    };
+    for (found, told) in matches.iter().zip(&mut verdict.told) {
+        if let Some(charge) = found.charges.iter().find(|charge| charge.key.len() > MAX_KEY) {
+            return Err(Trouble::State(CommandError::Key(charge.key.len()).to_string()));
+        }
+        told.allowed = found.treatment != Treatment::Block;
+    }
+    let bench = Bench { shared, version, matches, now };
+    let block = matches.iter().position(|it| it.treatment == Treatment::Block && !it.shadow);
+    if block.is_some() && !matches!(ask, Ask::Refund(_)) {
+        (verdict.allowed, verdict.binding) = (false, block);
+    } else {
+        bench.ask(ask, false, &mut verdict).await?;
+        verdict.allowed =
+            matches.iter().zip(&verdict.told).all(|(it, told)| it.shadow || told.allowed);
+        verdict.binding = binding(matches, &verdict.told);
+    }
+    // Who is not let through is not seen by what is only to show what would be.
+    let shadow = match ask {
+        Ask::Take(hits) if !verdict.allowed => Ask::Peek(hits),
+        ask => ask,
+    };
+    bench.ask(shadow, true, &mut verdict).await?;
+    if let Ask::Take(_) = ask {
+        bench.count(&verdict);
+    }
+    Ok(verdict)
+}
+
+/// Which of the enforced matches binds.
+fn binding(matches: &[Match<'_>], told: &[Told]) -> Option<usize> {
+    let mut binding: Option<(usize, &Decision)> = None;
+    for (index, (found, told)) in matches.iter().zip(told).enumerate() {
+        if let Some(decision) = told.decision.as_ref().filter(|_| !found.shadow)
+            && binding.is_none_or(|(_, other)| binds(decision, other))
+        {
+            binding = Some((index, decision));
+        }
+    }
+    // Where nothing limits, what lets through is named.
+    binding.map(|(index, _)| index).or_else(|| matches.iter().position(|it| !it.shadow))
+}
+
+/// What one request is decided with.
+struct Bench<'a, 'm> {
+    shared: &'a Shared,
+    version: &'a Version,
+    matches: &'a [Match<'m>],
+    now: Timestamp,
+}
+
+/// A key to ask about: of which match, and the how many-th of its charges.
+struct Question<'a, 'm> {
+    found: usize,
+    index: usize,
+    charge: &'a Charge<'m>,
+    rule: HomeRule,
+    operation: Operation,
+}
+
+impl Bench<'_, '_> {
+    /// Asks about all that is enforced, or all that only counts.
+    async fn ask(&self, ask: Ask, shadow: bool, verdict: &mut Verdict) -> Result<(), Trouble> {
+        if !shadow {
+            return self.together(ask, |_, found| !found.shadow, &mut verdict.told).await;
+        }
+        // Each of these for itself: none of them denies for another.
+        for wanted in 0..self.matches.len() {
+            if self.matches[wanted].shadow {
+                self.together(ask, |index, _| index == wanted, &mut verdict.told).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks about the charges of some matches: a take is all or nothing.
+    async fn together(
+        &self,
+        ask: Ask,
+        wanted: impl Fn(usize, &Match<'_>) -> bool,
+        told: &mut [Told],
+    ) -> Result<(), Trouble> {
+        let home = (&self.shared.home, &self.shared.config);
+        let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
+        for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
+            for (index, charge) in found.charges.iter().enumerate() {
+                let rule = self.version.prepared(charge, found.on_error, home, self.now);
+                let operation = ask.operation(found.cost);
+                questions.push(Question { found: number, index, charge, rule, operation });
+            }
+        }
+        let mut taken = 0;
+        for question in &questions {
+            let answer = match self.one(question).await {
+                Ok(answer) => answer,
+                Err(trouble) => {
+                    self.give_back(&questions[..taken]);
+                    return Err(trouble);
+                }
+            };
+            told[question.found].hear(question.index, &answer);
+            if matches!(ask, Ask::Take(_)) {
+                if !answer.decision.allowed() {
+                    self.give_back(&questions[..taken]);
+                    return Ok(());
+                }
+                taken += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn one(&self, question: &Question<'_, '_>) -> Result<Answer, Trouble> {
+        let Question { charge, rule, operation, .. } = question;
+        let answer = self.shared.home.ask(&charge.key, rule, *operation, self.now).await?;
+        self.wake(charge, *operation);
+        Ok(answer)
+    }
+
+    /// Gives back what was taken for a request that is denied after all.
+    fn give_back(&self, questions: &[Question<'_, '_>]) {
+        for Question { charge, rule, operation, .. } in questions {
+            if let Operation::Take(cost) = *operation {
+                self.shared.home.give_back(&charge.key, rule, cost, self.now);
+                self.wake(charge, Operation::Refund(cost));
+            }
+        }
+    }
+
+    /// Wakes who waits for the key, by a command that waits.
+    fn wake(&self, charge: &Charge<'_>, operation: Operation) {
+        let lines = &self.shared.lines;
+        if lines.waiting() > 0 {
+            match operation {
+                Operation::Take(_) => lines.taken(&charge.key, &charge.policy),
+                Operation::Refund(_) => lines.changed(&charge.key),
+                _ => {}
+            }
+        }
+    }
+
+    /// Counts what became of it, rule by rule.
+    fn count(&self, verdict: &Verdict) {
+        for (found, told) in self.matches.iter().zip(&verdict.told) {
+            let tallies = &self.shared.rules.tallies;
+            let event = match (found.treatment, told.allowed) {
+                // One that would have let through what another denies has not decided it.
+                (_, true) if !verdict.allowed => continue,
+                (_, false) if found.shadow && !verdict.allowed => continue,
+                (_, false) if found.shadow => Event::Shadow,
+                (Treatment::Unlimited, _) => Event::Unlimited,
+                (Treatment::Block, _) => Event::Blocked,
+                (Treatment::Limit, true) => Event::Allowed,
+                (Treatment::Limit, false) => Event::Denied,
+            };
+            tallies.add(&found.metric, event);
+            if told.source == Source::Fallback {
+                tallies.add(&found.metric, Event::Fallback);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Files of rules, read as they stand.
+
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest as _, Sha256};
+use sluicegate_rules::{Format, RuleSet};
+
+/// What files a folder's are told by.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "toml"];
+/// The longest file that is read; the rules themselves refuse one that is shorter.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// A digest of names and contents.
+pub(super) type Digest = [u8; 32];
+
+/// Files with their contents, in the order in which they count.
+#[derive(Debug)]
+pub(super) struct Files(Vec<(PathBuf, String)>);
+
+impl Files {
+    /// Reads files, and all of a folder that are named as files of rules are, by their names.
+    ///
+    /// # Errors
+    /// Which one cannot be read, and why.
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, String> {
+        let mut files = Vec::new();
+        for path in paths {
+            let told = |error| format!("{}: {error}", path.display());
+            if !fs::metadata(path).map_err(told)?.is_dir() {
+                files.push((path.clone(), read(path)?));
+                continue;
+            }
+            let mut names = Vec::new();
+            for entry in fs::read_dir(path).map_err(told)? {
+                let name = entry.map_err(told)?.path();
+                // What begins with a dot is how Kubernetes puts a folder together.
+                let hidden = name.file_name().is_some_and(|it| it.as_encoded_bytes()[0] == b'.');
+                let ending = name.extension().and_then(|it| it.to_str());
+                if !hidden && ending.is_some_and(|it| ENDINGS.contains(&it)) && name.is_file() {
+                    names.push(name);
+                }
+            }
+            if names.is_empty() {
+                let endings = ENDINGS.join(", .");
+                return Err(format!("{}: no file ends in .{endings}", path.display()));
+            }
+            names.sort();
+            for name in names {
+                let text = read(&name)?;
+                files.push((name, text));
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// The rules that they say together.
+    ///
+    /// # Errors
+    /// The file, the line and the column, what is wrong there, and the line itself.
+    pub(super) fn parse(&self) -> Result<RuleSet, String> {
+        let texts = self.0.iter().map(|(path, text)| {
+            (&**text, Format::of_file(&path.file_name().unwrap_or_default().to_string_lossy()))
+        });
+        RuleSet::parse_all(texts).map_err(|(index, error)| {
+            let path = self.0.get(index).map(|(path, _)| path.display().to_string());
+            let excerpt = error.excerpt();
+            let gap = if excerpt.is_empty() { "" } else { "\n" };
+            format!("{}: {error}{gap}{}", path.unwrap_or_default(), excerpt.trim_end())
+        })
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        let mut hasher = Sha256::new();
+        for (path, text) in &self.0 {
+            for part in [path.as_os_str().as_encoded_bytes(), text.as_bytes()] {
+                hasher.update(part.len().to_le_bytes());
+                hasher.update(part);
+            }
+        }
+        hasher.finalize().into()
+    }
+}
+
+/// A digest of what is wrong with files that cannot be read.
+pub(super) fn digest_of(problem: &str) -> Digest {
+    Sha256::digest(problem.as_bytes()).into()
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let told = |error| format!("{}: {error}", path.display());
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(told)?;
+    let length = file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(told)?;
+    if length as u64 > MAX_BYTES {
+        return Err(format!("{}: more than {MAX_BYTES} bytes", path.display()));
+    }
+    String::from_utf8(text).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..at].iter().filter(|it| **it == b'\n').count();
+        format!("{}: line {line}: this is not UTF-8", path.display())
+    })
+}

@@ -1,0 +1,107 @@
+//! What is counted of rules, by what metrics call them. Counts outlive the versions of the rules.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::RwLock;
+
+/// The most names that are counted for themselves: rules may ask for a name for every value.
+const MOST: usize = 20_000;
+/// What all others are counted under.
+const OTHERS: &str = "(others)";
+
+/// What became of a request, by a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Allowed,
+    Denied,
+    /// It would have been denied, by a rule that only counts.
+    Shadow,
+    /// It was let through without a limit.
+    Unlimited,
+    /// It was denied without a limit.
+    Blocked,
+    /// The store was away.
+    Fallback,
+}
+
+impl Event {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Allowed, Self::Denied, Self::Shadow, Self::Unlimited, Self::Blocked, Self::Fallback];
+
+    /// The word for it in metrics.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Shadow => "shadow_denied",
+            Self::Unlimited => "unlimited",
+            Self::Blocked => "blocked",
+            Self::Fallback => "fallback",
+        }
+    }
+}
+
+/// The counts of one name.
+#[derive(Debug, Default)]
+pub(crate) struct Tally([AtomicU64; Event::ALL.len()]);
+
+impl Tally {
+    pub(crate) fn add(&self, event: Event) {
+        self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self, event: Event) -> u64 {
+        self.0[event as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// All counts, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies(RwLock<BTreeMap<Box<str>, Arc<Tally>>>);
+
+impl Tallies {
+    /// Counts what became of a request by the rule that metrics call `name`.
+    pub(crate) fn add(&self, name: &str, event: Event) {
+        if let Some(tally) = self.0.read().get(name) {
+            return tally.add(event);
+        }
+        let mut all = self.0.write();
+        let name = if all.len() < MOST { name } else { OTHERS };
+        all.entry(name.into()).or_default().add(event);
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<Tally>)> {
+        self.0.read().iter().map(|(name, tally)| (name.clone(), Arc::clone(tally))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_bounded() {
+        let tallies = Tallies::default();
+        for index in 0..MOST + 10 {
+            tallies.add(&format!("rule{index}"), Event::Denied);
+        }
+        tallies.add("rule7", Event::Allowed);
+        let all = tallies.all();
+        assert_eq!(all.len(), MOST + 1);
+        let count = |name: &str, event| {
+            all.iter().find(|(it, _)| **it == *name).map(|(_, tally)| tally.count(event))
+        };
+        assert_eq!(count(OTHERS, Event::Denied), Some(10));
+        assert_eq!(
+            (count("rule7", Event::Allowed), count("rule7", Event::Denied)),
+            (Some(1), Some(1))
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! Clients that begin and do not finish, that ask and do not listen, and that take back what they
+//! ask. What holds for thousands holds for the few of an everyday run; `cargo xtask soak` has more.
+
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use super::client::{Client, server};
+use crate::{
+    elsewhere::process,
+    harness::{now, size},
+};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Settings that are empty.
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+/// The head of `GET /healthz`, by the static table of HPACK and plain texts.
+fn head() -> Vec<u8> {
+    [&[0x82, 0x86, 0x04, 8][..], b"/healthz", &[0x41, 4], b"here"].concat()
+}
+
+/// Whether the server has closed.
+fn closed(stream: &mut TcpStream) -> bool {
+    let mut read = [0; 4096];
+    loop {
+        match stream.read(&mut read) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+#[test]
+fn a_byte_now_and_then_holds_no_connection() {
+    let running = server(|config| config.input_timeout = Duration::from_millis(400));
+    let begun: [Vec<u8>; 4] = [
+        b"GET /healthz HTTP/1.1\r\nHost: ".to_vec(),
+        b"POST /v1/take HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{".to_vec(),
+        b"PRI * HTTP".to_vec(),
+        [PREFACE, SETTINGS, &frame(1, 0, 1, &head())].concat(),
+    ];
+    let many = size("SLUICEGATE_SLOW_HTTP_CLIENTS", 200);
+    let mut streams: Vec<_> = (0..many)
+        .map(|index| {
+            let mut stream = Client::connect(&running).stream;
+            stream.write_all(&begun[index % begun.len()]).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let start = now();
+    let mut served = Client::connect(&running);
+    let (mut rounds, mut worst) = (0, Duration::ZERO);
+    while !streams.is_empty() {
+        // The one byte is: of a field, of a body, of a preface that is none, of a frame.
+        streams.retain_mut(|stream| !closed(stream) && stream.write_all(b"x").is_ok());
+        let asked = now();
+        assert_eq!(served.get("/healthz").status, 200);
+        worst = worst.max(asked.elapsed());
+        rounds += 1;
+        assert!(start.elapsed() < Duration::from_secs(60), "{} are still open", streams.len());
+        std::thread::yield_now();
+    }
+    println!(
+        "figure: {many} clients that dribble over HTTP/1.1 and HTTP/2 were closed within {:?}; \
+         meanwhile another was answered {rounds} times, after {worst:?} at most",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn who_rests_between_requests_is_not_closed() {
+    let running = server(|config| config.input_timeout = Duration::from_millis(20));
+    let mut rests = Client::connect(&running);
+    assert_eq!(rests.get("/healthz").status, 200);
+    let mut dribbles = Client::connect(&running);
+    dribbles.send("GET /");
+    // By the time that the one is closed, the other has rested as long.
+    while !closed(&mut dribbles.stream) {}
+    assert_eq!(rests.get("/healthz").status, 200);
+}
+
+#[test]
+fn requests_that_are_taken_back_cost_little() {
+    let name = "http::slow::requests_that_are_taken_back_cost_little";
+    let Some(process) = process(name, 1024, |config, _| {
+        config.http = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+    }) else {
+        return;
+    };
+    let running = &process.server;
+    let before = process.resident();
+    let streams = u32::try_from(size("SLUICEGATE_RESETS", 20_000)).unwrap();
+    let mut stream = Client::connect(running).stream;
+    stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
+    let mut sent = 0;
+    for number in 0..streams {
+        let id = number * 2 + 1;
+        let both = [frame(1, 5, id, &head()), frame(3, 0, id, &[0, 0, 0, 8])].concat();
+        if stream.write_all(&both).is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    while !closed(&mut stream) {}
+    let resets = process.resident().saturating_sub(before);
+    // Heads that never end: fields on and on, each in a frame of its own.
+    let mut flood = Client::connect(running).stream;
+    flood.write_all(&[PREFACE, SETTINGS, &frame(1, 0, 1, &head())].concat()).unwrap();
+    let field = [&[0x00, 1][..], b"x", &[127, 0x81, 0x1f], &vec![b'y'; 4096]].concat();
+    let mut continued = 0;
+    while flood.write_all(&frame(9, 0, 1, &field)).is_ok() {
+        continued += 1;
+        assert!(continued < 100_000, "it takes fields without end");
+    }
+    let floods = process.resident().saturating_sub(before);
+    assert_eq!(Client::connect(running).get("/healthz").status, 200);
+    println!(
+        "figure: {sent} requests taken back at once, {resets} KiB more; {continued} frames of one \
+         head, {floods} KiB more; both were closed"
+    );
+    assert!(resets < 50 * 1024 && floods < 50 * 1024, "{resets} and {floods} KiB");
+}
+
+#[test]
+fn who_takes_no_answers_is_closed() {
+    let name = "http::slow::who_takes_no_answers_is_closed";
+    let Some(process) = process(name, 1024, |config, _| {
+        config.http = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+        config.output_timeout = Duration::from_secs(1);
+    }) else {
+        return;
+    };
+    let running = &process.server;
+    let many = size("SLUICEGATE_SLOW_READERS", 50);
+    assert_eq!(Client::connect(running).get("/healthz").status, 200);
+    let before = process.resident();
+    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut streams: Vec<_> =
+        (0..many).map(|_| (Client::connect(running).stream, 0_usize)).collect();
+    for (stream, _) in &streams {
+        stream.set_nonblocking(true).unwrap();
+    }
+    let mut most = before;
+    while !streams.is_empty() {
+        streams.retain_mut(|(stream, sent)| match stream.write(&ask[*sent..]) {
+            Ok(count) => {
+                *sent = (*sent + count) % ask.len();
+                true
+            }
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        });
+        most = most.max(process.resident());
+    }
+    running.until_told("closed_slow", many as u64);
+    let each = (most - before) / many;
+    println!(
+        "figure: {many} clients of HTTP that take nothing: {each} KiB each at most, all closed"
+    );
+    assert!(each < 1126, "{each} KiB");
+}

@@ -1,0 +1,195 @@
+//! Rules in files, while the server runs: what is in force, and when.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use crate::harness::{Folder, Running, now};
+
+/// How many times the rules change under load; `cargo xtask soak` sets more.
+const RELOADS: &str = "SLUICEGATE_RELOADS";
+
+fn size(name: &str, few: usize) -> usize {
+    std::env::var(name).map_or(few, |it| it.parse().unwrap())
+}
+
+/// A server by a file of these rules.
+fn running(folder: &Folder, text: &str) -> Running {
+    let file = folder.file("rules.yaml");
+    fs::write(&file, text).unwrap();
+    Running::with(|config| config.rules = vec![file])
+}
+
+/// Puts a file in the place of another, in one step.
+fn replace(folder: &Folder, text: &str) {
+    let new = folder.file("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, folder.file("rules.yaml")).unwrap();
+}
+
+fn policy(limit: usize) -> String {
+    format!("policies: {{plan: 'fixed-window:{limit}/1h'}}\n")
+}
+
+#[test]
+fn a_policy_is_asked_for_by_its_name() {
+    let folder = Folder::new();
+    let server = running(&folder, &policy(3));
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE k @plan COST 2")[..3], [1, 3, 1]);
+    assert_eq!(peer.integers("SG.PEEK k fixed-window:3/1h")[..3], [1, 3, 1]);
+    assert_eq!(peer.integers("SG.TAKE k @plan COST 2")[..3], [0, 3, 1]);
+    let unknown = "SGPOLICY no policy is named `gold`; a name from the server's rules, or a text as \
+                   `gcra:30/1m`, would do";
+    assert_eq!(peer.error("SG.TAKE k @gold"), unknown);
+    assert_eq!(Running::new().connect().error("SG.TAKE k @gold"), unknown);
+}
+
+#[test]
+fn changed_rules_keep_what_was_used() {
+    let folder = Folder::new();
+    let server = running(&folder, &policy(10));
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE k @plan COST 7")[..3], [1, 10, 3]);
+    replace(&folder, &policy(20));
+    server.until_told("rules_version", 2);
+    assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 20, 13]);
+    replace(&folder, &policy(6));
+    server.until_told("rules_version", 3);
+    assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [0, 6, 0]);
+    // What the files say again is nothing new.
+    assert_eq!(server.told("rules_reloads"), 2);
+}
+
+#[test]
+fn broken_files_leave_the_rules_in_force() {
+    let folder = Folder::new();
+    let server = running(&folder, &policy(10));
+    let mut peer = server.connect();
+    let times = 50;
+    for turn in 1..=times {
+        let broken = match turn % 3 {
+            0 => format!("policies: {{plan: 'fixed-window:{turn}/0s'}}\n"),
+            1 => format!("policies: [ # {turn}\n"),
+            _ => format!("rules: [{{name: r{turn}, policy: none}}]\n"),
+        };
+        replace(&folder, &broken);
+        server.until_told("rules_failed", turn);
+        assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 10, 10]);
+    }
+    fs::remove_file(folder.file("rules.yaml")).unwrap();
+    server.until_told("rules_failed", times + 1);
+    assert_eq!(server.told("rules_version"), 1);
+    replace(&folder, &policy(11));
+    server.until_told("rules_version", 2);
+    assert_eq!(peer.integers("SG.PEEK k @plan")[..3], [1, 11, 11]);
+    println!("figure: {times} broken files: the rules in force stayed, {} counted", times + 1);
+}
+
+/// Kubernetes puts another folder in the place of the one that `..data` is a link to.
+#[cfg(unix)]
+#[test]
+fn links_are_swapped_as_kubernetes_does() {
+    use std::os::unix::fs::symlink;
+
+    let folder = Folder::new();
+    let put = |version: usize, text: &str| {
+        let data = folder.file(&format!("..v{version}"));
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("rules.yaml"), text).unwrap();
+        symlink(format!("..v{version}"), folder.file("..data_tmp")).unwrap();
+        fs::rename(folder.file("..data_tmp"), folder.file("..data")).unwrap();
+        if version > 1 {
+            fs::remove_dir_all(folder.file(&format!("..v{}", version - 1))).unwrap();
+        }
+    };
+    put(1, &policy(1));
+    symlink("..data/rules.yaml", folder.file("rules.yaml")).unwrap();
+    for whole in [false, true] {
+        let file = if whole { folder.file("") } else { folder.file("rules.yaml") };
+        let server = Running::with(|config| config.rules = vec![file]);
+        let mut peer = server.connect();
+        let first = if whole { 4 } else { 1 };
+        for limit in first + 1..first + 4 {
+            put(limit, &policy(limit));
+            server.until_told("rules_version", u64::try_from(1 + limit - first).unwrap());
+            assert_eq!(peer.integers("SG.PEEK k @plan")[1], i64::try_from(limit).unwrap());
+        }
+    }
+}
+
+/// Every answer is by one version: both names always stand for the same number.
+#[test]
+fn no_batch_sees_two_versions() {
+    let reloads = size(RELOADS, 200);
+    let folder = Folder::new();
+    let both = |limit: usize, more: usize| {
+        let mut text = format!(
+            "policies: {{a: 'fixed-window:{limit}/1h', b: 'fixed-window:{limit}/1h'}}\nrules:\n"
+        );
+        for index in 0..more {
+            text += &format!("- {{name: r{index}, match: {{path: '/p{index}/**'}}, policy: a}}\n");
+        }
+        text
+    };
+    let server = running(&folder, &both(1, 1));
+    let done = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            let mut peer = server.connect();
+            let done = Arc::clone(&done);
+            thread::spawn(move || {
+                let (mut asked, mut highest) = (0_u64, 0);
+                while !done.load(Ordering::Relaxed) {
+                    let batch = "SG.MTAKE 2 k @a 0 l @b 0";
+                    let sluicegate_resp::Value::Array(both) = peer.say(batch) else {
+                        panic!("no answer")
+                    };
+                    let limits: Vec<i64> =
+                        both.iter().map(|it| crate::harness::integers(it)[1]).collect();
+                    assert_eq!(limits[0], limits[1], "torn");
+                    assert!(limits[0] >= highest, "back to an older version");
+                    highest = limits[0];
+                    asked += 1;
+                }
+                asked
+            })
+        })
+        .collect();
+    let start = now();
+    for version in 2..reloads + 2 {
+        replace(&folder, &both(version, if version % 50 == 0 { 10_000 } else { 1 }));
+        // The folder's watcher may have been faster: then there is nothing new.
+        let reloaded = server.reload().unwrap();
+        assert_eq!(server.told("rules"), reloaded.rules as u64);
+    }
+    let rate = reloads as f64 / start.elapsed().as_secs_f64();
+    done.store(true, Ordering::Relaxed);
+    let asked: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    assert_eq!((server.told("rules_failed"), server.told("total_error_replies")), (0, 0));
+    println!(
+        "figure: {reloads} reloads, {rate:.0} a second, under load, every 50th of 10 000 rules: {asked} pairs of \
+         decisions, 0 torn, 0 failed"
+    );
+}
+
+#[test]
+fn a_server_does_not_start_without_its_rules() {
+    let folder = Folder::new();
+    let file = folder.file("rules.toml");
+    fs::write(&file, "policies = { a = 'gcra:1/0s' }\n").unwrap();
+    let mut config = crate::harness::config();
+    config.rules = vec![file.clone()];
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err();
+    let expected = format!(
+        "{}: line 1, column 26: period `0s` is outside 1ms..=366d\n1 | policies = {{ a = 'gcra:1/0s' }}\n",
+        file.display()
+    );
+    assert!(error.to_string().starts_with(&expected), "{error}");
+}

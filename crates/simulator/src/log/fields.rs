@@ -1,0 +1,249 @@
+//! What a line has, and the key that is made of it.
+
+use std::borrow::Cow;
+
+use super::LogError;
+
+/// A field that is asked for, with how it is made of what the line has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Names under which a line may have it, the likeliest first.
+    pub(crate) sources: Vec<(String, Part)>,
+}
+
+/// Which part of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// An address without its port.
+    Address,
+    /// Of `GET /a?b=c HTTP/1.1`: `GET`.
+    Method,
+    /// Of the same: `/a`; or of `/a?b=c`.
+    Path,
+    /// Of the same: `/a?b=c`.
+    Url,
+}
+
+/// A key's text with fields in it: `{ip}:{path}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTemplate {
+    pub(crate) parts: Vec<TemplatePart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TemplatePart {
+    Text(String),
+    Field(String),
+}
+
+impl std::str::FromStr for KeyTemplate {
+    type Err = LogError;
+
+    /// Fields stand in braces; `{{` and `}}` are braces.
+    fn from_str(text: &str) -> Result<Self, LogError> {
+        let fault = || LogError::Template(text.to_owned());
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            literal += &rest[..at];
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(behind) = rest.strip_prefix(brace) {
+                literal += brace;
+                rest = behind;
+                continue;
+            }
+            let (name, behind) = match brace {
+                "{" => rest.split_once('}').ok_or_else(fault)?,
+                _ => return Err(fault()),
+            };
+            if name.is_empty() || name.contains('{') {
+                return Err(fault());
+            }
+            if !literal.is_empty() {
+                parts.push(TemplatePart::Text(std::mem::take(&mut literal)));
+            }
+            parts.push(TemplatePart::Field(name.to_owned()));
+            rest = behind;
+        }
+        literal += rest;
+        if !literal.is_empty() {
+            parts.push(TemplatePart::Text(literal));
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl Field {
+    /// A field by the name that people use. Any name that is none of ours is one of the log's.
+    pub(crate) fn named(name: &str) -> Self {
+        use Part::{Address, Method, Path, Url, Whole};
+        let sources: &[(&str, Part)] = match name {
+            "ip" => &[
+                ("remote_addr", Address),
+                ("ip", Address),
+                ("client_ip", Address),
+                ("remote_ip", Address),
+                ("request.client_ip", Address),
+                ("request.remote_ip", Address),
+                ("downstream_remote_address", Address),
+                ("x_forwarded_for", Address),
+            ],
+            "user" => &[("remote_user", Whole), ("user", Whole), ("user_id", Whole)],
+            "time" => &[
+                ("time_local", Whole),
+                ("ts", Whole),
+                ("time", Whole),
+                ("timestamp", Whole),
+                ("@timestamp", Whole),
+                ("start_time", Whole),
+                ("time_iso8601", Whole),
+                ("msec", Whole),
+            ],
+            "method" => &[
+                ("request_method", Whole),
+                ("method", Whole),
+                ("request.method", Whole),
+                ("request", Method),
+            ],
+            "path" => &[
+                ("request_uri", Path),
+                ("uri", Path),
+                ("path", Path),
+                ("request.uri", Path),
+                ("url", Path),
+                ("request", Path),
+            ],
+            "url" => &[
+                ("request_uri", Url),
+                ("uri", Url),
+                ("url", Url),
+                ("request.uri", Url),
+                ("path", Url),
+                ("request", Url),
+            ],
+            "host" => &[("host", Whole), ("request.host", Whole), ("authority", Whole)],
+            "status" => &[("status", Whole), ("response_code", Whole)],
+            "agent" => &[("http_user_agent", Whole), ("user_agent", Whole)],
+            "referer" => &[("http_referer", Whole), ("referer", Whole)],
+            other => return Self { sources: vec![(other.to_owned(), Whole)] },
+        };
+        let sources = sources.iter().map(|(name, part)| ((*name).to_owned(), *part));
+        Self { sources: sources.collect() }
+    }
+}
+
+impl Part {
+    /// This part of `value`.
+    pub(crate) fn of(self, value: &[u8]) -> &[u8] {
+        match self {
+            Self::Whole => value,
+            Self::Address => address(value),
+            Self::Method => before(b' ', value),
+            Self::Url => target(value),
+            Self::Path => before(b'?', target(value)),
+        }
+    }
+}
+
+/// What is between the first and the last blank of a request line, or all where there is none.
+fn target(value: &[u8]) -> &[u8] {
+    let Some(first) = value.iter().position(|byte| *byte == b' ') else { return value };
+    let rest = &value[first + 1..];
+    rest.iter().rposition(|byte| *byte == b' ').map_or(rest, |last| &rest[..last])
+}
+
+fn before(byte: u8, value: &[u8]) -> &[u8] {
+    memchr::memchr(byte, value).map_or(value, |at| &value[..at])
+}
+
+/// `10.0.0.1` of `10.0.0.1:4711`, `::1` of `[::1]:4711`, the first of `10.0.0.1, 10.0.0.2`.
+fn address(value: &[u8]) -> &[u8] {
+    let value = before(b',', value);
+    if let [b'[', rest @ ..] = value {
+        return before(b']', rest);
+    }
+    let mut colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    match (colons.next(), colons.next()) {
+        (Some((at, _)), None) => &value[..at],
+        _ => value,
+    }
+}
+
+/// A value as text again, where a log has written bytes as `\xHH`, `\"` and `\\`.
+pub(crate) fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\\', value).is_none() {
+        return Cow::Borrowed(value);
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let [byte, behind @ ..] = rest {
+        rest = behind;
+        match (byte, rest) {
+            (b'\\', [b'x', high, low, behind @ ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    out.push(16 * high + low);
+                    rest = behind;
+                }
+                _ => out.push(b'\\'),
+            },
+            (b'\\', [quoted @ (b'"' | b'\\'), behind @ ..]) => {
+                out.push(*quoted);
+                rest = behind;
+            }
+            _ => out.push(*byte),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_read() {
+        let parts = |text: &str| text.parse::<KeyTemplate>().map(|it| it.parts);
+        let text = |text: &str| TemplatePart::Text(text.to_owned());
+        let field = |name: &str| TemplatePart::Field(name.to_owned());
+        assert_eq!(parts("{ip}:{path}").unwrap(), [field("ip"), text(":"), field("path")]);
+        assert_eq!(parts("all").unwrap(), [text("all")]);
+        assert_eq!(parts("{{{a}}}").unwrap(), [text("{"), field("a"), text("}")]);
+        assert_eq!(parts("").unwrap(), []);
+        for broken in ["{", "}", "{}", "{a", "a}", "{a{b}"] {
+            assert!(parts(broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn parts_of_values() {
+        let of = |part: Part, value: &str| {
+            String::from_utf8_lossy(part.of(value.as_bytes())).into_owned()
+        };
+        assert_eq!(of(Part::Method, "GET /a?b=c HTTP/1.1"), "GET");
+        assert_eq!(of(Part::Path, "GET /a?b=c HTTP/1.1"), "/a");
+        assert_eq!(of(Part::Url, "GET /a b?b=c HTTP/1.1"), "/a b?b=c");
+        assert_eq!(of(Part::Path, "/a?b"), "/a");
+        assert_eq!(of(Part::Path, ""), "");
+        for (given, address) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("10.0.0.1:80", "10.0.0.1"),
+            ("[::1]:80", "::1"),
+            ("fe80::1", "fe80::1"),
+            ("1.2.3.4, 5.6.7.8", "1.2.3.4"),
+            ("-", "-"),
+        ] {
+            assert_eq!(of(Part::Address, given), address);
+        }
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(&*unescaped(br#"a\x22b\"c\\d\q\x2"#), br#"a"b"c\d\q\x2"#);
+        assert_eq!(&*unescaped(b"plain"), b"plain");
+    }
+}

@@ -1,0 +1,253 @@
+//! Lines of text whose shape is told by a format string, as nginx's `log_format` or Apache's
+//! `LogFormat`.
+
+use memchr::{memchr, memmem};
+
+use super::{LogError, LogFault};
+
+/// Most fields that are looked at.
+pub(super) const MAX_FIELDS: usize = 12;
+
+const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
+const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
+
+/// Names and literals in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    /// What every line begins with.
+    start: Vec<u8>,
+    variables: Vec<Variable>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    name: String,
+    /// Where it goes among the values that are asked for.
+    slot: Option<usize>,
+    /// What stands behind it; empty at the end of the line.
+    end: Vec<u8>,
+}
+
+impl Pattern {
+    pub(super) fn new(text: &str) -> Result<Self, LogError> {
+        let pieces = match text {
+            "common" => apache(COMMON),
+            "combined" => apache(COMBINED),
+            _ if text.contains('$') => nginx(text),
+            _ if text.contains('%') => apache(text),
+            _ => None,
+        };
+        let pieces = pieces.ok_or_else(|| LogError::Format(text.to_owned()))?;
+        let mut pattern = Self { start: Vec::new(), variables: Vec::new() };
+        for piece in pieces {
+            match (piece, pattern.variables.last_mut()) {
+                (Piece::Text(text), None) => pattern.start.extend(text.bytes()),
+                (Piece::Text(text), Some(variable)) => variable.end.extend(text.bytes()),
+                (Piece::Variable(_), Some(variable)) if variable.end.is_empty() => {
+                    // Nothing tells where one ends and the next begins.
+                    return Err(LogError::Format(text.to_owned()));
+                }
+                (Piece::Variable(name), _) => {
+                    pattern.variables.push(Variable { name, slot: None, end: Vec::new() });
+                }
+            }
+        }
+        Ok(pattern)
+    }
+
+    /// Has `name` put into `slot`; false if no line has it.
+    pub(super) fn ask(&mut self, name: &str, slot: usize) -> bool {
+        let found = self.variables.iter_mut().find(|it| it.slot.is_none() && it.name == name);
+        found.map(|variable| variable.slot = Some(slot)).is_some()
+    }
+
+    /// Forgets what stands behind the last variable that is asked for.
+    pub(super) fn cut(&mut self) {
+        let last = self.variables.iter().rposition(|variable| variable.slot.is_some());
+        self.variables.truncate(last.map_or(0, |last| last + 1));
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().map(|variable| variable.name.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// Puts the values of `line` into their slots.
+    #[inline]
+    pub(super) fn read<'a>(
+        &self,
+        line: &'a [u8],
+        values: &mut [&'a [u8]; MAX_FIELDS],
+    ) -> Result<(), LogFault> {
+        let missing =
+            |name: &str, end: &[u8]| LogFault::Missing { after: name.to_owned(), text: end.into() };
+        let mut rest = line.strip_prefix(&*self.start).ok_or_else(|| missing("", &self.start))?;
+        for variable in &self.variables {
+            let end = match &*variable.end {
+                [] => Some(rest.len()),
+                [b'"', ..] => quoted_end(rest, &variable.end),
+                [byte] => memchr(*byte, rest),
+                end => find(rest, end),
+            };
+            let end = end.ok_or_else(|| missing(&variable.name, &variable.end))?;
+            if let Some(slot) = variable.slot {
+                values[slot] = &rest[..end];
+            }
+            rest = &rest[end + variable.end.len()..];
+        }
+        Ok(())
+    }
+}
+
+/// Short literals are found fastest by their first byte.
+#[inline]
+fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
+    if literal.len() > 4 {
+        return memmem::find(text, literal);
+    }
+    let mut from = 0;
+    loop {
+        let at = from + memchr(literal[0], &text[from..])?;
+        if text[at..].starts_with(literal) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+/// Where a literal that begins with a quote is, but not a quote behind a backslash.
+fn quoted_end(text: &[u8], literal: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + memchr(b'"', &text[from..])?;
+        let backslashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if backslashes % 2 == 0 {
+            return text[at..].starts_with(literal).then_some(at);
+        }
+        from = at + 1;
+    }
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Variable(String),
+}
+
+/// `$remote_addr - $remote_user [$time_local]`, `${name}` too.
+fn nginx(text: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut parts = text.split('$');
+    pieces.extend(parts.next().map(|text| Piece::Text(text.to_owned())));
+    for part in parts {
+        let (name, behind) = match part.strip_prefix('{') {
+            Some(braced) => braced.split_once('}')?,
+            None => {
+                let word = |it: char| it.is_ascii_alphanumeric() || it == '_';
+                part.split_at(part.find(|it| !word(it)).unwrap_or(part.len()))
+            }
+        };
+        if name.is_empty() {
+            return None;
+        }
+        pieces.push(Piece::Variable(name.to_owned()));
+        if !behind.is_empty() {
+            pieces.push(Piece::Text(behind.to_owned()));
+        }
+    }
+    Some(pieces)
+}
+
+/// `%h %l %u %t "%r" %>s %b "%{Referer}i"`, with nginx's names for what it names.
+fn apache(text: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut parts = text.split('%');
+    let mut literal = parts.next().unwrap_or("").to_owned();
+    while let Some(part) = parts.next() {
+        if part.is_empty() {
+            // `%%` is a per cent sign; what follows it is text.
+            literal.push('%');
+            literal += parts.next()?;
+            continue;
+        }
+        let part = part.trim_start_matches(['<', '>']);
+        let (argument, rest) = match part.strip_prefix('{') {
+            Some(braced) => braced.split_once('}')?,
+            None => ("", part),
+        };
+        let mut letters = rest.chars();
+        let name = match letters.next()? {
+            'h' | 'a' => "remote_addr".to_owned(),
+            'u' => "remote_user".to_owned(),
+            't' if argument.is_empty() => "time_local".to_owned(),
+            't' => "msec".to_owned(),
+            'r' => "request".to_owned(),
+            's' => "status".to_owned(),
+            'b' | 'B' | 'O' => "body_bytes_sent".to_owned(),
+            'm' => "request_method".to_owned(),
+            'U' => "uri".to_owned(),
+            'v' | 'V' => "host".to_owned(),
+            'i' => format!("http_{}", argument.to_ascii_lowercase().replace('-', "_")),
+            letter => format!("%{argument}{letter}"),
+        };
+        // The brackets are not in the format, but on the line.
+        let (open, close) = if name == "time_local" { ("[", "]") } else { ("", "") };
+        literal += open;
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut literal)));
+        }
+        pieces.push(Piece::Variable(name));
+        literal = close.to_owned() + letters.as_str();
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Text(literal));
+    }
+    Some(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(format: &str, names: &[&str], line: &str) -> Result<Vec<String>, String> {
+        let mut pattern = Pattern::new(format).map_err(|error| error.to_string())?;
+        for (slot, name) in names.iter().enumerate() {
+            assert!(pattern.ask(name, slot), "{name}");
+        }
+        pattern.cut();
+        let mut values = [&b""[..]; MAX_FIELDS];
+        pattern.read(line.as_bytes(), &mut values).map_err(|fault| fault.to_string())?;
+        let text = |value: &&[u8]| String::from_utf8_lossy(value).into_owned();
+        Ok(values[..names.len()].iter().map(text).collect())
+    }
+
+    const LINE: &str = "10.0.0.1 - a b [10/Oct/2000:13:55:36 -0700] \"GET /\\\"x HTTP/1.0\" 200 23 \
+                        \"-\" \"agent [1]\"";
+
+    #[test]
+    fn fields_are_found_by_what_stands_behind_them() {
+        let names = ["remote_addr", "remote_user", "time_local", "request", "http_user_agent"];
+        let values =
+            ["10.0.0.1", "a b", "10/Oct/2000:13:55:36 -0700", "GET /\\\"x HTTP/1.0", "agent [1]"];
+        assert_eq!(read("combined", &names, LINE).unwrap(), values);
+        let nginx = "$remote_addr - $remote_user [$time_local] \"$request\" $status ${bytes} \
+                     \"$http_referer\" \"$http_user_agent\"";
+        assert_eq!(read(nginx, &names, LINE).unwrap(), values);
+        let only = read("%h %l", &["remote_addr"], "::1 -").unwrap();
+        assert_eq!(only, ["::1"]);
+        assert_eq!(read("%% %h", &["remote_addr"], "% x").unwrap(), ["x"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        let told = |format, name, line| read(format, &[name], line).unwrap_err();
+        assert_eq!(
+            told("combined", "request", "10.0.0.1 - - [x] GET"),
+            "there is no `] \"` behind time_local"
+        );
+        assert_eq!(told("> $a", "a", "< 1"), "it does not begin with `> `");
+        assert!(Pattern::new("$a$b").is_err());
+        assert!(Pattern::new("plain").is_err());
+        assert!(Pattern::new("$ a").is_err());
+        assert!(Pattern::new("%{a").is_err());
+    }
+}

@@ -1,0 +1,129 @@
+use super::*;
+
+fn events(format: &str, key: &str, log: &[u8]) -> (Vec<String>, Broken, Late) {
+    let (format, key) = (format.parse().unwrap(), key.parse().unwrap());
+    let disorder = Duration::from_secs(5);
+    let mut reader = LogReader::new(log, &format, &key, None, disorder).unwrap();
+    let mut told = Vec::new();
+    loop {
+        let batch = reader.next_batch().unwrap();
+        if batch.is_empty() {
+            return (told, reader.broken().clone(), reader.late());
+        }
+        told.extend(batch.events().map(|event| {
+            format!("{} {} {}", event.line, event.time, String::from_utf8_lossy(event.key))
+        }));
+    }
+}
+
+fn line(ip: &str, second: u32, path: &str) -> String {
+    let (minute, second) = (second / 60, second % 60);
+    format!(
+        "{ip} - - [14/Nov/2023:22:{minute:02}:{second:02} +0000] \"GET {path} HTTP/1.1\" 200 5 \
+         \"-\" \"x\"\n"
+    )
+}
+
+#[test]
+fn lines_become_events() {
+    let log = line("10.0.0.1", 0, "/a?b=c") + "\r\n\n" + &line("::1", 1, "/b\\x22");
+    let (told, broken, late) = events("combined", "{ip}:{path}", log.as_bytes());
+    assert_eq!(told, ["1 1699999200000000us 10.0.0.1:/a", "4 1699999201000000us ::1:/b\""]);
+    assert_eq!((broken.count, late.count), (0, 0));
+}
+
+#[test]
+fn objects_become_events() {
+    let log = r#"{"start_time":"2023-11-14T22:00:00.25Z","downstream_remote_address":"10.0.0.1:5","path":"/a?b"}
+{"ts":1699999201.5,"request":{"remote_ip":"::1","uri":"/b"},"user_id":null}
+{"ts":"x"}
+{"ts":1699999202,"user_id":7}
+nothing
+{}
+"#;
+    let (told, broken, _) = events("json", "{ip} {path} {user}", log.as_bytes());
+    assert_eq!(
+        told,
+        [
+            "1 1699999200250000us 10.0.0.1 /a -",
+            "2 1699999201500000us ::1 /b -",
+            "4 1699999202000000us - - 7"
+        ]
+    );
+    let first: Vec<_> =
+        broken.first.iter().map(|(line, fault)| format!("{line}: {fault}")).collect();
+    assert_eq!(broken.count, 3);
+    assert_eq!(first[0], "3: time `x` is of no form that is known, or before 1970 or after 2112");
+    assert!(first[1].starts_with("5: no JSON: "), "{first:?}");
+    assert_eq!(first[2], "6: there is no time");
+}
+
+#[test]
+fn broken_lines_are_counted_and_the_first_told() {
+    let mut log = String::new();
+    for second in 0..20 {
+        log += &line("a", second, "/");
+        log += "what is this\n";
+    }
+    let (told, broken, _) = events("combined", "{ip}", log.as_bytes());
+    assert_eq!((told.len(), broken.count, broken.first.len()), (20, 20, 5));
+    assert_eq!(broken.first[0].0, 2);
+    assert_eq!(broken.first[0].1.to_string(), "there is no ` [` behind remote_user");
+}
+
+#[test]
+fn lines_that_lie_near_each_other_are_put_in_order() {
+    let seconds = [10, 12, 11, 11, 30, 27, 40];
+    let log: String = seconds.iter().map(|second| line("a", *second, "/")).collect();
+    let (told, _, late) = events("combined", "{ip}", log.as_bytes());
+    let lines: Vec<_> = told.iter().map(|event| event.split(' ').next().unwrap()).collect();
+    assert_eq!(lines, ["1", "3", "4", "2", "6", "5", "7"]);
+    assert_eq!(late.count, 0);
+}
+
+#[test]
+fn a_line_that_comes_too_late_is_taken_at_the_time_reached() {
+    // Enough lines that the first ones are handed out before the late one is read.
+    let mut log = String::new();
+    for index in 0..40_000 {
+        log += &line("a", index / 100, "/");
+    }
+    log += &line("late", 0, "/");
+    log += &line("last", 500, "/");
+    let (told, broken, late) = events("combined", "{ip}", log.as_bytes());
+    assert_eq!((told.len(), broken.count, late.count), (40_002, 0, 1));
+    assert!(late.most > Duration::from_secs(100) && late.most < Duration::from_secs(400));
+    let times: Vec<u64> =
+        told.iter().map(|it| it[..].split([' ', 'u']).nth(1).unwrap().parse().unwrap()).collect();
+    assert!(times.is_sorted());
+}
+
+#[test]
+fn one_line_of_a_far_future_moves_no_other() {
+    let mut log = line("a", 0, "/").replace("2023", "2099");
+    log += &line("b", 1, "/");
+    log += &line("c", 2, "/");
+    let (told, _, late) = events("combined", "{ip}", log.as_bytes());
+    assert!(told[0].ends_with(" b") && told[1].ends_with(" c") && told[2].ends_with(" a"));
+    assert_eq!(late.count, 0);
+}
+
+#[test]
+fn a_line_without_end_is_left_out() {
+    for length in [MAX_LINE + 1, BLOCK - 1, BLOCK, 3 * BLOCK] {
+        let mut log = "x".repeat(length).into_bytes();
+        log.push(b'\n');
+        log.extend(line("a", 0, "/").bytes());
+        let (told, broken, _) = events("combined", "{ip}", &log);
+        assert_eq!((told.len(), broken.count), (1, 1), "{length}");
+        assert!(told[0].starts_with("2 "), "{told:?}");
+        assert_eq!(broken.first, [(1, LogFault::TooLong)]);
+    }
+}
+
+#[test]
+fn a_field_that_is_not_there_is_told() {
+    let (format, key) = ("common".parse().unwrap(), "{host}".parse().unwrap());
+    let error = LogReader::new(&b""[..], &format, &key, None, Duration::ZERO).unwrap_err();
+    assert!(error.to_string().starts_with("the log has no field `host`; it has remote_addr, "));
+}

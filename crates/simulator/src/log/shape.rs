@@ -1,0 +1,172 @@
+//! How a line becomes a time and a key.
+
+use sluicegate_core::Timestamp;
+
+use super::{
+    error::{LogError, LogFault},
+    fields::{Field, KeyTemplate, Part, TemplatePart, unescaped},
+    format::{MAX_FIELDS, Pattern},
+    json, time,
+};
+
+/// What lines look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFormat(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Text(Pattern),
+    Json,
+}
+
+impl std::str::FromStr for LogFormat {
+    type Err = LogError;
+
+    /// `combined`, `common`, `json`, or a format string of nginx (with `$`) or Apache (with `%`).
+    fn from_str(text: &str) -> Result<Self, LogError> {
+        Ok(Self(if text == "json" { Kind::Json } else { Kind::Text(Pattern::new(text)?) }))
+    }
+}
+
+impl LogFormat {
+    /// Whether `line` looks like one of these.
+    #[must_use]
+    pub fn fits(&self, line: &[u8]) -> bool {
+        let key = KeyTemplate { parts: Vec::new() };
+        Shape::new(self, &key, None)
+            .is_ok_and(|mut shape| shape.read(line, &mut Vec::new()).is_ok())
+    }
+}
+
+/// A format, and what is asked of it.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    kind: Kind,
+    /// Of JSON: what is asked for.
+    names: Vec<String>,
+    /// Where the time may be.
+    time: Vec<usize>,
+    key: Vec<KeyPart>,
+    /// The last time as it was written, which is often the next one too.
+    last: (Vec<u8>, u64),
+}
+
+#[derive(Clone, Debug)]
+enum KeyPart {
+    Text(Vec<u8>),
+    /// The first of these that the line has.
+    Value(Vec<(usize, Part)>),
+}
+
+impl Shape {
+    pub(super) fn new(
+        format: &LogFormat,
+        key: &KeyTemplate,
+        time_field: Option<&str>,
+    ) -> Result<Self, LogError> {
+        let mut names: Vec<String> = Vec::new();
+        let kind = &format.0;
+        let mut slots = |field: &Field, asked: &str| -> Result<Vec<(usize, Part)>, LogError> {
+            let has = |name: &str| match kind {
+                Kind::Text(pattern) => pattern.names().any(|known| known == name),
+                Kind::Json => true,
+            };
+            let mut found: Vec<_> = field.sources.iter().filter(|(name, _)| has(name)).collect();
+            if let Kind::Text(pattern) = kind {
+                // Each line has all fields of the format.
+                found.truncate(1);
+                if found.is_empty() {
+                    let has: Vec<&str> = pattern.names().collect();
+                    return Err(LogError::Field { name: asked.to_owned(), has: has.join(", ") });
+                }
+            }
+            let slot = |(name, part): &(String, Part)| {
+                let known = names.iter().position(|known| known == name);
+                let slot = known.unwrap_or_else(|| {
+                    names.push(name.clone());
+                    names.len() - 1
+                });
+                (slot, *part)
+            };
+            Ok(found.into_iter().map(slot).collect())
+        };
+        let time = time_field.unwrap_or("time");
+        let time = slots(&Field::named(time), time)?.into_iter().map(|(slot, _)| slot).collect();
+        let mut parts = Vec::new();
+        for part in &key.parts {
+            parts.push(match part {
+                TemplatePart::Text(text) => KeyPart::Text(text.clone().into_bytes()),
+                TemplatePart::Field(name) => KeyPart::Value(slots(&Field::named(name), name)?),
+            });
+        }
+        let mut kind = kind.clone();
+        if let Kind::Text(pattern) = &mut kind {
+            if names.len() > MAX_FIELDS {
+                return Err(LogError::TooMany(names.len()));
+            }
+            for (slot, name) in names.iter().enumerate() {
+                pattern.ask(name, slot);
+            }
+            pattern.cut();
+        }
+        Ok(Self { kind, names, time, key: parts, last: (Vec::new(), 0) })
+    }
+
+    /// The time of `line`; its key is appended to `keys`, whatever is wrong.
+    #[inline]
+    pub(super) fn read(&mut self, line: &[u8], keys: &mut Vec<u8>) -> Result<Timestamp, LogFault> {
+        match &self.kind {
+            Kind::Text(pattern) => {
+                let mut values = [&b""[..]; MAX_FIELDS];
+                pattern.read(line, &mut values)?;
+                for part in &self.key {
+                    match part {
+                        KeyPart::Text(text) => keys.extend_from_slice(text),
+                        KeyPart::Value(sources) => {
+                            for (slot, part) in sources {
+                                keys.extend_from_slice(&unescaped(part.of(values[*slot])));
+                            }
+                        }
+                    }
+                }
+                let time = self.time.first().map_or(&b""[..], |slot| values[*slot]);
+                when(&mut self.last, time)
+            }
+            Kind::Json => {
+                let mut values = Vec::new();
+                json::read(&self.names, line, &mut values)?;
+                let value = |slot: usize| {
+                    let value = values.get(slot).copied().flatten();
+                    value.map(json::text).filter(|text| &**text != b"null")
+                };
+                for part in &self.key {
+                    match part {
+                        KeyPart::Text(text) => keys.extend_from_slice(text),
+                        KeyPart::Value(sources) => {
+                            let mut found = sources.iter().filter_map(|(slot, part)| {
+                                value(*slot).map(|text| part.of(&text).to_vec())
+                            });
+                            keys.extend_from_slice(found.next().as_deref().unwrap_or(b"-"));
+                        }
+                    }
+                }
+                let mut found = self.time.iter().filter_map(|slot| value(*slot));
+                when(&mut self.last, &found.next().ok_or(LogFault::NoTime)?)
+            }
+        }
+    }
+}
+
+#[inline]
+fn when(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFault> {
+    if last.0 != text || text.is_empty() {
+        let micros = time::parse(text).ok_or_else(|| LogFault::Time(text.into()))?;
+        if micros > Timestamp::MAX.as_micros() {
+            return Err(LogFault::Time(text.into()));
+        }
+        last.0.clear();
+        last.0.extend_from_slice(text);
+        last.1 = micros;
+    }
+    Ok(Timestamp::saturating_from_micros(last.1))
+}

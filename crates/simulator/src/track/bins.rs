@@ -1,0 +1,159 @@
+//! Spans of equal length, few of them, however long the traffic is.
+//!
+//! Each length is a multiple of the one before, and every span begins at a multiple of its length:
+//! so short spans can be joined into longer ones, and nothing is guessed.
+
+use super::Bin;
+
+const MILLI: u64 = 1_000;
+const SECOND: u64 = 1_000 * MILLI;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Lengths of a span, in microseconds. With the longest, all of time has 144 spans.
+const WIDTHS: [u64; 21] = [
+    MILLI,
+    5 * MILLI,
+    10 * MILLI,
+    50 * MILLI,
+    100 * MILLI,
+    500 * MILLI,
+    SECOND,
+    5 * SECOND,
+    10 * SECOND,
+    30 * SECOND,
+    MINUTE,
+    5 * MINUTE,
+    10 * MINUTE,
+    30 * MINUTE,
+    HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+    7 * DAY,
+    28 * DAY,
+    364 * DAY,
+];
+
+/// Most spans that are kept apart.
+const MOST: u64 = 1024;
+
+/// Spans side by side, from the one of the first event on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bins {
+    /// Which of the lengths.
+    width: usize,
+    /// The number of the first span: how often its length fits before it.
+    first: u64,
+    bins: Vec<Bin>,
+}
+
+impl Bins {
+    pub(super) fn width(&self) -> u64 {
+        WIDTHS[self.width]
+    }
+
+    /// When the first span begins.
+    pub(super) fn start(&self) -> u64 {
+        self.first * self.width()
+    }
+
+    /// When the last one ends.
+    pub(super) fn end(&self) -> u64 {
+        self.start() + length(&self.bins) * self.width()
+    }
+
+    pub(super) fn all(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    /// The span that `time` is in, made if it is not there. A time before the first is in the
+    /// first.
+    pub(super) fn at(&mut self, time: u64) -> &mut Bin {
+        if self.bins.is_empty() {
+            self.first = time / self.width();
+        }
+        while time / self.width() >= self.first + MOST && self.width + 1 < WIDTHS.len() {
+            self.join();
+        }
+        let index = (time / self.width()).saturating_sub(self.first);
+        let index = usize::try_from(index).unwrap_or(0);
+        if index >= self.bins.len() {
+            self.bins.resize_with(index + 1, Bin::default);
+        }
+        &mut self.bins[index]
+    }
+
+    /// Joins spans until there are at most `most`.
+    pub(super) fn join_to(&mut self, most: usize) {
+        while self.bins.len() > most && self.width + 1 < WIDTHS.len() {
+            self.join();
+        }
+    }
+
+    /// Makes the spans at least `width` long.
+    pub(super) fn join_to_width(&mut self, width: u64) {
+        while self.width() < width && self.width + 1 < WIDTHS.len() {
+            self.join();
+        }
+    }
+
+    /// Goes on to the next length.
+    fn join(&mut self) {
+        let ratio = WIDTHS[self.width + 1] / WIDTHS[self.width];
+        let first = self.first / ratio;
+        let mut joined: Vec<Bin> = Vec::new();
+        for (number, bin) in (self.first..).zip(&self.bins) {
+            let index = usize::try_from(number / ratio - first).unwrap_or(0);
+            if index >= joined.len() {
+                joined.resize_with(index + 1, Bin::default);
+            }
+            joined[index].join(bin);
+        }
+        (self.width, self.first, self.bins) = (self.width + 1, first, joined);
+    }
+}
+
+fn length(bins: &[Bin]) -> u64 {
+    u64::try_from(bins.len()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_length_is_a_multiple_of_the_one_before() {
+        assert!(WIDTHS.windows(2).all(|pair| pair[1] % pair[0] == 0 && pair[1] > pair[0]));
+        let end = sluicegate_core::Timestamp::MAX.as_micros();
+        assert!(end / WIDTHS[WIDTHS.len() - 1] < MOST);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_all_of_it_is_where_it_happened(
+            start in 0..1_u64 << 51,
+            steps in proptest::collection::vec((0..40_u32, 0..1000_u64), 1..60),
+            most in 2..100_usize,
+        ) {
+            let mut bins = Bins::default();
+            let (mut time, mut times) = (start, Vec::new());
+            for (shift, step) in steps {
+                time = (time + (step << shift)).min(1 << 52);
+                bins.at(time).offered += 1;
+                times.push(time);
+                prop_assert!(length(bins.all()) <= MOST);
+            }
+            bins.join_to(most);
+            prop_assert!(bins.all().len() <= most.max(144));
+            for (number, bin) in (0_u64..).zip(bins.all()) {
+                let from = bins.start() + number * bins.width();
+                let within = times.iter().filter(|it| (from..from + bins.width()).contains(it));
+                prop_assert_eq!(bin.offered, u64::try_from(within.count()).unwrap());
+            }
+            prop_assert!(bins.start() <= times[0] && time < bins.end());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Traffic that is made up: the same for the same words and seed, on every machine.
+
+mod random;
+mod spec;
+
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+
+use sluicegate_core::Timestamp;
+
+use self::random::Random;
+pub use self::spec::{KeySpec, TrafficError, TrafficSpec};
+use crate::{
+    batch::{Batch, Stored},
+    event::Kind,
+};
+
+/// Events that are made at a time.
+const MOST: usize = 4096;
+
+/// Makes events, each a take of cost 1, in order of time.
+#[derive(Debug)]
+pub struct Traffic {
+    start: u64,
+    end: u64,
+    sources: Vec<Running>,
+    /// The next time of each source that has one, by its index.
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+    keys: Keys,
+    random: Random,
+    line: u64,
+    events: Vec<Stored>,
+    bytes: Vec<u8>,
+}
+
+/// A source of events, and how far it is.
+#[derive(Debug)]
+struct Running {
+    spec: TrafficSpec,
+    random: Random,
+    made: u64,
+    /// Of a Poisson process: how many units of mean distance have gone by, in 2^-32.
+    gone: u128,
+}
+
+/// Whom events are about.
+#[derive(Debug)]
+enum Keys {
+    One,
+    Uniform(u64),
+    /// The sums of the weights up to each.
+    Zipf(Vec<u64>),
+}
+
+impl Traffic {
+    /// Events of all `specs` together, from `start` on for the time of `length`.
+    #[must_use]
+    pub fn new(
+        specs: &[TrafficSpec],
+        keys: KeySpec,
+        seed: u64,
+        start: Timestamp,
+        length: Duration,
+    ) -> Self {
+        let start = start.as_micros();
+        let length = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
+        let running = (1_u64..).zip(specs).map(|(index, spec)| Running {
+            spec: *spec,
+            random: Random::new(seed.wrapping_add(index << 32)),
+            made: 0,
+            gone: 0,
+        });
+        let mut traffic = Self {
+            start,
+            end: start.saturating_add(length).min(Timestamp::MAX.as_micros()),
+            sources: running.collect(),
+            next: BinaryHeap::new(),
+            keys: Keys::of(keys),
+            random: Random::new(seed),
+            line: 0,
+            events: Vec::new(),
+            bytes: Vec::new(),
+        };
+        for index in 0..traffic.sources.len() {
+            traffic.go_on(index);
+        }
+        traffic
+    }
+
+    /// The next events; none at the end.
+    pub fn next_batch(&mut self) -> Batch<'_> {
+        self.events.clear();
+        self.bytes.clear();
+        while self.events.len() < MOST
+            && let Some(Reverse((time, source))) = self.next.pop()
+        {
+            self.line += 1;
+            let start = self.bytes.len();
+            let number = self.keys.draw(&mut self.random);
+            self.bytes.extend_from_slice(format!("key-{number}").as_bytes());
+            self.events.push(Stored {
+                line: self.line,
+                time: Timestamp::saturating_from_micros(time),
+                cost: 1,
+                kind: Kind::Take,
+                key: (start, self.bytes.len()),
+                policy: (0, 0),
+            });
+            self.go_on(source);
+        }
+        Batch { events: &self.events, bytes: &self.bytes }
+    }
+
+    /// Finds the next time of a source.
+    fn go_on(&mut self, index: usize) {
+        if let Some(after) = self.sources[index].next()
+            && let Some(time) = self.start.checked_add(after)
+            && time < self.end
+        {
+            self.next.push(Reverse((time, index)));
+        }
+    }
+}
+
+impl Running {
+    /// Microseconds from the start to the next event.
+    fn next(&mut self) -> Option<u64> {
+        let made = self.made;
+        self.made += 1;
+        match self.spec {
+            TrafficSpec::Burst { count, at } => (made < u64::from(count)).then_some(at),
+            TrafficSpec::Even { count, period, from, to } => {
+                let after = u128::from(made) * u128::from(period) / u128::from(count);
+                between(from, after, to)
+            }
+            TrafficSpec::Poisson { count, period, from, to } => {
+                self.gone += u128::from(self.random.exponential());
+                let after = (self.gone * u128::from(period) / u128::from(count)) >> 32;
+                between(from, after, to)
+            }
+        }
+    }
+}
+
+fn between(from: u64, after: u128, to: u64) -> Option<u64> {
+    let time = from.checked_add(u64::try_from(after).ok()?)?;
+    (time < to).then_some(time)
+}
+
+impl Keys {
+    fn of(spec: KeySpec) -> Self {
+        match spec {
+            KeySpec::Uniform(1) => Self::One,
+            KeySpec::Uniform(count) => Self::Uniform(count.into()),
+            KeySpec::Zipf(count) => {
+                let mut sum = 0;
+                let sums = (1..=u64::from(count)).map(|rank| {
+                    sum += (1 << 40) / rank;
+                    sum
+                });
+                Self::Zipf(sums.collect())
+            }
+        }
+    }
+
+    /// The number of a key, from 1.
+    fn draw(&self, random: &mut Random) -> u64 {
+        match self {
+            Self::One => 1,
+            Self::Uniform(count) => 1 + random.below(*count),
+            Self::Zipf(sums) => {
+                let drawn = random.below(sums.last().copied().unwrap_or(1));
+                let index = sums.partition_point(|sum| *sum <= drawn);
+                1 + u64::try_from(index).unwrap_or(0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Traffic in words.
+
+use std::str::FromStr;
+
+use sluicegate_core::{Limit, Policy};
+
+/// One source of requests. Times are microseconds from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficSpec {
+    /// `burst:200@59s`: so many at one moment.
+    Burst {
+        /// How many.
+        count: u32,
+        /// When.
+        at: u64,
+    },
+    /// `even:50/s`, `even:50/s@10s..20s`: at equal distances.
+    Even {
+        /// How many in each period.
+        count: u32,
+        /// The period.
+        period: u64,
+        /// When they begin.
+        from: u64,
+        /// When they end.
+        to: u64,
+    },
+    /// `poisson:50/s`, `poisson:50/s@10s..20s`: at random, each for itself.
+    Poisson {
+        /// How many in each period, in the mean.
+        count: u32,
+        /// The period.
+        period: u64,
+        /// When they begin.
+        from: u64,
+        /// When they end.
+        to: u64,
+    },
+}
+
+/// Whom the requests are about: `100` keys alike, or `zipf:100`, the first twice as busy as the
+/// second, three times as busy as the third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySpec {
+    /// So many, all alike.
+    Uniform(u32),
+    /// So many, each as busy as one divided by its rank.
+    Zipf(u32),
+}
+
+/// Words that describe no traffic.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrafficError {
+    /// Requests.
+    #[error(
+        "traffic `{0}` is none; `poisson:50/s`, `even:50/s`, `burst:200@59s`, or `even:50/s@10s..20s` \
+         would do"
+    )]
+    Traffic(String),
+    /// Keys.
+    #[error("keys `{0}` are none; a number of 1..=1000000 as `100`, or `zipf:100` would do")]
+    Keys(String),
+}
+
+/// Most keys.
+const MOST_KEYS: u32 = 1_000_000;
+
+impl FromStr for TrafficSpec {
+    type Err = TrafficError;
+
+    fn from_str(text: &str) -> Result<Self, TrafficError> {
+        parse(text).ok_or_else(|| TrafficError::Traffic(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<TrafficSpec> {
+    let (kind, rest) = text.split_once(':')?;
+    if kind == "burst" {
+        let (count, at) = rest.split_once('@').unwrap_or((rest, "0s"));
+        let count = count.parse().ok().filter(|count| *count > 0)?;
+        return Some(TrafficSpec::Burst { count, at: span(at)? });
+    }
+    let (rate, range) = match rest.split_once('@') {
+        Some((rate, range)) => (rate, range.split_once("..")?),
+        None => (rest, ("", "")),
+    };
+    let (count, period) = rate.split_once('/')?;
+    let (count, period) = (count.parse().ok().filter(|count| *count > 0)?, span(period)?);
+    let from = if range.0.is_empty() { 0 } else { span(range.0)? };
+    let to = if range.1.is_empty() { u64::MAX } else { span(range.1)? };
+    if period == 0 || to <= from {
+        return None;
+    }
+    match kind {
+        "even" => Some(TrafficSpec::Even { count, period, from, to }),
+        "poisson" => Some(TrafficSpec::Poisson { count, period, from, to }),
+        _ => None,
+    }
+}
+
+impl FromStr for KeySpec {
+    type Err = TrafficError;
+
+    fn from_str(text: &str) -> Result<Self, TrafficError> {
+        let (spec, count): (fn(u32) -> Self, &str) = match text.strip_prefix("zipf:") {
+            Some(count) => (Self::Zipf, count),
+            None => (Self::Uniform, text),
+        };
+        let count = count.parse().ok().filter(|count| (1..=MOST_KEYS).contains(count));
+        count.map(spec).ok_or_else(|| TrafficError::Keys(text.to_owned()))
+    }
+}
+
+/// A span in microseconds, in the words of a policy's period; `0s` too.
+fn span(text: &str) -> Option<u64> {
+    if matches!(text, "0" | "0s" | "0ms") {
+        return Some(0);
+    }
+    let policy: Policy = format!("sliding-log:1/{text}").parse().ok()?;
+    match policy.limits() {
+        [Limit::SlidingLog(log)] if !text.contains([':', ',']) => {
+            u64::try_from(log.period().as_micros()).ok()
+        }
+        _ => None,
+    }
+}

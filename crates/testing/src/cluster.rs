@@ -1,0 +1,91 @@
+use std::time::Duration;
+
+use crate::{Engine, Folder, Server, free_port, rest, until};
+
+/// A cluster of three primaries, each with a replica: node `n + 3` is the replica of node `n` until
+/// it takes over.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The servers.
+    pub nodes: Vec<Server>,
+}
+
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+
+impl Cluster {
+    /// Three primaries and as many replicas, ready, each with arguments of its own.
+    #[must_use]
+    pub fn start(engine: Engine, arguments: &[&str]) -> Self {
+        let nodes: Vec<_> = (0..6).map(|_| Self::node(engine, arguments)).collect();
+        for (index, node) in nodes[..3].iter().enumerate() {
+            let (first, last) = (index * SLOTS / 3, (index + 1) * SLOTS / 3 - 1);
+            node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+        }
+        for node in &nodes[1..] {
+            let (_, bus): (String, String) = node.ask("CONFIG GET cluster-port");
+            nodes[0].ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port()));
+        }
+        let ids: Vec<String> = nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
+        for (replica, id) in nodes[3..].iter().zip(&ids) {
+            until("a replica is told", || {
+                replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
+            });
+        }
+        let cluster = Self { nodes };
+        cluster.settled();
+        cluster
+    }
+
+    /// A node that knows of no other.
+    ///
+    /// # Panics
+    /// It ends by itself.
+    #[must_use]
+    pub fn node(engine: Engine, arguments: &[&str]) -> Server {
+        let own = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes"];
+        let short = ["--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"];
+        let mut told = String::new();
+        for _ in 0..5 {
+            // The bus has a port of its own, which another may take first, too.
+            let bus = ["--cluster-port", &free_port().to_string()];
+            let all = [&own[..], &short, &bus, arguments].concat();
+            match Server::within(engine, Folder::new(), &all, &[]) {
+                Ok(node) => return node,
+                Err(log) => told = log,
+            }
+        }
+        panic!("{told}");
+    }
+
+    /// Waits until every node that runs says that all is well, and every replica follows.
+    pub fn settled(&self) {
+        until("the cluster is up", || {
+            rest(Duration::from_millis(20));
+            self.nodes.iter().all(|node| {
+                let Ok(info) = node.try_ask::<String>("CLUSTER INFO") else { return true };
+                let Ok(role) = node.try_ask::<String>("INFO replication") else { return true };
+                info.contains("cluster_state:ok")
+                    && info.contains("cluster_slots_ok:16384")
+                    && info.contains("cluster_known_nodes:6")
+                    && (role.contains("role:master") || role.contains("master_link_status:up"))
+            })
+        });
+    }
+
+    /// Whether that node is a primary, as it sees it.
+    #[must_use]
+    pub fn is_primary(&self, node: usize) -> bool {
+        let role = self.nodes[node].try_ask::<String>("INFO replication");
+        role.is_ok_and(|it| it.contains("role:master"))
+    }
+
+    /// Which of the first three nodes has the slot of `key`, and the slot, in a cluster where none has
+    /// moved.
+    #[must_use]
+    pub fn home(&self, key: &str) -> (usize, usize) {
+        let slot: usize = self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"));
+        let home = (0..3).find(|node| slot < (node + 1) * SLOTS / 3);
+        (home.expect("one of the three"), slot)
+    }
+}

@@ -1,0 +1,30 @@
+//! What tests and benchmarks have in common. Above all, servers of Redis and Valkey on free ports of the
+//! loopback: one alone, a cluster, sentinels. They end with whoever started them.
+//!
+//! - [`Engine`]: which server, and where its program is;
+//! - [`Server`]: one that runs; [`Cluster`]: six of them; [`Folder`]: where one keeps its files;
+//! - [`Peer`]: a connection that asks in words;
+//! - [`corpus()`], [`check_mutations`]: what fuzzing has found, for ordinary tests;
+//! - [`until`], [`now`], [`size`]: waiting by asking, and how much a test does.
+//!
+//! Whatever goes wrong here panics: it fails the test.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
+
+mod cluster;
+mod corpus;
+mod engine;
+mod folder;
+mod module;
+mod patience;
+mod peer;
+mod server;
+
+pub use cluster::Cluster;
+pub use corpus::{check_mutations, corpus};
+pub use engine::Engine;
+pub use folder::Folder;
+pub use module::{module, target};
+pub use patience::{PATIENCE, now, rest, size, until};
+pub use peer::{Peer, integers};
+pub use server::{Server, free_port};
