@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 9] = [
+const DEBIAN: [(&str, &str); 8] = [
     // With libfaketime, for servers whose clock jumps.
     ("faketime", "faketime"),
     ("redis-server", "redis-server"),
@@ -28,7 +28,6 @@ const DEBIAN: [(&str, &str); 9] = [
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
     ("chromium", "chromium"),
-    ("chromedriver", "chromium-driver"),
     ("goaccess", "goaccess"),
     ("nginx", "nginx-light"),
 ];

@@ -36,7 +36,6 @@ export function show(frame, rates) {
   }
   hot(frame.hot);
   facts("store", storeFacts(store, frame));
-  facts("rules", ruleFacts(frame.rules));
   facts("process", processFacts(frame));
   put(byId("about"), `Sluicegate ${frame.version}. Times are of the clock of this browser; numbers are of the server.`);
 }
@@ -121,12 +120,6 @@ function storeFacts(store, frame) {
     ...servers,
     ...counts.map(([name, number]) => [name.replaceAll("_", " "), count(number)]),
   ];
-}
-
-/** The rules in force, once a frame tells of any. */
-function ruleFacts(rules) {
-  if (!rules) return [["In force", "none: requests name their policies"]];
-  return [["Version", `${rules.version}`], ["Rules", count(rules.count)]];
 }
 
 function processFacts(frame) {

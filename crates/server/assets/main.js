@@ -3,6 +3,7 @@
 import { ask, frames } from "/dashboard/ask.js";
 import * as charts from "/dashboard/charts.js";
 import { between, level, show } from "/dashboard/live.js";
+import { rules } from "/dashboard/rules.js";
 import { span } from "/dashboard/words.js";
 import "/dashboard/play.js";
 
@@ -23,6 +24,7 @@ function told(state, text) {
 function seen(frame) {
   const rates = last && between(last, frame);
   show(frame, rates);
+  rules(frame, rates && last);
   if (rates) charts.add(frame.at_us / 1e6, rates.allowed, rates.denied, frame.latency?.p50_us, frame.latency?.p99_us);
   last = frame;
   told("live", "live");

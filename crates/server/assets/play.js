@@ -43,6 +43,8 @@ async function turn() {
   } catch (error) {
     byId("play-wrong").textContent = error.message;
     press(false);
+    mine.pending.length = 0;
+    rest();
   }
   busy = false;
   if (run.getAttribute("aria-pressed") !== "true" && !game.pending.length && game.state === null) rest();

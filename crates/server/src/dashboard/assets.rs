@@ -46,7 +46,7 @@ macro_rules! file {
 }
 
 /// All files.
-pub(super) static ASSETS: [Asset; 11] = [
+pub(super) static ASSETS: [Asset; 12] = [
     asset("/", HTML, file!("index.html")),
     asset("/dashboard/page.css", CSS, file!("page.css")),
     asset("/dashboard/main.js", SCRIPT, file!("main.js")),
@@ -54,6 +54,7 @@ pub(super) static ASSETS: [Asset; 11] = [
     asset("/dashboard/words.js", SCRIPT, file!("words.js")),
     asset("/dashboard/charts.js", SCRIPT, file!("charts.js")),
     asset("/dashboard/live.js", SCRIPT, file!("live.js")),
+    asset("/dashboard/rules.js", SCRIPT, file!("rules.js")),
     asset("/dashboard/play.js", SCRIPT, file!("play.js")),
     asset("/dashboard/icon.svg", "image/svg+xml", file!("icon.svg")),
     asset("/dashboard/uplot.js", SCRIPT, file!("uplot/uPlot.iife.min.js")),

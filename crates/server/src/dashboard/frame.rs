@@ -10,6 +10,7 @@ use sluicegate_redis::Source;
 
 use super::{
     hot::{Hot, hot},
+    rules::{self, Rules},
     store::{Store, store},
     watch::Took,
 };
@@ -34,6 +35,8 @@ struct Frame {
     waiting: usize,
     latency: Option<Latency>,
     store: Store,
+    /// What is in force; nothing where there are no files of rules.
+    rules: Option<Rules>,
     hot: Hot,
 }
 
@@ -61,6 +64,7 @@ pub(super) struct Reader {
     /// What each worker had decided.
     decisions: Vec<u64>,
     took: Took,
+    rules: rules::Reader,
 }
 
 impl Reader {
@@ -70,6 +74,7 @@ impl Reader {
             at: shared.now(),
             decisions: shared.workers.iter().map(Stats::decisions).collect(),
             took: took(shared),
+            rules: rules::Reader::new(shared),
         }
     }
 
@@ -114,6 +119,7 @@ impl Reader {
             waiting: shared.lines.waiting(),
             latency,
             store: store(shared),
+            rules: self.rules.rules(shared),
             hot: hot(shared, sketches),
         }
     }

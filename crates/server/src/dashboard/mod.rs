@@ -1,7 +1,7 @@
 //! The dashboard: what the server does, to be looked at with a browser.
 //!
 //! A page of a few files ([`assets`]) shows frames that come once a second ([`hub`], [`frame`]),
-//! looks up keys ([`key`]) and has a playground ([`play`]). It changes nothing: what is asked here
+//! tells the [`rules`] in words, looks up keys ([`key`]) and has a playground ([`play`]). It changes nothing: what is asked here
 //! is read, or decided on state that the one who asks brings along.
 //!
 //! Invariants:
@@ -15,6 +15,7 @@ mod hot;
 mod hub;
 mod key;
 mod play;
+mod rules;
 mod sketch;
 mod store;
 mod watch;
@@ -50,6 +51,7 @@ pub(crate) type Body = Either<Full<Bytes>, Events>;
 pub(crate) enum Page {
     File(&'static Asset),
     Events,
+    Rules,
     Key,
     Play,
 }
@@ -66,6 +68,7 @@ pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {
     }
     match path {
         "/dashboard/events" => Some(Page::Events),
+        "/dashboard/rules" => Some(Page::Rules),
         "/dashboard/key" => Some(Page::Key),
         "/dashboard/play" => Some(Page::Play),
         path => ASSETS.iter().find(|asset| asset.path == path).map(Page::File),
@@ -80,7 +83,7 @@ pub(crate) async fn answer(
     body: Incoming,
 ) -> Result<Response<Body>, Problem> {
     let takes = match page {
-        Page::File(_) | Page::Events => Method::GET,
+        Page::File(_) | Page::Events | Page::Rules => Method::GET,
         Page::Key | Page::Play => Method::POST,
     };
     if head.method != takes && !(head.method == Method::HEAD && takes == Method::GET) {
@@ -92,6 +95,7 @@ pub(crate) async fn answer(
     authorize(worker, head)?;
     match page {
         Page::Events => events(worker),
+        Page::Rules => json(&rules::said(&worker.shared)),
         Page::Key => {
             let key = key_of(worker, head, body).await?;
             json(&key::look_up(&worker.shared, &key).await?)

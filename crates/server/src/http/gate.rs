@@ -61,6 +61,7 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(Face::Http, told.source, decision);
+    worker.stats().watch.note(&charge.key, decision);
     let fields = Fields::new(name, &charge.policy);
     let source = worker.shared.home.memory().is_none().then(|| told.source.word());
     let style = worker.shared.config.http_headers;

@@ -36,7 +36,7 @@ fn the_page_is_packed_tagged_and_strict() {
     }
     let parts = page.split('"').filter(|part| part.starts_with("/dashboard/"));
     let modules =
-        ["ask", "charts", "live", "play", "words"].map(|it| format!("/dashboard/{it}.js"));
+        ["ask", "charts", "live", "play", "rules", "words"].map(|it| format!("/dashboard/{it}.js"));
     let mut wire = packed.body.len();
     for path in parts.chain(modules.iter().map(|it| &**it)) {
         client.ask("GET", path, "Accept-Encoding: gzip\r\n");

@@ -1,9 +1,12 @@
-//! A Chromium without a window, driven by the protocol of WebDriver: only what is needed here.
+//! A Chromium without a window, driven over a pair of pipes by its own protocol (CDP): only what is
+//! needed here.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
-    process::{Child, Command, Stdio},
+    cell::{Cell, RefCell},
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
     time::Duration,
 };
 
@@ -15,54 +18,77 @@ use crate::harness::{Folder, now};
 /// What a page does not do within this time it does not do at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How it is started: what it needs, and nothing that goes out or asks anybody.
+const FLAGS: [&str; 11] = [
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
+
 /// A browser with one page, until dropped.
 pub(crate) struct Browser {
-    driver: Child,
-    address: SocketAddr,
+    process: Child,
+    asks: RefCell<Option<ChildStdin>>,
+    hears: Receiver<Value>,
     session: String,
+    last: Cell<u64>,
+    complaints: RefCell<Vec<String>>,
     _profile: Folder,
 }
 
 impl Browser {
     /// A browser whose page is so wide and so high.
     pub(crate) fn start(width: u32, height: u32) -> Self {
-        // It ends its browser when it ends, and it ends with the test, however that does.
-        let mut driver = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM", "--", "chromedriver"])
-            .args(["--port=0", "--allowed-ips=127.0.0.1"])
+        let profile = Folder::new();
+        // It reads from 3 and writes to 4, and ends when nobody speaks to it any more: with the test,
+        // however that ends.
+        let mut process = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "--", "sh", "-c"])
+            .args([r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#, "sh", "chromium"])
+            .args(FLAGS)
+            .arg(format!("--user-data-dir={}", profile.file("data").display()))
+            .env("HOME", profile.file(""))
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("chromedriver, of Debian's package chromium-driver");
-        let mut lines = BufReader::new(driver.stdout.as_mut().unwrap()).lines();
-        let mut ports = lines.by_ref().map_while(Result::ok).filter_map(|line| {
-            line.strip_suffix('.')?.rsplit_once("successfully on port ")?.1.parse::<u16>().ok()
+            .expect("setpriv, of util-linux");
+        let mut heard = BufReader::new(process.stdout.take().unwrap());
+        let (hear, hears) = mpsc::channel();
+        thread::spawn(move || {
+            let mut message = Vec::new();
+            while heard.read_until(0, &mut message).is_ok_and(|count| count > 0) {
+                message.pop();
+                if hear.send(serde_json::from_slice(&message).unwrap()).is_err() {
+                    break;
+                }
+                message.clear();
+            }
         });
-        let port = ports.next().expect("a driver that listens");
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let profile = Folder::new();
-        let flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            &format!("--user-data-dir={}", profile.file("").display()),
-            &format!("--window-size={width},{height}"),
-        ];
-        let mut browser = Self { driver, address, session: String::new(), _profile: profile };
-        let wanted = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"binary": "/usr/bin/chromium", "args": flags},
-            "goog:loggingPrefs": {"browser": "ALL"},
-        }}});
-        let session = browser.call("POST", "/session", &wanted);
-        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        let mut browser = Self {
+            asks: RefCell::new(process.stdin.take()),
+            process,
+            hears,
+            session: String::new(),
+            last: Cell::new(0),
+            complaints: RefCell::default(),
+            _profile: profile,
+        };
+        let target = browser.tell("Target.createTarget", &json!({"url": "about:blank"}));
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = browser.tell("Target.attachToTarget", &attach);
+        browser.session = attached["sessionId"].as_str().unwrap().to_owned();
+        for domain in ["Page", "Runtime", "Log"] {
+            browser.tell(&format!("{domain}.enable"), &json!({}));
+        }
         let view = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });
@@ -72,42 +98,64 @@ impl Browser {
 
     /// Opens a page.
     pub(crate) fn open(&self, url: &str) {
-        self.post("/url", &json!({"url": url}));
+        let opened = self.tell("Page.navigate", &json!({"url": url}));
+        assert!(opened.get("errorText").is_none(), "{url}: {opened}");
+        self.until("document.readyState === 'complete'");
     }
 
-    /// What a script of the page gives back.
-    pub(crate) fn run(&self, script: &str) -> Value {
-        self.post("/execute/sync", &json!({"script": script, "args": []}))
+    /// What an expression comes to in the page.
+    pub(crate) fn run(&self, expression: &str) -> Value {
+        let asked = json!({
+            "expression": expression, "awaitPromise": true, "returnByValue": true,
+            "userGesture": true,
+        });
+        let told = self.tell("Runtime.evaluate", &asked);
+        assert!(told.get("exceptionDetails").is_none(), "{expression}: {told}");
+        told["result"]["value"].clone()
     }
 
-    /// Asks again and again until a script gives back something that is true, and gives that back.
-    pub(crate) fn until(&self, script: &str) -> Value {
-        self.until_within(script, PATIENCE)
+    /// Asks again and again until an expression comes to something that is true, and gives that back.
+    pub(crate) fn until(&self, expression: &str) -> Value {
+        self.until_within(expression, PATIENCE)
     }
 
     /// The same, for so long.
-    pub(crate) fn until_within(&self, script: &str, patience: Duration) -> Value {
+    pub(crate) fn until_within(&self, expression: &str, patience: Duration) -> Value {
         let start = now();
         loop {
-            let value = self.run(&format!("return {script}"));
+            let value = self.run(expression);
             if !matches!(value, Value::Null | Value::Bool(false)) && value != "" {
                 return value;
             }
-            assert!(start.elapsed() < patience, "never was: {script}\n{}", self.text("body"));
+            let shown = || self.run("document.body.innerText");
+            assert!(start.elapsed() < patience, "never was: {expression}\n{}", shown());
         }
     }
 
-    /// The text that stands in an element.
-    pub(crate) fn text(&self, selector: &str) -> String {
-        let script = format!("return document.querySelector({selector:?}).innerText");
-        self.run(&script).as_str().unwrap_or_default().to_owned()
+    /// Puts `text` in the place of what stands in a field, as who types does.
+    pub(crate) fn write(&self, field: &str, text: &str) {
+        let it = format!("document.querySelector({field:?})");
+        self.run(&format!("({it}.focus(), {it}.select())"));
+        self.tell("Input.insertText", &json!({"text": text}));
     }
 
-    /// Types into an element, as a keyboard does.
-    pub(crate) fn keys(&self, selector: &str, text: &str) {
-        let found = self.post("/element", &json!({"using": "css selector", "value": selector}));
-        let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap();
-        self.post(&format!("/element/{id}/value"), &json!({"text": text}));
+    /// Presses a key: `Tab`, `Enter` or ` `.
+    pub(crate) fn press(&self, key: &str) {
+        let (code, number, text) = match key {
+            "Tab" => ("Tab", 9, ""),
+            "Enter" => ("Enter", 13, "\r"),
+            " " => ("Space", 32, " "),
+            other => panic!("no key is called {other}"),
+        };
+        let mut event = json!({
+            "type": "keyDown", "key": key, "code": code, "windowsVirtualKeyCode": number,
+        });
+        if !text.is_empty() {
+            event["text"] = json!(text);
+        }
+        self.tell("Input.dispatchKeyEvent", &event);
+        event["type"] = json!("keyUp");
+        self.tell("Input.dispatchKeyEvent", &event);
     }
 
     /// Light or dark, as if the system said so.
@@ -118,74 +166,61 @@ impl Browser {
 
     /// Lets the page draw what has changed.
     pub(crate) fn settle(&self) {
-        let drawn =
-            "const [told] = arguments; requestAnimationFrame(() => requestAnimationFrame(told))";
-        self.post("/execute/async", &json!({"script": drawn, "args": []}));
+        self.run("new Promise((it) => requestAnimationFrame(() => requestAnimationFrame(it))).then(() => 1)");
     }
 
     /// What the page has complained about since this was asked last.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        let log = self.post("/se/log", &json!({"type": "browser"}));
-        let log = log.as_array().unwrap().iter();
-        log.filter(|it| it["level"] != "INFO").map(|it| it["message"].to_string()).collect()
+        // What was said before this is answered has been heard then.
+        self.run("1");
+        self.complaints.take()
     }
 
     /// A picture of what can be seen, as PNG.
     pub(crate) fn picture(&self) -> Vec<u8> {
-        let picture = self.call("GET", &format!("{}/screenshot", self.session), &Value::Null);
-        STANDARD.decode(picture.as_str().unwrap()).unwrap()
+        let picture = self.tell("Page.captureScreenshot", &json!({"format": "png"}));
+        STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 
-    /// Tells the browser something in its own words.
-    pub(crate) fn tell(&self, command: &str, parameters: &Value) -> Value {
-        self.post("/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Value {
-        self.call("POST", &format!("{}{path}", self.session), body)
-    }
-
-    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        // It does not close, whatever it is told.
-        let mut stream = BufReader::new(stream);
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            assert!(stream.read_line(&mut line).unwrap() > 0, "the driver has closed");
-            match line.trim_end().split_once(": ") {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.parse().unwrap();
-                }
-                None if line.trim_end().is_empty() => break,
-                _ => {}
-            }
+    /// Tells the page something in the browser's own words, and hears the answer.
+    pub(crate) fn tell(&self, method: &str, parameters: &Value) -> Value {
+        let id = self.last.get() + 1;
+        self.last.set(id);
+        let mut message = json!({"id": id, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
         }
-        let mut heard = vec![0; length];
-        stream.read_exact(&mut heard).unwrap();
-        let told: Value = serde_json::from_slice(&heard).unwrap();
-        assert!(told["value"].get("error").is_none(), "{method} {path} {body}: {told}");
-        told["value"].clone()
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.asks.borrow_mut().as_mut().unwrap().write_all(&bytes).expect(
+            "a browser that runs: `chromium`, of Debian's package, which `cargo xtask test` installs",
+        );
+        loop {
+            let mut heard = self.hears.recv_timeout(PATIENCE).expect("a browser that answers");
+            if heard["id"] == id {
+                assert!(heard.get("error").is_none(), "{message}: {heard}");
+                return heard["result"].take();
+            }
+            self.note(&heard);
+        }
+    }
+
+    /// Keeps what an event complains about.
+    fn note(&self, event: &Value) {
+        let told = &event["params"];
+        let complaint = match event["method"].as_str() {
+            Some("Runtime.exceptionThrown") => &told["exceptionDetails"],
+            Some("Log.entryAdded") if told["entry"]["level"] != "verbose" => &told["entry"],
+            Some("Runtime.consoleAPICalled") if told["type"] != "log" => told,
+            _ => return,
+        };
+        self.complaints.borrow_mut().push(complaint.to_string());
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        if !self.session.is_empty() && !std::thread::panicking() {
-            self.call("DELETE", &self.session.clone(), &Value::Null);
-        }
-        // SIGTERM has it end its browser, which a kill would not.
-        let id = self.driver.id().to_string();
-        let _ = Command::new("kill").args(["-TERM", &id]).status();
-        let _ = self.driver.wait();
+        self.asks.take();
+        let _ = self.process.wait();
     }
 }

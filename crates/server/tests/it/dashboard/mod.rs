@@ -4,4 +4,5 @@ mod answers;
 mod browser;
 mod page;
 mod pictures;
+mod rules;
 mod viewers;

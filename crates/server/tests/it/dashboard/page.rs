@@ -34,7 +34,8 @@ fn it_shows_what_happens() {
     let level = "document.querySelector('#look-limits [role=meter]').ariaValueNow";
     assert_eq!(browser.until(level), "10");
     // And one that is typed, by the keyboard alone.
-    browser.keys("#look-key", "\u{e009}a\u{e000}nobody\u{e007}");
+    browser.write("#look-key", "nobody");
+    browser.press("Enter");
     browser.until(
         "document.querySelector('#look-told').textContent === 'nobody is as if never used.'",
     );
@@ -47,7 +48,8 @@ fn the_playground_denies_when_it_should() {
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/#playground", server.http.unwrap()));
     browser.until("document.querySelector('#play-vessels b')?.textContent === '0 of 10'");
-    browser.keys("#play-policy", "\u{e009}a\u{e000}fixed-window:3/1h\u{e004}");
+    browser.write("#play-policy", "fixed-window:3/1h");
+    browser.press("Tab");
     browser.until("document.querySelector('#play-vessels b').textContent === '0 of 3'");
     for (pressed, expected) in [
         ("#play-one", "1 request: 1 allowed, 0 denied. 2 more would pass now."),
@@ -60,8 +62,9 @@ fn the_playground_denies_when_it_should() {
     }
     browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3'");
     // What is wrong is said, and what was there stays.
-    browser.keys("#play-policy", "\u{e009}a\u{e000}fixed-window:3\u{e004}");
-    browser.until("document.querySelector('#play-wrong').textContent.includes('fixed-window:3')");
+    browser.write("#play-policy", "fixed-window:3");
+    browser.press("Tab");
+    browser.until("document.querySelector('#play-wrong').textContent.includes('is not N/PERIOD')");
     let complaints = browser.complaints();
     assert!(complaints.iter().all(|it| it.contains("422")), "{complaints:?}");
     let Value::Bulk(info) = server.connect().say("INFO stats") else { panic!("no text") };
@@ -104,14 +107,85 @@ fn it_fits_a_phone_and_names_all_that_can_be_used() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
+/// All that can be used and seen, by what names it.
+const USABLE: &str = "[...document.querySelectorAll('a[href], button, input, summary')]\
+                      .filter((it) => it.offsetParent).map((it) => it.id || it.textContent)";
+
+#[test]
+fn all_can_be_reached_and_used_by_keyboard() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    let usable = browser.run(USABLE);
+    let usable = usable.as_array().unwrap();
+    assert!(usable.len() >= 12, "{usable:?}");
+    let mut reached = Vec::new();
+    for _ in 0..usable.len() {
+        browser.press("Tab");
+        let (id, outline) = (
+            browser.run("document.activeElement.id || document.activeElement.textContent"),
+            browser.run("getComputedStyle(document.activeElement).outlineStyle"),
+        );
+        assert_eq!(outline, "solid", "{id}");
+        reached.push(id);
+    }
+    assert_eq!(&reached, usable, "each in the order in which it stands");
+    browser.run("document.querySelector('#play-ten').focus()");
+    browser.press(" ");
+    browser.until("document.querySelector('#play-told').textContent.startsWith('10 requests')");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// The least contrast of any text that can be seen with what is behind it, and which text that is.
+const CONTRAST: &str = r#"(() => {
+    const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
+    const light = ([r, g, b]) => {
+        const [x, y, z] = [r, g, b].map((it) => it / 255)
+            .map((it) => (it <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+    };
+    const behind = (element) => {
+        if (!element) return [255, 255, 255];
+        const [r, g, b, a = 1] = parts(getComputedStyle(element).backgroundColor);
+        if (a === 1) return [r, g, b];
+        return behind(element.parentElement).map((it, at) => it * (1 - a) + [r, g, b][at] * a);
+    };
+    const texts = [...document.querySelectorAll('body *')].filter((it) => it.offsetParent
+        && [...it.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
+    const all = texts.map((it) => {
+        const [one, other] = [light(parts(getComputedStyle(it).color)), light(behind(it))];
+        return [(Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05), it.textContent];
+    });
+    return all.sort(([one], [other]) => one - other)[0];
+})()"#;
+
+#[test]
+fn text_stands_out_in_light_and_dark() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    server.connect().say("SG.TAKE a gcra:10/1h");
+    browser.until("document.querySelector('#asked button').textContent === 'a'");
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme);
+        let least = browser.run(CONTRAST);
+        println!("figure: in {scheme}, the least contrast of a text is {least}");
+        assert!(least[0].as_f64().unwrap() >= 4.5, "{least}");
+    }
+}
+
 #[test]
 fn a_token_is_asked_for_once() {
     let server = server(|config| config.http_token = Some("secret".to_owned()));
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     browser.until("document.querySelector('#token-dialog').open");
-    browser.keys("#token", "wrong\u{e007}");
+    browser.write("#token", "wrong");
+    browser.press("Enter");
     browser.until("document.querySelector('#token-wrong').textContent !== ''");
-    browser.keys("#token", "secret\u{e007}");
+    browser.write("#token", "secret");
+    browser.press("Enter");
     browser.until("document.querySelector('#status').dataset.state === 'live'");
 }
