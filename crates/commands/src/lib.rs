@@ -8,7 +8,7 @@
 //!   a face that knows policies by their [texts](PolicyText) and need not parse them again.
 //! - [`throttle_integers`] and [`Description`]: replies that are not simply
 //!   [`Decision::to_integers`](sluicegate_core::Decision::to_integers).
-//! - [`Texts`]: what a face knows of policies by their texts; [`line`]: who waits for a key.
+//! - [`Texts`]: what a face knows of policies by their texts; [`mod@line`]: who waits for a key.
 //!
 //! Nothing here keeps a decision, tells the time, or knows of a connection.
 //!

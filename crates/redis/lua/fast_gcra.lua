@@ -13,9 +13,9 @@
 -- Functions of Lua are called as rarely as can be, since each call takes as long as ten sums: hence
 -- `x - x % 1` for the floor of x, and `x + -x % 1` for its ceiling. Ticks are 1/n microseconds.
 if #ARGV[1] == 36 then
-    local pcall = redis.pcall
-    local cost, n, p, limit, queue, begins = struct.unpack('<I4I4I6I4Bc17', ARGV[1])
-    local bytes = pcall('GET', KEYS[1])
+    local pcall, unpack, key = redis.pcall, struct.unpack, KEYS[1]
+    local cost, n, p, limit, queue, begins = unpack('<I4I4I6I4Bc17', ARGV[1])
+    local bytes = pcall('GET', key)
     local at = ARGV[2]
     local now
     if at then
@@ -36,7 +36,7 @@ if #ARGV[1] == 36 then
         form, length = '<c17I7I' .. width, 24 + width
     end
     if bytes and #bytes == length then
-        local begun, tat, part = struct.unpack(form, bytes)
+        local begun, tat, part = unpack(form, bytes)
         if n == 1 then
             part = 0
         end
@@ -49,14 +49,14 @@ if #ARGV[1] == 36 then
     end
 
     -- Below 2^52 every sum, product and quotient here is exact.
-    if known and debt < 4503599627370496 and not (at and string.sub(KEYS[1], 1, 8) ~= 'sg:test:') then
+    if known and debt < 4503599627370496 and not (at and string.sub(key, 1, 8) ~= 'sg:test:') then
         local depth = limit * p
         local new = debt + cost * p
         if new > depth then
             -- Every write gives the key its time to live. A key that is only ever denied is looked
             -- after now and then, since to look takes a tenth of the whole.
-            if now % 16 == 0 and bytes and pcall('PTTL', KEYS[1]) == -1 then
-                pcall('PEXPIREAT', KEYS[1], string.format('%d', (now + debt / n) / 1000 + 1))
+            if now % 16 == 0 and not at and bytes and pcall('PTTL', key) == -1 then
+                pcall('PEXPIREAT', key, string.format('%d', (now + debt / n) / 1000 + 1))
             end
             local free, retry, reset = (depth - debt) / p, (new - depth) / n, debt / n
             if free < 0 then
@@ -78,8 +78,9 @@ if #ARGV[1] == 36 then
         if at then
             unit, ends = 'PX', reset < 3600000000 and 3600000000 or reset
         end
-        ends = string.format('%d', (ends + -ends % 1000) / 1000)
-        local done = pcall('SET', KEYS[1], struct.pack(form, begins, tat, part), unit, ends)
+        -- The server writes a number with 17 digits, or as the integer that it is.
+        ends = (ends + -ends % 1000) / 1000
+        local done = pcall('SET', key, struct.pack(form, begins, tat, part), unit, ends)
         if done.err then
             return done
         end

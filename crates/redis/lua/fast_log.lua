@@ -63,7 +63,7 @@ if #ARGV[1] == 27 then
             local surplus = live + cost - limit
             if surplus > 0 then
                 -- See fast_gcra.lua.
-                if now % 16 == 0 and pcall('PTTL', KEYS[1]) == -1 then
+                if now % 16 == 0 and not at and pcall('PTTL', KEYS[1]) == -1 then
                     pcall('PEXPIREAT', KEYS[1], string.format('%d', (newest + period) / 1000 + 1))
                 end
                 local retry, reset = -1, newest + period - now
@@ -82,7 +82,7 @@ if #ARGV[1] == 27 then
                 local stored = struct.pack('<c13I4I7BB', begins, live + 1, base, wide, 0)
                     .. string.sub(bytes, 27 + gone * wide) .. struct.pack(format, now - base)
                 local done =
-                    pcall('SET', KEYS[1], stored, unit, string.format('%d', (ends + -ends % 1000) / 1000))
+                    pcall('SET', KEYS[1], stored, unit, (ends + -ends % 1000) / 1000)
                 if done.err then
                     return done
                 end

@@ -54,6 +54,8 @@ const WINDOW_OF_ALL: u32 = 512 * 1024;
 const MAX_PENDING: usize = 64 * 1024;
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
+/// The most bytes that it may send meanwhile: more than any body that is refused in good faith.
+const DRAIN: usize = 16 * 1024 * 1024;
 /// How often a client of HTTP/2 is asked whether it is still there, and how long it may think.
 const ASK: Duration = Duration::from_secs(60);
 const THINK: Duration = Duration::from_secs(20);
@@ -96,7 +98,7 @@ where
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
                 // Who was refused halfway may not have read why.
-                let _ = timeout(LINGER, stream.drain()).await;
+                let _ = timeout(LINGER, stream.drain(DRAIN)).await;
                 return;
             }
             () = client.killed() => return,

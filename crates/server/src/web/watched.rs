@@ -25,11 +25,16 @@ impl Watched {
         Self { stream: Rc::new(RefCell::new(stream)), progress }
     }
 
-    /// Reads and drops what the client still sends. To close on it would make its system drop our last
-    /// words unread.
-    pub(super) async fn drain(&mut self) -> io::Result<()> {
-        let mut dropped = [0; 4096];
-        while self.read(&mut dropped).await? > 0 {}
+    /// Reads and drops what the client still sends, `most` bytes of it. To close on it would make its
+    /// system drop our last words unread.
+    pub(super) async fn drain(&mut self, most: usize) -> io::Result<()> {
+        let (mut dropped, mut sum) = ([0; 4096], 0);
+        while sum < most {
+            match self.read(&mut dropped).await? {
+                0 => break,
+                count => sum += count,
+            }
+        }
         Ok(())
     }
 }
