@@ -5,19 +5,15 @@ use std::{
     fs,
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use sluicegate_server::{Config, Server};
-
 use crate::{
     clock::instant,
     keys::Random,
+    ours::{self, Addresses},
     report::{Bar, Table, median},
 };
 
@@ -31,7 +27,7 @@ const EVERY: Duration = Duration::from_millis(20);
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let (rounds, measured) =
         if quick { (1, Duration::from_millis(1200)) } else { (7, Duration::from_secs(5)) };
-    let (resp, http) = start()?;
+    let Addresses { resp, http } = ours::serve()?;
     let over = AtomicBool::new(false);
     let samples = thread::scope(|scope| {
         let load = scope.spawn(|| load(resp, &over));
@@ -63,25 +59,6 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     table.compare("64 viewers", percent(of(1)), peer, more, "% more", Bar::AtMost(1.0));
     println!("{table}");
     Ok(())
-}
-
-/// Our server, in threads of this process that end with it: where it speaks RESP, and HTTP.
-fn start() -> io::Result<(SocketAddr, SocketAddr)> {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut config = Config::default();
-            config.listen.set_port(0);
-            (config.http, config.grpc) = (Some(SocketAddr::from(([127, 0, 0, 1], 0))), None);
-            let server = Server::bind(config).await?;
-            // Nobody waits for the addresses of a server that is not needed any more.
-            let _ = tell.send(server.local_addr().ok().zip(server.http_addr()));
-            server.run(std::future::pending()).await
-        })
-    });
-    let addresses = told.recv().ok().flatten();
-    addresses.ok_or_else(|| io::Error::other("our server does not listen"))
 }
 
 /// Asks for decisions at a steady pace until it is over.

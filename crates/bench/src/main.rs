@@ -20,6 +20,8 @@ mod module;
 #[cfg(target_os = "linux")]
 mod others;
 #[cfg(target_os = "linux")]
+mod ours;
+#[cfg(target_os = "linux")]
 mod pin;
 #[cfg(target_os = "linux")]
 mod redis;

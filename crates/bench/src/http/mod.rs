@@ -8,18 +8,15 @@ use std::{
     io::{self, Write},
     net::{SocketAddr, TcpListener},
     process::Command as Program,
-    sync::mpsc,
     thread,
     time::Duration,
 };
-
-use sluicegate_server::{Config, Server as OurServer};
 
 use self::load::{Load, Request};
 use crate::{
     keys::Random,
     others::Others,
-    pin,
+    ours, pin,
     report::{Bar, Table, median},
     resp::{
         command::MAX_KEYS,
@@ -140,21 +137,7 @@ fn here() -> io::Result<Vec<Contender>> {
     let echo = Server::here(listener.local_addr()?);
     // Both end with the process.
     thread::spawn(move || echo::serve(listener));
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut config = Config::default();
-            config.listen.set_port(0);
-            (config.http, config.grpc) = (Some(SocketAddr::from(([127, 0, 0, 1], 0))), None);
-            let server = OurServer::bind(config).await?;
-            // Nobody waits for the address of a server that is not needed any more.
-            let _ = tell.send(server.http_addr());
-            server.run(std::future::pending()).await
-        })
-    });
-    let ours = told.recv().ok().flatten();
-    let ours = ours.ok_or_else(|| io::Error::other("our server does not listen"))?;
+    let ours = ours::serve()?.http;
     Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, Server::here(ours))?])
 }
 

@@ -133,7 +133,7 @@ mod tests {
         (0..count).map(move |_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let number = state >> 40;
-            let often = number % 3 == 0;
+            let often = number.is_multiple_of(3);
             format!("{}", if often { number % 20 } else { number }).into_bytes()
         })
     }

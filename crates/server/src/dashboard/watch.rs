@@ -252,7 +252,10 @@ mod tests {
         drop(watch.read(1_000_000, 400 * ENOUGH));
         assert_eq!(watch.every(), 512);
         for turn in 0..1_000_000_u64 {
-            watch.decided(if turn % 4 == 0 { b"often" } else { b"more" }, turn % 4 != 0);
+            watch.decided(
+                if turn.is_multiple_of(4) { b"often" } else { b"more" },
+                !turn.is_multiple_of(4),
+            );
         }
         let read = watch.read(1_000_000, 1_000_000);
         let told = Sketch::top(&[read.denied], 1);

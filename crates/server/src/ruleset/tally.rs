@@ -69,6 +69,9 @@ impl Tally {
     }
 }
 
+/// The counts of one name, with the name.
+pub(crate) type Named = (Box<str>, Arc<Tally>);
+
 /// All counts, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies(RwLock<BTreeMap<Box<str>, Arc<Tally>>>);
@@ -89,7 +92,7 @@ impl Tallies {
         &self,
         most: usize,
         mut rank: impl FnMut(&str, &Tally) -> u64,
-    ) -> (Vec<(Box<str>, Arc<Tally>)>, usize) {
+    ) -> (Vec<Named>, usize) {
         let all = self.0.read();
         let mut ranked: Vec<_> =
             all.iter().map(|it| (Reverse(rank(it.0, it.1)), it.0, it.1)).collect();
@@ -103,7 +106,7 @@ impl Tallies {
     }
 
     /// All of them, by name.
-    pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<Tally>)> {
+    pub(crate) fn all(&self) -> Vec<Named> {
         self.0.read().iter().map(|(name, tally)| (name.clone(), Arc::clone(tally))).collect()
     }
 }

@@ -2,8 +2,14 @@
 
 use sluicegate_resp::Value;
 
-use super::browser::Browser;
-use crate::http::client::{Client, server};
+use super::{
+    browser::Browser,
+    rules::{gate, ruled},
+};
+use crate::{
+    harness::Folder,
+    http::client::{Client, server},
+};
 
 #[test]
 fn it_shows_what_happens() {
@@ -73,12 +79,19 @@ fn the_playground_denies_when_it_should() {
 
 #[test]
 fn it_fits_a_phone_and_names_all_that_can_be_used() {
-    let server = server(|_| {});
+    let folder = Folder::new();
+    let long = "name".repeat(20);
+    let rule = format!("name: {long}, match: {{path: /a}}, key: client, policy: 'gcra:1/1h'");
+    let server = ruled(&folder, &format!("rules: [{{{rule}}}]"));
+    gate(&mut Client::connect(&server), "/a", 3);
     let browser = Browser::start(360, 780);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     browser.until("document.querySelector('#status').dataset.state === 'live'");
     server.connect().say(&format!("SG.TAKE {} gcra:10/1h", "long".repeat(50)));
     browser.until("document.querySelector('#asked button').textContent.startsWith('long')");
+    browser.until("document.querySelector('#decided tbody')?.textContent.startsWith('name')");
+    browser.run("document.querySelector('#said').open = true");
+    browser.until("document.querySelector('#said-list h4')?.offsetParent !== null");
     let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
     assert_eq!(browser.until(wide), "fits");
     // What the browser's own tree of accessibility calls each thing that can be used.

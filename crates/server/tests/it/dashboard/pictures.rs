@@ -8,15 +8,23 @@ use std::{
     time::Duration,
 };
 
-use super::browser::Browser;
+use super::{browser::Browser, rules::ruled};
 use crate::{
-    harness::{Random, Running, now, size},
-    http::client::server,
+    harness::{Folder, Random, Running, now, size},
+    http::client::Client,
 };
+
+const RULES: &str = "
+rules:
+  - {name: login, match: {path: /login}, key: client, policy: 'sliding-log:12/1m'}
+  - {name: search, match: {path: /search}, key: client, policy: 'gcra:300/1m:burst=20'}
+  - {name: export, match: {path: /export}, key: client, policy: 'fixed-window:30/1m', shadow: true}
+";
 
 /// Traffic that looks like that of people: a few ask much, many ask little, and it goes up and down.
 fn traffic(server: &Running, until: &AtomicBool) {
     let mut peer = server.connect();
+    let mut client = Client::connect(server);
     let mut random = Random(7);
     let start = now();
     let mut turn = 0_u32;
@@ -40,6 +48,11 @@ fn traffic(server: &Running, until: &AtomicBool) {
         for _ in 0..count {
             peer.hear();
         }
+        // And a proxy that asks by the rules.
+        let path = ["/login", "/search", "/search", "/export"][(turn % 4) as usize];
+        let address = format!("X-Forwarded-For: 198.51.100.{}", random.below(9));
+        client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"));
+        client.hear();
         while start.elapsed() < Duration::from_millis(50) * turn {
             thread::park_timeout(Duration::from_millis(5));
         }
@@ -49,15 +62,19 @@ fn traffic(server: &Running, until: &AtomicBool) {
 #[test]
 fn pictures_of_the_page() {
     let seconds = size("SLUICEGATE_PICTURE_SECONDS", 2);
-    let server = server(|_| {});
+    // In the everyday run it is enough that there are some.
+    let (keys, plays) = if seconds > 2 { (9, 60) } else { (1, 3) };
+    let folder = Folder::new();
+    let server = ruled(&folder, RULES);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| traffic(&server, &over));
         let done = Done(&over);
         let browser = Browser::start(1280, 1010);
+        browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
         browser.open(&format!("http://{}/", server.http.unwrap()));
         let points = format!(
-            "document.querySelectorAll('#asked button:not([hidden])').length > 9 && \
+            "document.querySelectorAll('#asked button:not([hidden])').length > {keys} && \
              performance.now() > {seconds} * 1000"
         );
         browser.until_within(&points, Duration::from_secs(60 + seconds as u64));
@@ -69,8 +86,8 @@ fn pictures_of_the_page() {
             pictures.push((format!("dashboard-{scheme}.png"), browser.picture()));
         }
         browser.run("document.querySelector('#play-run').click()");
-        browser
-            .until("Number(document.querySelector('#play-told').textContent.split(' ')[0]) > 30");
+        let played = "Number(document.querySelector('#play-told').textContent.split(' ')[0])";
+        browser.until(&format!("{played} > {plays}"));
         for scheme in ["light", "dark"] {
             browser.scheme(scheme);
             browser.run("document.querySelector('#server').scrollIntoView({behavior: 'instant'})");

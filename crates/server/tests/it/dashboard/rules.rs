@@ -18,13 +18,13 @@ rules:
 ";
 
 /// A server by a file of these rules.
-fn ruled(folder: &Folder, rules: &str) -> Running {
+pub(super) fn ruled(folder: &Folder, rules: &str) -> Running {
     fs::write(folder.file("rules.yaml"), rules).unwrap();
     server(|config| config.rules = vec![folder.file("rules.yaml")])
 }
 
 /// Asks so many times whether a request may pass.
-fn gate(client: &mut Client, path: &str, times: usize) {
+pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
     for _ in 0..times {
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n"));
         client.hear();
@@ -85,9 +85,8 @@ fn a_reload_shows() {
     let titles =
         "[...document.querySelectorAll('#said-list h4')].map((it) => it.textContent).join()";
     browser.until(&format!("{titles}.includes('tried')"));
-    let more = format!(
-        "{RULES}  - {{name: added, match: {{path: /new}}, key: client, policy: plan}}\n"
-    );
+    let more =
+        format!("{RULES}  - {{name: added, match: {{path: /new}}, key: client, policy: plan}}\n");
     let put = |rules: &str| {
         fs::write(folder.file("new"), rules).unwrap();
         fs::rename(folder.file("new"), folder.file("rules.yaml")).unwrap();
