@@ -80,7 +80,7 @@ fn the_playground_denies_when_it_should() {
 #[test]
 fn it_fits_a_phone_and_names_all_that_can_be_used() {
     let folder = Folder::new();
-    let long = "name".repeat(20);
+    let long = "name".repeat(16);
     let rule = format!("name: {long}, match: {{path: /a}}, key: client, policy: 'gcra:1/1h'");
     let server = ruled(&folder, &format!("rules: [{{{rule}}}]"));
     gate(&mut Client::connect(&server), "/a", 3);
