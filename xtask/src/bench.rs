@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use crate::{shell, workspace};
 
 /// What the crate `bench` can be told to run.
-const COMPARISONS: [&str; 9] =
-    ["memory", "resp", "http", "grpc", "redis", "module", "tower", "replay", "all"];
+const COMPARISONS: [&str; 10] =
+    ["memory", "resp", "http", "grpc", "dashboard", "redis", "module", "tower", "replay", "all"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let packages = workspace::packages()?;

@@ -1,4 +1,5 @@
-//! What the tests use beside Rust: a Redis server and its tools, and clients of other languages.
+//! What the tests use beside Rust: a Redis server and its tools, a browser, and clients of other
+//! languages.
 //!
 //! Debian's packages go into the system; everything else stays in `target/tools`, where a stamp
 //! holds the pinned versions, so that nothing is asked twice.
@@ -19,13 +20,14 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 7] = [
+const DEBIAN: [(&str, &str); 8] = [
     // With libfaketime, for servers whose clock jumps.
     ("faketime", "faketime"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3"),
+    ("chromium", "chromium"),
     ("goaccess", "goaccess"),
     ("nginx", "nginx-light"),
 ];

@@ -8,6 +8,7 @@ mod figures;
 mod fuzz;
 mod install;
 mod loom;
+mod screenshots;
 mod shell;
 mod soak;
 mod test;
@@ -30,6 +31,7 @@ cargo xtask COMMAND
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
+  screenshots                      makes the pictures of the dashboard, docs/figures/
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
@@ -68,8 +70,10 @@ fn run() -> Result<()> {
         ["loom"] => loom::run(),
         ["soak"] => soak::run(),
         ["chaos"] => chaos::run(),
+        ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos",
+            "test" | "tidy" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos"
+            | "screenshots",
             rest @ ..,
         ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))

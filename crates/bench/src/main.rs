@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
+mod dashboard;
+#[cfg(target_os = "linux")]
 mod grpc;
 #[cfg(target_os = "linux")]
 mod http;
@@ -19,6 +21,8 @@ mod memory;
 mod module;
 #[cfg(target_os = "linux")]
 mod others;
+#[cfg(target_os = "linux")]
+mod ours;
 #[cfg(target_os = "linux")]
 mod pin;
 #[cfg(target_os = "linux")]
@@ -43,6 +47,7 @@ sluicegate-bench WHAT [--quick]
   http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server;
            and what `grpc` is about
   grpc     the rate limit service of Envoy, beside one of tonic that only echoes
+  dashboard  the server with 64 viewers of its dashboard, beside none
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   tower    the layer of tower in memory, beside tower_governor
@@ -90,6 +95,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
             grpc::run(quick)
         }
         "grpc" => grpc::run(quick),
+        "dashboard" => dashboard::run(quick),
         "redis" => redis::run(quick),
         "module" => module::run(quick),
         "tower" => tower::run(quick),
@@ -99,6 +105,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
             resp::run(quick)?;
             http::run(quick)?;
             grpc::run(quick)?;
+            dashboard::run(quick)?;
             redis::run(quick)?;
             module::run(quick)?;
             tower::run(quick)?;

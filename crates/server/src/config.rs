@@ -48,6 +48,8 @@ pub struct Config {
     /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
     /// Default: `RateLimit`.
     pub http_headers: HttpHeaders,
+    /// What the dashboard shows, at `/` of HTTP. Default: all that it can.
+    pub dashboard: DashboardMode,
     /// How many proxies of ours a request has come through when one of them asks the gate of HTTP
     /// about it: of `X-Forwarded-For`, so many entries are believed, from the last. Default: 1, the
     /// one that asks.
@@ -99,6 +101,21 @@ pub enum HttpHeaders {
     /// Nothing.
     #[serde(rename = "none")]
     None,
+}
+
+/// What the dashboard shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DashboardMode {
+    /// All that it can, the keys that are asked about most among it.
+    #[default]
+    On,
+    /// The same, with a tag in the place of each key: the same one for a key until a restart.
+    Masked,
+    /// All but those keys: none is noted.
+    NoKeys,
+    /// Nothing: there is no dashboard.
+    Off,
 }
 
 /// What TLS needs. All files hold PEM.
@@ -164,6 +181,7 @@ impl Default for Config {
             envoy: EnvoyConfig::default(),
             http_token: None,
             http_headers: HttpHeaders::default(),
+            dashboard: DashboardMode::default(),
             http_trusted_hops: 1,
             requirepass: None,
             test_clock: false,

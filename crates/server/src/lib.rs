@@ -20,6 +20,7 @@
 //! - the state file is at any time a whole one, or there is none.
 
 mod config;
+mod dashboard;
 mod envoy;
 mod face;
 mod home;
@@ -41,7 +42,7 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, HttpHeaders, StoreConfig, TlsConfig};
+pub use config::{Config, DashboardMode, HttpHeaders, StoreConfig, TlsConfig};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use ruleset::Reloaded;
 pub use server::{Reloader, Server};

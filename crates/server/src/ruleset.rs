@@ -23,7 +23,7 @@ use sluicegate_rules::{Charge, OnError, RuleSet};
 
 use self::{files::Files, watch::Wishes};
 pub(crate) use self::{
-    tally::{Event, Tallies},
+    tally::{Event, Tallies, Tally},
     watch::Watch,
 };
 use crate::{
@@ -49,6 +49,8 @@ pub(crate) struct Told {
     pub(crate) reloads: u64,
     /// How often not.
     pub(crate) failed: u64,
+    /// When the rules in force were read.
+    pub(crate) at: Option<Timestamp>,
     /// What is wrong with the files as they stand.
     pub(crate) problem: Option<String>,
     /// What was looked at last, used or not.
@@ -146,7 +148,7 @@ impl Live {
     ///
     /// # Errors
     /// A file that cannot be read or used: a server does not start without its rules.
-    pub(crate) fn open(config: &Config) -> io::Result<Self> {
+    pub(crate) fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
         let live = Self { paths: config.rules.clone(), ..Self::default() };
         if !live.paths.is_empty() {
             let read = Files::read(&live.paths).and_then(|files| {
@@ -156,7 +158,7 @@ impl Live {
             let (seen, rules) =
                 read.map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))?;
             tracing::info!(rules = rules.rules().len(), "rules are in force");
-            live.told.lock().seen = Some(seen);
+            *live.told.lock() = Told { seen: Some(seen), at: Some(now), ..Told::default() };
             live.current.store(Arc::new(Version::new(1, rules)));
         }
         Ok(live)
@@ -192,7 +194,7 @@ impl Live {
 
     /// Looks at the files: unless they are as when they were seen last, what they say is in force from
     /// then on, if it can be used. `always`: somebody asks, and is told what is wrong once more.
-    fn look(&self, always: bool) -> Result<Reloaded, String> {
+    fn look(&self, always: bool, now: Timestamp) -> Result<Reloaded, String> {
         let before = self.now().number;
         let unchanged = |version| {
             let rules = self.now().rules.rules().len();
@@ -216,7 +218,7 @@ impl Live {
                 let (version, count) = (before + 1, rules.rules().len());
                 let mut told = self.told.lock();
                 told.reloads += 1;
-                told.problem = None;
+                (told.at, told.problem) = (Some(now), None);
                 self.current.store(Arc::new(Version::new(version, rules)));
                 tracing::info!(version, rules = count, "the rules have changed");
                 Ok(Reloaded { version, rules: count, changed: true })

@@ -57,7 +57,7 @@ impl Server {
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
         let home = Home::open(&config, clock.now()).await?;
-        let rules = Live::open(&config)?;
+        let rules = Live::open(&config, clock.now())?;
         let shared = Shared::new(config, addresses, home, rules, clock, tls);
         Ok(Self { listeners, shared: Arc::new(shared) })
     }

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    dashboard::Hub,
     face::Face,
     home::Home,
     listen::Addresses,
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) workers: Box<[Stats]>,
     pub(crate) accepting: Accepting,
     pub(crate) snapshots: Snapshots,
+    pub(crate) dashboard: Hub,
     /// In the order of [`Face::ALL`].
     tls: [Option<Arc<ServerConfig>>; 3],
     password: Option<Secret>,
@@ -70,6 +72,7 @@ impl Shared {
             workers: (0..workers).map(|_| Stats::default()).collect(),
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),
+            dashboard: Hub::new(config.dashboard),
             tls,
             password: config.requirepass.take().as_deref().map(Secret::new),
             http_token: config.http_token.take().as_deref().map(Secret::new),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate_core::Decision;
 use sluicegate_redis::Source;
 
-use crate::face::Face;
+use crate::{dashboard::Watch, face::Face};
 
 /// The counters of one worker. Each only grows.
 ///
@@ -36,6 +36,8 @@ pub(crate) struct Stats {
     /// Calls of the rate limit service, and how long they took.
     pub(crate) questions: Counter,
     pub(crate) question_latency: Latency,
+    /// What is noted while somebody looks at the dashboard.
+    pub(crate) watch: Watch,
 }
 
 /// Where decisions of `source` are counted: the store's first, wherever that is.

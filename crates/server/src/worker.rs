@@ -47,6 +47,8 @@ pub(crate) struct Worker {
     pub(crate) deferred: RefCell<resp::Deferred>,
     /// What answers calls of gRPC.
     pub(crate) grpc: Rc<Services>,
+    /// Decisions that the batch which is being read has asked for.
+    pub(crate) gathered: Cell<usize>,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
     /// The same, to wait for.
@@ -63,6 +65,7 @@ impl Worker {
             rules: RefCell::default(),
             deferred: RefCell::default(),
             grpc,
+            gathered: Cell::new(0),
             stopping: Cell::new(false),
             stop,
         }

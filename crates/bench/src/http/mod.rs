@@ -10,18 +10,15 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::Command as Program,
-    sync::mpsc,
     thread,
     time::Duration,
 };
-
-use sluicegate_server::{Config, Server as OurServer};
 
 use self::load::{Load, Request};
 use crate::{
     keys::Random,
     others::Others,
-    pin,
+    ours, pin,
     report::{Bar, Table, median},
     resp::{
         command::MAX_KEYS,
@@ -145,28 +142,13 @@ fn here() -> io::Result<Vec<Contender>> {
     let echo = Server::here(listener.local_addr()?);
     // It ends with the process.
     thread::spawn(move || echo::serve(listener));
-    Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, here_with(None)?)?])
+    let ours = here_with(None)?;
+    Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, ours)?])
 }
 
 /// Ours in this process, with rules or without. It ends with the process.
 fn here_with(rules: Option<PathBuf>) -> io::Result<Server> {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut config = Config::default();
-            config.listen.set_port(0);
-            (config.http, config.grpc) = (Some(SocketAddr::from(([127, 0, 0, 1], 0))), None);
-            config.rules.extend(rules);
-            let server = OurServer::bind(config).await?;
-            // Nobody waits for the address of a server that is not needed any more.
-            let _ = tell.send(server.http_addr());
-            server.run(std::future::pending()).await
-        })
-    });
-    let ours = told.recv().ok().flatten();
-    let ours = ours.ok_or_else(|| io::Error::other("our server does not listen"))?;
-    Ok(Server::here(ours))
+    Ok(Server::here(ours::serve(rules)?.http))
 }
 
 /// All of them, each a process on the servers' core. A peer that cannot be had is left out.

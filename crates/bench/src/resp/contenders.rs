@@ -5,11 +5,8 @@ use std::{
     net::{SocketAddr, TcpListener},
     process::Command as Program,
     rc::Rc,
-    sync::mpsc,
     thread,
 };
-
-use sluicegate_server::{Config, Server as OurServer};
 
 use super::{
     PIPELINES,
@@ -19,7 +16,7 @@ use super::{
     nothing, peers,
     servers::{Server, free_address},
 };
-use crate::pin;
+use crate::{ours, pin};
 
 pub(super) const NOTHING: &str = "does nothing";
 pub(super) const OURS: &str = "sluicegate";
@@ -61,25 +58,7 @@ pub(super) fn here() -> io::Result<Vec<Contender>> {
     let nothing = Server::here(listener.local_addr()?);
     // Both end with the process.
     thread::spawn(move || nothing::serve(&listener));
-    Ok(ours(nothing, Server::here(serve_ours()?)))
-}
-
-/// Serves ours in a thread. Where it listens.
-fn serve_ours() -> io::Result<SocketAddr> {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut config = Config::default();
-            config.listen.set_port(0);
-            (config.http, config.grpc) = (None, None);
-            let server = OurServer::bind(config).await?;
-            // Nobody waits for the address of a server that is not needed any more.
-            let _ = tell.send(server.local_addr()?);
-            server.run(std::future::pending()).await
-        })
-    });
-    told.recv().map_err(|_| io::Error::other("our server does not listen"))
+    Ok(ours(nothing, Server::here(ours::serve(None)?.resp)))
 }
 
 /// All of them, each a process on the servers' core. A peer that cannot be had is left out.

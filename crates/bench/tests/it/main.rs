@@ -54,6 +54,11 @@ fn http_prints_what_does_not_need_a_peer() {
     assert_rows(&quick("http"), &rows);
 }
 
+#[test]
+fn dashboard_prints_its_row() {
+    assert_rows(&quick("dashboard"), &["64 viewers", "no viewer", "% of a core"]);
+}
+
 /// `cargo xtask test` installs what it needs.
 #[test]
 fn redis_prints_all_rows() {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, HttpHeaders, TlsConfig, WhenFull};
+use sluicegate_server::{Config, DashboardMode, HttpHeaders, TlsConfig, WhenFull};
 
 use super::{envoy::Envoy, store::Store};
 
@@ -95,6 +95,9 @@ pub(crate) struct Settings {
     /// How often the state file is written; 0: only when the server stops
     #[arg(long, env = "SLUICEGATE_SNAPSHOT_EVERY", value_name = "SECONDS", default_value_t = 60)]
     snapshot_every: u64,
+    /// What the dashboard shows, at `/` of --http; `on` if not given
+    #[arg(long, env = "SLUICEGATE_DASHBOARD", value_enum)]
+    dashboard: Option<Dashboard>,
     /// Close clients that ask nothing for so long; 0: never
     #[arg(long, env = "SLUICEGATE_TIMEOUT", value_name = "SECONDS", default_value_t = 0)]
     timeout: u64,
@@ -106,6 +109,18 @@ pub(crate) struct Settings {
 enum Full {
     Deny,
     Allow,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dashboard {
+    /// All that it can, the keys that are asked about most among it
+    On,
+    /// The same, with a tag in the place of each key
+    Masked,
+    /// All but those keys
+    NoKeys,
+    /// Nothing: there is no dashboard
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -154,6 +169,12 @@ impl Settings {
         };
         config.state_file = self.state_file;
         config.snapshot_every = Duration::from_secs(self.snapshot_every);
+        config.dashboard = match self.dashboard {
+            None | Some(Dashboard::On) => DashboardMode::On,
+            Some(Dashboard::Masked) => DashboardMode::Masked,
+            Some(Dashboard::NoKeys) => DashboardMode::NoKeys,
+            Some(Dashboard::Off) => DashboardMode::Off,
+        };
         config.timeout = Duration::from_secs(self.timeout);
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(super) async fn one(
     if timeout.is_none()
         && let Some(answer) = here(worker, &key, known, operation, now)
     {
-        return Ok(tell(worker, answer?, known, style));
+        return Ok(tell(worker, &key, answer?, known, style));
     }
     let held = worker.rules.borrow().get(known).clone();
     // In a box of its own: most requests are answered above, and need not keep room for it.
@@ -57,14 +57,20 @@ pub(super) async fn one(
     let answer = answer.await?;
     // Others were looked up meanwhile.
     let known = rule(worker, ask.policy()?, now)?;
-    Ok(tell(worker, answer, known, style))
+    Ok(tell(worker, &key, answer, known, style))
 }
 
 /// The reply to a request that was decided. Nothing that was looked up is held any more.
 #[inline]
-fn tell(worker: &Worker, answer: Answer, known: Known, style: HttpHeaders) -> Reply {
-    let Answer { decision, source } = answer;
+fn tell(
+    worker: &Worker,
+    key: &[u8],
+    Answer { decision, source }: Answer,
+    known: Known,
+    style: HttpHeaders,
+) -> Reply {
     worker.stats().decided(Face::Http, source, &decision);
+    worker.stats().watch.note(key, &decision);
     let mut rules = worker.rules.borrow_mut();
     let told =
         Told { decision: &decision, source: shown(worker, source), said: rules.said(known), style };
@@ -113,8 +119,9 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
         }
     }
     worker.rules.borrow_mut().settle();
-    let told = answers.iter().map(|answer| {
+    let told = answers.iter().zip(&takes).map(|(answer, (key, ..))| {
         worker.stats().decided(Face::Http, answer.source, &answer.decision);
+        worker.stats().watch.note(key, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
     });
     Ok(reply::decisions(told))

@@ -64,6 +64,7 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(Face::Http, told.source, decision);
+    worker.stats().watch.note(&charge.key, decision);
     let name = match charge.level {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),

@@ -15,18 +15,18 @@ mod route;
 use std::{convert::Infallible, net::IpAddr, rc::Rc};
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::{Request, Response, body::Incoming, header::AUTHORIZATION, http::request::Parts};
+use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::reply::Said;
+pub(crate) use self::{problem::Problem, reply::Said};
 use self::{
-    problem::Problem,
     reply::plain,
     route::{Route, find},
 };
 use crate::{
-    metrics,
+    dashboard, metrics,
     shared::Seat,
     stream::Socket,
     web::{self, MAX_HEAD},
@@ -55,22 +55,56 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     web::serve(socket, seat, worker, answer).await;
 }
 
-async fn answer(client: &Client, request: Request<Incoming>) -> Reply {
-    let stats = client.worker.stats();
+async fn answer(client: &Client, request: Request<Incoming>) -> Response<dashboard::Body> {
+    let worker = &client.worker;
+    let stats = worker.stats();
     stats.requests.add();
-    let start = client.worker.shared.now();
+    let start = worker.shared.now();
     let (head, mut body) = request.into_parts();
-    let reply = match carry_out(client, &head, &mut body, start).await {
-        Ok(reply) => reply,
-        Err(problem) => {
-            stats.errors.add();
-            problem.reply()
+    let replied = match dashboard::find(worker, head.uri.path()) {
+        Some(page) => match check_size(&head) {
+            Ok(()) => dashboard::answer(worker, page, &head, &mut body).await,
+            Err(problem) => Err(problem),
+        },
+        None => {
+            carry_out(client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
         }
     };
-    body::drop_rest(&client.worker, &head, body);
-    let end = client.worker.shared.now();
+    let reply = replied.unwrap_or_else(|problem| {
+        stats.errors.add();
+        problem.reply().map(Either::Left)
+    });
+    body::drop_rest(worker, &head, body);
+    let end = worker.shared.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
+    if let Some(watch) = stats.watch.looked_at()
+        && head.uri.path().starts_with("/v1/")
+    {
+        watch.answered(1, start, end);
+    }
     reply
+}
+
+/// The key that a body names.
+pub(crate) async fn key_of(
+    worker: &Worker,
+    head: &Parts,
+    body: &mut Incoming,
+) -> Result<Vec<u8>, Problem> {
+    let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
+    let ask = ask::Ask::read(&body)?;
+    ask.only_key()?;
+    Ok(ask.key()?.into_owned())
+}
+
+/// What a body says, as JSON.
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    worker: &Worker,
+    head: &Parts,
+    body: &mut Incoming,
+) -> Result<T, Problem> {
+    let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
+    ask::read(&body)
 }
 
 async fn carry_out(
@@ -124,7 +158,7 @@ fn check_size(head: &Parts) -> Result<(), Problem> {
 }
 
 /// Refuses who does not give the token, where one is asked for.
-fn authorize(worker: &Worker, head: &Parts) -> Result<(), Problem> {
+pub(crate) fn authorize(worker: &Worker, head: &Parts) -> Result<(), Problem> {
     let Some(token) = &worker.shared.http_token else { return Ok(()) };
     let Some(given) = head.headers.get(AUTHORIZATION) else {
         return Err(Problem::unauthorized("no token was given"));

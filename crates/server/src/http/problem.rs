@@ -20,7 +20,7 @@ pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// What is wrong with a request.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     status: StatusCode,
     /// What kind of problem it is, where it is more than its status.
     kind: &'static str,
@@ -38,12 +38,12 @@ impl Problem {
         Self { field: Some((name, HeaderValue::from_static(value))), ..self }
     }
 
-    pub(super) fn malformed(error: &serde_json::Error) -> Self {
+    pub(crate) fn malformed(error: &serde_json::Error) -> Self {
         Self::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
     }
 
     /// What was said cannot be done, whatever the state of keys.
-    pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
+    pub(crate) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
@@ -58,7 +58,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    pub(super) fn no_method(method: &Method, takes: &Method) -> Self {
+    pub(crate) fn no_method(method: &Method, takes: &Method) -> Self {
         let method = shown(method.as_str().as_bytes());
         let detail = format!("method `{method}` does not do here; `{takes}` would");
         let allow = if takes == Method::GET { "GET, HEAD" } else { "POST" };
@@ -92,7 +92,7 @@ impl Problem {
     }
 
     /// Nobody can tell now.
-    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         let kind = headers::Problem::ReducedCapacity.kind();
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         Self { kind, ..problem }.with(RETRY_AFTER, "1")

@@ -84,6 +84,8 @@ impl<'a> Gathered<'a> {
     fn answer_some(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
         let shared = session.shared;
         let stats = session.worker.stats();
+        let watch = stats.watch.looked_at();
+        session.worker.gathered.set(session.worker.gathered.get() + self.0.len());
         let rules = session.worker.rules.borrow();
         let Some(store) = shared.home.memory() else {
             let questions = self.0.drain(..).map(|gather| Asked {
@@ -106,11 +108,14 @@ impl<'a> Gathered<'a> {
                 })
                 .collect();
             let mut replies = chunk.iter().map(|gather| gather.reply);
-            store.apply_many(&requests, session.now, |_, answer| {
+            store.apply_many(&requests, session.now, |request, answer| {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
                         stats.decided(Face::Resp, Source::Store, &decision);
+                        if let Some(watch) = watch {
+                            watch.decided(request.key, decision.allowed());
+                        }
                         reply.write(&decision, writer);
                     }
                     Err(error) => {

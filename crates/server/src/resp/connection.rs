@@ -183,8 +183,12 @@ impl<'a> Connection<'a> {
         loop {
             let start = self.start;
             let batch = self.batch();
+            let gathered = self.worker.gathered.take();
             self.note(start, &batch);
             self.ask().await;
+            if let Some(watch) = self.worker.stats().watch.looked_at() {
+                watch.answered(gathered, self.session.now, self.session.shared().now());
+            }
             match batch {
                 Batch::Done => {
                     self.flush().await?;
@@ -300,10 +304,15 @@ impl<'a> Connection<'a> {
     async fn wait(&mut self, waiting: Waiting) -> io::Result<bool> {
         let shared = self.session.shared();
         let stopping = self.stopping.clone();
+        let watch = self.worker.stats().watch.looked_at();
+        let key = watch.map(|_| waiting.key.clone());
         let answer = tokio::select! {
             answer = wait::wait(shared, waiting, stopping) => answer,
             left = self.left() => return left.map(|()| false),
         };
+        if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {
+            watch.decided(&key, decision.allowed());
+        }
         self.session.waited(answer, &mut self.out);
         Ok(true)
     }

@@ -160,6 +160,7 @@ async fn decide(
         match answer {
             Ok(answer) => {
                 stats.decided(Face::Resp, answer.source, &answer.decision);
+                stats.watch.note(&asked.key, &answer.decision);
                 asked.reply.write(&answer.decision, writer);
                 shared.lines.asked(&asked.key, asked.rule.policy(), asked.operation);
             }

@@ -1,6 +1,7 @@
 //! What is counted of rules, by what metrics call them. Counts outlive the versions of the rules.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::{
         Arc,
@@ -59,7 +60,17 @@ impl Tally {
     pub(crate) fn count(&self, event: Event) -> u64 {
         self.0[event as usize].load(Ordering::Relaxed)
     }
+
+    /// Requests that it had a say in.
+    pub(crate) fn requests(&self) -> u64 {
+        // A fallback was counted besides, under what it said.
+        let events = Event::ALL.into_iter().filter(|event| *event != Event::Fallback);
+        events.map(|event| self.count(event)).sum()
+    }
 }
+
+/// The counts of one name, with the name.
+pub(crate) type Named = (Box<str>, Arc<Tally>);
 
 /// All counts, by name.
 #[derive(Debug, Default)]
@@ -76,8 +87,26 @@ impl Tallies {
         all.entry(name.into()).or_default().add(event);
     }
 
+    /// The `most` of them that `rank` puts first, the highest rank first, and how many there are.
+    pub(crate) fn top(
+        &self,
+        most: usize,
+        mut rank: impl FnMut(&str, &Tally) -> u64,
+    ) -> (Vec<Named>, usize) {
+        let all = self.0.read();
+        let mut ranked: Vec<_> =
+            all.iter().map(|it| (Reverse(rank(it.0, it.1)), it.0, it.1)).collect();
+        if ranked.len() > most {
+            ranked.select_nth_unstable_by_key(most, |it| (it.0, it.1));
+            ranked.truncate(most);
+        }
+        ranked.sort_unstable_by_key(|it| (it.0, it.1));
+        let top = ranked.into_iter().map(|(_, name, tally)| (name.clone(), Arc::clone(tally)));
+        (top.collect(), all.len())
+    }
+
     /// All of them, by name.
-    pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<Tally>)> {
+    pub(crate) fn all(&self) -> Vec<Named> {
         self.0.read().iter().map(|(name, tally)| (name.clone(), Arc::clone(tally))).collect()
     }
 }
@@ -93,6 +122,8 @@ mod tests {
             tallies.add(&format!("rule{index}"), Event::Denied);
         }
         tallies.add("rule7", Event::Allowed);
+        let (top, count) = tallies.top(2, |_, tally| tally.requests());
+        assert_eq!((&*top[0].0, &*top[1].0, count), (OTHERS, "rule7", MOST + 1));
         let all = tallies.all();
         assert_eq!(all.len(), MOST + 1);
         let count = |name: &str, event| {

@@ -94,7 +94,7 @@ fn watch(shared: &Shared, heard: &mpsc::Sender<Wish>, wanted: &mpsc::Receiver<Wi
     let rules = &shared.rules;
     let mut folders = Folders::new(&rules.paths, heard.clone());
     // What changed between the first reading and the watch was seen by nobody.
-    let _ = rules.look(false);
+    let _ = rules.look(false, shared.now());
     loop {
         let mut replies = Vec::new();
         match wanted.recv_timeout(POLL) {
@@ -104,7 +104,7 @@ fn watch(shared: &Shared, heard: &mpsc::Sender<Wish>, wanted: &mpsc::Receiver<Wi
             Ok(Wish::Look) | Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         folders.watch();
-        let told = rules.look(!replies.is_empty());
+        let told = rules.look(!replies.is_empty(), shared.now());
         for reply in replies {
             let _ = reply.send(told.clone());
         }

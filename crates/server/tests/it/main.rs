@@ -7,6 +7,8 @@ mod batches;
 mod client_commands;
 mod clients;
 mod conformance;
+#[cfg(target_os = "linux")]
+mod dashboard;
 mod decisions;
 #[cfg(target_os = "linux")]
 mod elsewhere;

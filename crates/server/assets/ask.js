@@ -1,0 +1,56 @@
+// Asking the server, with the token where it wants one.
+
+const dialog = document.getElementById("token-dialog");
+const field = document.getElementById("token");
+let token = sessionStorage.getItem("sluicegate-token") ?? "";
+let asking;
+
+/** What the server says at `path`. Without a body it is a GET. Throws an Error in its words. */
+export async function ask(path, body, signal) {
+  for (;;) {
+    const given = token;
+    const headers = given ? { authorization: `Bearer ${given}` } : {};
+    if (body) headers["content-type"] = "application/json";
+    const method = body ? "POST" : "GET";
+    const reply = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
+    if (reply.ok) return reply;
+    if (reply.status !== 401) throw await trouble(reply);
+    // Others may ask at the same time: one dialog is enough.
+    if (given === token) await (asking ??= askForToken(given).finally(() => (asking = undefined)));
+  }
+}
+
+/** What the server says is wrong. */
+async function trouble(reply) {
+  const told = await reply.json().catch(() => ({}));
+  const error = new Error(told.detail ?? told.title ?? `the server said ${reply.status}`);
+  error.status = reply.status;
+  return error;
+}
+
+function askForToken(before) {
+  document.getElementById("token-wrong").textContent = before ? "That is not the token." : "";
+  field.value = "";
+  dialog.showModal();
+  return new Promise((given) => {
+    dialog.addEventListener("close", () => {
+      token = field.value;
+      sessionStorage.setItem("sluicegate-token", token);
+      given();
+    }, { once: true });
+  });
+}
+
+/** Calls `seen` with each frame. Ends when the stream does. */
+export async function frames(seen, signal) {
+  const reply = await ask("/dashboard/events", undefined, signal);
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) seen(JSON.parse(event.slice("data: ".length)));
+  }
+}

@@ -1,0 +1,47 @@
+// Numbers, spans of time and sizes, in few characters that stand still.
+
+const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+/** A whole number, its digits in groups; from ten million on, in millions. */
+export const count = (number) =>
+  number < 1e7 ? grouped.format(number) : `${shortened(number / 1e6)} M`;
+
+/** So many a second. */
+export function rate(number) {
+  if (number >= 1e6) return `${shortened(number / 1e6)} M`;
+  if (number >= 100 || number === 0) return grouped.format(number);
+  return number.toFixed(number < 10 ? 2 : 1);
+}
+
+/** A span of time in microseconds, in the unit that fits. */
+export function span(us) {
+  if (us < 1e3) return `${Math.round(us)} µs`;
+  if (us < 1e6) return `${shortened(us / 1e3)} ms`;
+  const seconds = us / 1e6;
+  if (seconds < 60) return `${shortened(seconds)} s`;
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = units.findIndex(([size]) => seconds >= size);
+  const [[big, name], [small, less]] = units.slice(first, first + 2);
+  const rest = Math.floor((seconds % big) / small);
+  return `${Math.floor(seconds / big)} ${name}${rest ? ` ${rest} ${less}` : ""}`;
+}
+
+/** So many bytes. */
+export function bytes(number) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (number >= 1024 && unit < units.length - 1) {
+    number /= 1024;
+    unit += 1;
+  }
+  return `${unit ? shortened(number) : number} ${units[unit]}`;
+}
+
+/** A part of a whole. */
+export const percent = (part) => `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)} %`;
+
+/** `one request`, `2 requests`. */
+export const several = (number, thing) =>
+  number === 1 ? `1 ${thing}` : `${count(number)} ${thing}s`;
+
+const shortened = (number) => number.toFixed(number < 9.995 ? 2 : number < 99.95 ? 1 : 0);

@@ -1,0 +1,82 @@
+//! The keys that are asked about most, and those that are denied most, as a frame tells them.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Serialize;
+
+use super::{
+    hub::Hub,
+    sketch::{Count, LONGEST, Sketch, Span, UNIT},
+    watch::Sketches,
+};
+use crate::{DashboardMode, shared::Shared};
+
+/// So many keys are told of each kind.
+const TOLD: usize = 10;
+
+/// Keys by how often they are asked about.
+#[derive(Debug, Serialize)]
+pub(super) struct Hot {
+    /// Whether keys are `shown`, `masked`, or `off`.
+    keys: &'static str,
+    /// One decision in so many was looked at, on the worker where it was fewest.
+    every: u64,
+    asked: Vec<HotKey>,
+    denied: Vec<HotKey>,
+}
+
+/// A key, and how often a second it is asked about, lately.
+#[derive(Debug, Serialize)]
+struct HotKey {
+    /// As text that can be shown.
+    key: String,
+    /// Its bytes, where the text does not say them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    /// Whether it is only the front of the key, or a mask: it cannot be looked up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partly: bool,
+    /// At most so many a second,
+    rate: f64,
+    /// and at least so many less, by the sketch;
+    over: f64,
+    /// and so many more or less, by the samples: twice their standard deviation.
+    noise: f64,
+}
+
+/// What `sketches` of all workers together tell.
+pub(super) fn hot(shared: &Shared, sketches: Vec<Sketches>) -> Hot {
+    let hub = &shared.dashboard;
+    let keys = match hub.mode {
+        DashboardMode::On => "shown",
+        DashboardMode::Masked => "masked",
+        DashboardMode::NoKeys | DashboardMode::Off => "off",
+    };
+    let every = shared.workers.iter().map(|stats| stats.watch.every()).max().unwrap_or(1);
+    let span = sketches.first().map(|it| it.span).unwrap_or_default();
+    let (asked, denied): (Vec<_>, Vec<_>) =
+        sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
+    let told = |sketches: &[Sketch]| {
+        let top = Sketch::top(sketches, TOLD);
+        top.iter().map(|count| told(hub, count, span, every)).collect()
+    };
+    Hot { keys, every, asked: told(&asked), denied: told(&denied) }
+}
+
+fn told(hub: &Hub, Count { key, count, error }: &Count, span: Span, every: u64) -> HotKey {
+    let noise = if every == 1 { 0 } else { 2 * (count * every).isqrt() * UNIT.isqrt() };
+    let round = |rate: f64| (rate * 1000.0).round() / 1000.0;
+    let masked = hub.mode == DashboardMode::Masked;
+    let text = std::str::from_utf8(key).ok().filter(|text| !text.contains(char::is_control));
+    HotKey {
+        key: match text {
+            _ if masked => hub.mask(key),
+            Some(text) => text.to_owned(),
+            None => key.escape_ascii().to_string(),
+        },
+        key_base64: (!masked && text.is_none()).then(|| STANDARD.encode(key)),
+        partly: masked || key.len() == LONGEST,
+        rate: round(span.rate(*count)),
+        over: round(span.rate(*error)),
+        noise: round(span.rate(noise)),
+    }
+}

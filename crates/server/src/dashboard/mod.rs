@@ -1,0 +1,134 @@
+//! The dashboard: what the server does, to be looked at with a browser.
+//!
+//! A page of a few files ([`assets`]) shows frames that come once a second ([`hub`], [`frame`]),
+//! tells the [`rules`] in words, looks up keys ([`key`]) and has a playground ([`play`]). It changes nothing: what is asked here
+//! is read, or decided on state that the one who asks brings along.
+//!
+//! Invariants:
+//! - while nobody looks, nothing is computed, and a batch of requests pays one plain load for it;
+//! - the page itself asks for no token, where one is set; whatever it shows does;
+//! - a browser loads nothing from elsewhere, and runs nothing but these files.
+
+mod assets;
+mod frame;
+mod hot;
+mod hub;
+mod key;
+mod play;
+mod rules;
+mod sketch;
+mod store;
+mod watch;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::{
+    Method, Response,
+    body::Incoming,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+    http::request::Parts,
+};
+use serde::Serialize;
+
+use self::{
+    assets::{ASSETS, Asset, harden},
+    hub::{Events, MOST},
+};
+pub(crate) use self::{hub::Hub, watch::Watch};
+use crate::{
+    DashboardMode,
+    http::{Problem, authorize, key_of, read_json},
+    worker::Worker,
+};
+
+/// The body of a response, whether all of it is there or it goes on.
+pub(crate) type Body = Either<Full<Bytes>, Events>;
+
+/// What is asked of the dashboard.
+#[derive(Clone, Copy)]
+pub(crate) enum Page {
+    File(&'static Asset),
+    Events,
+    Rules,
+    Key,
+    Play,
+}
+
+/// What stands at `path`, if the dashboard does.
+#[inline]
+pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {
+    // Whatever is asked often is elsewhere.
+    if path != "/" && !path.starts_with("/dashboard/") {
+        return None;
+    }
+    if worker.shared.dashboard.mode == DashboardMode::Off {
+        return None;
+    }
+    match path {
+        "/dashboard/events" => Some(Page::Events),
+        "/dashboard/rules" => Some(Page::Rules),
+        "/dashboard/key" => Some(Page::Key),
+        "/dashboard/play" => Some(Page::Play),
+        path => ASSETS.iter().find(|asset| asset.path == path).map(Page::File),
+    }
+}
+
+/// Answers what is asked of the dashboard.
+pub(crate) async fn answer(
+    worker: &Rc<Worker>,
+    page: Page,
+    head: &Parts,
+    body: &mut Incoming,
+) -> Result<Response<Body>, Problem> {
+    let takes = match page {
+        Page::File(_) | Page::Events | Page::Rules => Method::GET,
+        Page::Key | Page::Play => Method::POST,
+    };
+    if head.method != takes && !(head.method == Method::HEAD && takes == Method::GET) {
+        return Err(Problem::no_method(&head.method, &takes));
+    }
+    if let Page::File(asset) = page {
+        return Ok(asset.reply(&head.headers).await.map(Either::Left));
+    }
+    authorize(worker, head)?;
+    match page {
+        Page::Events => events(worker),
+        Page::Rules => json(&rules::said(&worker.shared)),
+        Page::Key => {
+            let key = key_of(worker, head, body).await?;
+            json(&key::look_up(&worker.shared, &key).await?)
+        }
+        Page::Play => {
+            let asked = read_json(worker, head, body).await?;
+            json(&play::play(&asked).map_err(Problem::unprocessable)?)
+        }
+        Page::File(_) => unreachable!("files were answered"),
+    }
+}
+
+/// Frames from now on.
+fn events(worker: &Rc<Worker>) -> Result<Response<Body>, Problem> {
+    let Some(events) = hub::look(worker) else {
+        return Err(Problem::unavailable(format!(
+            "{MOST} viewers look at the dashboard, which is as many as may; when one has left would do"
+        )));
+    };
+    let mut reply = Response::new(Either::Right(events));
+    let fields = reply.headers_mut();
+    harden(fields);
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(reply)
+}
+
+fn json(told: &impl Serialize) -> Result<Response<Body>, Problem> {
+    let body = serde_json::to_vec(told).map_err(|error| Problem::malformed(&error))?;
+    let mut reply = Response::new(Either::Left(body.into()));
+    let fields = reply.headers_mut();
+    harden(fields);
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(reply)
+}

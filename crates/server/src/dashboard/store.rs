@@ -1,0 +1,95 @@
+//! How the store is doing, as a frame tells it.
+
+use serde::Serialize;
+use sluicegate_memory::WhenFull;
+use sluicegate_redis::{Health, OnError};
+
+use crate::{home::Home, shared::Shared};
+
+/// Where the state is, and how that is doing.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(super) enum Store {
+    /// In this process.
+    Memory {
+        keys: usize,
+        bytes: usize,
+        max_bytes: usize,
+        turned_away: u64,
+        when_full: &'static str,
+        snapshots: Option<Snapshots>,
+    },
+    /// In Redis or Valkey.
+    Redis {
+        on_error: &'static str,
+        servers: Vec<Server>,
+        /// Counts of what went wrong, by name.
+        counts: Vec<(&'static str, u64)>,
+    },
+}
+
+/// The state file.
+#[derive(Debug, Serialize)]
+pub(super) struct Snapshots {
+    written: u64,
+    failed: u64,
+    failing: bool,
+    at_us: Option<u64>,
+    keys: u64,
+}
+
+/// A server of the store.
+#[derive(Debug, Serialize)]
+pub(super) struct Server {
+    place: String,
+    connected: bool,
+    left_alone: bool,
+}
+
+/// How the store is doing, as far as is known without asking.
+pub(super) fn store(shared: &Shared) -> Store {
+    match &shared.home {
+        Home::Memory(store) => {
+            let usage = store.usage();
+            Store::Memory {
+                keys: usage.keys,
+                bytes: usage.bytes,
+                max_bytes: usage.max_bytes,
+                turned_away: usage.turned_away,
+                when_full: match shared.config.when_full {
+                    WhenFull::Deny => "deny",
+                    WhenFull::Allow => "allow",
+                },
+                snapshots: shared.config.state_file.is_some().then(|| snapshots(shared)),
+            }
+        }
+        Home::Redis { store, .. } => {
+            let on_error = shared.config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
+            let server = |Health { place, connected, left_alone, .. }| Server {
+                place,
+                connected,
+                left_alone,
+            };
+            Store::Redis {
+                on_error: match on_error {
+                    OnError::Allow => "allow",
+                    OnError::Local(_) => "local",
+                    _ => "deny",
+                },
+                servers: store.health().into_iter().map(server).collect(),
+                counts: store.counters().iter().collect(),
+            }
+        }
+    }
+}
+
+fn snapshots(shared: &Shared) -> Snapshots {
+    let told = shared.snapshots.told();
+    Snapshots {
+        written: told.written,
+        failed: told.failed,
+        failing: told.failing,
+        at_us: told.at.map(|at| at.as_micros()),
+        keys: told.keys,
+    }
+}

@@ -1,0 +1,269 @@
+//! What a worker notes for the dashboard, and only while somebody looks at it.
+//!
+//! Counters that are kept anyway tell how much is decided; what is noted here besides is which keys
+//! are asked about, and how long answers take. While nobody looks, that is one plain load a batch.
+//! While somebody does, keys are sampled: every one where little is decided, else one in so many
+//! that about [`ENOUGH`] a second are looked at.
+//!
+//! A watch is written by its worker; a frame of the dashboard reads it, once a second.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use sluicegate_core::{Decision, Timestamp};
+
+use super::sketch::{Sketch, Span, UNIT};
+use crate::stats::Counter;
+
+/// As many keys a second as are looked at on one worker, about.
+const ENOUGH: u64 = 2048;
+/// One in so many keys at the least.
+const RAREST: u64 = 1 << 14;
+/// Bounds of the histogram of answers: four to each power of two, up to 67 s.
+const BOUNDS: usize = 26 * 4;
+
+/// What one worker notes.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Whether somebody looks.
+    on: AtomicBool,
+    /// Whether keys are noted.
+    keys: AtomicBool,
+    /// How many decisions go by before the next key is looked at.
+    left: AtomicU64,
+    /// One key in so many is looked at.
+    every: AtomicU64,
+    /// Numbers that look random.
+    random: AtomicU64,
+    sketches: Mutex<Sketches>,
+    took: [Counter; BOUNDS],
+}
+
+/// The keys that are asked about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sketches {
+    pub(super) all: Sketch,
+    pub(super) denied: Sketch,
+    pub(super) span: Span,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self {
+            on: AtomicBool::new(false),
+            keys: AtomicBool::new(false),
+            left: AtomicU64::new(0),
+            every: AtomicU64::new(1),
+            random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
+            sketches: Mutex::default(),
+            took: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+}
+
+impl Watch {
+    /// This, while somebody looks.
+    #[inline]
+    pub(crate) fn looked_at(&self) -> Option<&Self> {
+        self.on.load(Relaxed).then_some(self)
+    }
+
+    /// Notes a decision, if somebody looks.
+    #[inline]
+    pub(crate) fn note(&self, key: &[u8], decision: &Decision) {
+        if let Some(watch) = self.looked_at() {
+            watch.decided(key, decision.allowed());
+        }
+    }
+
+    /// Notes a decision.
+    #[inline]
+    pub(crate) fn decided(&self, key: &[u8], allowed: bool) {
+        // One thread writes, so nothing is lost between the two.
+        match self.left.load(Relaxed) {
+            0 => self.sample(key, allowed),
+            left => self.left.store(left - 1, Relaxed),
+        }
+    }
+
+    #[cold]
+    fn sample(&self, key: &[u8], allowed: bool) {
+        if !self.keys.load(Relaxed) {
+            return self.left.store(u64::MAX, Relaxed);
+        }
+        let every = self.every.load(Relaxed);
+        // Not each n-th, which a pattern may hit or miss: as many on the average.
+        let random = self.random.load(Relaxed).wrapping_mul(6_364_136_223_846_793_005);
+        let random = random.wrapping_add(1_442_695_040_888_963_407);
+        self.random.store(random, Relaxed);
+        self.left.store((random >> 33) % (2 * every - 1), Relaxed);
+        let mut sketches = self.sketches.lock();
+        sketches.all.add(key, every * UNIT);
+        if !allowed {
+            sketches.denied.add(key, every * UNIT);
+        }
+    }
+
+    /// Notes that `decisions` which were asked at `since` are answered at `now`.
+    pub(crate) fn answered(&self, decisions: usize, since: Timestamp, now: Timestamp) {
+        if decisions > 0 {
+            let micros = now.as_micros().saturating_sub(since.as_micros());
+            self.took[place(micros)].add_many(decisions as u64);
+        }
+    }
+
+    /// Somebody begins to look: what was noted before is gone. `keys`: whether they are noted.
+    pub(super) fn start(&self, keys: bool) {
+        self.keys.store(keys, Relaxed);
+        *self.sketches.lock() = Sketches::default();
+        self.every.store(1, Relaxed);
+        self.left.store(0, Relaxed);
+        self.on.store(true, Relaxed);
+    }
+
+    /// Nobody looks any more.
+    pub(super) fn stop(&self) {
+        self.on.store(false, Relaxed);
+    }
+
+    /// What was noted, `micros` after this was asked last, in which the worker made so many
+    /// `decisions`.
+    pub(super) fn read(&self, micros: u64, decisions: u64) -> Sketches {
+        let every = (decisions.saturating_mul(1_000_000) / micros.max(1)) / ENOUGH;
+        self.every.store(every.next_power_of_two().clamp(1, RAREST), Relaxed);
+        let mut sketches = self.sketches.lock();
+        sketches.span.pass(micros);
+        let read = sketches.clone();
+        sketches.all.fade();
+        sketches.denied.fade();
+        sketches.span.fade();
+        read
+    }
+
+    /// One key in so many is looked at.
+    pub(super) fn every(&self) -> u64 {
+        self.every.load(Relaxed)
+    }
+
+    /// How many decisions took how long, since the start.
+    pub(super) fn took(&self, into: &mut Took) {
+        for (sum, counter) in into.0.iter_mut().zip(&self.took) {
+            *sum += counter.count();
+        }
+    }
+}
+
+/// How many decisions took how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Took([u64; BOUNDS]);
+
+impl Default for Took {
+    fn default() -> Self {
+        Self([0; BOUNDS])
+    }
+}
+
+impl Took {
+    /// Those that are not in `before`.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self(std::array::from_fn(|place| self.0[place].saturating_sub(before.0[place])))
+    }
+
+    /// The time in microseconds within which `part` of 1000 were answered; `None`: there were none.
+    pub(super) fn quantile(&self, part: u64) -> Option<u64> {
+        let total: u64 = self.0.iter().sum();
+        let wanted = (total * part).div_ceil(1000).max(1);
+        let mut sum = 0;
+        let found = self.0.iter().position(|count| {
+            sum += count;
+            sum >= wanted
+        });
+        found.map(bound)
+    }
+}
+
+/// Where a time is counted.
+fn place(micros: u64) -> usize {
+    // Four steps to each power of two: the two bits behind the first tell which.
+    if micros < 4 {
+        return 0;
+    }
+    let power = micros.ilog2();
+    let step = (micros >> (power - 2)) & 3;
+    let place = u64::from(power - 2) * 4 + step;
+    usize::try_from(place).map_or(BOUNDS - 1, |place| (place + 1).min(BOUNDS - 1))
+}
+
+/// The longest time that is counted at `place`.
+fn bound(place: usize) -> u64 {
+    let Some(place) = place.checked_sub(1) else { return 3 };
+    let (power, step) = (place / 4, place as u64 % 4);
+    ((4 + step + 1) << power) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_counted_within_a_quarter_of_itself() {
+        for micros in (0..5_000).chain([1 << 20, (1 << 24) + 17, 60_000_000]) {
+            let told = bound(place(micros));
+            assert!(told >= micros, "{micros}: {told}");
+            assert!(told <= (micros + micros / 4).max(4), "{micros}: {told}");
+        }
+        assert_eq!(place(u64::MAX), BOUNDS - 1);
+    }
+
+    #[test]
+    fn quantiles() {
+        let watch = Watch::default();
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        let (mut before, mut after) = (Took::default(), Took::default());
+        watch.answered(10, at(0), at(1_000));
+        watch.took(&mut before);
+        assert_eq!(after.quantile(500), None);
+        watch.answered(98, at(0), at(10));
+        watch.answered(2, at(0), at(100));
+        watch.answered(0, at(0), at(9_999));
+        watch.took(&mut after);
+        let took = after.since(&before);
+        assert_eq!(
+            [500, 980, 990].map(|part| took.quantile(part)),
+            [Some(11), Some(11), Some(111)]
+        );
+    }
+
+    #[test]
+    fn nothing_is_noted_of_keys_where_they_are_off() {
+        let watch = Watch::default();
+        assert!(watch.looked_at().is_none());
+        watch.start(false);
+        watch.looked_at().unwrap().decided(b"a", true);
+        let read = watch.read(1_000_000, 1);
+        assert!(Sketch::top(&[read.all], 9).is_empty());
+    }
+
+    #[test]
+    fn samples_tell_of_all() {
+        let watch = Watch::default();
+        watch.start(true);
+        // Many a second: from now on they are sampled.
+        drop(watch.read(1_000_000, 400 * ENOUGH));
+        assert_eq!(watch.every(), 512);
+        for turn in 0..1_000_000_u64 {
+            watch.decided(
+                if turn.is_multiple_of(4) { b"often" } else { b"more" },
+                !turn.is_multiple_of(4),
+            );
+        }
+        let read = watch.read(1_000_000, 1_000_000);
+        let told = Sketch::top(&[read.denied], 1);
+        assert_eq!(&*told[0].key, b"often");
+        let share = told[0].count / UNIT;
+        println!("figure: of 250000 decisions, one in 512 looked at, {share} are told");
+        assert!((200_000..300_000).contains(&share), "{share}");
+        watch.stop();
+        assert!(watch.looked_at().is_none());
+    }
+}

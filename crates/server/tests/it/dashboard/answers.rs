@@ -1,0 +1,119 @@
+//! What the dashboard answers, without a browser.
+
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+use serde_json::json;
+use sluicegate_server::DashboardMode;
+
+use crate::http::client::{Client, server};
+
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'; object-src 'none'";
+
+#[test]
+fn the_page_is_packed_tagged_and_strict() {
+    let server = server(|_| {});
+    let mut client = Client::connect(&server);
+    client.ask("GET", "/", "Accept-Encoding: gzip\r\n");
+    let packed = client.hear();
+    assert_eq!((packed.status, packed.field("content-encoding")), (200, "gzip"));
+    assert_eq!(packed.field("content-security-policy"), POLICY);
+    assert_eq!(packed.field("x-content-type-options"), "nosniff");
+    let mut page = String::new();
+    GzDecoder::new(&*packed.body).read_to_string(&mut page).unwrap();
+    let plain = client.get("/");
+    assert_eq!((plain.field("content-encoding"), &*plain.body), ("", page.as_bytes()));
+    let tags = [packed.field("etag"), plain.field("etag")].map(str::to_owned);
+    assert!(tags[0] != tags[1] && !tags[0].starts_with("W/"), "{tags:?}");
+    client.ask("GET", "/", &format!("Accept-Encoding: gzip\r\nIf-None-Match: {}\r\n", tags[0]));
+    let again = client.hear();
+    assert_eq!((again.status, again.body.len()), (304, 0));
+
+    // Nothing of the page lies elsewhere, and nothing in it is run or styled in place.
+    for wrong in ["http:", "https:", "<style", "style=", "onclick", "javascript:"] {
+        assert!(!page.contains(wrong), "{wrong}");
+    }
+    let parts = page.split('"').filter(|part| part.starts_with("/dashboard/"));
+    let modules =
+        ["ask", "charts", "live", "play", "rules", "words"].map(|it| format!("/dashboard/{it}.js"));
+    let mut wire = packed.body.len();
+    for path in parts.chain(modules.iter().map(|it| &**it)) {
+        client.ask("GET", path, "Accept-Encoding: gzip\r\n");
+        let part = client.hear();
+        assert_eq!(part.status, 200, "{path}");
+        wire += part.body.len();
+    }
+    println!("figure: the page and what it loads are {wire} bytes on the wire");
+    assert!(wire < 100_000);
+    assert_eq!(client.get("/dashboard/none.js").status, 404);
+    assert_eq!(client.post("/", "{}").status, 405);
+}
+
+#[test]
+fn it_can_be_off() {
+    let server = server(|config| config.dashboard = DashboardMode::Off);
+    let mut client = Client::connect(&server);
+    for path in ["/", "/dashboard/page.css", "/dashboard/events"] {
+        assert_eq!(client.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn a_key_is_looked_up() {
+    let server = server(|_| {});
+    let mut client = Client::connect(&server);
+    assert_eq!(client.post("/dashboard/key", r#"{"key":"nobody"}"#).json()["found"], false);
+    server.connect().say("SG.TAKE user:7 gcra:30/1h,fixed-window:5/1d COST 3");
+    let told = client.post("/dashboard/key", r#"{"key":"user:7"}"#).json();
+    assert_eq!((&told["found"], &told["mask"]), (&json!(true), &json!(null)));
+    assert_eq!(told["policy"], "gcra:30/1h,fixed-window:5/1d");
+    let used = told["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limit| (limit["used"].as_u64().unwrap(), limit["capacity"].as_u64().unwrap()));
+    assert_eq!(used.collect::<Vec<_>>(), [(3, 30), (3, 5)]);
+    let wrong = client.post("/dashboard/key", r#"{"key":"a","cost":1}"#);
+    assert_eq!(wrong.status, 422, "{}", wrong.detail());
+}
+
+#[test]
+fn the_playground_decides_and_keeps_nothing() {
+    let server = server(|_| {});
+    let mut client = Client::connect(&server);
+    let now = 1_800_000_000_000_000_u64;
+    let mut asked = json!({
+        "policy": "fixed-window:2/1s", "now_us": now, "takes": vec![json!({"at_us": now, "cost": 1}); 3],
+    });
+    let first = client.post("/dashboard/play", asked.to_string()).json();
+    let allowed = first["decisions"].as_array().unwrap().iter().map(|it| &it["allowed"]);
+    assert_eq!(allowed.collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(first["next"]["retry_after_us"], 1_000_000);
+    asked["state"] = first["state"].clone();
+    asked["now_us"] = json!(now + 1_000_000);
+    asked["takes"] = json!([]);
+    let second = client.post("/dashboard/play", asked.to_string()).json();
+    assert_eq!(
+        (&second["next"]["allowed"], &second["limits"][0]["used"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(server.told("keys"), 0);
+    assert_eq!(server.told("decisions"), 0);
+    asked["policy"] = json!("fixed-window:2");
+    let wrong = client.post("/dashboard/play", asked.to_string());
+    assert_eq!(wrong.status, 422, "{}", wrong.detail());
+}
+
+#[test]
+fn a_token_is_asked_for_where_there_is_one() {
+    let server = server(|config| config.http_token = Some("secret".to_owned()));
+    let mut client = Client::connect(&server);
+    assert_eq!(client.get("/").status, 200, "what is no secret is open");
+    assert_eq!(client.get("/dashboard/events").status, 401);
+    assert_eq!(client.post("/dashboard/key", r#"{"key":"a"}"#).status, 401);
+    assert_eq!(client.post("/dashboard/play", "{}").status, 401);
+    client.ask("GET", "/dashboard/events", "Authorization: Bearer secret\r\n");
+    let heard = client.hear();
+    assert_eq!((heard.status, heard.field("content-type")), (200, "text/event-stream"));
+}

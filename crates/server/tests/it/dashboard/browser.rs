@@ -1,0 +1,226 @@
+//! A Chromium without a window, driven over a pair of pipes by its own protocol (CDP): only what is
+//! needed here.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use crate::harness::{Folder, now};
+
+/// What a page does not do within this time it does not do at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How it is started: what it needs, and nothing that goes out or asks anybody.
+const FLAGS: [&str; 11] = [
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
+
+/// A browser with one page, until dropped.
+pub(crate) struct Browser {
+    process: Child,
+    asks: RefCell<Option<ChildStdin>>,
+    hears: Receiver<Value>,
+    session: String,
+    last: Cell<u64>,
+    complaints: RefCell<Vec<String>>,
+    _profile: Folder,
+}
+
+impl Browser {
+    /// A browser whose page is so wide and so high.
+    pub(crate) fn start(width: u32, height: u32) -> Self {
+        let profile = Folder::new();
+        // It reads from 3 and writes to 4, and ends when nobody speaks to it any more: with the test,
+        // however that ends.
+        let mut process = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "--", "sh", "-c"])
+            .args([r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#, "sh", "chromium"])
+            .args(FLAGS)
+            .arg(format!("--user-data-dir={}", profile.file("data").display()))
+            .env("HOME", profile.file(""))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setpriv, of util-linux");
+        let mut heard = BufReader::new(process.stdout.take().unwrap());
+        let (hear, hears) = mpsc::channel();
+        thread::spawn(move || {
+            let mut message = Vec::new();
+            while heard.read_until(0, &mut message).is_ok_and(|count| count > 0) {
+                message.pop();
+                if hear.send(serde_json::from_slice(&message).unwrap()).is_err() {
+                    break;
+                }
+                message.clear();
+            }
+        });
+        let mut browser = Self {
+            asks: RefCell::new(process.stdin.take()),
+            process,
+            hears,
+            session: String::new(),
+            last: Cell::new(0),
+            complaints: RefCell::default(),
+            _profile: profile,
+        };
+        let target = browser.tell("Target.createTarget", &json!({"url": "about:blank"}));
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = browser.tell("Target.attachToTarget", &attach);
+        browser.session = attached["sessionId"].as_str().unwrap().to_owned();
+        for domain in ["Page", "Runtime", "Log"] {
+            browser.tell(&format!("{domain}.enable"), &json!({}));
+        }
+        let view = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
+        });
+        browser.tell("Emulation.setDeviceMetricsOverride", &view);
+        browser
+    }
+
+    /// Opens a page.
+    pub(crate) fn open(&self, url: &str) {
+        let opened = self.tell("Page.navigate", &json!({"url": url}));
+        assert!(opened.get("errorText").is_none(), "{url}: {opened}");
+        self.until("document.readyState === 'complete'");
+    }
+
+    /// What an expression comes to in the page.
+    pub(crate) fn run(&self, expression: &str) -> Value {
+        let asked = json!({
+            "expression": expression, "awaitPromise": true, "returnByValue": true,
+            "userGesture": true,
+        });
+        let told = self.tell("Runtime.evaluate", &asked);
+        assert!(told.get("exceptionDetails").is_none(), "{expression}: {told}");
+        told["result"]["value"].clone()
+    }
+
+    /// Asks again and again until an expression comes to something that is true, and gives that back.
+    pub(crate) fn until(&self, expression: &str) -> Value {
+        self.until_within(expression, PATIENCE)
+    }
+
+    /// The same, for so long.
+    pub(crate) fn until_within(&self, expression: &str, patience: Duration) -> Value {
+        let start = now();
+        loop {
+            let value = self.run(expression);
+            if !matches!(value, Value::Null | Value::Bool(false)) && value != "" {
+                return value;
+            }
+            let shown = || self.run("document.body.innerText");
+            assert!(start.elapsed() < patience, "never was: {expression}\n{}", shown());
+        }
+    }
+
+    /// Puts `text` in the place of what stands in a field, as who types does.
+    pub(crate) fn write(&self, field: &str, text: &str) {
+        let it = format!("document.querySelector({field:?})");
+        self.run(&format!("({it}.focus(), {it}.select())"));
+        self.tell("Input.insertText", &json!({"text": text}));
+    }
+
+    /// Presses a key: `Tab`, `Enter` or ` `.
+    pub(crate) fn press(&self, key: &str) {
+        let (code, number, text) = match key {
+            "Tab" => ("Tab", 9, ""),
+            "Enter" => ("Enter", 13, "\r"),
+            " " => ("Space", 32, " "),
+            other => panic!("no key is called {other}"),
+        };
+        let mut event = json!({
+            "type": "keyDown", "key": key, "code": code, "windowsVirtualKeyCode": number,
+        });
+        if !text.is_empty() {
+            event["text"] = json!(text);
+        }
+        self.tell("Input.dispatchKeyEvent", &event);
+        event["type"] = json!("keyUp");
+        self.tell("Input.dispatchKeyEvent", &event);
+    }
+
+    /// Light or dark, as if the system said so.
+    pub(crate) fn scheme(&self, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.tell("Emulation.setEmulatedMedia", &json!({"features": features}));
+    }
+
+    /// Lets the page draw what has changed.
+    pub(crate) fn settle(&self) {
+        self.run("new Promise((it) => requestAnimationFrame(() => requestAnimationFrame(it))).then(() => 1)");
+    }
+
+    /// What the page has complained about since this was asked last.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        // What was said before this is answered has been heard then.
+        self.run("1");
+        self.complaints.take()
+    }
+
+    /// A picture of what can be seen, as PNG.
+    pub(crate) fn picture(&self) -> Vec<u8> {
+        let picture = self.tell("Page.captureScreenshot", &json!({"format": "png"}));
+        STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
+    }
+
+    /// Tells the page something in the browser's own words, and hears the answer.
+    pub(crate) fn tell(&self, method: &str, parameters: &Value) -> Value {
+        let id = self.last.get() + 1;
+        self.last.set(id);
+        let mut message = json!({"id": id, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.asks.borrow_mut().as_mut().unwrap().write_all(&bytes).expect(
+            "a browser that runs: `chromium`, of Debian's package, which `cargo xtask test` installs",
+        );
+        loop {
+            let mut heard = self.hears.recv_timeout(PATIENCE).expect("a browser that answers");
+            if heard["id"] == id {
+                assert!(heard.get("error").is_none(), "{message}: {heard}");
+                return heard["result"].take();
+            }
+            self.note(&heard);
+        }
+    }
+
+    /// Keeps what an event complains about.
+    fn note(&self, event: &Value) {
+        let told = &event["params"];
+        let complaint = match event["method"].as_str() {
+            Some("Runtime.exceptionThrown") => &told["exceptionDetails"],
+            Some("Log.entryAdded") if told["entry"]["level"] != "verbose" => &told["entry"],
+            Some("Runtime.consoleAPICalled") if told["type"] != "log" => told,
+            _ => return,
+        };
+        self.complaints.borrow_mut().push(complaint.to_string());
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        self.asks.take();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,8 @@
+//! The dashboard: its answers, and its page in a real browser.
+
+mod answers;
+mod browser;
+mod page;
+mod pictures;
+mod rules;
+mod viewers;

@@ -1,0 +1,204 @@
+//! The page in a browser, as people see it.
+
+use sluicegate_resp::Value;
+
+use super::{
+    browser::Browser,
+    rules::{gate, ruled},
+};
+use crate::{
+    harness::Folder,
+    http::client::{Client, server},
+};
+
+#[test]
+fn it_shows_what_happens() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    let so_far = "[...document.querySelectorAll('#process dt')]\
+                  .find((it) => it.textContent === 'Decisions so far')?.nextSibling.textContent";
+    browser.until(&format!("{so_far} === '0'"));
+
+    // Numbers move when requests are sent, and agree with what is counted.
+    let mut peer = server.connect();
+    for _ in 0..30 {
+        peer.say("SG.TAKE user:42 gcra:10/1h");
+    }
+    browser.until(&format!("{so_far} === '30'"));
+    browser.until("document.querySelector('#denied').textContent > '0'");
+    let metrics = String::from_utf8(Client::connect(&server).get("/metrics").body).unwrap();
+    let line = r#"sluicegate_decisions_total{face="resp",outcome="denied",source="memory"} 20"#;
+    assert!(metrics.contains(line), "{metrics}");
+    browser.until("document.querySelector('#live-keys').textContent === '1'");
+
+    // A key that is hot is found by a press on it.
+    browser.until("document.querySelector('#refused button').textContent === 'user:42'");
+    browser.run("document.querySelector('#asked button').click()");
+    browser.until("document.querySelector('#look-told').textContent.startsWith('user:42 is free')");
+    let level = "document.querySelector('#look-limits [role=meter]').ariaValueNow";
+    assert_eq!(browser.until(level), "10");
+    // And one that is typed, by the keyboard alone.
+    browser.write("#look-key", "nobody");
+    browser.press("Enter");
+    browser.until(
+        "document.querySelector('#look-told').textContent === 'nobody is as if never used.'",
+    );
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn the_playground_denies_when_it_should() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/#playground", server.http.unwrap()));
+    browser.until("document.querySelector('#play-vessels b')?.textContent === '0 of 10'");
+    browser.write("#play-policy", "fixed-window:3/1h");
+    browser.press("Tab");
+    browser.until("document.querySelector('#play-vessels b').textContent === '0 of 3'");
+    for (pressed, expected) in [
+        ("#play-one", "1 request: 1 allowed, 0 denied. 2 more would pass now."),
+        ("#play-ten", "11 requests: 3 allowed, 8 denied. The next one passes in"),
+    ] {
+        browser.run(&format!("document.querySelector('{pressed}').click()"));
+        browser.until(&format!(
+            "document.querySelector('#play-told').textContent.startsWith('{expected}')"
+        ));
+    }
+    browser.until("document.querySelector('#play-vessels b').textContent === '3 of 3'");
+    // What is wrong is said, and what was there stays.
+    browser.write("#play-policy", "fixed-window:3");
+    browser.press("Tab");
+    browser.until("document.querySelector('#play-wrong').textContent.includes('is not N/PERIOD')");
+    let complaints = browser.complaints();
+    assert!(complaints.iter().all(|it| it.contains("422")), "{complaints:?}");
+    let Value::Bulk(info) = server.connect().say("INFO stats") else { panic!("no text") };
+    assert!(String::from_utf8(info).unwrap().contains("decisions:0\r\n"), "nothing is stored");
+}
+
+#[test]
+fn it_fits_a_phone_and_names_all_that_can_be_used() {
+    let folder = Folder::new();
+    let long = "name".repeat(16);
+    let rule = format!("name: {long}, match: {{path: /a}}, key: client, policy: 'gcra:1/1h'");
+    let server = ruled(&folder, &format!("rules: [{{{rule}}}]"));
+    gate(&mut Client::connect(&server), "/a", 3);
+    let browser = Browser::start(360, 780);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    server.connect().say(&format!("SG.TAKE {} gcra:10/1h", "long".repeat(50)));
+    browser.until("document.querySelector('#asked button').textContent.startsWith('long')");
+    browser.until("document.querySelector('#decided tbody')?.textContent.startsWith('name')");
+    browser.run("document.querySelector('#said').open = true");
+    browser.until("document.querySelector('#said-list h4')?.offsetParent !== null");
+    let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
+    assert_eq!(browser.until(wide), "fits");
+    // What the browser's own tree of accessibility calls each thing that can be used.
+    let tree = browser.tell("Accessibility.getFullAXTree", &serde_json::json!({}));
+    let used = ["button", "textbox", "combobox", "slider", "link", "meter", "table", "image"];
+    let mut named = 0;
+    for node in tree["nodes"].as_array().unwrap() {
+        let role = node["role"]["value"].as_str().unwrap_or_default();
+        if node["ignored"] == false && used.contains(&role) {
+            let name = node["name"]["value"].as_str().unwrap_or_default();
+            assert!(!name.is_empty(), "{node}");
+            named += 1;
+        }
+    }
+    assert!(named >= 15, "{named}");
+    let landmarks = ["banner", "main", "navigation", "contentinfo"];
+    let roles: Vec<_> = tree["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["role"]["value"].as_str())
+        .collect();
+    for landmark in landmarks {
+        assert!(roles.contains(&landmark), "{landmark}");
+    }
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// All that can be used and seen, by what names it.
+const USABLE: &str = "[...document.querySelectorAll('a[href], button, input, summary')]\
+                      .filter((it) => it.offsetParent).map((it) => it.id || it.textContent)";
+
+#[test]
+fn all_can_be_reached_and_used_by_keyboard() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    let usable = browser.run(USABLE);
+    let usable = usable.as_array().unwrap();
+    assert!(usable.len() >= 12, "{usable:?}");
+    let mut reached = Vec::new();
+    for _ in 0..usable.len() {
+        browser.press("Tab");
+        let (id, outline) = (
+            browser.run("document.activeElement.id || document.activeElement.textContent"),
+            browser.run("getComputedStyle(document.activeElement).outlineStyle"),
+        );
+        assert_eq!(outline, "solid", "{id}");
+        reached.push(id);
+    }
+    assert_eq!(&reached, usable, "each in the order in which it stands");
+    browser.run("document.querySelector('#play-ten').focus()");
+    browser.press(" ");
+    browser.until("document.querySelector('#play-told').textContent.startsWith('10 requests')");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// The least contrast of any text that can be seen with what is behind it, and which text that is.
+const CONTRAST: &str = r#"(() => {
+    const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
+    const light = ([r, g, b]) => {
+        const [x, y, z] = [r, g, b].map((it) => it / 255)
+            .map((it) => (it <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+    };
+    const behind = (element) => {
+        if (!element) return [255, 255, 255];
+        const [r, g, b, a = 1] = parts(getComputedStyle(element).backgroundColor);
+        if (a === 1) return [r, g, b];
+        return behind(element.parentElement).map((it, at) => it * (1 - a) + [r, g, b][at] * a);
+    };
+    const texts = [...document.querySelectorAll('body *')].filter((it) => it.offsetParent
+        && [...it.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
+    const all = texts.map((it) => {
+        const [one, other] = [light(parts(getComputedStyle(it).color)), light(behind(it))];
+        return [(Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05), it.textContent];
+    });
+    return all.sort(([one], [other]) => one - other)[0];
+})()"#;
+
+#[test]
+fn text_stands_out_in_light_and_dark() {
+    let server = server(|_| {});
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+    server.connect().say("SG.TAKE a gcra:10/1h");
+    browser.until("document.querySelector('#asked button').textContent === 'a'");
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme);
+        let least = browser.run(CONTRAST);
+        println!("figure: in {scheme}, the least contrast of a text is {least}");
+        assert!(least[0].as_f64().unwrap() >= 4.5, "{least}");
+    }
+}
+
+#[test]
+fn a_token_is_asked_for_once() {
+    let server = server(|config| config.http_token = Some("secret".to_owned()));
+    let browser = Browser::start(1280, 900);
+    browser.open(&format!("http://{}/", server.http.unwrap()));
+    browser.until("document.querySelector('#token-dialog').open");
+    browser.write("#token", "wrong");
+    browser.press("Enter");
+    browser.until("document.querySelector('#token-wrong').textContent !== ''");
+    browser.write("#token", "secret");
+    browser.press("Enter");
+    browser.until("document.querySelector('#status').dataset.state === 'live'");
+}

@@ -1,0 +1,117 @@
+//! Pictures of the page, for the README: `cargo xtask screenshots` keeps them.
+
+use std::{
+    env, fs,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::{browser::Browser, rules::ruled};
+use crate::{
+    harness::{Folder, Random, Running, now, size},
+    http::client::Client,
+};
+
+const RULES: &str = "
+rules:
+  - {name: login, match: {path: /login}, key: client, policy: 'sliding-log:12/1m'}
+  - {name: search, match: {path: /search}, key: client, policy: 'gcra:300/1m:burst=20'}
+  - {name: export, match: {path: /export}, key: client, policy: 'fixed-window:30/1m', shadow: true}
+";
+
+/// Traffic that looks like that of people: a few ask much, many ask little, and it goes up and down.
+fn traffic(server: &Running, until: &AtomicBool) {
+    let mut peer = server.connect();
+    let mut client = Client::connect(server);
+    let mut random = Random(7);
+    let start = now();
+    let mut turn = 0_u32;
+    while !until.load(Ordering::Relaxed) {
+        turn += 1;
+        // So many in each twentieth of a second.
+        let wave = (start.elapsed().as_secs_f64() / 9.0).sin() * 0.35 + 1.0;
+        let burst = if (turn / 20) % 23 > 18 { 2.4 } else { 1.0 };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundred")]
+        let count = (wave * burst * 90.0) as u64 + random.below(30);
+        let keys = (0..count).map(|_| {
+            let part = random.below(1000);
+            match random.below(10) {
+                0..=4 => format!("user:{}", 1000 + part * part * part / 4_000_000),
+                5..=7 => format!("api-key:{:04x}", part * part / 2_000 * 37 + 4096),
+                _ => format!("ip:203.0.113.{}", part % 250),
+            }
+        });
+        let commands = keys.map(|key| format!("SG.TAKE {key} gcra:600/1m:burst=40\r\n"));
+        peer.send(commands.collect::<String>());
+        for _ in 0..count {
+            peer.hear();
+        }
+        // And a proxy that asks by the rules.
+        let path = ["/login", "/search", "/search", "/export"][(turn % 4) as usize];
+        let address = format!("X-Forwarded-For: 198.51.100.{}", random.below(9));
+        client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n{address}\r\n"));
+        client.hear();
+        while start.elapsed() < Duration::from_millis(50) * turn {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn pictures_of_the_page() {
+    let seconds = size("SLUICEGATE_PICTURE_SECONDS", 2);
+    // In the everyday run it is enough that there are some.
+    let (keys, plays) = if seconds > 2 { (9, 60) } else { (1, 3) };
+    let folder = Folder::new();
+    let server = ruled(&folder, RULES);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| traffic(&server, &over));
+        let done = Done(&over);
+        let browser = Browser::start(1280, 1010);
+        browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
+        browser.open(&format!("http://{}/", server.http.unwrap()));
+        let points = format!(
+            "document.querySelectorAll('#asked button:not([hidden])').length > {keys} && \
+             performance.now() > {seconds} * 1000"
+        );
+        browser.until_within(&points, Duration::from_secs(60 + seconds as u64));
+        let mut pictures = Vec::new();
+        for scheme in ["light", "dark"] {
+            browser.scheme(scheme);
+            browser.run("scrollTo({top: 0, behavior: 'instant'})");
+            browser.settle();
+            pictures.push((format!("dashboard-{scheme}.png"), browser.picture()));
+        }
+        browser.run("document.querySelector('#play-run').click()");
+        let played = "Number(document.querySelector('#play-told').textContent.split(' ')[0])";
+        browser.until(&format!("{played} > {plays}"));
+        for scheme in ["light", "dark"] {
+            browser.scheme(scheme);
+            browser.run("document.querySelector('#server').scrollIntoView({behavior: 'instant'})");
+            browser.settle();
+            pictures.push((format!("playground-{scheme}.png"), browser.picture()));
+        }
+        assert_eq!(browser.complaints(), [""; 0]);
+        drop(done);
+        for (name, picture) in &pictures {
+            assert!(picture.starts_with(b"\x89PNG"), "{name}");
+            println!("figure: {name} has {} bytes", picture.len());
+            if let Some(folder) = env::var_os("SLUICEGATE_PICTURES") {
+                fs::write(PathBuf::from(folder).join(name), picture).unwrap();
+            }
+        }
+        assert_ne!(pictures[0].1, pictures[1].1, "light is not dark");
+    });
+}
+
+/// Ends the traffic, also when a test fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,20 @@
+//! `cargo xtask screenshots`: the pictures of the dashboard that the documentation shows, from a
+//! test that serves, asks and looks.
+
+use std::fs;
+
+use anyhow::Result;
+
+use crate::{install, shell, workspace};
+
+pub(crate) fn run() -> Result<()> {
+    let path = install::ensure(true)?;
+    let folder = workspace::root().join("docs/figures");
+    fs::create_dir_all(&folder)?;
+    let mut command = shell::cargo();
+    command.current_dir(workspace::root()).env("PATH", path);
+    command.env("SLUICEGATE_PICTURES", &folder).env("SLUICEGATE_PICTURE_SECONDS", "110");
+    command.args(["test", "--locked", "-p", "sluicegate-server", "--test", "it"]);
+    command.args(["dashboard::pictures", "--", "--nocapture"]);
+    shell::run(&mut command)
+}
