@@ -207,10 +207,12 @@ impl Bench<'_> {
                 if told.source == Source::Fallback && denies && self.gives_up(found.on_error) {
                     return Err(refused(&"it does not answer"));
                 }
+                let charge = found.charges.get(told.charge);
                 if mode != Mode::Shadow {
                     self.stats.decided(Face::Grpc, told.source, &decision);
+                    charge.iter().for_each(|it| self.stats.watch.note(&it.key, &decision));
                 }
-                let policy = found.charges.get(told.charge).map(|it| it.policy.limits());
+                let policy = charge.map(|it| it.policy.limits());
                 let binding = policy.and_then(|limits| limits.get(decision.binding));
                 let limit = wired.or_else(|| binding.map(|it| rate(unit::per_unit(it))));
                 let mut limited = limited(&decision, mode, limit.unwrap_or_default());
@@ -266,6 +268,7 @@ impl Bench<'_> {
             return Err(refused(&"it does not answer"));
         }
         self.stats.decided(Face::Grpc, answer.source, &answer.decision);
+        self.stats.watch.note(&key, &answer.decision);
         Ok(Verdict::Limited(limited(&answer.decision, Mode::Enforced, rate)))
     }
 }
