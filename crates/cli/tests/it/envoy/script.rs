@@ -66,8 +66,10 @@ impl Script {
     }
 
     fn stop(&mut self) -> bool {
-        let id = self.child.id().to_string();
-        let _ = Command::new("kill").args(["-TERM", &id]).status();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let id = self.child.id().to_string();
+            let _ = Command::new("kill").args(["-TERM", &id]).status();
+        }
         self.child.wait().is_ok_and(|ended| ended.success())
     }
 }
