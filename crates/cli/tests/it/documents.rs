@@ -69,6 +69,7 @@ fn commands_print_and_draw_what_the_documents_say() {
     let mut there: Vec<String> = fs::read_dir(root.join(FIGURES))
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".svg"))
         .collect();
     there.sort();
     assert_eq!(drawn, there, "each figure is drawn by one command");
