@@ -140,7 +140,7 @@ impl<T> Place<T> {
     fn says(&self, parts: &[&[u8]; 3]) -> bool {
         let mut rest = &*self.bytes;
         self.lengths == parts.map(<[u8]>::len)
-            && parts.iter().all(|part| {
+            && parts.iter().filter(|part| !part.is_empty()).all(|part| {
                 let (front, behind) = rest.split_at(part.len());
                 rest = behind;
                 front == *part

@@ -21,18 +21,23 @@ const END: u128 = 0x0a0d;
 /// tells where it ends.
 #[inline]
 pub(crate) fn line(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
+    // What most replies are full of: small enough to stand wherever lines are written.
+    if let Ok(digit @ 0..=9) = u8::try_from(value) {
+        lines[at..at + 4].copy_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
+        return at + 4;
+    }
+    other(lines, at, kind, value)
+}
+
+/// A line of more than one digit, or of a negative number.
+#[inline(never)]
+fn other(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
     match value {
-        // What most replies are full of.
-        0..=9 => {
-            let digit = b'0' + u8::try_from(value).unwrap_or_default();
-            lines[at..at + 4].copy_from_slice(&[kind, digit, b'\r', b'\n']);
-            at + 4
-        }
         -1 => {
             lines[at..at + 5].copy_from_slice(&[kind, b'-', b'1', b'\r', b'\n']);
             at + 5
         }
-        10..EIGHT => {
+        0..EIGHT => {
             let (text, length) = text(value.unsigned_abs());
             let line = u128::from(kind) | u128::from(text) << 8 | END << (8 * (length + 1));
             lines[at..at + 16].copy_from_slice(&line.to_le_bytes());

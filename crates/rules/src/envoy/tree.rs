@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use ahash::AHashMap;
 use sluicegate_core::Policy;
+use smallvec::SmallVec;
 
 use super::{Descriptor, Wire, dotted, window};
 use crate::{
@@ -87,19 +88,21 @@ impl Domain {
             }
             return Some(found);
         }
-        let mut path = Vec::with_capacity(descriptor.entries.len());
+        let mut path: SmallVec<[By<'_>; 8]> = SmallVec::new();
         let mut at = 0;
+        // Whether metrics tell something of the request, besides what the file says.
+        let mut tells = false;
         for (key, value) in descriptor.entries {
             let (by, next) = self.nodes[at].step(key, value)?;
+            tells |= self.nodes[next].value_to_metric
+                || matches!(by, By::Wild(wild) if wild.value.is_none());
             path.push(by);
             at = next;
         }
         let rule = &rules[self.nodes[at].rule?];
         let envoy = rule.envoy()?;
-        let metric = if envoy.detailed_metric {
-            self.metric(name, descriptor, &path, true)
-        } else if path.iter().any(|by| !matches!(by, By::Value)) {
-            self.metric(name, descriptor, &path, false)
+        let metric = if tells || envoy.detailed_metric {
+            self.metric(name, descriptor, &path, envoy.detailed_metric)
         } else {
             Cow::Borrowed(rule.name())
         };

@@ -2,13 +2,13 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use ahash::AHashMap;
 use parking_lot::RwLock;
 
 /// The most names that are counted for themselves: rules may ask for a name for every value.
@@ -74,7 +74,7 @@ pub(crate) type Named = (Box<str>, Arc<Tally>);
 
 /// All counts, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies(RwLock<BTreeMap<Box<str>, Arc<Tally>>>);
+pub(crate) struct Tallies(RwLock<AHashMap<Box<str>, Arc<Tally>>>);
 
 impl Tallies {
     /// Counts what became of a request by the rule that metrics call `name`.
@@ -105,9 +105,13 @@ impl Tallies {
         (top.collect(), all.len())
     }
 
-    /// All of them, by name.
+    /// All of them, in the order of their names.
     pub(crate) fn all(&self) -> Vec<Named> {
-        self.0.read().iter().map(|(name, tally)| (name.clone(), Arc::clone(tally))).collect()
+        let all = self.0.read();
+        let mut all: Vec<_> =
+            all.iter().map(|(name, tally)| (name.clone(), Arc::clone(tally))).collect();
+        all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        all
     }
 }
 
