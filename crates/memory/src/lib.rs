@@ -24,6 +24,7 @@ mod slot;
 mod snapshot;
 mod store;
 mod sync;
+mod ticks;
 mod together;
 
 pub use budget::{Usage, WhenFull};

@@ -74,6 +74,12 @@ impl Parser {
         self.limits = limits;
     }
 
+    /// Whether the next byte begins a command: nothing of one has been read that is unfinished.
+    #[must_use]
+    pub fn is_at_start(&self) -> bool {
+        self.position == 0
+    }
+
     /// Takes one command off the front of `unread`.
     ///
     /// `true`: `arguments` are those of the command. They may be none (an empty line, `*0`, `*-1`),

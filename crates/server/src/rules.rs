@@ -30,6 +30,8 @@ pub(crate) struct Rules {
     replaced: Vec<usize>,
     /// The version of the server's rules that names stand for, the same for all that is gathered.
     version: Option<Guard<Arc<Version>>>,
+    /// How often something that was looked up has ceased to hold.
+    generation: u64,
 }
 
 /// A rule, and what responses of HTTP say of it, once one has.
@@ -129,13 +131,22 @@ impl Rules {
         self.rules[known.0].as_ref().expect("what was looked up is kept until all is settled")
     }
 
-    /// Nothing that was looked up is held any more.
+    /// What was looked up holds on for as long as this stays as it is.
+    #[inline]
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Nothing that was looked up is held any more, but for what keeps to the
+    /// [`generation`](Self::generation).
     #[inline]
     pub(crate) fn settle(&mut self) {
-        self.version = None;
-        if self.replaced.is_empty() {
+        if self.version.is_none() && self.replaced.is_empty() {
             return;
         }
+        // A name may stand for another rule from now on.
+        self.version = None;
+        self.generation += 1;
         for at in self.replaced.drain(..) {
             self.rules[at] = None;
             self.free.push(at);

@@ -43,6 +43,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
     pub(crate) rules: RefCell<Rules>,
+    /// What was asked last.
+    pub(crate) again: RefCell<resp::Again>,
     /// What the batch that is being read asks of a store elsewhere.
     pub(crate) deferred: RefCell<resp::Deferred>,
     /// What answers calls of gRPC.
@@ -63,6 +65,7 @@ impl Worker {
             shared,
             index,
             rules: RefCell::default(),
+            again: RefCell::default(),
             deferred: RefCell::default(),
             grpc,
             gathered: Cell::new(0),

@@ -1,53 +1,67 @@
 //! Commands that are, byte for byte, the one before but for the key.
 //!
-//! A pipeline asks the same of many keys. Such a command need not be parsed, looked up and checked
-//! once more: what stands before and behind the key is compared with what stood there last, and the
-//! key is asked what the last one was. What is not the same goes the long way.
+//! Most clients ask the same of many keys. Such a command need not be parsed, looked up and checked
+//! once more: what stands before and behind the key is compared with what stood there last, on whichever
+//! connection of the worker, and the key is asked what the last one was. What is not the same goes the
+//! long way.
 
+use sluicegate_core::Operation;
 use sluicegate_resp::{Version, Writer};
 
-use super::batch::Gather;
+use super::batch::{Gather, Reply};
+use crate::rules::Known;
 
 /// The longest key that is taken the short way: its length has three digits at the most.
 const LONGEST: usize = 999;
 
-/// The last command of a batch that gathered one decision about its first argument.
+/// What is behind the key of a command that is remembered is at most so long.
+const MOST: usize = 1024;
+
+/// The last command that gathered one decision about its first argument, for whichever connection of a
+/// worker.
 #[derive(Debug, Default)]
-pub(super) struct Again<'a> {
-    last: Option<Last<'a>>,
+pub(crate) struct Again {
+    last: Option<Last>,
     /// Whether the bytes are those of the last one.
     learned: bool,
     /// The bytes up to the length of the key, and those behind the key.
     front: Vec<u8>,
     back: Vec<u8>,
+    /// What it asks holds for this [generation](crate::rules::Rules::generation) of rules.
+    generation: u64,
 }
 
 /// What the last command asked, and its place in the table of commands.
-#[derive(Clone, Copy, Debug)]
-struct Last<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Last {
     index: usize,
-    gather: Gather<'a>,
+    rule: Known,
+    operation: Operation,
+    reply: Reply,
 }
 
-impl Last<'_> {
-    /// Whether both ask the same, be it of two keys.
-    fn is_like(&self, other: &Self) -> bool {
-        let asked = |last: &Self| (last.index, last.gather.rule, last.gather.operation);
-        asked(self) == asked(other)
+impl Again {
+    /// What was looked up in another generation of rules holds no longer.
+    #[inline]
+    pub(super) fn keep_to(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.forget();
+        }
     }
-}
 
-impl<'a> Again<'a> {
     /// Remembers a command that gathered `gather`. When the one before asked the same, so may those
     /// that follow: its bytes are learned.
-    pub(super) fn note(&mut self, index: usize, arguments: &[&'a [u8]], gather: Gather<'a>) {
-        let last = Last { index, gather };
+    pub(super) fn note(&mut self, index: usize, arguments: &[&[u8]], gather: &Gather<'_>) {
+        let &Gather { key: asked, rule, operation, reply } = gather;
+        let last = Some(Last { index, rule, operation, reply });
         let [name, key, behind @ ..] = arguments else { return self.forget() };
-        if !std::ptr::eq(*key, gather.key) {
+        let long = behind.iter().map(|it| it.len()).sum::<usize>() > MOST;
+        if long || !std::ptr::eq(*key, asked) {
             return self.forget();
         }
-        self.learned = self.last.is_some_and(|it| it.is_like(&last));
-        self.last = Some(last);
+        self.learned = self.last == last;
+        self.last = last;
         if self.learned {
             self.front.clear();
             let mut front = Writer::new(&mut self.front, Version::Resp2);
@@ -69,8 +83,8 @@ impl<'a> Again<'a> {
     /// Takes such a command from the front of `unread`, if there is one: its place in the table,
     /// and what it asks.
     #[inline]
-    pub(super) fn take(&self, unread: &mut &'a mut [u8]) -> Option<(usize, Gather<'a>)> {
-        let Last { index, gather } = self.last.filter(|_| self.learned)?;
+    pub(super) fn take<'a>(&self, unread: &mut &'a mut [u8]) -> Option<(usize, Gather<'a>)> {
+        let Last { index, rule, operation, reply } = self.last.filter(|_| self.learned)?;
         let rest = unread.strip_prefix(&*self.front)?;
         let (length, digits) = length(rest)?;
         let behind = rest.get(digits + length..)?;
@@ -81,7 +95,7 @@ impl<'a> Again<'a> {
         let end = start + length;
         let (command, rest) = std::mem::take(unread).split_at_mut(end + self.back.len());
         *unread = rest;
-        Some((index, Gather { key: &command[start..end], ..gather }))
+        Some((index, Gather { key: &command[start..end], rule, operation, reply }))
     }
 }
 
@@ -123,10 +137,10 @@ mod tests {
     }
 
     /// After the same command came twice.
-    fn again() -> Again<'static> {
+    fn again() -> Again {
         let mut again = Again::default();
-        again.note(3, &FIRST, gather());
-        again.note(3, &FIRST, gather());
+        again.note(3, &FIRST, &gather());
+        again.note(3, &FIRST, &gather());
         again
     }
 
@@ -178,7 +192,26 @@ mod tests {
         again.forget();
         assert!(again.take(&mut &mut *SAME.as_bytes().to_vec()).is_none());
         // Nor what was seen once only.
-        again.note(3, &FIRST, gather());
+        again.note(3, &FIRST, &gather());
         assert!(again.take(&mut &mut *SAME.as_bytes().to_vec()).is_none());
+    }
+
+    #[test]
+    fn it_holds_for_one_generation_of_rules() {
+        let mut again = again();
+        again.keep_to(0);
+        assert!(again.take(&mut &mut *SAME.as_bytes().to_vec()).is_some());
+        again.keep_to(1);
+        assert!(again.take(&mut &mut *SAME.as_bytes().to_vec()).is_none());
+    }
+
+    #[test]
+    fn what_is_long_is_not_kept() {
+        let (mut again, long) = (Again::default(), [b'x'; MOST + 1]);
+        let arguments = [FIRST[0], FIRST[1], &long];
+        for _ in 0..3 {
+            again.note(3, &arguments, &gather());
+        }
+        assert_eq!((again.last, again.back.capacity()), (None, 0));
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Gather<'a> {
 }
 
 /// What a decision is answered with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// Five integers.
     Throttle,

@@ -20,7 +20,6 @@ use tokio::{
 };
 
 use super::{
-    again::Again,
     batch::Gathered,
     session::{Next, Session},
 };
@@ -219,12 +218,16 @@ impl<'a> Connection<'a> {
         self.session.tick();
         let mut arguments = Arguments::new();
         let mut gathered = Gathered::new();
-        let mut again = Again::default();
+        let again = &mut *self.worker.again.borrow_mut();
+        again.keep_to(self.session.generation());
         let end = loop {
             let before = unread.len();
-            if let Some((index, gather)) = again.take(&mut unread) {
+            if self.session.authenticated
+                && self.parser.is_at_start()
+                && let Some((index, gather)) = again.take(&mut unread)
+            {
                 self.start += before - unread.len();
-                self.session.count(index);
+                self.session.note_call(index);
                 gathered.push(gather);
                 if gathered.is_full() {
                     gathered.answer(&self.session, &mut self.out);
@@ -256,9 +259,8 @@ impl<'a> Connection<'a> {
                 Next::Close => break Batch::Close,
             }
             match gathered.last() {
-                // It is of use only to what comes behind it.
-                Some(gather) if gathered.len() == length + 1 && !unread.is_empty() => {
-                    again.note(self.session.called(), &arguments, *gather);
+                Some(gather) if gathered.len() == length + 1 => {
+                    again.note(self.session.called(), &arguments, gather);
                 }
                 _ => again.forget(),
             }
@@ -267,7 +269,7 @@ impl<'a> Connection<'a> {
             }
             if gathered.is_empty() {
                 self.session.settle();
-                again.forget();
+                again.keep_to(self.session.generation());
                 if is_full(&self.out, self.worker) {
                     break Batch::Full;
                 }

@@ -15,5 +15,6 @@ mod session;
 mod settings;
 mod table;
 
+pub(crate) use again::Again;
 pub(crate) use job::Deferred;
 pub(crate) use serve::serve;

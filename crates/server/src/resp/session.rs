@@ -78,6 +78,12 @@ impl<'a> Session<'a> {
         self.worker.rules.borrow_mut().settle();
     }
 
+    /// What was looked up holds on for as long as this stays as it is.
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        self.worker.rules.borrow().generation()
+    }
+
     /// Within which limits the client may send.
     pub(super) const fn limits(&self) -> Limits {
         if self.authenticated { LIMITS } else { Limits::UNAUTHENTICATED }
@@ -96,8 +102,7 @@ impl<'a> Session<'a> {
             gathered.answer(self, out);
             return self.refuse(name, arguments, out);
         };
-        self.count(index);
-        self.client.command.store(index, Ordering::Relaxed);
+        self.note_call(index);
         let done = if !command.takes(arguments.len()) {
             Err(CommandError::arity(command.name).to_string())
         } else if word == Word::Limiter {
@@ -119,8 +124,9 @@ impl<'a> Session<'a> {
 
     /// Counts a call of the command that stands at `index` of the table.
     #[inline]
-    pub(super) fn count(&self, index: usize) {
+    pub(super) fn note_call(&self, index: usize) {
         self.worker.stats().called(index);
+        self.client.command.store(index, Ordering::Relaxed);
     }
 
     /// The command of that name, if the client may call it.

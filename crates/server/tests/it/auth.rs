@@ -47,6 +47,21 @@ fn nothing_is_told_before_the_password() {
 }
 
 #[test]
+fn what_others_may_ask_is_refused_before_the_password() {
+    let server = Running::with(|config| {
+        config.requirepass = Some("secret".into());
+        config.workers = Some(1);
+    });
+    let (mut known, mut stranger) = (server.connect(), server.connect());
+    assert_eq!(known.say("AUTH secret"), simple("OK"));
+    for left in [98, 97, 96] {
+        assert_eq!(known.integers("SG.TAKE k gcra:1/1d:burst=99")[..3], [1, 99, left]);
+        let refused = stranger.error("SG.TAKE k gcra:1/1d:burst=99");
+        assert_eq!(refused, "NOAUTH Authentication required.");
+    }
+}
+
+#[test]
 fn the_password_is_told_to_nobody() {
     let server = locked();
     let mut peer = server.connect();

@@ -97,6 +97,55 @@ fn a_pipeline_of_everything_is_answered_in_order_and_counted() {
 }
 
 #[test]
+fn what_was_asked_before_is_known_wherever_it_is_cut() {
+    let server = Running::with(|config| config.workers = Some(1));
+    let [mut peer, mut other] = [server.connect(), server.connect()];
+    let mut left = 1000;
+    let mut next = || {
+        left -= 1;
+        vec![1, 1000, left]
+    };
+    for peer in [&mut peer, &mut other] {
+        assert_eq!(timeless(&peer.say(&format!("SG.TAKE k {SLOW}"))), next());
+    }
+    let mut bytes = Vec::new();
+    encode_command(&[b"SG.TAKE", b"k", SLOW.as_bytes()], &mut bytes);
+    for cut in 1..bytes.len() {
+        // What has come in part waits, whatever others ask meanwhile.
+        peer.send(&bytes[..cut]);
+        assert_eq!(timeless(&other.say(&format!("SG.TAKE k {SLOW}"))), next(), "{cut}");
+        peer.send([&bytes[cut..], &*bytes].concat());
+        assert_eq!(timeless(&peer.hear()), next(), "{cut}");
+        assert_eq!(timeless(&peer.hear()), next(), "{cut}");
+    }
+    let Value::Bulk(listed) = other.say("CLIENT LIST") else { panic!("no text") };
+    let listed = String::from_utf8(listed).unwrap();
+    assert_eq!(listed.matches("cmd=sg.take").count(), 1, "{listed}");
+}
+
+#[test]
+fn what_a_name_stood_for_is_not_remembered() {
+    let folder = crate::harness::Folder::new();
+    let file = folder.file("rules.yaml");
+    let write = |limit: u32| {
+        let policy = format!("policies: {{gold: 'fixed-window:{limit}/1h'}}");
+        std::fs::write(&file, policy).unwrap();
+    };
+    write(10);
+    let server = Running::with(|config| {
+        config.workers = Some(1);
+        config.rules = vec![file.clone()];
+    });
+    let mut peer = server.connect();
+    for left in [9, 8, 7] {
+        assert_eq!(peer.integers("SG.TAKE k @gold")[1..3], [10, left]);
+    }
+    write(20);
+    server.reload().unwrap();
+    assert_eq!(peer.integers("SG.TAKE k @gold")[1..3], [20, 16]);
+}
+
+#[test]
 fn what_stands_behind_a_decision_sees_it() {
     let server = Running::new();
     let mut peer = server.connect();
