@@ -99,14 +99,12 @@ impl<'a> Gathered<'a> {
         };
         let writer = &mut Writer::new(out, session.version);
         for chunk in self.0.chunks(CHUNK) {
-            let requests: SmallVec<[Request<'_>; CHUNK]> = chunk
-                .iter()
-                .map(|gather| Request {
-                    key: gather.key,
-                    rule: rules.get(gather.rule).memory().expect("rules are those of their home"),
-                    operation: gather.operation,
-                })
-                .collect();
+            // Not collected, which would copy all of it once more.
+            let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
+            for gather in chunk {
+                let rule = rules.get(gather.rule).memory().expect("rules are those of their home");
+                requests.push(Request { key: gather.key, rule, operation: gather.operation });
+            }
             let mut replies = chunk.iter().map(|gather| gather.reply);
             store.apply_many(&requests, session.now, |request, answer| {
                 let reply = replies.next().unwrap_or(Reply::Decision);

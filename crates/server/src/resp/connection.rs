@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::BufMut;
 use sluicegate_core::Timestamp;
 use sluicegate_resp::{Arguments, Limits, Parser, Writer};
 use tokio::{
@@ -334,7 +335,7 @@ impl<'a> Connection<'a> {
     async fn read(&mut self) -> io::Result<usize> {
         let room = MAX_UNREAD - self.unread.len();
         self.unread.reserve(CHUNK.min(room));
-        (&mut self.stream).take(room as u64).read_buf(&mut self.unread).await
+        self.stream.read_buf(&mut (&mut self.unread).limit(room)).await
     }
 
     /// Reads what has arrived, waiting for nothing.
