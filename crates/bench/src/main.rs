@@ -45,7 +45,7 @@ sluicegate-bench WHAT [--quick]
   resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
            that does nothing
   http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server;
-           and what `grpc` is about
+           and what `grpc` and `tower` are about
   grpc     the rate limit service of Envoy, beside one of tonic that only echoes
   dashboard  the server with 64 viewers of its dashboard, beside none
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
@@ -87,35 +87,39 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         [what, "--quick"] => (*what, true),
         _ => ("", false),
     };
-    match what {
-        "memory" => memory::run(quick),
-        "resp" => resp::run(quick),
-        "http" => {
-            http::run(quick)?;
-            grpc::run(quick)
-        }
-        "grpc" => grpc::run(quick),
-        "dashboard" => dashboard::run(quick),
-        "redis" => redis::run(quick),
-        "module" => module::run(quick),
-        "tower" => tower::run(quick),
-        "replay" => replay::run(quick),
-        "all" => {
-            memory::run(quick)?;
-            resp::run(quick)?;
-            http::run(quick)?;
-            grpc::run(quick)?;
-            dashboard::run(quick)?;
-            redis::run(quick)?;
-            module::run(quick)?;
-            tower::run(quick)?;
-            replay::run(quick)
-        }
+    let runs: &[fn(bool) -> io::Result<()>] = match what {
+        "memory" => &[memory::run],
+        "resp" => &[resp::run],
+        "http" => &[http::run, grpc::run, tower::run],
+        "grpc" => &[grpc::run],
+        "dashboard" => &[dashboard::run],
+        "redis" => &[redis::run],
+        "module" => &[module::run],
+        "tower" => &[tower::run],
+        "replay" => &[replay::run],
+        "all" => &[
+            memory::run,
+            resp::run,
+            http::run,
+            grpc::run,
+            dashboard::run,
+            redis::run,
+            module::run,
+            tower::run,
+            replay::run,
+        ],
         _ => {
             println!("{HELP}");
-            Ok(())
+            return Ok(());
         }
+    };
+    let all = pin::cores()?;
+    for run in runs {
+        run(quick)?;
+        // One that was pinned to a core leaves all of them to the next.
+        pin::pin(&all)?;
     }
+    Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]
