@@ -115,6 +115,29 @@ impl MemoryStore {
             {
                 return apply(rule.policy(), &mut self.simple_entry(seen.slot()), now, operation);
             }
+            let forgets = |entry: &Entry| self.one_clock && entry.lifetime(now).is_zero();
+            // What is beside the table and stays there changes where it is.
+            if let Some((place, seen)) = found
+                && seen.slot().rule() == LARGE
+                && rule.numbered().is_none()
+            {
+                let index = seen.slot().index();
+                let change = |entry: &mut Option<Entry>| {
+                    let decision = apply(rule.policy(), entry, now, operation);
+                    entry.take_if(|entry| forgets(entry));
+                    decision
+                };
+                let kept = &mut locked.kept_mut().kept;
+                if let Some((decision, stays)) =
+                    kept.change(index, rule.policy(), &self.budget, change)
+                {
+                    if !stays {
+                        locked.clear(place);
+                        self.budget.count_keys(1, 0);
+                    }
+                    return decision;
+                }
+            }
             // In our hands until it is put back, so that nobody decides on it meanwhile.
             let found = found.map(|(place, _)| place);
             let mut entry = found.and_then(|place| {
@@ -122,9 +145,7 @@ impl MemoryStore {
                 self.take_entry(&mut locked, slot)
             });
             let decision = apply(rule.policy(), &mut entry, now, operation);
-            let forget =
-                entry.as_ref().is_none_or(|entry| self.one_clock && entry.lifetime(now).is_zero());
-            match (found, entry.filter(|_| !forget)) {
+            match (found, entry.filter(|entry| !forgets(entry))) {
                 (None, None) => {}
                 (Some(place), None) => {
                     locked.clear(place);

@@ -76,27 +76,61 @@ impl Large {
         if matches!(place, Place::Free(_)) {
             return None;
         }
-        let before = self.own_size();
-        let place = &mut self.places[index as usize];
         let Place::Used(entry) = std::mem::replace(place, Place::Free(self.free)) else {
             return None;
         };
+        self.note_gone(index, size(&entry), entry.policy(), budget);
+        Some(entry)
+    }
+
+    /// Has `change` change an entry under `policy` where it is, which keeps it under that policy or
+    /// leaves none: what it answers, and whether there still is an entry. `None`: it is under another.
+    pub(crate) fn change<R>(
+        &mut self,
+        index: u64,
+        policy: &Policy,
+        budget: &Budget,
+        change: impl FnOnce(&mut Option<Entry>) -> R,
+    ) -> Option<(R, bool)> {
+        let index = u32::try_from(index).ok()?;
+        let place = self.places.get_mut(index as usize)?;
+        if !matches!(place, Place::Used(entry) if address(entry.policy()) == address(policy)) {
+            return None;
+        }
+        let Place::Used(entry) = std::mem::replace(place, Place::Free(self.free)) else {
+            return None;
+        };
+        let before = size(&entry);
+        let mut entry = Some(entry);
+        let answer = change(&mut entry);
+        let stays = entry.is_some();
+        if let Some(entry) = entry {
+            budget.resize(before, size(&entry));
+            *place = Place::Used(entry);
+        } else {
+            self.note_gone(index, before, policy, budget);
+        }
+        Some((answer, stays))
+    }
+
+    /// Takes note that an entry which held so many bytes elsewhere has left a place, which is free now.
+    fn note_gone(&mut self, index: u32, held: usize, policy: &Policy, budget: &Budget) {
+        let before = self.own_size();
         self.free = Some(index);
         self.used -= 1;
-        let mut given = size(&entry);
-        let address = address(entry.policy());
+        let mut given = held;
+        let address = address(policy);
         if let Some(own) = self.policies.get_mut(&address) {
             *own -= 1;
             if *own == 0 {
                 self.policies.remove(&address);
-                given += policy_size(entry.policy());
+                given += policy_size(policy);
             }
         }
         if self.used == 0 && self.places.len() > KEPT {
             *self = Self::default();
         }
         budget.resize(before + given, self.own_size());
-        Some(entry)
     }
 
     /// Moves the entries of `slots` to another, where the slots then find them.
@@ -192,6 +226,28 @@ mod tests {
             assert!(large.take(*index, &budget).is_some());
         }
         assert_eq!(bytes(), 0);
+    }
+
+    #[test]
+    fn what_changes_in_place_is_counted() {
+        let budget = Budget::new(1 << 20);
+        let policy: Policy = "sliding-log:500/1d".parse().expect("a policy");
+        let other: Policy = "sliding-log:500/1d".parse().expect("a policy");
+        let mut large = Large::default();
+        let index = large.put(entry(&policy), &budget);
+        assert!(large.change(index, &other, &budget, |_| ()).is_none(), "under another policy");
+        for _ in 0..400 {
+            let taken = large.change(index, &policy, &budget, |entry| {
+                apply(&policy, entry, Timestamp::EPOCH, Operation::Take(1)).is_ok()
+            });
+            assert_eq!(taken, Some((true, true)));
+            let held = large.get(index).map_or(0, size);
+            assert_eq!(budget.usage().bytes, large.own_size() + policy_size(&policy) + held);
+        }
+        assert_eq!(large.change(index, &policy, &budget, Option::take).map(|it| it.1), Some(false));
+        assert!(large.get(index).is_none());
+        assert_eq!(budget.usage().bytes, large.own_size());
+        assert_eq!(large.put(entry(&policy), &budget), index, "its place is used again");
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Anchor {
     #[inline]
     fn at(self, ticks: u64) -> Option<u64> {
         let passed = ticks.wrapping_sub(self.ticks);
-        (passed < self.holds).then(|| self.nanos + (passed * self.pace >> 32))
+        (passed < self.holds).then(|| self.nanos + ((passed * self.pace) >> 32))
     }
 
     /// What comes after: the counter and the system's clock say so.
@@ -145,7 +145,7 @@ impl Anchor {
 
     /// What the system's clock says, or what was read here before, if that is a little later.
     fn no_earlier(self, nanos: u64) -> u64 {
-        let told = self.nanos + (self.holds * self.pace >> 32);
+        let told = self.nanos + ((self.holds * self.pace) >> 32);
         if nanos < told && told - nanos <= BEHIND { told } else { nanos }
     }
 }

@@ -5,10 +5,11 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use rustls::ServerConfig;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -31,6 +32,12 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
+/// A client that is silent is asked for after a minute, and is gone a minute later.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(20))
+    .with_retries(3);
+
 impl Socket {
     /// The connection on the current runtime; where TLS is spoken, once both agree on it.
     pub(crate) async fn open(self, tls: Option<&Arc<ServerConfig>>) -> io::Result<Stream> {
@@ -39,6 +46,9 @@ impl Socket {
                 let stream = TcpStream::from_std(socket)?;
                 // Replies go out in whole batches; waiting to merge them could only delay them.
                 stream.set_nodelay(true)?;
+                // Whether a client that says nothing is still there, the system asks: pings of our own
+                // would cost a look at the clock with every frame.
+                SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
                 match tls {
                     Some(tls) => {
                         let acceptor = TlsAcceptor::from(Arc::clone(tls));

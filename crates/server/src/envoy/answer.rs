@@ -85,18 +85,18 @@ pub(super) enum Mode {
 /// The response to `request`, of whose descriptors there is a verdict each.
 pub(super) fn answer(
     request: &RateLimitRequest,
-    verdicts: &[Verdict],
+    verdicts: Vec<Verdict>,
     config: &EnvoyConfig,
 ) -> RateLimitResponse {
     let over = |it: &Limited| !it.allowed;
-    let of = |mode: Mode| limited(verdicts).filter(move |it| it.mode == mode);
+    let of = |mode: Mode| limited(&verdicts).filter(move |it| it.mode == mode);
     let quota = of(Mode::Quota).next().is_some() && of(Mode::Quota).all(over);
     let code = if quota || of(Mode::Enforced).any(over) { Code::OverLimit } else { Code::Ok };
     RateLimitResponse {
         overall_code: code.into(),
-        statuses: verdicts.iter().map(status).collect(),
-        response_headers_to_add: headers(verdicts, config.headers),
-        dynamic_metadata: config.metadata.then(|| metadata(request, verdicts)),
+        response_headers_to_add: headers(&verdicts, config.headers),
+        dynamic_metadata: config.metadata.then(|| metadata(request, &verdicts)),
+        statuses: verdicts.into_iter().map(status).collect(),
         ..RateLimitResponse::default()
     }
 }
@@ -108,7 +108,7 @@ fn limited(verdicts: &[Verdict]) -> impl Iterator<Item = &Limited> {
     })
 }
 
-fn status(verdict: &Verdict) -> DescriptorStatus {
+fn status(verdict: Verdict) -> DescriptorStatus {
     let mut status = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     match verdict {
         Verdict::Free => {}
@@ -117,12 +117,12 @@ fn status(verdict: &Verdict) -> DescriptorStatus {
             if limited.denies() {
                 status.code = Code::OverLimit.into();
             }
-            status.current_limit = Some(limited.limit.clone());
             status.limit_remaining = limited.remaining;
             status.duration_until_reset = Some(prost_types::Duration {
                 seconds: i64::try_from(seconds(limited.reset)).unwrap_or(i64::MAX),
                 nanos: 0,
             });
+            status.current_limit = Some(limited.limit);
         }
     }
     status

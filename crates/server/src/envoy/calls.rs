@@ -1,15 +1,26 @@
 //! The calls of the rate limit service.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    any::Any,
+    future::Future as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
 
 use futures_util::FutureExt as _;
+use sluicegate_core::Timestamp;
 use sluicegate_proto::rls::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{answer::answer, decide::decide};
-use crate::shared::Shared;
+use super::{
+    answer::{Verdict, answer},
+    decide::decide,
+};
+use crate::{shared::Shared, stats::Stats};
 
 /// The calls as a worker carries them out.
 #[derive(Debug)]
@@ -34,15 +45,38 @@ impl RateLimitService for Calls {
         let request = request.into_inner();
         let (stats, start) = (&self.shared.workers[self.index], self.shared.now());
         stats.questions.add();
-        let decided = AssertUnwindSafe(decide(&self.shared, stats, &request, start));
-        let decided = decided.catch_unwind().await.unwrap_or_else(|panic| Err(failed(&*panic)));
+        let decided = if self.shared.home.memory().is_some() {
+            decide_here(&self.shared, stats, &request, start)
+        } else {
+            // Boxed, so that a call on state that is here is not moved about with room for it.
+            let decided = Box::pin(decide(&self.shared, stats, &request, start));
+            let decided = AssertUnwindSafe(decided).catch_unwind().await;
+            decided.unwrap_or_else(|panic| Err(failed(&*panic)))
+        };
         let end = self.shared.now();
         stats.question_latency.took(end.as_micros().saturating_sub(start.as_micros()));
         let verdicts = decided.inspect_err(|status| {
             stats.errors.add();
             tracing::debug!(%status, "a call was not answered");
         })?;
-        Ok(Response::new(answer(&request, &verdicts, &self.shared.config.envoy)))
+        Ok(Response::new(answer(&request, verdicts, &self.shared.config.envoy)))
+    }
+}
+
+/// Decides where the state is in this process: there is nobody to wait for.
+#[inline(never)]
+fn decide_here(
+    shared: &Shared,
+    stats: &Stats,
+    request: &RateLimitRequest,
+    now: Timestamp,
+) -> Result<Vec<Verdict>, Status> {
+    let mut decided = pin!(decide(shared, stats, request, now));
+    let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    match catch_unwind(AssertUnwindSafe(&mut poll)) {
+        Ok(Poll::Ready(decided)) => decided,
+        Ok(Poll::Pending) => Err(Status::internal("the call waits for what is here")),
+        Err(panic) => Err(failed(&*panic)),
     }
 }
 

@@ -15,6 +15,7 @@ use sluicegate_proto::{
 };
 use sluicegate_redis::{OnError, Source};
 use sluicegate_rules::{Descriptor, Match, Treatment};
+use smallvec::SmallVec;
 use tonic::Status;
 
 use super::{
@@ -35,6 +36,9 @@ const MOST: usize = 256;
 /// Bytes of a key, at the most.
 const MAX_KEY: usize = 65_536;
 
+/// The entries of a descriptor.
+type Entries<'a> = SmallVec<[(&'a str, &'a str); 3]>;
+
 /// Decides on every descriptor of `request`, each for itself.
 pub(super) async fn decide(
     shared: &Shared,
@@ -43,12 +47,12 @@ pub(super) async fn decide(
     now: Timestamp,
 ) -> Result<Vec<Verdict>, Status> {
     let asked = read(request)?;
-    let entries: Vec<Vec<(&str, &str)>> = request
+    let entries: SmallVec<[Entries<'_>; 2]> = request
         .descriptors
         .iter()
         .map(|it| it.entries.iter().map(|it| (&*it.key, &*it.value)).collect())
         .collect();
-    let descriptors: Vec<_> = entries
+    let descriptors: SmallVec<[_; 2]> = entries
         .iter()
         .zip(&asked)
         .map(|(entries, asked)| Descriptor { entries, limit: asked.named() })
@@ -95,7 +99,7 @@ impl Asked {
 }
 
 /// What is asked about each descriptor, if it is a request at all.
-fn read(request: &RateLimitRequest) -> Result<Vec<Asked>, Status> {
+fn read(request: &RateLimitRequest) -> Result<SmallVec<[Asked; 2]>, Status> {
     let told = |text: &str| Err(Status::invalid_argument(text));
     if request.domain.is_empty() {
         return told("domain is empty; the name of a domain of the rules would do");

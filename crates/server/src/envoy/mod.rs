@@ -17,7 +17,7 @@ mod decide;
 mod services;
 mod unit;
 
-use std::{convert::Infallible, rc::Rc};
+use std::rc::Rc;
 
 pub use self::config::{EnvoyConfig, EnvoyHeaders};
 pub(crate) use self::services::Services;
@@ -26,9 +26,5 @@ use crate::{shared::Seat, stream::Socket, web, worker::Worker};
 /// Serves a client until it leaves, is closed, or the server stops.
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let services = Rc::clone(&worker.grpc);
-    let answer = move |request| {
-        let call = services.call(request);
-        async move { Ok::<_, Infallible>(call.await) }
-    };
-    web::serve(socket, seat, worker, answer).await;
+    web::serve(socket, seat, worker, move |request| services.call(request)).await;
 }

@@ -1,7 +1,8 @@
 //! The services that are spoken, and which of them a call is for.
 
 use std::{
-    future::{Future, poll_fn},
+    convert::Infallible,
+    future::{Future, poll_fn, ready},
     pin::Pin,
     sync::Arc,
     task::Poll,
@@ -17,8 +18,13 @@ use sluicegate_proto::{
     DESCRIPTORS,
     rls::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME},
 };
-use tokio::time::timeout;
-use tonic::{Status, body::Body, codegen::Service, server::NamedService};
+use tokio::time::sleep;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{BoxFuture, Service},
+    server::NamedService,
+};
 use tonic_health::{
     ServingStatus,
     pb::health_server::HealthServer,
@@ -34,7 +40,7 @@ const MAX_MESSAGE: usize = 128 * 1024;
 /// and what envoyproxy/ratelimit calls it.
 const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
-type Answer = Pin<Box<dyn Future<Output = Response<Body>>>>;
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
 type Dispatch = Box<dyn Fn(Request<Incoming>) -> Answer>;
 
 /// The services, as one worker has them.
@@ -85,38 +91,32 @@ impl Services {
     pub(crate) fn call(
         &self,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + use<> {
-        let answer = match refusal(&request) {
-            Some(refusal) => Err(refusal),
+    ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
+        let mut answer = match refusal(&request) {
+            Some(refusal) => said(refusal),
             None => {
                 let path = request.uri().path();
-                let service = self.services.iter().find(|(begin, _)| path.starts_with(begin));
-                service
-                    .map(|(_, dispatch)| dispatch)
-                    .ok_or_else(|| Status::unimplemented("there is no such service").into_http())
+                match self.services.iter().find(|(begin, _)| path.starts_with(begin)) {
+                    Some((_, dispatch)) => dispatch(request),
+                    None => said(Status::unimplemented("there is no such service").into_http()),
+                }
             }
         };
-        let answer = answer.map(|dispatch| dispatch(request));
-        let patience = self.patience;
-        async move {
-            let answer = match answer {
-                Ok(answer) => answer,
-                Err(refusal) => return refusal,
-            };
-            if patience.is_zero() {
-                return answer.await;
+        let (patience, mut timer) = (self.patience, None);
+        // Small, as what is spawned for a call is moved about.
+        poll_fn(move |context| match answer.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(answer),
+            Poll::Pending if patience.is_zero() => Poll::Pending,
+            Poll::Pending => {
+                // Most calls are there as a whole, and need no clock.
+                let timer = timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+                let late = || {
+                    let text = format!("the call was not complete in {patience:?}");
+                    Ok(Status::deadline_exceeded(text).into_http())
+                };
+                timer.as_mut().poll(context).map(|()| late())
             }
-            // Most calls are there as a whole, and need no clock.
-            let mut answer = answer;
-            let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
-            if let Poll::Ready(answer) = first.await {
-                return answer;
-            }
-            timeout(patience, answer).await.unwrap_or_else(|_| {
-                Status::deadline_exceeded(format!("the call was not complete in {patience:?}"))
-                    .into_http()
-            })
-        }
+        })
     }
 }
 
@@ -124,14 +124,14 @@ impl Services {
 fn dispatch<S>(service: S) -> (String, Dispatch)
 where
     S: NamedService + Clone + 'static,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = std::convert::Infallible>,
-    S::Future: 'static,
+    S: Service<Request<Incoming>, Future = BoxFuture<Response<Body>, Infallible>>,
 {
-    let call = move |request| -> Answer {
-        let called = service.clone().call(request);
-        Box::pin(async move { called.await.unwrap_or_else(|never| match never {}) })
-    };
-    (format!("/{}/", S::NAME), Box::new(call))
+    (format!("/{}/", S::NAME), Box::new(move |request| service.clone().call(request)))
+}
+
+/// An answer that is there.
+fn said(response: Response<Body>) -> Answer {
+    Box::pin(ready(Ok(response)))
 }
 
 /// What is answered to a request that is no call.

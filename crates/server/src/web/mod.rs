@@ -63,9 +63,6 @@ const LINGER: Duration = Duration::from_millis(500);
 /// The most bytes that it may send meanwhile, as of a body whose request is answered: more than any
 /// that is refused in good faith.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
-/// How often a client of HTTP/2 is asked whether it is still there, and how long it may think.
-const ASK: Duration = Duration::from_secs(60);
-const THINK: Duration = Duration::from_secs(20);
 
 /// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests.
 pub(crate) async fn serve<A, F, B, E>(socket: Socket, seat: Seat, worker: Rc<Worker>, answer: A)
@@ -169,9 +166,7 @@ fn builder() -> Builder<Local> {
         .max_local_error_reset_streams(MAX_REFUSALS)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW_OF_ALL)
-        .max_send_buf_size(MAX_PENDING)
-        .keep_alive_interval(ASK)
-        .keep_alive_timeout(THINK);
+        .max_send_buf_size(MAX_PENDING);
     builder
 }
 

@@ -24,7 +24,7 @@ fn answered(verdicts: &[Verdict], config: EnvoyConfig) -> RateLimitResponse {
         descriptors: (0..verdicts.len()).map(descriptor).collect(),
         hits_addend: 3,
     };
-    answer(&request, verdicts, &config)
+    answer(&request, verdicts.to_vec(), &config)
 }
 
 #[test]
