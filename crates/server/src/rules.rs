@@ -38,6 +38,8 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 struct Held {
     rule: Rule,
+    /// What it is called, where the rules of the server give it a name.
+    name: Option<Box<str>>,
     said: OnceCell<Said>,
 }
 
@@ -75,7 +77,7 @@ impl Rules {
         text: PolicyText<'_>,
         make: impl FnOnce(PolicyText<'_>) -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
-        self.find_key(text.into(), || make(text))
+        self.find_key(text.into(), None, || make(text))
     }
 
     /// The rule of the policy that a version of the server's rules calls `name`: what it stood for in
@@ -86,17 +88,20 @@ impl Rules {
         version: u64,
         make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
-        self.find_key(TextKey::parts([b"@", name, &version.to_le_bytes()]), || make(name))
+        let version = version.to_le_bytes();
+        let key = TextKey::parts([b"@", name, &version]);
+        self.find_key(key, Some(name), || make(name))
     }
 
     #[inline]
     fn find_key(
         &mut self,
         key: TextKey<'_>,
+        name: Option<&[u8]>,
         make: impl FnOnce() -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
         self.texts.find(key).or_else(|unknown| {
-            let known = self.add(make()?);
+            let known = self.add(make()?, name);
             let gone = self.texts.keep(unknown, key, known);
             self.replaced.extend(gone.map(|it| it.0));
             Ok(known)
@@ -104,12 +109,13 @@ impl Rules {
     }
 
     #[cold]
-    fn add(&mut self, rule: Rule) -> Known {
+    fn add(&mut self, rule: Rule, name: Option<&[u8]>) -> Known {
         let at = self.free.pop().unwrap_or(self.rules.len());
         if at == self.rules.len() {
             self.rules.push(None);
         }
-        self.rules[at] = Some(Held { rule, said: OnceCell::new() });
+        let name = name.map(|name| String::from_utf8_lossy(name).into());
+        self.rules[at] = Some(Held { rule, name, said: OnceCell::new() });
         Known(at)
     }
 
@@ -123,7 +129,8 @@ impl Rules {
     #[inline]
     pub(crate) fn said(&self, known: Known) -> &Said {
         let held = self.held(known);
-        held.said.get_or_init(|| Said::new(NAME, held.rule.policy()))
+        let name = held.name.as_deref().unwrap_or(NAME);
+        held.said.get_or_init(|| Said::new(name, held.rule.policy()))
     }
 
     #[inline]

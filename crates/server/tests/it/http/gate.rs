@@ -55,6 +55,7 @@ fn a_proxy_is_told_by_the_rules() {
     assert_eq!((heard.status, heard.json()["rules"].as_u64()), (200, Some(2)));
     let heard = client.post("/v1/take", r#"{"key":"k","policy":"@plan"}"#);
     assert_eq!(heard.json()["remaining"], 6);
+    assert!(heard.field("ratelimit").starts_with(r#""plan";r=6;"#), "{}", heard.field("ratelimit"));
     let heard = client.post("/v1/take", r#"{"key":"k","policy":"@none"}"#);
     assert_eq!(heard.status, 422, "{}", heard.detail());
     fs::write(folder.file("rules.yaml"), "rules: [").unwrap();
