@@ -8,7 +8,9 @@
 --          and how a state begins that was written under this limit (17: version, one, the limit).
 --          Only for B*p < 2^52, and no `borrow`.
 -- ARGV[2]  for tests only: the time, as in main.lua
--- reply    the seven integers of a decision
+-- reply    how many ticks the key owed before, of which the client makes the decision as the core does: most
+--          of a script's time goes for its replies. For a leaky-queue, and for more than B units, the seven
+--          integers of the decision
 --
 -- Functions of Lua are called as rarely as can be, since each call takes as long as ten sums: hence
 -- `x - x % 1` for the floor of x, and `x + -x % 1` for its ceiling. Ticks are 1/n microseconds.
@@ -58,6 +60,9 @@ if #ARGV[1] == 36 then
             if now % 16 == 0 and not at and bytes and pcall('PTTL', key) == -1 then
                 pcall('PEXPIREAT', key, string.format('%d', (now + debt / n) / 1000 + 1))
             end
+            if queue == 0 and cost <= limit then
+                return debt
+            end
             local free, retry, reset = (depth - debt) / p, (new - depth) / n, debt / n
             if free < 0 then
                 free = 0
@@ -84,10 +89,10 @@ if #ARGV[1] == 36 then
         if done.err then
             return done
         end
-        local free, delay = (depth - new) / p, 0
-        if queue == 1 then
-            delay = debt / n
+        if queue == 0 then
+            return debt
         end
+        local free, delay = (depth - new) / p, debt / n
         return { 1, limit, free - free % 1, 0, reset, delay + -delay % 1, 0 }
     end
 end

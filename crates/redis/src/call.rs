@@ -167,7 +167,7 @@ impl Ask for One<'_> {
 
     fn hear(&mut self, reply: &Value) -> Heard {
         if !self.native {
-            return read(reply);
+            return heard(self.plan, self.operation, reply);
         }
         let heard = native::hear(self.plan, self.operation, reply);
         match heard {
@@ -234,6 +234,12 @@ fn demoted(reply: &Value) -> bool {
     // In a script, the server's own error may be behind other words.
     matches!(error.code(), "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "UNBLOCKED")
         || error.details().is_some_and(|it| it.starts_with("READONLY"))
+}
+
+/// What a plan's script replies to `operation`.
+pub(crate) fn heard(plan: &Plan, operation: Operation, reply: &Value) -> Heard {
+    let Value::Int(debt) = reply else { return read(reply) };
+    plan.told(operation, *debt).map_or_else(|error| Heard::Failed(nonsense(&error)), Heard::Decided)
 }
 
 /// What a reply says.

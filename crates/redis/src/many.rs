@@ -8,7 +8,7 @@ use sluicegate_core::Operation;
 
 use crate::{
     Answer, RedisStore, Rule, Source, StoreError,
-    call::{Heard, command, follow, read},
+    call::{Heard, command, follow, heard},
     front::known::Asked,
     native,
     net::{link::Deadline, topology::Topology},
@@ -141,7 +141,7 @@ impl Inner {
                     let heard = if native {
                         native::hear(open.rule.plan(), open.operation, reply)
                     } else {
-                        read(reply)
+                        heard(open.rule.plan(), open.operation, reply)
                     };
                     follow(&self.context, &self.topology, &link, &heard, reply);
                     let decided = native && matches!(heard, Heard::Decided(_));

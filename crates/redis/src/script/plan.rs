@@ -10,6 +10,7 @@ use sluicegate_core::{
 use super::{
     arguments::Arguments,
     calendar::{self, Calendar},
+    reply::ReplyError,
     text::Script,
 };
 
@@ -29,6 +30,8 @@ pub struct Plan {
     unused: Vec<u8>,
     /// What a take is asked with, its cost aside, where the script has a short way for it.
     fast: Option<Vec<u8>>,
+    /// The limit, where there is but one, and of the gcra family.
+    gcra: Option<Gcra>,
     calendars: Vec<Calendar>,
     /// Whether the policy may be reserved from.
     reserve: Result<(), ReserveError>,
@@ -49,6 +52,7 @@ impl Plan {
         Self {
             script: Script::of(policy),
             fast: fast(policy, &unused),
+            gcra: policy.as_gcra().copied(),
             calendars: calendars.collect(),
             reserve: may_reserve(policy),
             text: policy.to_string(),
@@ -127,6 +131,22 @@ impl Plan {
         calendars: &[Calendar],
     ) -> Result<Arguments<'_>, ReserveError> {
         self.ask(operation, now, at, calendars)
+    }
+
+    /// The decision on `operation` that a script tells by one integer, and not by an array: how many
+    /// ticks the key owed before, for a take under one limit of the gcra family.
+    ///
+    /// # Errors
+    /// [`ReplyError`] where no script of ours answers so.
+    pub fn told(&self, operation: Operation, debt: i64) -> Result<Decision, ReplyError> {
+        let judged = match (operation, &self.gcra) {
+            (Operation::Take(cost), Some(gcra)) => {
+                let judgement = u64::try_from(debt).ok().and_then(|debt| gcra.judge(debt, cost));
+                judgement.map(|judgement| gcra.tell(&judgement))
+            }
+            _ => None,
+        };
+        judged.ok_or_else(|| ReplyError(debt.to_string()))
     }
 
     fn ask(
@@ -218,4 +238,44 @@ fn fast_gcra(limit: &Gcra, unused: &[u8]) -> Option<Vec<u8>> {
     question.push(queue);
     question.extend_from_slice(unused.get(..17)?);
     Some(question)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told of a key that owes so many ticks, in integers.
+    fn told(policy: &str, cost: u32, debt: i64) -> Option<[i64; 7]> {
+        let plan = Plan::new(&policy.parse().unwrap());
+        plan.told(Operation::Take(cost), debt).ok().map(|decision| decision.to_integers())
+    }
+
+    #[test]
+    fn a_decision_is_made_of_what_a_key_owed() {
+        let policy = "gcra:10/1s:burst=5";
+        assert_eq!(told(policy, 1, 0), Some([1, 5, 4, 0, 100_000, 0, 0]));
+        assert_eq!(told(policy, 2, 250_001), Some([1, 5, 0, 0, 450_001, 0, 0]));
+        assert_eq!(told(policy, 3, 250_001), Some([0, 5, 2, 50_001, 250_001, 0, 0]));
+        assert_eq!(told(policy, 1, 900_000), Some([0, 5, 0, 500_000, 900_000, 0, 0]));
+        // Three ticks a microsecond: what is told is rounded up.
+        let thirds = "token-bucket:3000000/1s:burst=1";
+        assert_eq!(told(thirds, 1, 1), Some([0, 1, 0, 1, 1, 0, 0]));
+    }
+
+    #[test]
+    fn what_no_script_tells_so_is_an_error() {
+        for (policy, cost, debt) in [
+            ("gcra:10/1s", 1, -1),
+            ("gcra:10/1s", 11, 0),
+            ("gcra:10/1s", 0, 0),
+            ("leaky-queue:10/1s", 1, 0),
+            ("token-bucket:10/1s:borrow", 1, 0),
+            ("fixed-window:10/1s", 1, 0),
+            ("gcra:10/1s,gcra:10/1m", 1, 0),
+        ] {
+            assert_eq!(told(policy, cost, debt), None, "{policy} {cost} {debt}");
+        }
+        let plan = Plan::new(&"gcra:10/1s".parse().unwrap());
+        assert!(plan.told(Operation::Peek(1), 0).is_err());
+    }
 }

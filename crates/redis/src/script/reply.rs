@@ -1,6 +1,7 @@
 //! What a script answers.
 
 use sluicegate_core::{Decision, Timestamp};
+use smallvec::SmallVec;
 
 use super::calendar::Calendar;
 
@@ -31,7 +32,7 @@ pub enum Reply {
 /// An answer that no script of ours gives.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the script's reply cannot be read: {0}")]
-pub struct ReplyError(String);
+pub struct ReplyError(pub(super) String);
 
 impl Reply {
     /// The answer that the elements of an array say.
@@ -44,7 +45,7 @@ impl Reply {
             Item::Integer(integer) => Some(*integer),
             Item::Bytes(_) => None,
         });
-        if let Some(integers) = integers.collect::<Option<Vec<_>>>() {
+        if let Some(integers) = integers.collect::<Option<SmallVec<[_; 8]>>>() {
             return Decision::from_integers(&integers).map(Self::Decision).ok_or_else(wrong);
         }
         let [Item::Integer(now), names @ ..] = items else { return Err(wrong()) };

@@ -4,7 +4,7 @@ use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, read, test_key};
+use crate::store::{Store, heard, test_key};
 
 const DAY: u64 = 86_400_000_000;
 
@@ -20,13 +20,14 @@ fn ask(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Rep
     let plan = Plan::new(&policy.parse::<Policy>().unwrap());
     let operation = Operation::Take(1);
     let arguments = plan.arguments(operation, guess).unwrap();
-    let first =
-        read(&Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap()).unwrap();
+    let first = Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap();
+    let first = heard(&plan, operation, &first).unwrap();
     let Reply::Calendars { now, calendars } = &first else { return (first.clone(), first) };
     let kept: bool = redis::cmd("EXISTS").arg(policy).query(connection).unwrap();
     assert!(!kept, "nothing is stored before it is decided");
     let again = plan.arguments_again(operation, None, *now, calendars).unwrap();
-    let second = read(&Store::run(connection, &plan, policy.as_bytes(), &again).unwrap()).unwrap();
+    let second = Store::run(connection, &plan, policy.as_bytes(), &again).unwrap();
+    let second = heard(&plan, operation, &second).unwrap();
     (first, second)
 }
 
@@ -56,8 +57,10 @@ fn a_calendar_of_an_old_rule_is_asked_for_once() {
     let connection = &mut server.connect();
     let run = |policy: &str, connection: &mut redis::Connection| {
         let plan = Plan::new(&policy.parse().unwrap());
-        let arguments = plan.arguments_at(Operation::Take(1), at(1_700_000_000_000_000)).unwrap();
-        read(&Store::run(connection, &plan, &test_key(b"it"), &arguments).unwrap()).unwrap()
+        let operation = Operation::Take(1);
+        let arguments = plan.arguments_at(operation, at(1_700_000_000_000_000)).unwrap();
+        let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments).unwrap();
+        heard(&plan, operation, &reply).unwrap()
     };
     let first = run("fixed-window:9/day:tz=Asia/Tokyo", connection);
     assert!(matches!(first, Reply::Decision(_)));

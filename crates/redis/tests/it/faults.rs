@@ -5,7 +5,7 @@ use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
 use sluicegate_redis::script::{Plan, StateFault};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, read, test_key};
+use crate::store::{Store, heard, test_key};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
@@ -14,7 +14,7 @@ fn take(connection: &mut Connection, policy: &str, operation: Operation) -> Resu
     let now = Timestamp::from_micros(NOW).unwrap();
     let arguments = plan.arguments_at(operation, now).unwrap();
     let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments)?;
-    read(&reply).map(drop)
+    heard(&plan, operation, &reply).map(drop)
 }
 
 fn set(connection: &mut Connection, value: impl ToRedisArgs) {

@@ -7,7 +7,7 @@ use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
-use crate::store::{Store, read};
+use crate::store::{Store, heard};
 
 const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62];
 
@@ -15,7 +15,8 @@ fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operatio
     let plan = Plan::new(&policy.parse().unwrap());
     let arguments = plan.arguments(operation, server_time(connection)).unwrap();
     let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
-    let Reply::Decision(decision) = read(&reply).unwrap() else { panic!("no decision") };
+    let heard = heard(&plan, operation, &reply).unwrap();
+    let Reply::Decision(decision) = heard else { panic!("no decision") };
     decision
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::{Connection, Value};
 use sluicegate_conformance::{Answer, CoreSubject, Question, Subject};
-use sluicegate_core::Entry;
+use sluicegate_core::{Entry, Operation};
 use sluicegate_redis::script::{Arguments, Item, Plan, Reply, TEST_PREFIX};
 
 /// One connection, and the plans of the policies so far.
@@ -55,6 +55,12 @@ pub(crate) fn test_key(key: &[u8]) -> Vec<u8> {
     [TEST_PREFIX, key].concat()
 }
 
+/// What the script of a plan replies to `operation`.
+pub(crate) fn heard(plan: &Plan, operation: Operation, reply: &Value) -> Result<Reply, String> {
+    let Value::Int(debt) = reply else { return read(reply) };
+    plan.told(operation, *debt).map(Reply::Decision).map_err(|error| error.to_string())
+}
+
 /// What a script's reply says.
 pub(crate) fn read(value: &Value) -> Result<Reply, String> {
     let Value::Array(elements) = value else { return Err(format!("no array: {value:?}")) };
@@ -73,7 +79,8 @@ impl Subject for Store {
         let key = test_key(key);
         let mut arguments = plan.arguments_at(operation, now).map_err(|error| error.to_string())?;
         for _ in 0..2 {
-            match read(&Self::run(&mut self.connection, plan, &key, &arguments)?)? {
+            let reply = Self::run(&mut self.connection, plan, &key, &arguments)?;
+            match heard(plan, operation, &reply)? {
                 Reply::Decision(decision) => return Ok(decision),
                 Reply::Calendars { now: told, calendars } => {
                     assert_eq!(told, now);
