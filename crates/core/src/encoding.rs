@@ -15,7 +15,7 @@ use crate::{
         WindowState,
     },
     calendar::CalendarUnit,
-    entry::Entry,
+    entry::{Entry, States},
     policy::{MAX_LIMITS, Policy},
     time::{Timestamp, as_micros},
 };
@@ -96,7 +96,7 @@ impl Entry {
             return Err(StateError::Damaged("its number of limits is outside 1..=8"));
         }
         let mut limits = Vec::with_capacity(count);
-        let mut states = Vec::with_capacity(count);
+        let mut states = States::with_capacity(count);
         for _ in 0..count {
             let (limit, state) = input.limit(version == WIDE)?;
             limits.push(limit);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::{
     algorithm::{Limit, State},
     policy::Policy,
@@ -19,6 +21,9 @@ pub struct Usage {
     pub reset_after: Duration,
 }
 
+/// States of limits. Most policies have one, which needs no memory of its own.
+pub(crate) type States = SmallVec<[State; 1]>;
+
 /// All state of a key, with the policy that it was written under.
 ///
 /// Only [`apply`](crate::apply) makes one. Stores keep it as it is, or as bytes
@@ -27,13 +32,13 @@ pub struct Usage {
 pub struct Entry {
     pub(crate) policy: Policy,
     /// As many as the policy has limits.
-    pub(crate) states: Vec<State>,
+    pub(crate) states: States,
 }
 
 impl Entry {
     /// A key of which nothing is known.
     pub(crate) fn unused(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), states: vec![State::None; policy.limits().len()] }
+        Self { policy: policy.clone(), states: smallvec![State::None; policy.limits().len()] }
     }
 
     /// The policy that the state was last written under.
@@ -71,7 +76,7 @@ impl Entry {
     #[must_use]
     pub fn with_debt(policy: &Policy, now: Timestamp, debt: u128) -> Option<Self> {
         let state = policy.as_gcra()?.with_debt(now, debt)?;
-        Some(Self { policy: policy.clone(), states: vec![State::Gcra(state)] })
+        Some(Self { policy: policy.clone(), states: smallvec![State::Gcra(state)] })
     }
 
     /// What [`Entry::with_debt`] makes, in place.
@@ -108,7 +113,8 @@ impl Entry {
 
     /// The bytes of each piece of memory that the entry holds, its policy aside: that is shared.
     pub fn allocations(&self) -> impl Iterator<Item = usize> {
-        let states = self.states.capacity() * size_of::<State>();
+        let capacity = if self.states.spilled() { self.states.capacity() } else { 0 };
+        let states = capacity * size_of::<State>();
         std::iter::once(states).chain(self.states.iter().map(State::heap_size))
     }
 
