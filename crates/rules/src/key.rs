@@ -104,14 +104,33 @@ fn client(address: IpAddr, bits: u8) -> String {
 /// Writes `value` so that it contains none of the marks that keys are built with.
 pub(crate) fn escape(value: &[u8], key: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in value {
-        if byte > b' ' && byte != 0x7f && !b"%|{}=".contains(&byte) {
-            key.push(byte);
-        } else {
-            key.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
+    let plain = |byte: &u8| PLAIN[usize::from(*byte)];
+    let mut rest = value;
+    // Most values are plain as a whole.
+    while let Some(at) = rest.iter().position(|byte| !plain(byte)) {
+        let (front, behind) = rest.split_at(at);
+        let byte = usize::from(behind[0]);
+        key.extend_from_slice(front);
+        key.extend_from_slice(&[b'%', DIGITS[byte >> 4], DIGITS[byte & 15]]);
+        rest = &behind[1..];
     }
+    key.extend_from_slice(rest);
 }
+
+/// Which bytes stand for themselves.
+const PLAIN: [bool; 256] = {
+    let (mut plain, mut byte) = ([true; 256], 0);
+    while byte < 256 {
+        plain[byte] = byte > 0x20 && byte != 0x7f;
+        byte += 1;
+    }
+    let (marks, mut at) = (b"%|{}=", 0);
+    while at < marks.len() {
+        plain[marks[at] as usize] = false;
+        at += 1;
+    }
+    plain
+};
 
 impl fmt::Display for Part {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -208,6 +208,19 @@ impl Bench<'_, '_> {
         told: &mut [Told],
     ) -> Result<(), Trouble> {
         let home = (&self.shared.home, &self.shared.config);
+        // The everyday case: one rule with one key.
+        if let ([found], [told]) = (self.matches, &mut *told)
+            && let [charge] = &found.charges[..]
+        {
+            if wanted(0, found) {
+                let rule = self.version.prepared(charge, found.on_error, home, self.now);
+                let operation = ask.operation(found.cost);
+                let answer = self.shared.home.ask(&charge.key, &rule, operation, self.now).await?;
+                self.shared.lines.asked(&charge.key, rule.policy(), operation);
+                told.hear(0, &answer);
+            }
+            return Ok(());
+        }
         let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
         let mut listeners: SmallVec<[Listener; 2]> = SmallVec::new();
         for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
