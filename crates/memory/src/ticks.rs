@@ -6,11 +6,7 @@
 //! only while it runs as fast as it did the last time: whatever becomes of the counter (a machine that
 //! is moved or sleeps, a counter that stops), the time is wrong by less than that. See ADR 20.
 
-use std::{
-    cell::Cell,
-    sync::OnceLock,
-    time::Instant,
-};
+use std::{cell::Cell, sync::OnceLock, time::Instant};
 
 /// Ticks for which an anchor holds: a millisecond at 2.1 GHz.
 const HOLDS: u64 = 1 << 21;

@@ -8,11 +8,14 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use flate2::read::MultiGzDecoder;
 use sluicegate_core::Timestamp;
 use sluicegate_simulator::{Batch, KeyCounts, LogFormat, LogReader, TraceReader, Traffic};
 
-use super::{options::Simulate, progress::Watched};
+use super::{
+    options::Simulate,
+    progress::Watched,
+    unzip::{Damage, Unzip},
+};
 use crate::table::words;
 
 /// Bytes of standard input that are looked at beforehand.
@@ -46,8 +49,8 @@ pub(super) struct Once {
 
 /// Events in order.
 pub(super) enum Source {
-    Trace(Box<TraceReader<Box<dyn Read>>>),
-    Log(Box<LogReader<Box<dyn Read>>>),
+    Trace(Box<TraceReader<Box<dyn Read>>>, Damage),
+    Log(Box<LogReader<Box<dyn Read>>>, Damage),
     Traffic(Box<Traffic>),
 }
 
@@ -118,15 +121,24 @@ impl Source {
     /// The next events; none at the end.
     pub(super) fn next_batch(&mut self) -> anyhow::Result<Batch<'_>> {
         match self {
-            Self::Trace(reader) => Ok(reader.next_batch()?),
-            Self::Log(reader) => reader.next_batch().context("the log cannot be read"),
+            Self::Trace(reader, damage) => {
+                let batch = reader.next_batch();
+                match damage.get() {
+                    // Of a trace all is meant; and its last line may be broken for that reason alone.
+                    Some(damage) if batch.as_ref().map_or(true, |it| it.is_empty()) => {
+                        bail!("the trace cannot be read: {damage}")
+                    }
+                    _ => Ok(batch?),
+                }
+            }
+            Self::Log(reader, _) => reader.next_batch().context("the log cannot be read"),
             Self::Traffic(traffic) => Ok(traffic.next_batch()),
         }
     }
 
     /// Behind the last event: tells what was left out or moved.
     pub(super) fn finish(&self) -> anyhow::Result<()> {
-        let Self::Log(reader) = self else { return Ok(()) };
+        let Self::Log(reader, damage) = self else { return Ok(()) };
         let (broken, late) = (reader.broken(), reader.late());
         let first = || broken.first.iter().map(|(line, fault)| format!("line {line}: {fault}"));
         if broken.count > 0 && reader.events() == 0 {
@@ -140,6 +152,9 @@ impl Source {
             if broken.count > u64::try_from(broken.first.len()).unwrap_or(u64::MAX) {
                 eprintln!("  ...");
             }
+        }
+        if let Some(damage) = damage.get() {
+            eprintln!("the log ends early ({damage}): what stands before is what was decided on");
         }
         if late.count > 0 {
             eprintln!(
@@ -156,8 +171,12 @@ impl Source {
 /// Finds out what the bytes are, and reads them as that.
 fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2)?;
-    let bytes: Box<dyn Read> =
-        if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(bytes)) } else { bytes };
+    let damage = Damage::default();
+    let bytes: Box<dyn Read> = if start.starts_with(&GZIP) {
+        Box::new(Unzip::new(bytes, Damage::clone(&damage)))
+    } else {
+        bytes
+    };
     let (bytes, start) = match options.log {
         Some(_) => (bytes, Vec::new()),
         None => peek(bytes, BEGINNING, is_enough)?,
@@ -171,12 +190,12 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
                 "no access log that is known by its looks, `--log` tells others; no trace",
             )?
         };
-        return Ok(Source::Trace(Box::new(trace)));
+        return Ok(Source::Trace(Box::new(trace), damage));
     };
     ensure!(!options.policies.is_empty(), "a log names no policy; `--policy gcra:30/60s` would do");
     let time_field = options.time_field.as_deref();
     let reader = LogReader::new(bytes, &format, &options.key, time_field, options.disorder)?;
-    Ok(Source::Log(Box::new(reader)))
+    Ok(Source::Log(Box::new(reader), damage))
 }
 
 /// Reads the beginning, up to `most` bytes or until `enough`, and puts it back.

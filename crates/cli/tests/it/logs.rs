@@ -57,12 +57,42 @@ fn formats_of_ones_own_and_json_are_read() {
     assert_eq!(told(&rows(&["--time-field", "at"], named).out).len(), 2);
 }
 
-#[test]
-fn gzip_is_found_out() {
+fn packed(text: &str) -> Vec<u8> {
     let mut gzip =
         Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    gzip.stdin.take().unwrap().write_all(LOG.as_bytes()).unwrap();
-    let packed = gzip.wait_with_output().unwrap().stdout;
+    gzip.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    gzip.wait_with_output().unwrap().stdout
+}
+
+#[test]
+fn a_packed_log_that_ends_early_is_read_as_far_as_it_goes() {
+    // Lines that do not pack well, so that half of the file is half of the lines.
+    let line = |number: u32| {
+        let words = number.wrapping_mul(2_654_435_769);
+        format!(
+            "10.0.0.{} - - [14/Nov/2023:22:14:00 +0000] \"GET /{words:08x} HTTP/1.1\" 200 5\n",
+            number % 250
+        )
+    };
+    let packed_log = packed(&(0..5000).map(line).collect::<String>());
+    let ended = rows(&[], &packed_log[..packed_log.len() / 2]);
+    let lines = told(&ended.out).len();
+    assert!(ended.code == Some(0) && (1000..4000).contains(&lines), "{lines}: {}", ended.err);
+    assert!(ended.err.contains("the log ends early ("), "{}", ended.err);
+
+    // Of a trace, all is meant.
+    let trace: String = (0..5000).map(|at| format!("{at},k{},1\n", at * 7919 % 5000)).collect();
+    let packed_trace = packed(&format!("t_us,key,cost\n{trace}"));
+    let ended = rows(&[], &packed_trace[..packed_trace.len() / 2]);
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.err.contains("the trace cannot be read: "), "{}", ended.err);
+    let ended = rows(&[], &packed_log[..12]);
+    assert_ne!(ended.code, Some(0), "nothing could be read: {}", ended.err);
+}
+
+#[test]
+fn gzip_is_found_out() {
+    let packed = packed(LOG);
     // Logs that were packed one by one and put together are read to the end.
     let twice = [&packed[..], &packed].concat();
     assert_eq!(told(&rows(&[], twice).out).len(), 6);
