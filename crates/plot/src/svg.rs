@@ -41,6 +41,8 @@ pub(crate) const STYLE: &str = "\
 .sg .step.offered{stroke:var(--offered)}.sg .step.departed{stroke:var(--departed)}\
 .sg .step.left{stroke:var(--left)}.sg .area{opacity:.18}\
 .sg .band{fill:var(--over);opacity:.12}.sg .flag{fill:var(--over)}.sg .over{fill:var(--over)}\
+.sg text.over,.sg text.note{paint-order:stroke;stroke:var(--paper);stroke-width:3px;\
+stroke-linejoin:round;font-weight:600}\
 .sg .change{stroke:var(--ink);stroke-dasharray:4 3}";
 
 /// Draws `figure`.
