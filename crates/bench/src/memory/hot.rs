@@ -33,9 +33,9 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
             let work = format!("{work}, {clock}");
             table.compare(&work, time(ours), (peer, time(theirs)), theirs / ours, "x", bar);
         };
-        row("TSC", tsc, ("governor, String", made), bar);
-        row("Instant", system, ("governor, String", made), Bar::None);
-        row("TSC", tsc, ("governor, String kept", kept), Bar::None);
+        row("quanta", tsc, ("governor, String", made), bar);
+        row("SystemClock", system, ("governor, String", made), Bar::None);
+        row("quanta", tsc, ("governor, String kept", kept), Bar::None);
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     println!("{grown}");
     println!(
         "`governor, String`: keyed by `String`, made for each call from the text at hand, as `check_key`\n\
-         takes a `&String`; `kept`: the caller has it already. `Instant` is our SystemClock, `TSC` reads\n\
-         the time stamp counter through quanta, as governor does. `preempted`: how\n\
+         takes a `&String`; `kept`: the caller has it already. `quanta`: time by the library that governor\n\
+         asks too; `SystemClock`: by ours, which never drifts from the system's. `preempted`: how\n\
          often another process had the core meanwhile; each time may have stretched a decision."
     );
     println!("{others}");
