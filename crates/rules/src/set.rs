@@ -132,11 +132,18 @@ impl RuleSet {
     /// without a limit, does not apply.
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
-        self.find(request, |_| true)
+        let mut matches = Matches::new();
+        self.find(request, |_| true, &mut matches);
+        matches
     }
 
-    fn find(&self, request: &Request<'_>, wanted: impl Fn(&Rule) -> bool) -> Matches<'_> {
-        let mut matches = Matches::new();
+    /// Adds the rules that apply to `request`.
+    fn find<'s>(
+        &'s self,
+        request: &Request<'_>,
+        wanted: impl Fn(&Rule) -> bool,
+        matches: &mut Matches<'s>,
+    ) {
         for at in self.index.find(request) {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
             let Some(rule) = self.native.get(at).and_then(|it| self.rules.get(*it)) else {
@@ -152,7 +159,6 @@ impl RuleSet {
                 break;
             }
         }
-        matches
     }
 
     /// What applies to each of Envoy's descriptors, in their order: the limit of envoyproxy's form,
@@ -166,7 +172,9 @@ impl RuleSet {
         let mut all: Vec<Matches<'_>> = Vec::with_capacity(descriptors.len());
         let mut replaced: Vec<&str> = Vec::new();
         for descriptor in descriptors {
-            let mut matches = Matches::new();
+            // Filled where it stays.
+            all.push(Matches::new());
+            let Some(matches) = all.last_mut() else { continue };
             if let Some((name, tree)) =
                 self.domains.get_key_value(domain).filter(|_| tree.is_some())
                 && let Some(found) = tree.find(name, descriptor, &self.rules, &self.policies)
@@ -177,9 +185,8 @@ impl RuleSet {
             }
             if !self.native.is_empty() {
                 let request = Request::descriptor(domain, descriptor.entries);
-                matches.extend(self.find(&request, |rule| rule.of_entries));
+                self.find(&request, |rule| rule.of_entries, matches);
             }
-            all.push(matches);
         }
         if !replaced.is_empty() {
             for matches in &mut all {

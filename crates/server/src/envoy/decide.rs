@@ -47,16 +47,17 @@ pub(super) async fn decide(
     now: Timestamp,
 ) -> Result<Vec<Verdict>, Status> {
     let asked = read(request)?;
-    let entries: SmallVec<[Entries<'_>; 2]> = request
-        .descriptors
-        .iter()
-        .map(|it| it.entries.iter().map(|it| (&*it.key, &*it.value)).collect())
-        .collect();
-    let descriptors: SmallVec<[_; 2]> = entries
-        .iter()
-        .zip(&asked)
-        .map(|(entries, asked)| Descriptor { entries, limit: asked.named() })
-        .collect();
+    // Filled in place: what is collected is copied once more.
+    let mut entries: SmallVec<[Entries<'_>; 2]> = SmallVec::new();
+    for descriptor in &request.descriptors {
+        entries.push(Entries::new());
+        let Some(last) = entries.last_mut() else { continue };
+        last.extend(descriptor.entries.iter().map(|it| (&*it.key, &*it.value)));
+    }
+    let mut descriptors: SmallVec<[_; 2]> = SmallVec::new();
+    for (entries, asked) in entries.iter().zip(&asked) {
+        descriptors.push(Descriptor { entries, limit: asked.named() });
+    }
 
     let version = Arc::clone(&shared.rules.now());
     let matches = version.rules().descriptors(&request.domain, &descriptors);
