@@ -20,8 +20,8 @@ fn assert_rows(printed: &str, rows: &[&str]) {
 #[test]
 fn memory_prints_all_rows() {
     let rows = [
-        "hot key, allowed, 1 thread, TSC",
-        "hot key, denied, 2 threads, Instant",
+        "hot key, allowed, 1 thread, quanta",
+        "hot key, denied, 2 threads, SystemClock",
         "keys at random, one by one",
         "keys at random, 32 at a time",
         "bytes a key, 1 rule",
