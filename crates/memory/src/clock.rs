@@ -1,4 +1,4 @@
-//! The one place that asks the system for the time.
+//! The time of the system: here its wall clock is read, and in `ticks` its monotonic one; nowhere else.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,8 +8,8 @@ use crate::ticks;
 
 /// The system's time, which never steps: the wall clock is read once, at the start, and what has
 /// elapsed since is added from the monotonic clock. Where the processor's counter can be trusted, that is
-/// asked in between (ADR 20): then a reading takes some 10 ns rather than 37, and is at most a
-/// microsecond off while the system's clock is as it was a millisecond ago.
+/// asked in between (ADR 20): then a reading takes some 10 ns rather than 37, and is a few
+/// microseconds off at the most, while the counter runs as it did a millisecond ago.
 ///
 /// ```
 /// use sluicegate_core::Clock;

@@ -75,6 +75,17 @@ impl Socket {
 }
 
 impl Stream {
+    /// Writes what the system takes at once, where nothing stands between it and the client.
+    #[inline]
+    pub(crate) fn write_now(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => Some(stream.try_write(bytes)),
+            Self::Tls(_) => None,
+            #[cfg(unix)]
+            Self::Unix(stream) => Some(stream.try_write(bytes)),
+        }
+    }
+
     /// The socket beneath, where its bytes are those of the client.
     pub(crate) fn plain(&self) -> Option<SockRef<'_>> {
         match self {
@@ -131,5 +142,26 @@ impl AsyncWrite for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_silent_client_is_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let stream = Socket::Tcp(socket).open(None).await.unwrap();
+        let socket = stream.plain().unwrap();
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(20));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
     }
 }

@@ -5,12 +5,14 @@
 //! - [`Server`]: one that runs; [`Cluster`]: six of them; [`Folder`]: where one keeps its files;
 //! - [`Peer`]: a connection that asks in words;
 //! - [`corpus()`], [`check_mutations`]: what fuzzing has found, for ordinary tests;
+//! - [`cargo()`], [`module()`]: what is built beside the tests;
 //! - [`until`], [`now`], [`size`]: waiting by asking, and how much a test does.
 //!
 //! Whatever goes wrong here panics: it fails the test.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
+mod cargo;
 mod cluster;
 mod corpus;
 mod engine;
@@ -20,6 +22,7 @@ mod patience;
 mod peer;
 mod server;
 
+pub use cargo::cargo;
 pub use cluster::Cluster;
 pub use corpus::{check_mutations, corpus};
 pub use engine::Engine;

@@ -2,9 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     sync::OnceLock,
 };
+
+use crate::cargo;
 
 /// Where Cargo puts what it builds.
 #[must_use]
@@ -22,7 +23,7 @@ pub fn module() -> &'static str {
     MODULE.get_or_init(|| {
         // A `cdylib` is nobody's dependency, and a test of it is not given it: Cargo is asked for it here.
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../module/Cargo.toml");
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = cargo();
         build.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
         build.arg("--target-dir").arg(target());
         assert!(build.status().unwrap().success(), "the module does not build");

@@ -65,6 +65,10 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     }
     pin::pin(&all)?;
     print!("{table}");
+    println!(
+        "Our script tells an everyday take by one integer, of which the client makes the decision; the\n\
+         empty one answers seven, as a decision has, and throttled-py's four."
+    );
     println!("{}", others.told(cpu));
     Ok(())
 }

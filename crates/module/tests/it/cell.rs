@@ -4,12 +4,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
     sync::OnceLock,
 };
 
 use redis::{Value, pipe};
-use sluicegate_testing::{Engine, Peer, Server, integers};
+use sluicegate_testing::{Engine, Peer, Server, cargo, integers};
 
 use crate::{
     on_both,
@@ -34,17 +34,17 @@ fn redis_cell() -> &'static Path {
                             redis-cell = \"=0.2.2\"\n\n[workspace]\nexclude = [\"vendor\"]\n";
             fs::write(folder.join("Cargo.toml"), manifest).unwrap();
             fs::write(folder.join("src/lib.rs"), "").unwrap();
-            cargo(&folder, &["vendor", "--quiet", "vendor"]);
+            run_cargo(&folder, &["vendor", "--quiet", "vendor"]);
             let manifest = "vendor/redis-cell/Cargo.toml";
             let build = ["build", "--release", "--quiet", "--target-dir", "built"];
-            cargo(&folder, &[&build[..], &["--manifest-path", manifest]].concat());
+            run_cargo(&folder, &[&build[..], &["--manifest-path", manifest]].concat());
         }
         module
     })
 }
 
-fn cargo(folder: &Path, arguments: &[&str]) {
-    let mut command = Command::new(env!("CARGO"));
+fn run_cargo(folder: &Path, arguments: &[&str]) {
+    let mut command = cargo();
     // It is years old: its warnings are of no use here.
     command.args(arguments).current_dir(folder).env("RUSTFLAGS", "--cap-lints=allow");
     assert!(command.stdout(Stdio::null()).status().unwrap().success(), "{arguments:?}");

@@ -376,8 +376,16 @@ impl<'a> Connection<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
+        // Most replies are taken at once, as a whole.
+        if self.sent == 0
+            && let Some(Ok(count)) = self.stream.write_now(&self.out)
+        {
+            self.sent = count;
+        }
         let most = self.session.shared().config.output_timeout;
-        if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
+        if self.sent < self.out.len()
+            && send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err()
+        {
             self.worker.stats().slow.add();
             return Err(io::ErrorKind::TimedOut.into());
         }

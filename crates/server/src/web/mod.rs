@@ -159,7 +159,6 @@ fn builder() -> Builder<Local> {
         .max_headers(MAX_FIELDS);
     builder
         .http2()
-        .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD)
         .max_pending_accept_reset_streams(MAX_RESETS)
