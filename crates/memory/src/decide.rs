@@ -16,13 +16,13 @@ impl MemoryStore {
     /// one. A denial writes nothing; what is taken is one compare-and-swap. For `GUESS`, see
     /// [`Lines::peek`](crate::segment::Lines::peek).
     #[inline(always)]
-    pub(crate) fn ask_hashed<const GUESS: bool>(
+    pub(crate) fn ask_hashed<const GUESS: bool, E: From<ReserveError>>(
         &self,
         hash: u64,
         rule: &Rule,
         now: Timestamp,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, E> {
         if let Operation::Take(cost @ 1..) = operation
             && let Some((number, gcra)) = rule.numbered()
             && let Some(since) = self.since_base(now)
@@ -45,7 +45,7 @@ impl MemoryStore {
                 }
             }
         }
-        self.ask_locked(hash, rule, now, operation)
+        Ok(self.ask_locked(hash, rule, now, operation)?)
     }
 
     /// What [`ask_hashed`](Self::ask_hashed) leaves: most often, a key of which nothing is known.

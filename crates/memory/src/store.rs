@@ -158,7 +158,20 @@ impl MemoryStore {
     /// As [`MemoryStore::apply`].
     #[inline(always)]
     pub fn ask(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, ReserveError> {
-        self.ask_hashed::<true>(self.hash(request.key), request.rule, now, request.operation)
+        self.ask_as(request, now)
+    }
+
+    /// As [`MemoryStore::ask`], with an error of the caller's, for whom the decision need not move once more.
+    ///
+    /// # Errors
+    /// As [`MemoryStore::apply`].
+    #[inline(always)]
+    pub fn ask_as<E: From<ReserveError>>(
+        &self,
+        request: Request<'_>,
+        now: Timestamp,
+    ) -> Result<Decision, E> {
+        self.ask_hashed::<true, E>(self.hash(request.key), request.rule, now, request.operation)
     }
 
     /// Answers requests at one time, in order, each for itself. The slots of those that follow are on
@@ -185,7 +198,7 @@ impl MemoryStore {
             if let Some(request) = coming.next() {
                 hashes[turn % AHEAD] = touch(request);
             }
-            let decision = self.ask_hashed::<false>(hash, request.rule, now, request.operation);
+            let decision = self.ask_hashed::<false, _>(hash, request.rule, now, request.operation);
             answer(request, decision);
         }
     }

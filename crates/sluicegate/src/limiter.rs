@@ -340,7 +340,7 @@ impl Store for Limiter {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn apply_now(
         &self,
         key: &[u8],
@@ -348,9 +348,7 @@ impl Store for Limiter {
         operation: Operation,
     ) -> Option<Result<Decision, Error>> {
         match &self.0 {
-            Backend::Local(local) => {
-                local.apply_now(key, policy, operation).map(|it| it.map_err(Error::from))
-            }
+            Backend::Local(local) => Some(local.decide(key, policy, operation)),
             Backend::Redis(_) => None,
         }
     }

@@ -173,20 +173,24 @@ impl LocalLimiter {
     }
 
     /// Asks under a policy that was given alone.
-    #[inline]
-    fn decide(
+    #[inline(always)]
+    pub(crate) fn decide<E: From<ReserveError>>(
         &self,
         key: &[u8],
         policy: &Policy,
         operation: Operation,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<Decision, E> {
         let Inner { store, clock, first, .. } = &*self.0;
         let now = clock.now();
-        first.with(
-            policy,
-            || store.rule(policy, now),
-            |rule| store.ask(Request { key, rule, operation }, now),
-        )
+        let other;
+        let rule = match first.find(policy, || store.rule(policy, now)) {
+            Some(rule) => rule,
+            None => {
+                other = store.rule(policy, now);
+                &other
+            }
+        };
+        store.ask_as(Request { key, rule, operation }, now)
     }
 }
 
@@ -203,26 +207,17 @@ impl First {
         Self([const { OnceLock::new() }; PLACES])
     }
 
-    /// What `ask` makes of the rule, which `look_up` tells if it is not known.
-    #[inline]
-    fn with<R>(
+    /// The rule of a policy, which `look_up` tells if its place is free; `None` where that is another's.
+    #[inline(always)]
+    fn find(
         &self,
         policy: &Policy,
-        look_up: impl Fn() -> memory::Rule,
-        ask: impl FnOnce(&memory::Rule) -> R,
-    ) -> R {
+        look_up: impl FnOnce() -> memory::Rule,
+    ) -> Option<&memory::Rule> {
         // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
         let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % PLACES];
-        let other;
-        let rule = match place.get_or_init(|| (policy.clone(), look_up())) {
-            (known, rule) if known.is(policy) => rule,
-            _ => {
-                other = look_up();
-                &other
-            }
-        };
-        // In one place, so that it is compiled into who asks.
-        ask(rule)
+        let (known, rule) = place.get_or_init(|| (policy.clone(), look_up()));
+        known.is(policy).then_some(rule)
     }
 }
 
@@ -254,7 +249,7 @@ impl Store for LocalLimiter {
         self.decide(key, policy, operation)
     }
 
-    #[inline]
+    #[inline(always)]
     fn apply_now(
         &self,
         key: &[u8],

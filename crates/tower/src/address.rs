@@ -8,7 +8,10 @@ use std::{
 
 use http::{Extensions, HeaderName, HeaderValue, header::FORWARDED};
 
-use crate::{Head, key::Bytes};
+use crate::{
+    Head,
+    key::{Bytes, push_missing, push_short, push_written},
+};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -102,7 +105,13 @@ impl Address {
     /// The client's address in full, if there is any.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
-        let peer = (self.peer)(head.extensions).map(|it| it.ip().to_canonical());
+        self.behind((self.peer)(head.extensions), head)
+    }
+
+    /// The address of the client that this peer speaks for.
+    #[inline(never)]
+    fn behind(&self, peer: Option<SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
+        let peer = peer.map(|it| it.ip().to_canonical());
         let values = |name: &HeaderName| head.headers.get_all(name).iter().rev().map(text);
         match self.proxies {
             Proxies::None => peer,
@@ -123,21 +132,41 @@ impl Address {
         }
     }
 
-    /// Writes the network that the client is in, as text.
-    pub(crate) fn write(&self, head: &Head<'_>, to: &mut Bytes) -> Option<()> {
-        match self.of(head)? {
-            IpAddr::V4(address) => {
-                let network = Ipv4Addr::from(u32::from(address) & mask_v4(self.v4_prefix));
-                push_v4(network, to);
-                push_prefix(self.v4_prefix, 32, to);
-            }
-            IpAddr::V6(address) => {
-                let network = Ipv6Addr::from(u128::from(address) & mask_v6(self.v6_prefix));
-                write!(Text(to), "{network}").ok()?;
-                push_prefix(self.v6_prefix, 128, to);
-            }
+    /// Adds the network that the client is in to a key, as text.
+    #[inline(always)]
+    pub(crate) fn push(&self, head: &Head<'_>, key: &mut Bytes) {
+        let peer = (self.peer)(head.extensions);
+        // Most peers, apart from what takes more.
+        if let (Proxies::None, Some(SocketAddr::V4(peer))) = (self.proxies, peer) {
+            return self.push_v4(*peer.ip(), key);
         }
-        Some(())
+        match self.behind(peer, head) {
+            None => push_missing(key),
+            Some(IpAddr::V4(address)) => self.push_v4(address, key),
+            Some(IpAddr::V6(address)) => self.push_v6(address, key),
+        }
+    }
+
+    #[inline(always)]
+    fn push_v4(&self, address: Ipv4Addr, key: &mut Bytes) {
+        let network = Ipv4Addr::from(u32::from(address) & mask_v4(self.v4_prefix));
+        let (text, length) = text_of_v4(network);
+        if self.v4_prefix == 32 {
+            return push_short(text, length, key);
+        }
+        push_written(key, |to| {
+            to.extend_from_slice(&text.map(u64::to_le_bytes).concat()[..length.into()]);
+            write!(Text(to), "/{}", self.v4_prefix).ok()
+        });
+    }
+
+    #[inline(never)]
+    fn push_v6(&self, address: Ipv6Addr, key: &mut Bytes) {
+        let network = Ipv6Addr::from(u128::from(address) & mask_v6(self.v6_prefix));
+        push_written(key, |to| match self.v6_prefix {
+            128 => write!(Text(to), "{network}").ok(),
+            prefix => write!(Text(to), "{network}/{prefix}").ok(),
+        });
     }
 }
 
@@ -236,45 +265,50 @@ fn mask_v6(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
 }
 
-/// `/64`, where it is not the whole address.
-fn push_prefix(prefix: u8, whole: u8, to: &mut Bytes) {
-    if prefix < whole {
-        to.push(b'/');
-        push_number(prefix, to);
-    }
+/// An address as text, as [`push_short`] takes it, and its length. It is put together in registers: bytes that
+/// were written one by one would have to be waited for by who reads them as a whole.
+#[inline(always)]
+fn text_of_v4(address: Ipv4Addr) -> ([u64; 2], u8) {
+    // Two octets with their dots, and of how many bits they are.
+    let two = |first: u8, second: u8| {
+        let text = |octet: u8| u64::from(OCTETS[usize::from(octet)]);
+        (text(first) | text(second) << width(first), width(first) + width(second))
+    };
+    let [a, b, c, d] = address.octets();
+    let ((first, bits), (second, more)) = (two(a, b), two(c, d));
+    // From 32 to 64 bits.
+    let low = first | second.checked_shl(bits.into()).unwrap_or(0);
+    let high = second >> (64 - bits);
+    // Without the last dot.
+    ([low, high], (bits + more) / 8 - 1)
 }
 
-fn push_number(number: u8, to: &mut Bytes) {
-    let (digits, count) = digits(number);
-    to.extend_from_slice(&digits[..count]);
+/// How many bits of [`OCTETS`] are the text of an octet, with its dot.
+#[inline(always)]
+fn width(octet: u8) -> u8 {
+    16 + 8 * (u8::from(octet > 9) + u8::from(octet > 99))
 }
 
-/// The digits of a number, and how many there are.
-#[inline]
-const fn digits(number: u8) -> ([u8; 3], usize) {
-    let (high, middle, low) = (b'0' + number / 100, b'0' + number / 10 % 10, b'0' + number % 10);
-    match number {
-        0..=9 => ([low, 0, 0], 1),
-        10..=99 => ([middle, low, 0], 2),
-        100..=255 => ([high, middle, low], 3),
+/// The digits of each octet and a dot, the first in the lowest byte.
+static OCTETS: [u32; 256] = {
+    let mut octets = [0; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        // From the last byte to the first.
+        let mut text = 0x2e;
+        let mut rest = octet;
+        loop {
+            text = (text << 8) | (0x30 + rest % 10);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        octets[octet as usize] = text;
+        octet += 1;
     }
-}
-
-/// An address as text, written apart and added at once.
-#[inline]
-fn push_v4(address: Ipv4Addr, to: &mut Bytes) {
-    // Each octet is written with room for three digits and a dot, and the next over what is too much.
-    let mut text = [0; 16];
-    let mut end = 0;
-    for octet in address.octets() {
-        let ([first, second, third], count) = digits(octet);
-        let mut four = [first, second, third, 0];
-        four[count] = b'.';
-        text[end..end + 4].copy_from_slice(&four);
-        end += count + 1;
-    }
-    to.extend_from_slice(&text[..end - 1]);
-}
+    octets
+};
 
 /// Takes text.
 struct Text<'a>(&'a mut Bytes);

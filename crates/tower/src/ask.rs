@@ -16,11 +16,16 @@ use crate::{
     layer::{Settings, Shared},
 };
 
-/// Whom a request is about, and how much of it there is.
+/// What is asked for a request that cannot be decided at once.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct Asked {
+    pub(crate) policy: NamedPolicy,
+    /// Whom it is about.
     pub(crate) key: Bytes,
+    /// How much of it there is.
     pub(crate) cost: u32,
+    /// The first answer, where there was one.
+    pub(crate) first: Option<Answered>,
 }
 
 /// What is to be done about a request.
@@ -39,25 +44,23 @@ pub(crate) enum Next {
 /// What was answered, and what comes of it; without a decision where nobody could tell.
 pub(crate) type Answered = (Next, Option<Decision>);
 
-impl Question {
-    /// What is asked, by one who has waited and may wait for so much longer.
+impl Settings {
+    /// What is asked for a request of so many units, by one who has waited and may wait for so much longer.
+    #[inline]
     pub(crate) fn operation(
         &self,
-        settings: &Settings,
         policy: &NamedPolicy,
+        cost: u32,
         left: Option<Duration>,
     ) -> Operation {
-        let cost = self.cost;
-        match left.or(settings.max_wait) {
-            Some(max_wait) if policy.inner().reserves && !settings.shadow => {
+        match left.or(self.max_wait) {
+            Some(max_wait) if policy.inner().reserves && !self.shadow => {
                 Operation::Reserve { cost, max_wait }
             }
             _ => Operation::Take(cost),
         }
     }
-}
 
-impl Settings {
     /// What comes of an answer, for one who may wait for so much longer.
     #[inline]
     pub(crate) fn next<E: std::error::Error>(
@@ -91,8 +94,7 @@ impl Settings {
 /// Asks and waits until it is known what becomes of `request`, and does it.
 pub(crate) async fn ask<T, S, R, B, C>(
     shared: Arc<Shared<S, R>>,
-    (policy, question): (NamedPolicy, Question),
-    mut first: Option<Answered>,
+    mut asked: Asked,
     mut service: T,
     request: Request<B>,
 ) -> Result<Response<C>, T::Error>
@@ -108,24 +110,24 @@ where
     let mut released = false;
     loop {
         let left = || Some(settings.max_wait?.saturating_sub(start?.elapsed()));
-        let (next, decision) = match first.take() {
+        let (next, decision) = match asked.first.take() {
             Some(answered) => answered,
             None => {
-                let operation = question.operation(settings, &policy, left());
-                let result = shared.store.apply(&question.key, policy.policy(), operation).await;
-                (settings.next(&policy, &result, left()), result.ok())
+                let operation = settings.operation(&asked.policy, asked.cost, left());
+                let result = shared.store.apply(&asked.key, asked.policy.policy(), operation).await;
+                (settings.next(&asked.policy, &result, left()), result.ok())
             }
         };
         match next {
             Next::Pass => {}
             Next::Refuse => {
-                return Ok(shared.refusal(Head::of(&request), &policy, decision.as_ref()));
+                return Ok(shared.refusal(Head::of(&request), &asked.policy, decision.as_ref()));
             }
             Next::PassAfter(wait) => {
                 // What was made ready may be a place in a queue that others could use meanwhile. A clone
                 // has none.
                 service = service.clone();
-                let held = Held { shared: &shared, policy: &policy, question: &question };
+                let held = Held { shared: &shared, asked: &asked };
                 sleep(wait).await;
                 poll_fn(|context| service.poll_ready(context)).await?;
                 // Its turn has come.
@@ -141,7 +143,7 @@ where
         if released {
             poll_fn(|context| service.poll_ready(context)).await?;
         }
-        let told = shared.told(decision.as_ref(), || policy.clone());
+        let told = shared.told(decision.as_ref(), || asked.policy.clone());
         let mut response = service.call(request).await?;
         if let Some(told) = told {
             told.write(response.headers_mut());
@@ -153,22 +155,21 @@ where
 /// What is reserved, and given back by whoever goes away before its turn.
 struct Held<'a, S: Store + Send + Sync + 'static, R: Send + Sync + 'static> {
     shared: &'a Arc<Shared<S, R>>,
-    policy: &'a NamedPolicy,
-    question: &'a Question,
+    asked: &'a Asked,
 }
 
 impl<S: Store + Send + Sync + 'static, R: Send + Sync + 'static> Drop for Held<'_, S, R> {
     fn drop(&mut self) {
-        let Self { shared, policy, question } = self;
-        let refund = Operation::Refund(question.cost);
-        let now = shared.store.apply_now(&question.key, policy.policy(), refund);
+        let Self { shared, asked: Asked { policy, key, cost, .. } } = self;
+        let refund = Operation::Refund(*cost);
+        let now = shared.store.apply_now(key, policy.policy(), refund);
         if now.is_some() {
             return;
         }
         // Who drops cannot wait; somebody else can, while there is a runtime.
         if let Ok(runtime) = Handle::try_current() {
             let store = Arc::clone(&shared.store);
-            let (key, policy) = (question.key.clone(), (*policy).clone());
+            let (key, policy) = (key.clone(), policy.clone());
             runtime.spawn(async move {
                 // If it fails, it recovers in time by itself.
                 drop(store.apply(&key, policy.policy(), refund).await);

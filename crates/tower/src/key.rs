@@ -47,6 +47,22 @@ impl Bytes {
         }
     }
 
+    /// The same bytes, for more to follow.
+    ///
+    /// All of `place` is copied, as that takes no loop; who clones has nothing elsewhere most often.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> Self {
+        let elsewhere = if self.elsewhere.is_empty() { Vec::new() } else { self.elsewhere.clone() };
+        Self { elsewhere, place: self.place, length: self.length }
+    }
+
+    /// So many free bytes in place, where what is added goes.
+    #[inline(always)]
+    fn free<const COUNT: usize>(&mut self) -> Option<&mut [u8; COUNT]> {
+        let free = self.place.get_mut(self.length..)?.first_chunk_mut()?;
+        self.elsewhere.is_empty().then_some(free)
+    }
+
     /// Takes back what was added last: all but so many.
     fn truncate(&mut self, length: usize) {
         // What is elsewhere stays there, unless there is nothing.
@@ -138,19 +154,35 @@ impl Part {
 
     /// Adds the part to a key, as its length and what it is; or that it is missing, which is like nothing
     /// that is there.
+    #[inline(always)]
     pub(crate) fn push(&self, head: &Head<'_>, key: &mut Bytes) {
+        match &self.0 {
+            Kind::Address(address) => address.push(head, key),
+            _ => self.push_other(head, key),
+        }
+    }
+
+    // Apart, so that the short way is short.
+    #[inline(never)]
+    fn push_other(&self, head: &Head<'_>, key: &mut Bytes) {
         let there = match &self.0 {
             Kind::Header(name) => head.headers.get(name).map(HeaderValue::as_bytes),
             Kind::Method => Some(head.method.as_str().as_bytes()),
             Kind::Path => Some(head.path().as_bytes()),
-            Kind::Address(address) => return push_written(key, |to| address.write(head, to)),
+            Kind::Address(address) => return address.push(head, key),
             Kind::Own(own) => return push_written(key, |to| own(head, to)),
         };
         match there {
             Some(bytes) => push(bytes, key),
-            None => key.extend_from_slice(MISSING),
+            None => push_missing(key),
         }
     }
+}
+
+/// Adds that a part is missing.
+#[inline]
+pub(crate) fn push_missing(key: &mut Bytes) {
+    key.extend_from_slice(MISSING);
 }
 
 /// In place of a part that is not there.
@@ -174,16 +206,33 @@ pub(crate) fn push(bytes: &[u8], key: &mut Bytes) {
     key.push(b',');
 }
 
+/// As [`push`], of the first `length` of sixteen bytes, which come as two numbers, the first byte the lowest.
+/// All of them are written, as that takes no loop, and each number as it comes.
+#[inline(always)]
+pub(crate) fn push_short(halves: [u64; 2], length: u8, key: &mut Bytes) {
+    let count = usize::from(length.min(16));
+    let [low, high] = halves.map(u64::to_le_bytes);
+    let Some(free) = key.free::<20>() else { return push(&[low, high].concat()[..count], key) };
+    let (digits, head) = match length {
+        ..10 => (2, [b'0' + length, b':', 0]),
+        10.. => (3, [b'1', b'0' + length - 10, b':']),
+    };
+    free[..3].copy_from_slice(&head);
+    free[digits..digits + 8].copy_from_slice(&low);
+    free[digits + 8..digits + 16].copy_from_slice(&high);
+    free[digits + count] = b',';
+    key.length += digits + count + 1;
+}
+
 /// Adds what `write` writes: in its place at once, behind room for a length of one digit, as most have.
 #[inline]
-fn push_written(key: &mut Bytes, write: impl FnOnce(&mut Bytes) -> Option<()>) {
+pub(crate) fn push_written(key: &mut Bytes, write: impl FnOnce(&mut Bytes) -> Option<()>) {
     let before = key.len();
     key.extend_from_slice(b"0:");
     let start = key.len();
     if write(key).is_none() {
         key.truncate(before);
-        key.extend_from_slice(MISSING);
-        return;
+        return push_missing(key);
     }
     let length = key.len() - start;
     match u8::try_from(length) {
@@ -271,6 +320,22 @@ mod tests {
             None
         });
         assert_eq!(*key, *MISSING);
+    }
+
+    #[test]
+    fn a_short_part_is_like_any_other() {
+        let (halves, bytes) = ([*b"01234567", *b"89abcdef"], b"0123456789abcdef");
+        for first in (0..4).chain(PLACE - 24..PLACE + 2) {
+            for length in 0..=16 {
+                let mut keys = [(); 2].map(|()| Bytes::new());
+                keys.iter_mut().for_each(|key| key.extend_from_slice(&vec![b'p'; first]));
+                let [short, any] = &mut keys;
+                push_short(halves.map(u64::from_le_bytes), length, short);
+                push(&bytes[..length.into()], any);
+                keys.iter_mut().for_each(|key| push(b"next", key));
+                assert_eq!(*keys[0], *keys[1], "{length} after {first}");
+            }
+        }
     }
 
     #[test]

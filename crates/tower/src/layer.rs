@@ -188,12 +188,10 @@ impl<S, R> RateLimitLayer<S, R> {
 }
 
 impl Settings {
-    /// Whom a request is about.
-    pub(crate) fn key(&self, named: &Named, head: &Head<'_>) -> Bytes {
-        let mut key = Bytes::new();
-        key.extend_from_slice(&named.prefix);
-        self.parts.iter().for_each(|part| part.push(head, &mut key));
-        key
+    /// Adds to a key what requests are told apart by.
+    #[inline(always)]
+    pub(crate) fn push_parts(&self, head: &Head<'_>, key: &mut Bytes) {
+        self.parts.iter().for_each(|part| part.push(head, key));
     }
 
     pub(crate) fn cost_of(&self, head: &Head<'_>) -> u32 {

@@ -22,7 +22,7 @@ pub(crate) struct Named {
     /// The whole of `RateLimit-Policy`.
     pub(crate) header: HeaderValue,
     /// What keys begin with.
-    pub(crate) prefix: Box<[u8]>,
+    pub(crate) start: key::Bytes,
     /// Whether a wait is one reservation, in order with all others.
     pub(crate) reserves: bool,
 }
@@ -32,15 +32,15 @@ impl NamedPolicy {
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
         let fields = Fields::new(name, &policy);
-        let mut prefix = key::Bytes::new();
-        key::push(name.as_bytes(), &mut prefix);
+        let mut start = key::Bytes::new();
+        key::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
             header: HeaderValue::try_from(fields.policy()).expect("fields are printable ASCII"),
             reserves: policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_))),
             name: name.into(),
             policy,
             fields,
-            prefix: prefix.to_vec().into(),
+            start,
         }))
     }
 

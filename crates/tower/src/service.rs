@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use crate::{
     Head, Headers, NamedPolicy, ProblemJson, Refusal, Refuse,
-    ask::{Next, Question, ask},
+    ask::{Asked, Next, ask},
     layer::Shared,
 };
 
@@ -44,31 +44,57 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Self { inner, shared } = self;
-        let head = Head::of(&request);
-        let Some(policy) = shared.settings.rules.find(&head) else {
-            return ResponseFuture::passing(inner.call(request), None);
-        };
-        let key = shared.settings.key(policy.inner(), &head);
-        let question = Question { key, cost: shared.settings.cost_of(&head) };
-        let operation = question.operation(&shared.settings, &policy, None);
-        let first = shared.store.apply_now(&question.key, policy.policy(), operation);
-        let next = first.as_ref().map(|result| shared.settings.next(&policy, result, None));
-        match (next, &first) {
-            (Some(Next::Pass), Some(result)) => {
-                let told = shared.told(result.as_ref().ok(), || policy.into_owned());
-                ResponseFuture::passing(inner.call(request), told)
-            }
-            (Some(Next::Refuse), Some(result)) => {
-                ResponseFuture::refused(shared.refusal(head, &policy, result.as_ref().ok()))
-            }
+        let kind = match shared.begin(&request) {
+            Begun::Passes(None) => Kind::Passing { passing: inner.call(request) },
+            Begun::Passes(Some(told)) => Kind::Telling { passing: inner.call(request), told },
+            Begun::Refused(response) => Kind::Refused { response: Some(response) },
             // Somebody has to be waited for. The service that was made ready goes along.
-            _ => {
-                let policy = policy.into_owned();
-                let first = next.zip(first.map(Result::ok));
+            Begun::Asks(asked) => {
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
-                let asking = ask(Arc::clone(shared), (policy, question), first, ready, request);
-                ResponseFuture { kind: Kind::Asking { asking: Box::pin(asking) } }
+                let asking = ask(Arc::clone(shared), *asked, ready, request);
+                Kind::Asking { asking: Box::pin(asking) }
+            }
+        };
+        ResponseFuture { kind }
+    }
+}
+
+/// What becomes of a request, as far as it is known at once.
+enum Begun<C> {
+    Passes(Option<Told>),
+    Refused(Response<C>),
+    Asks(Box<Asked>),
+}
+
+impl<S, R> Shared<S, R> {
+    /// Asks the store, where it can answer at once.
+    #[inline(always)]
+    fn begin<B, C>(&self, request: &Request<B>) -> Begun<C>
+    where
+        S: Store,
+        R: Refuse<C>,
+    {
+        let settings = &self.settings;
+        let head = Head::of(request);
+        let Some(policy) = settings.rules.find(&head) else { return Begun::Passes(None) };
+        // The key stays where it is written: one that moves right after is waited for.
+        let mut key = policy.inner().start.start();
+        settings.push_parts(&head, &mut key);
+        let cost = settings.cost_of(&head);
+        let operation = settings.operation(&policy, cost, None);
+        let first = self.store.apply_now(&key, policy.policy(), operation);
+        let next = first.as_ref().map(|result| settings.next(&policy, result, None));
+        match (next, &first) {
+            (Some(Next::Pass), Some(result)) => {
+                Begun::Passes(self.told(result.as_ref().ok(), || policy.into_owned()))
+            }
+            (Some(Next::Refuse), Some(result)) => {
+                Begun::Refused(self.refusal(head, &policy, result.as_ref().ok()))
+            }
+            _ => {
+                let first = next.zip(first.map(Result::ok));
+                Begun::Asks(Box::new(Asked { policy: policy.into_owned(), key, cost, first }))
             }
         }
     }
@@ -87,6 +113,7 @@ impl<S, R> Shared<S, R> {
     }
 
     /// What is answered in place of the service.
+    #[inline(never)]
     pub(crate) fn refusal<C>(
         &self,
         head: Head<'_>,
@@ -114,6 +141,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    #[inline(never)]
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         self.headers.tell(self.policy.inner(), &self.decision, headers);
     }
@@ -139,20 +167,6 @@ pin_project! {
 
 /// Boxed, as the future of a store has no name.
 type Asking<C, E> = Pin<Box<dyn Future<Output = Result<Response<C>, E>> + Send>>;
-
-impl<F, C, E> ResponseFuture<F, C, E> {
-    fn passing(passing: F, told: Option<Told>) -> Self {
-        let kind = match told {
-            None => Kind::Passing { passing },
-            Some(told) => Kind::Telling { passing, told },
-        };
-        Self { kind }
-    }
-
-    fn refused(response: Response<C>) -> Self {
-        Self { kind: Kind::Refused { response: Some(response) } }
-    }
-}
 
 impl<F, C, E> Future for ResponseFuture<F, C, E>
 where

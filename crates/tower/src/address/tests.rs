@@ -12,8 +12,11 @@ fn found(by: Address, peer: Option<&str>, headers: &[(&str, &str)]) -> Option<St
     }
     let request = request.body(()).unwrap();
     let mut key = Bytes::new();
-    by.write(&Head::of(&request), &mut key)?;
-    Some(String::from_utf8(key.to_vec()).unwrap())
+    by.push(&Head::of(&request), &mut key);
+    let part = String::from_utf8(key.to_vec()).unwrap();
+    let (length, rest) = part.strip_suffix(',').unwrap().split_once(':')?;
+    assert_eq!(length.parse(), Ok(rest.len()), "{part}");
+    Some(rest.to_owned())
 }
 
 #[test]
@@ -113,5 +116,20 @@ fn forwarded_is_read_from_its_end() {
         let by = Address::forwarded(proxies);
         let key = found(by, Some("10.0.0.1:1"), &headers);
         assert_eq!(key.as_deref(), Some(address), "{proxies} {values:?}");
+    }
+}
+
+#[test]
+fn each_address_is_written_as_it_is_told() {
+    for octet in 0..=255 {
+        for other in [0, 9, 10, 99, 100, 255] {
+            for octets in [[octet, other, 1, 22], [other, octet, 100, 0], [3, 50, octet, other]] {
+                let address = Ipv4Addr::from(octets);
+                let expected = address.to_string();
+                let (text, length) = text_of_v4(address);
+                let text = text.map(u64::to_le_bytes).concat();
+                assert_eq!(&text[..length.into()], expected.as_bytes());
+            }
+        }
     }
 }
