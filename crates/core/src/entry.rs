@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    algorithm::{Limit, State},
+    algorithm::{Limit, State, WindowState},
     policy::Policy,
     time::Timestamp,
 };
@@ -96,6 +96,27 @@ impl Entry {
         match self.states.first() {
             Some(State::Gcra(state)) => Some(gcra.debt(Some(state), now)),
             _ => Some(0),
+        }
+    }
+
+    /// The entry of a key that has used so many units in a window that began at `start`, under a policy of
+    /// one fixed window ([`FixedWindow::judge`](crate::FixedWindow::judge)); `None` under any other, and where
+    /// nothing is used.
+    #[must_use]
+    pub fn with_window(policy: &Policy, start: Timestamp, used: u64) -> Option<Self> {
+        policy.as_window().filter(|_| used > 0)?;
+        let state = State::FixedWindow(WindowState { start: start.as_micros(), used });
+        Some(Self { policy: policy.clone(), states: smallvec![state] })
+    }
+
+    /// When the window of the key began, and the units used in it, under a policy of one fixed window.
+    #[must_use]
+    pub fn window(&self) -> Option<(Timestamp, u64)> {
+        match &self.states[..] {
+            [State::FixedWindow(state)] => {
+                Some((Timestamp::saturating_from_micros(state.start), state.used))
+            }
+            _ => None,
         }
     }
 

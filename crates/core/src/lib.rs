@@ -34,7 +34,7 @@ mod time;
 mod together;
 
 pub use algorithm::{
-    Align, FixedWindow, Gcra, GcraName, IntervalBucket, Judgement, Limit, LimitError,
+    Align, Counted, FixedWindow, Gcra, GcraName, IntervalBucket, Judgement, Limit, LimitError,
     SlidingCounter, SlidingLog, Window,
 };
 pub use apply::{ReserveError, apply};

@@ -5,6 +5,7 @@ use sluicegate_core::{Decision, Entry, Operation, ReserveError, Timestamp, apply
 
 use crate::{
     MemoryStore, Rule,
+    form::{Form, Windows},
     large::Large,
     segment::Locked,
     shard::Part,
@@ -24,9 +25,21 @@ impl MemoryStore {
         operation: Operation,
     ) -> Result<Decision, E> {
         if let Operation::Take(cost @ 1..) = operation
-            && let Some((number, gcra)) = rule.numbered()
+            && let Some((number, form)) = rule.numbered()
             && let Some(since) = self.since_base(now)
         {
+            let gcra = match form {
+                Form::Tat(gcra) => gcra,
+                Form::Windows(windows) => {
+                    let times = (now, since);
+                    if let Some(decision) =
+                        self.count::<GUESS>(hash, rule, (number, windows), times, cost)
+                    {
+                        return Ok(decision);
+                    }
+                    return Ok(self.ask_locked(hash, rule, now, operation)?);
+                }
+            };
             let shard = self.shard(hash);
             while let Some(seen) = shard.lines(hash).peek::<GUESS>(hash, number)
                 && let Some(judgement) =
@@ -46,6 +59,33 @@ impl MemoryStore {
             }
         }
         Ok(self.ask_locked(hash, rule, now, operation)?)
+    }
+
+    /// The short way in windows.
+    fn count<const GUESS: bool>(
+        &self,
+        hash: u64,
+        rule: &Rule,
+        (number, windows): (u64, &Windows),
+        (now, since): (Timestamp, u64),
+        cost: u32,
+    ) -> Option<Decision> {
+        let shard = self.shard(hash);
+        loop {
+            let seen = shard.lines(hash).peek::<GUESS>(hash, number)?;
+            let open = windows.open(Some(seen.slot().tat()), now, since)?;
+            let counted = windows.judge(open, cost);
+            if !open.counts(&counted) {
+                if seen.is_whole() {
+                    return Some(windows.tell(open, &counted, since));
+                }
+                continue;
+            }
+            if seen.replace(seen.slot().at(windows.write(open.after(&counted))?)) {
+                rule.note_written(now);
+                return Some(windows.tell(open, &counted, since));
+            }
+        }
     }
 
     /// What [`ask_hashed`](Self::ask_hashed) leaves: most often, a key of which nothing is known.
@@ -68,21 +108,33 @@ impl MemoryStore {
 
     /// A take of a key of which nothing is known, where its state fits in a slot and there is room.
     fn put_in_slot(&self, hash: u64, rule: &Rule, now: Timestamp, cost: u32) -> Option<Decision> {
-        let (_, gcra) = rule.numbered()?;
+        let (number, form) = rule.numbered()?;
         let since = self.since_set_base(now)?;
         let mut locked = self.shard(hash).lock(hash);
         if locked.find(hash).is_some() {
             return None;
         }
-        let judgement = gcra.judge(0, cost)?;
-        if judgement.allowed {
-            let slot = self.simple_slot(hash, rule, since, judgement.after)?;
-            if !self.insert(&mut locked, hash, slot, now) {
+        let (decision, state) = match form {
+            Form::Tat(gcra) => {
+                let judgement = gcra.judge(0, cost)?;
+                let after = judgement.allowed.then_some(judgement.after);
+                let state = after.map(|after| Tat::new(since, after, gcra.scale()));
+                (gcra.tell(&judgement), state)
+            }
+            Form::Windows(windows) => {
+                let open = windows.open(None, now, since)?;
+                let counted = windows.judge(open, cost);
+                let state = open.counts(&counted).then(|| windows.write(open.after(&counted)));
+                (windows.tell(open, &counted, since), state)
+            }
+        };
+        if let Some(state) = state {
+            if !self.insert(&mut locked, hash, Slot::simple(hash, number, state?), now) {
                 return None;
             }
             rule.note_written(now);
         }
-        Some(gcra.tell(&judgement))
+        Some(decision)
     }
 
     /// The long way: any operation under any policy, as an [`Entry`] under the segment's lock.
@@ -173,14 +225,6 @@ impl MemoryStore {
         }
     }
 
-    /// The slot for a debt `since` microseconds after the base, where it fits. Only what
-    /// [`holds`](sluicegate_core::Gcra::holds) may go there: what a charge or a borrower owes may
-    /// take longer to recover than the number of its rule is held for.
-    fn simple_slot(&self, hash: u64, rule: &Rule, since: u64, debt: u64) -> Option<Slot> {
-        let (number, gcra) = rule.numbered()?;
-        Some(Slot::simple(hash, number, Tat::new(since, debt, gcra.scale())?))
-    }
-
     /// The slot for an entry, which is kept beside the table where it does not fit.
     pub(crate) fn slot_of(
         &self,
@@ -192,15 +236,11 @@ impl MemoryStore {
     ) -> Slot {
         // An entry may still be under an older policy, where nothing was stored under this one.
         if entry.policy().is(rule.policy())
-            && entry
-                .debt(now)
-                .is_some_and(|debt| rule.policy().as_gcra().is_some_and(|it| it.holds(debt)))
-            && let Some(since @ 1..) = entry.debt(self.base())
-            && let Ok(since) = u64::try_from(since)
-            && let Some(slot) = self.simple_slot(hash, rule, 0, since)
+            && let Some((number, form)) = rule.numbered()
+            && let Some(state) = form.keep(&entry, self.base(), now)
         {
             rule.note_written(now);
-            return slot;
+            return Slot::simple(hash, number, state);
         }
         Slot::large(hash, locked.kept_mut().kept.put(entry, &self.budget))
     }
@@ -219,7 +259,7 @@ impl MemoryStore {
 
     pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {
         let rule = self.rules.numbered(slot.rule())?;
-        let (_, gcra) = rule.numbered()?;
-        Entry::with_debt(rule.policy(), self.base(), slot.tat().since_base(gcra.scale()))
+        let (_, form) = rule.numbered()?;
+        form.entry(rule.policy(), slot.tat(), self.base())
     }
 }

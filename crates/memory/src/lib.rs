@@ -8,12 +8,14 @@
 //! The store reads no clock: whoever calls it says what time it is.
 //!
 //! From the outside in: `store` (which slot, which lock), `shard` (segments behind a directory, and
-//! how they split), `segment` (buckets, versions, moves), `slot` (sixteen bytes); beside them
-//! `room` (growing, and being full), `large` (entries that do not fit), `rules` (numbers of policies), `budget` (bytes and keys).
+//! how they split), `segment` (buckets, versions, moves), `slot` (sixteen bytes), `form` (what these say
+//! of a state); beside them `room` (growing, and being full), `large` (entries that do not fit), `rules`
+//! (numbers of policies), `budget` (bytes and keys).
 
 mod budget;
 mod clock;
 mod decide;
+mod form;
 mod ground;
 mod large;
 mod room;

@@ -113,14 +113,14 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> bool {
-        let Some((_, gcra)) = rule.numbered() else { return false };
+        let Some((_, form)) = rule.numbered() else { return false };
         let mut entry = match found {
             Some(slot) if slot.rule() == LARGE => return false,
             Some(slot) => self.simple_entry(slot),
             None => None,
         };
         let _ = apply(rule.policy(), &mut entry, now, operation);
-        entry.and_then(|entry| entry.debt(now)).is_none_or(|debt| gcra.holds(debt))
+        entry.is_none_or(|entry| form.keep(&entry, self.base(), now).is_some())
     }
 
     /// Gives up what has recovered of the next few slots, and tells how many that were. Looking at

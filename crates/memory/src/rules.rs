@@ -13,12 +13,9 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use sluicegate_core::{Gcra, Policy, Timestamp};
+use sluicegate_core::{Policy, Timestamp};
 
-use crate::{
-    budget::Budget,
-    slot::{MAX_RULE, fits},
-};
+use crate::{budget::Budget, form::Form, slot::MAX_RULE};
 
 /// How much later than the truth the time of a rule's last write may be told, in microseconds.
 const SLACK: u64 = 1_000_000;
@@ -37,8 +34,8 @@ pub struct Rule(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     policy: Policy,
-    /// The number, and the one limit of the policy, where it has a number.
-    numbered: Option<(u64, Gcra)>,
+    /// The number, and how states are kept in slots, where it has a number.
+    numbered: Option<(u64, Form)>,
     /// The longest that a state in a slot takes to recover, in microseconds.
     drain: u64,
     /// When a slot was last written under it, at most `SLACK` too early.
@@ -52,10 +49,10 @@ impl Rule {
         &self.0.policy
     }
 
-    /// The number and the algorithm, where it has a number.
+    /// The number and how states are kept in slots, where it has a number.
     #[inline]
-    pub(crate) fn numbered(&self) -> Option<(u64, &Gcra)> {
-        self.0.numbered.as_ref().map(|(number, gcra)| (*number, gcra))
+    pub(crate) fn numbered(&self) -> Option<(u64, &Form)> {
+        self.0.numbered.as_ref().map(|(number, form)| (*number, form))
     }
 
     /// Notes that a slot is written under it.
@@ -90,8 +87,7 @@ impl Rules {
     /// The rule of a policy, with a number where one is free. Numbers are not given again where
     /// `now` says nothing about other keys.
     pub(crate) fn rule(&self, policy: &Policy, now: Option<Timestamp>, budget: &Budget) -> Rule {
-        let fit = |gcra: &&Gcra| fits(drain(gcra), gcra.scale());
-        let Some(gcra) = policy.as_gcra().filter(fit) else { return Rule::new(policy, None) };
+        let Some(form) = Form::of(policy) else { return Rule::new(policy, None) };
         let text = policy.to_string();
         if let Some(rule) = self.0.read().find(&text) {
             return rule;
@@ -101,7 +97,7 @@ impl Rules {
             return rule;
         }
         let Some(index) = numbered.free(now, budget) else { return Rule::new(policy, None) };
-        let rule = Rule::new(policy, Some((index as u64 + 1, *gcra)));
+        let rule = Rule::new(policy, Some((index as u64 + 1, form)));
         if let Some(now) = now {
             rule.0.written.store(now.as_micros(), Ordering::Relaxed);
         }
@@ -147,15 +143,9 @@ impl Numbered {
 }
 
 impl Rule {
-    fn new(policy: &Policy, numbered: Option<(u64, Gcra)>) -> Self {
-        let drain = numbered.as_ref().map_or(0, |(_, gcra)| drain(gcra));
+    fn new(policy: &Policy, numbered: Option<(u64, Form)>) -> Self {
+        let drain = numbered.as_ref().map_or(0, |(_, form)| form.drain());
         let written = AtomicU64::new(0);
         Self(Arc::new(Inner { policy: policy.clone(), numbered, drain, written }))
     }
-}
-
-/// Microseconds that a full bucket takes to drain: no state in a slot owes more.
-fn drain(gcra: &Gcra) -> u64 {
-    let drain = gcra.period().as_micros() * u128::from(gcra.burst());
-    u64::try_from(drain.div_ceil(u128::from(gcra.limit()))).unwrap_or(u64::MAX / 2)
 }

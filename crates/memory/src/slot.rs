@@ -1,9 +1,11 @@
-//! A slot: sixteen bytes that hold the state of one key under one gcra limit.
+//! A slot: sixteen bytes that hold the state of one key under one limit.
 //!
 //! ```text
 //! first  | fingerprint, high 48 bits | in its second bucket, 1 bit | rule, 15 bits |
 //! second | 0 | TAT: whole µs since the base, 47 | ticks, 10 bits | fingerprint, low 6 bits |
 //! ```
+//!
+//! That is the second word under a limit of the gcra family; [`form`](crate::form) tells what it is under others.
 //!
 //! The fingerprint is the keyed hash of the key without the ten bits that say its bucket and one of
 //! four shards, so a slot in its bucket tells all 64 bits of the hash: among 10 million live keys the odds that any two
@@ -162,6 +164,32 @@ impl Tat {
     /// Whether it is not later than `now`, however late that is: it has recovered then.
     pub(crate) fn has_come(self, now: u64) -> bool {
         self.debt(now, MAX_SCALE) == 0
+    }
+
+    /// When a window ends, rounded up to 2^`rounded` µs.
+    #[inline(always)]
+    pub(crate) const fn until(end: u64, rounded: u32) -> u64 {
+        let low = (1 << rounded) - 1;
+        (end + low) & !low
+    }
+
+    /// The most units of a window that fit.
+    pub(crate) const fn most(rounded: u32) -> u64 {
+        (1 << (10 + rounded)) - 1
+    }
+
+    /// A window that ends then, and in which so much is used; `None` where it does not fit.
+    #[inline(always)]
+    pub(crate) fn of_window(end: u64, used: u64, rounded: u32) -> Option<Self> {
+        let until = Self::until(end, rounded);
+        (until <= MAX_WHOLE && 0 < used && used <= Self::most(rounded))
+            .then_some(Self(until << 16 | used << 6))
+    }
+
+    /// When the window of a state ends, rounded up, and what is used in it.
+    #[inline(always)]
+    pub(crate) const fn window(self, rounded: u32) -> (u64, u64) {
+        (self.0 >> (16 + rounded) << rounded, self.0 >> 6 & Self::most(rounded))
     }
 
     /// `now` as a TAT: one that is not later has recovered.

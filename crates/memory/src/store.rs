@@ -30,7 +30,8 @@ const AHEAD: usize = 8;
 /// State in this process, bounded. Shared by reference between threads; keys are any bytes.
 ///
 /// What is kept of a key is its keyed 64-bit hash and its state: sixteen bytes under a policy of
-/// one limit of the gcra family, whatever the length of the key.
+/// one limit of the gcra family, or of one fixed window of at most 1023 units or on the clock, whatever the
+/// length of the key.
 ///
 /// ```
 /// use sluicegate_core::{Clock, Operation, Policy};

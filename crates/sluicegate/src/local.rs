@@ -18,7 +18,7 @@ use crate::Rule;
 /// Limits in this process: no async, and no errors but for a reserve that a policy cannot do.
 ///
 /// Cheap to clone; all clones share their keys. Bounded: a key takes sixteen bytes under a policy of one
-/// limit of the gcra family, and is forgotten once it is as if never used.
+/// limit of the gcra family or of most fixed windows, and is forgotten once it is as if never used.
 ///
 /// ```
 /// use sluicegate::{LocalLimiter, Rule};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::{Algorithm, LimitError, MAX_COUNT, check_period, check_units, not_after, units};
 use crate::{
     calendar::{Calendar, CalendarUnit},
-    decision::Retry,
+    decision::{Decision, Outcome, Retry},
     time::Timestamp,
 };
 
@@ -56,6 +56,16 @@ pub struct FixedWindow {
 enum Rule {
     Span { period: u64, align: Align },
     Calendar(Calendar),
+}
+
+/// What a take comes to in a window; see [`FixedWindow::judge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// May it pass?
+    pub allowed: bool,
+    /// Units used in the window, once it is decided.
+    pub used: u64,
+    cost: u32,
 }
 
 /// What a key keeps: when its window began, and the units used in it.
@@ -107,6 +117,34 @@ impl FixedWindow {
     #[must_use]
     pub const fn count_all(&self) -> bool {
         self.count_all
+    }
+
+    /// Judges a take of `cost` units (not 0) in a window in which `used` are used: what
+    /// [`apply`](crate::apply) does under a policy of this one limit, for stores that keep windows in a
+    /// form of their own. [`tell`](Self::tell) makes a [`Decision`] of it.
+    #[inline]
+    #[must_use]
+    pub fn judge(&self, used: u64, cost: u32) -> Counted {
+        let after = used + u64::from(cost);
+        let allowed = after <= u64::from(self.limit);
+        let counts = allowed || self.count_all;
+        Counted { allowed, used: if counts { after.min(MAX_COUNT) } else { used }, cost }
+    }
+
+    /// What was judged in a window that ends after `left` microseconds, as a decision.
+    #[inline]
+    pub fn tell(&self, counted: &Counted, left: u64) -> Decision {
+        let Counted { allowed, used, cost } = *counted;
+        let outcome = if allowed {
+            Outcome::Allow { delay: Duration::ZERO }
+        } else if cost > self.limit {
+            Outcome::Deny { retry: Retry::Never }
+        } else {
+            Outcome::Deny { retry: Retry::after_micros(left) }
+        };
+        let reset_after = Duration::from_micros(if used > 0 { left } else { 0 });
+        let remaining = units(u64::from(self.limit).saturating_sub(used));
+        Decision { outcome, limit: self.limit, remaining, reset_after, binding: 0 }
     }
 
     /// The length of the window that a request at `now` would open, in microseconds.

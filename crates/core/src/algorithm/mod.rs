@@ -18,7 +18,7 @@ pub(crate) use self::{
     sliding_log::{Event, State as LogState},
 };
 pub use self::{
-    fixed_window::{Align, FixedWindow, Window},
+    fixed_window::{Align, Counted, FixedWindow, Window},
     gcra::{Gcra, GcraName, Judgement},
     interval_bucket::IntervalBucket,
     limit::Limit,

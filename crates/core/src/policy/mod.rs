@@ -9,7 +9,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 pub use self::error::PolicyError;
 pub(crate) use self::period::format as format_period;
-use crate::algorithm::{Gcra, Limit};
+use crate::algorithm::{FixedWindow, Gcra, Limit};
 
 /// The most limits that a policy may have.
 pub const MAX_LIMITS: usize = 8;
@@ -51,6 +51,15 @@ impl Policy {
     pub fn as_gcra(&self) -> Option<&Gcra> {
         match &*self.0 {
             [Limit::Gcra(gcra)] => Some(gcra),
+            _ => None,
+        }
+    }
+
+    /// The only limit, where there is one and it is a fixed window.
+    #[must_use]
+    pub fn as_window(&self) -> Option<&FixedWindow> {
+        match &*self.0 {
+            [Limit::FixedWindow(window)] => Some(window),
             _ => None,
         }
     }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluicegate_conformance::{CoreSubject, History, Question, Shape, Subject};
-use sluicegate_core::{GcraName, Limit, Operation, Policy, Retry, Timestamp, apply};
+use sluicegate_core::{
+    Align, Entry, GcraName, Limit, Operation, Policy, Retry, Timestamp, Window, apply,
+};
 
 use super::{CHANGING, KEY, STEADY, ask, ask_aside, histories};
 
@@ -148,6 +150,44 @@ proptest! {
                 };
                 prop_assert_eq!(gcra.tell(&judgement), expected, "{}", step);
                 debt = judgement.after;
+            }
+        }
+    }
+
+    #[test]
+    fn judging_by_count_is_deciding_by_entry(history in histories(STEADY)) {
+        for limit in history.0[0].policy.limits() {
+            let Limit::FixedWindow(window) = limit else { continue };
+            let Window::Span { period, align } = window.window() else { continue };
+            let policy = Policy::from(limit.clone());
+            let (mut entry, mut used, mut end) = (None, 0_u64, Timestamp::EPOCH);
+            for step in &history.0 {
+                let Operation::Take(cost @ 1..) = step.operation else { continue };
+                if step.now >= end {
+                    let (now, period) = (step.now.as_micros(), u64::try_from(period.as_micros()).unwrap());
+                    used = 0;
+                    end = Timestamp::saturating_from_micros(match align {
+                        Align::First => now + period,
+                        Align::Clock => now - now % period + period,
+                    });
+                }
+                let expected = apply(&policy, &mut entry, step.now, step.operation).unwrap();
+                let counted = window.judge(used, cost);
+                let left = end.as_micros() - step.now.as_micros();
+                prop_assert_eq!(window.tell(&counted, left), expected, "{}", step);
+                prop_assert_eq!(counted.allowed, expected.allowed());
+                used = counted.used;
+                if used == 0 {
+                    // None was opened.
+                    end = Timestamp::EPOCH;
+                } else {
+                    prop_assert_eq!(entry.as_ref().and_then(Entry::window).unwrap().1, used);
+                }
+                let made = entry.as_ref().and_then(|it| {
+                    let (start, used) = it.window()?;
+                    Entry::with_window(&policy, start, used)
+                });
+                prop_assert_eq!(&made, &entry);
             }
         }
     }

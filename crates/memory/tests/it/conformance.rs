@@ -30,8 +30,13 @@ fn it_passes_the_kit() {
 fn it_answers_random_histories_as_the_core_does() {
     let keeping = || InMemory(MemoryStore::new().without_forgetting());
     check_histories(&mut keeping(), 11, 2_000, Shape::default());
-    // Under one rule of the gcra family states live in slots.
     check_histories(&mut keeping(), 9_000, 2_000, Shape { changes: false, ..Shape::default() });
+    // States live in slots for two years from a store's first request on: for each history, a store.
+    for seed in 0..400 {
+        check_histories(&mut keeping(), 20_000 + seed, 1, Shape::default());
+        let steady = Shape { changes: false, ..Shape::default() };
+        check_histories(&mut keeping(), 30_000 + seed, 1, steady);
+    }
 }
 
 proptest! {
@@ -45,7 +50,7 @@ proptest! {
         batch in 1..50_usize,
     ) {
         let policies = ["gcra:3/1s", "leaky-queue:7/1s", "token-bucket:3/1s:borrow", "fixed-window:3/2s",
-            "sliding-log:2/1s:count=all", "gcra:4/1s,gcra:9/10s"].map(policy);
+            "fixed-window:5/1s:align=clock:count=all", "sliding-log:2/1s:count=all", "gcra:4/1s,gcra:9/10s"].map(policy);
         let (store, mut plain, mut now) = (MemoryStore::new(), HashMap::<u8, Option<Entry>>::new(), 0);
         let rules: Vec<Rule> = policies.iter().map(|policy| store.rule(policy, at(0))).collect();
         for steps in steps.chunks(batch) {
