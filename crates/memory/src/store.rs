@@ -175,6 +175,19 @@ impl MemoryStore {
         self.ask_hashed::<true, E>(self.hash(request.key), request.rule, now, request.operation)
     }
 
+    /// Has the slot of a key on its way from memory, for a request that follows soon.
+    pub fn touch(&self, key: &[u8]) {
+        let _ = self.touch_hashed(key);
+    }
+
+    /// The hash of a key whose slot is on its way from memory.
+    #[inline(always)]
+    fn touch_hashed(&self, key: &[u8]) -> u64 {
+        let hash = self.hash(key);
+        self.shard(hash).lines(hash).touch(hash);
+        hash
+    }
+
     /// Answers requests at one time, in order, each for itself. The slots of those that follow are on
     /// their way from memory while one is decided.
     pub fn apply_many<'a>(
@@ -185,19 +198,14 @@ impl MemoryStore {
     ) {
         // The hashes of the requests from the one that is decided on, in turn.
         let mut hashes = [0; AHEAD];
-        let touch = |request: &Request<'_>| {
-            let hash = self.hash(request.key);
-            self.shard(hash).lines(hash).touch(hash);
-            hash
-        };
         for (request, hash) in requests.iter().zip(&mut hashes) {
-            *hash = touch(request);
+            *hash = self.touch_hashed(request.key);
         }
         let mut coming = requests.iter().skip(AHEAD);
         for (turn, request) in requests.iter().enumerate() {
             let hash = hashes[turn % AHEAD];
             if let Some(request) = coming.next() {
-                hashes[turn % AHEAD] = touch(request);
+                hashes[turn % AHEAD] = self.touch_hashed(request.key);
             }
             let decision = self.ask_hashed::<false, _>(hash, request.rule, now, request.operation);
             answer(request, decision);

@@ -168,6 +168,17 @@ impl RuleSet {
     /// A limit whose name another one in the same request `replaces` is left out.
     #[must_use]
     pub fn descriptors(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Vec<Matches<'_>> {
+        self.descriptors_as_found(domain, descriptors, |_| ())
+    }
+
+    /// As [`descriptors`](Self::descriptors), for who can do something with what applies to a descriptor
+    /// while the next is looked at. `found` is also told of a limit that another replaces.
+    pub fn descriptors_as_found(
+        &self,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        mut found: impl FnMut(&Matches<'_>),
+    ) -> Vec<Matches<'_>> {
         let tree = self.domains.get(domain);
         let mut all: Vec<Matches<'_>> = Vec::with_capacity(descriptors.len());
         let mut replaced: Vec<&str> = Vec::new();
@@ -177,16 +188,17 @@ impl RuleSet {
             let Some(matches) = all.last_mut() else { continue };
             if let Some((name, tree)) =
                 self.domains.get_key_value(domain).filter(|_| tree.is_some())
-                && let Some(found) = tree.find(name, descriptor, &self.rules, &self.policies)
+                && let Some(limit) = tree.find(name, descriptor, &self.rules, &self.policies)
             {
-                let replaces = found.rule.envoy().map(|it| &it.replaces);
+                let replaces = limit.rule.envoy().map(|it| &it.replaces);
                 replaced.extend(replaces.into_iter().flatten().map(|name| &**name));
-                matches.push(found);
+                matches.push(limit);
             }
             if !self.native.is_empty() {
                 let request = Request::descriptor(domain, descriptor.entries);
                 self.find(&request, |rule| rule.of_entries, matches);
             }
+            found(matches);
         }
         if !replaced.is_empty() {
             for matches in &mut all {

@@ -142,6 +142,13 @@ impl Home {
         }
     }
 
+    /// Brings what is kept of a key near, where that is here, for a question that follows soon.
+    pub(crate) fn touch(&self, key: &[u8]) {
+        if let Self::Memory(store) = self {
+            store.touch(key);
+        }
+    }
+
     /// Applies `operation` to `key`. `now` is the time where the state is here; Redis has its own.
     pub(crate) async fn ask(
         &self,

@@ -60,7 +60,11 @@ pub(super) async fn decide(
     }
 
     let version = Arc::clone(&shared.rules.now());
-    let matches = version.rules().descriptors(&request.domain, &descriptors);
+    let rules = version.rules();
+    let matches = rules.descriptors_as_found(&request.domain, &descriptors, |found| {
+        let charges = found.iter().flat_map(|it| &it.charges);
+        charges.for_each(|it| shared.home.touch(&it.key));
+    });
     let judged =
         asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
             // A limit that a descriptor brings goes before the rules.
