@@ -305,10 +305,11 @@ impl Bench<'_, '_> {
                 (Treatment::Limit, true) => Event::Allowed,
                 (Treatment::Limit, false) => Event::Denied,
             };
-            tallies.add(&found.metric, event);
-            if told.source == Source::Fallback {
-                tallies.add(&found.metric, Event::Fallback);
-            }
+            let is_near = |it: &Decision| u64::from(it.remaining) * 5 < u64::from(it.limit);
+            let near = event == Event::Allowed && told.decision.as_ref().is_some_and(is_near);
+            let fallback = told.source == Source::Fallback;
+            let beside = [near.then_some(Event::Near), fallback.then_some(Event::Fallback)];
+            tallies.add(&found.metric, beside.into_iter().flatten().chain([event]));
         }
     }
 }

@@ -167,10 +167,17 @@ fn rules(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
     let help = "What became of requests by the rules, by the name of the rule";
     out.labelled("rule_decisions", help, MetricType::Counter, |family| {
         for (rule, tally) in shared.rules.tallies.all() {
-            for event in Event::ALL {
+            for event in Event::ALL.into_iter().filter(|event| *event != Event::Near) {
                 let labels = [("rule", &*rule), ("outcome", event.word())];
                 count(family, &labels, tally.count(event))?;
             }
+        }
+        Ok(())
+    })?;
+    let help = "Of those that were allowed, the ones that left less than a fifth of the limit";
+    out.labelled("rule_near_limit", help, MetricType::Counter, |family| {
+        for (rule, tally) in shared.rules.tallies.all() {
+            count(family, &[("rule", &*rule)], tally.count(Event::Near))?;
         }
         Ok(())
     })?;

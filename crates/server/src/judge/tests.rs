@@ -67,7 +67,7 @@ rules:
     let store = shared.home.memory().unwrap();
     let left = store.apply(key, &policy, now, Operation::Peek(0)).unwrap().remaining;
     assert_eq!(left, 1);
-    assert_eq!(counted(&shared, "api"), [("allowed", 3), ("denied", 21)]);
+    assert_eq!(counted(&shared, "api"), [("allowed", 3), ("near_limit", 2), ("denied", 21)]);
     // What is given back can be taken again.
     assert_eq!(ask(&shared, Ask::Refund(1), "/", "b", now), "allow api/tenant 1 left");
     assert_eq!(ask(&shared, TAKE, "/", "b", now), "allow api/tenant 0 left");
@@ -89,7 +89,7 @@ rules:
     }
     assert_eq!(ask(&shared, Ask::Peek(8), "/", "b", now), "deny narrow 1 left");
     assert_eq!(ask(&shared, TAKE, "/", "b", now), "allow narrow 0 left");
-    assert_eq!(counted(&shared, "narrow"), [("allowed", 2), ("denied", 5)]);
+    assert_eq!(counted(&shared, "narrow"), [("allowed", 2), ("near_limit", 2), ("denied", 5)]);
 }
 
 #[test]
@@ -109,9 +109,12 @@ rules:
     assert_eq!(ask(&shared, TAKE, "/", "evil", now), "allow all 0 left");
     // What is denied is not seen by what only counts.
     assert_eq!(ask(&shared, TAKE, "/", "c", now), "deny all 0 left");
-    assert_eq!(counted(&shared, "trial"), [("allowed", 2), ("shadow_denied", 3)]);
+    assert_eq!(
+        counted(&shared, "trial"),
+        [("allowed", 2), ("near_limit", 2), ("shadow_denied", 3)]
+    );
     assert_eq!(counted(&shared, "banned"), [("shadow_denied", 1)]);
-    assert_eq!(counted(&shared, "all"), [("allowed", 5), ("denied", 1)]);
+    assert_eq!(counted(&shared, "all"), [("allowed", 5), ("near_limit", 1), ("denied", 1)]);
 }
 
 #[test]

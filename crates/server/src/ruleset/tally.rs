@@ -20,6 +20,8 @@ const OTHERS: &str = "(others)";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Allowed,
+    /// It was allowed, and less than a fifth of the limit is left.
+    Near,
     Denied,
     /// It would have been denied, by a rule that only counts.
     Shadow,
@@ -32,13 +34,26 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Allowed, Self::Denied, Self::Shadow, Self::Unlimited, Self::Blocked, Self::Fallback];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Allowed,
+        Self::Near,
+        Self::Denied,
+        Self::Shadow,
+        Self::Unlimited,
+        Self::Blocked,
+        Self::Fallback,
+    ];
+
+    /// Whether it is counted besides another, and is no request of its own.
+    const fn is_beside(self) -> bool {
+        matches!(self, Self::Near | Self::Fallback)
+    }
 
     /// The word for it in metrics.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
+            Self::Near => "near_limit",
             Self::Denied => "denied",
             Self::Shadow => "shadow_denied",
             Self::Unlimited => "unlimited",
@@ -63,8 +78,7 @@ impl Tally {
 
     /// Requests that it had a say in.
     pub(crate) fn requests(&self) -> u64 {
-        // A fallback was counted besides, under what it said.
-        let events = Event::ALL.into_iter().filter(|event| *event != Event::Fallback);
+        let events = Event::ALL.into_iter().filter(|event| !event.is_beside());
         events.map(|event| self.count(event)).sum()
     }
 }
@@ -78,13 +92,15 @@ pub(crate) struct Tallies(RwLock<AHashMap<Box<str>, Arc<Tally>>>);
 
 impl Tallies {
     /// Counts what became of a request by the rule that metrics call `name`.
-    pub(crate) fn add(&self, name: &str, event: Event) {
+    pub(crate) fn add(&self, name: &str, events: impl IntoIterator<Item = Event>) {
+        let mut events = events.into_iter();
         if let Some(tally) = self.0.read().get(name) {
-            return tally.add(event);
+            return events.for_each(|event| tally.add(event));
         }
         let mut all = self.0.write();
         let name = if all.len() < MOST { name } else { OTHERS };
-        all.entry(name.into()).or_default().add(event);
+        let tally = all.entry(name.into()).or_default();
+        events.for_each(|event| tally.add(event));
     }
 
     /// The `most` of them that `rank` puts first, the highest rank first, and how many there are.
@@ -123,9 +139,9 @@ mod tests {
     fn names_are_bounded() {
         let tallies = Tallies::default();
         for index in 0..MOST + 10 {
-            tallies.add(&format!("rule{index}"), Event::Denied);
+            tallies.add(&format!("rule{index}"), [Event::Denied]);
         }
-        tallies.add("rule7", Event::Allowed);
+        tallies.add("rule7", [Event::Allowed, Event::Near]);
         let (top, count) = tallies.top(2, |_, tally| tally.requests());
         assert_eq!((&*top[0].0, &*top[1].0, count), (OTHERS, "rule7", MOST + 1));
         let all = tallies.all();

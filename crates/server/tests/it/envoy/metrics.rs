@@ -65,6 +65,8 @@ descriptors:
             "sluicegate_rule_decisions_total{{rule=\"{rule}\",outcome=\"{outcome}\"}} {count}\n"
         ));
     }
+    told("sluicegate_rule_near_limit_total{rule=\"shop.user\"} 1\n".to_owned());
+    told("sluicegate_rule_near_limit_total{rule=\"shop.root\"} 0\n".to_owned());
     for (labels, count) in [("allowed", 5), ("denied", 2)] {
         told(format!(
             "sluicegate_decisions_total{{face=\"grpc\",outcome=\"{labels}\",source=\"memory\"}} {count}\n"
