@@ -38,7 +38,7 @@ fn a_flood_of_keys_stays_within_the_bound_and_lets_no_watched_key_over_its_limit
 #[test]
 fn when_full_says_what_becomes_of_new_keys() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
-        for text in ["gcra:1/1d", "sliding-log:1/1d"] {
+        for text in ["gcra:1/1d", "fixed-window:1/1d", "sliding-log:1/1d"] {
             let store = MemoryStore::bounded(0, when_full);
             let rule = store.rule(&policy(text), at(0));
             let mut key = 0_u64;
@@ -61,9 +61,30 @@ fn when_full_says_what_becomes_of_new_keys() {
             // Those that are known are still limited.
             assert!(!take(&store, &0_u64.to_le_bytes(), &rule, 0));
             // A day later there is room again, by the time that each part was looked at.
-            assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_000)));
+            assert!((0..128).any(|_| take(&store, b"later", &rule, 86_400_000_001)));
         }
     }
+}
+
+#[test]
+fn a_key_under_one_simple_limit_takes_a_slot() {
+    let bytes = |text: &str| {
+        let store = MemoryStore::new();
+        let rule = store.rule(&policy(text), at(0));
+        for key in 0..100_000_u64 {
+            assert!(take(&store, &key.to_le_bytes(), &rule, key));
+            // In place, too.
+            assert!(take(&store, &key.to_le_bytes(), &rule, key));
+        }
+        assert_eq!(store.len(), 100_000);
+        store.usage().bytes / 100_000
+    };
+    for text in ["gcra:5/1d", "fixed-window:1023/1d", "fixed-window:1000000/1d:align=clock"] {
+        let bytes = bytes(text);
+        println!("figure: {bytes} bytes a key under {text}");
+        assert!((16..40).contains(&bytes), "{bytes}");
+    }
+    assert!(bytes("sliding-log:5/1d") > 80);
 }
 
 #[test]
