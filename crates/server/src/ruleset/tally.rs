@@ -93,7 +93,7 @@ pub(crate) struct Tallies(RwLock<AHashMap<Box<str>, Arc<Tally>>>);
 impl Tallies {
     /// Counts what became of a request by the rule that metrics call `name`.
     pub(crate) fn add(&self, name: &str, events: impl IntoIterator<Item = Event>) {
-        let mut events = events.into_iter();
+        let events = events.into_iter();
         if let Some(tally) = self.0.read().get(name) {
             return events.for_each(|event| tally.add(event));
         }
