@@ -11,13 +11,13 @@ use sluicegate_rules::{Descriptor, Format, Request, RuleSet};
 struct Case {
     name: &'static str,
     rule: fn(usize) -> String,
-    ask: fn(&RuleSet, &Asked) -> usize,
+    ask: fn(&RuleSet, &Asked<'_>) -> usize,
 }
 
-/// What a request is made of.
-struct Asked {
-    target: String,
-    tenant: String,
+/// What a request is made of: pieces of one text, as those of a server are of what it has just read.
+struct Asked<'t> {
+    target: &'t str,
+    tenant: &'t str,
     client: Ipv4Addr,
 }
 
@@ -56,20 +56,21 @@ const CASES: [Case; 6] = [
         name: "a value of an Envoy descriptor each",
         rule: |index| format!("match: {{descriptor.tenant: t{index}.}}, key: descriptor.tenant"),
         ask: |rules, asked| {
-            let entries = [("tenant", &*asked.tenant), ("path", &*asked.target)];
+            let entries = [("tenant", asked.tenant), ("path", asked.target)];
             let found = rules.descriptors("web", &[Descriptor { entries: &entries, limit: None }]);
             found[0].len()
         },
     },
 ];
 
+/// Networks all over 10.0.0.0/8, so that their texts are as long if there are few.
 fn network(index: usize) -> u32 {
-    (10 << 24) + (u32::try_from(index).expect("few") << 8)
+    (10 << 24) + (u32::try_from(index * 6_007 % 65_536).expect("16 bits") << 8)
 }
 
-fn http(rules: &RuleSet, asked: &Asked) -> usize {
-    let headers = [("host", "example.com"), ("accept", "*/*"), ("x-tenant", &*asked.tenant)];
-    let request = Request::http("GET", &asked.target, &headers).from(asked.client.into());
+fn http(rules: &RuleSet, asked: &Asked<'_>) -> usize {
+    let headers = [("host", "example.com"), ("accept", "*/*"), ("x-tenant", asked.tenant)];
+    let request = Request::http("GET", asked.target, &headers).from(asked.client.into());
     rules.matches(&request).len()
 }
 
@@ -88,7 +89,8 @@ fn main() {
         "ratio"
     );
     for case in CASES {
-        let sets = [10, many].map(|count| (set(&case, count), asked(count, requests)));
+        let texts = [10, many].map(|count| (count, texts(count, requests)));
+        let sets = texts.each_ref().map(|(count, text)| (set(&case, *count), asked(text)));
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
             for ((rules, asked), times) in sets.iter().zip(&mut times) {
@@ -122,27 +124,39 @@ fn text(case: &Case, count: usize) -> String {
     text
 }
 
-/// Requests for all of the rules, in an order that no cache foresees.
-fn asked(count: usize, requests: usize) -> Vec<Asked> {
-    (0..requests)
-        .map(|number| {
-            let index = number * 7_919 % count;
-            Asked {
-                target: if number % 2 == 0 {
-                    format!("/p/{index}")
-                } else {
-                    format!("/p/{index}/x")
-                },
-                tenant: format!("t{index}."),
-                client: Ipv4Addr::from_bits(network(index) + 7),
-            }
-        })
-        .collect()
+/// Requests for all of the rules, a line each, in an order that neither a cache nor a predictor of branches
+/// foresees: of ten rules in turn, it would know all that is done for a request before it is there.
+fn texts(count: usize, requests: usize) -> String {
+    let mut text = String::new();
+    for number in 0..requests {
+        let index = stirred(number) % count;
+        let deeper = if number % 2 == 0 { "" } else { "/x" };
+        text += &format!("/p/{index}{deeper} t{index}. {}\n", network(index) + 7);
+    }
+    text
+}
+
+fn asked(text: &str) -> Vec<Asked<'_>> {
+    fn read(line: &str) -> Option<Asked<'_>> {
+        let mut words = line.split(' ');
+        let (target, tenant) = (words.next()?, words.next()?);
+        let client = Ipv4Addr::from_bits(words.next()?.parse().ok()?);
+        Some(Asked { target, tenant, client })
+    }
+    text.lines().map(|line| read(line).expect("three words")).collect()
+}
+
+/// The number after a few rounds of SplitMix64 (Steele et al. 2014).
+fn stirred(number: usize) -> usize {
+    let mut bits = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    usize::try_from(bits >> 32).expect("32 bits")
 }
 
 /// Nanoseconds a request.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn round(case: &Case, rules: &RuleSet, asked: &[Asked]) -> f64 {
+fn round(case: &Case, rules: &RuleSet, asked: &[Asked<'_>]) -> f64 {
     let start = Instant::now();
     let mut found = 0;
     for asked in asked {

@@ -1,6 +1,6 @@
 //! What rules can ask of a request, by name.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// A property of a request: what a rule matches, builds keys from, or takes a cost from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,15 +11,15 @@ pub enum Attribute {
     /// `path`, normalised, without the query.
     Path,
     /// `path.NAME`: the segment that `{NAME}` in the rule's path stands for.
-    Capture(Box<str>),
+    Capture(Arc<str>),
     /// `header.NAME`, in lower case.
-    Header(Box<str>),
+    Header(Arc<str>),
     /// `query.NAME`: a parameter of the query, decoded.
-    Query(Box<str>),
+    Query(Arc<str>),
     /// `client`: its address.
     Client,
     /// `descriptor.NAME`: the value of an entry of Envoy's descriptor.
-    Descriptor(Box<str>),
+    Descriptor(Arc<str>),
     /// `domain`: that of Envoy's rate limit filter.
     Domain,
 }

@@ -62,7 +62,7 @@ impl Conditions {
 }
 
 impl Condition {
-    fn holds(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn holds(&self, request: &Request<'_>) -> bool {
         self.passes(request) != self.not
     }
 

@@ -7,6 +7,7 @@ use sluicegate_core::Policy;
 
 use crate::{
     attribute::Attribute,
+    card::Cards,
     condition::Condition,
     envoy::{self, Domain},
     error::{Fault, RulesError, quoted},
@@ -36,7 +37,7 @@ pub(crate) struct Draft {
     pub(crate) rules: Vec<Rule>,
     native: Vec<usize>,
     /// Names of rules, with the line of each.
-    taken: AHashMap<Box<str>, usize>,
+    taken: AHashMap<Arc<str>, usize>,
     pub(crate) domains: AHashMap<Box<str>, Domain>,
     examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
@@ -182,13 +183,14 @@ impl Draft {
     }
 
     fn done(self) -> RuleSet {
-        let conditions = self.native.iter().map(|at| &self.rules[*at].conditions);
+        let native = || self.native.iter().map(|at| (*at, &self.rules[*at]));
+        let index = Index::of(native().map(|(_, rule)| &rule.conditions));
         RuleSet {
-            index: Index::of(conditions),
+            cards: Cards::of(native(), |filed| index.known(filed)),
+            index,
             policies: self.policies,
             names: self.names,
             rules: self.rules,
-            native: self.native,
             domains: self.domains,
             examples: self.examples,
         }

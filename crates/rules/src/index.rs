@@ -244,15 +244,23 @@ struct Paths {
     nodes: Vec<PathNode>,
 }
 
+/// Within one line of memory: most are leaves, of which another is asked for each time.
 #[derive(Clone, Debug, Default)]
+#[repr(align(64))]
 struct PathNode {
-    literals: AHashMap<Bytes, usize>,
-    globs: Vec<(Glob, usize)>,
-    one: Option<usize>,
     /// What ends here.
     here: Items,
     /// What goes on with any segments; what is behind those is not looked at.
     any: Items,
+    deeper: Option<Box<Deeper>>,
+}
+
+/// What goes on with one more segment.
+#[derive(Clone, Debug, Default)]
+struct Deeper {
+    literals: AHashMap<Bytes, usize>,
+    globs: Vec<(Glob, usize)>,
+    one: Option<usize>,
 }
 
 impl Paths {
@@ -264,20 +272,10 @@ impl Paths {
         for segment in pattern.segments() {
             let new = self.nodes.len();
             let node = &mut self.nodes[at];
-            at = match segment {
-                Segment::Any => return node.any.push(item),
-                Segment::One(_) => *node.one.get_or_insert(new),
-                Segment::Literal(text) => {
-                    *node.literals.entry(Bytes::from_slice(text.as_bytes())).or_insert(new)
-                }
-                Segment::Glob(glob) => match node.globs.iter().find(|(it, _)| it == glob) {
-                    Some((_, there)) => *there,
-                    None => {
-                        node.globs.push((glob.clone(), new));
-                        new
-                    }
-                },
-            };
+            if *segment == Segment::Any {
+                return node.any.push(item);
+            }
+            at = node.deeper.get_or_insert_default().add(segment, new);
             if at == new {
                 self.nodes.push(PathNode::default());
             }
@@ -291,16 +289,36 @@ impl Paths {
         let Some(segment) = path.next() else {
             return found.extend_from_slice(&node.here);
         };
-        if let Some(next) = node.literals.get(segment.as_bytes()) {
+        let Some(deeper) = &node.deeper else { return };
+        if let Some(next) = deeper.literals.get(segment.as_bytes()) {
             self.find(*next, path.clone(), found);
         }
-        for (glob, next) in &node.globs {
+        for (glob, next) in &deeper.globs {
             if glob.matches(segment.as_bytes()) {
                 self.find(*next, path.clone(), found);
             }
         }
-        if let Some(next) = node.one.filter(|_| !segment.is_empty()) {
+        if let Some(next) = deeper.one.filter(|_| !segment.is_empty()) {
             self.find(next, path, found);
+        }
+    }
+}
+
+impl Deeper {
+    /// The node that `segment` leads to: `new` if there was none.
+    fn add(&mut self, segment: &Segment, new: usize) -> usize {
+        match segment {
+            Segment::Any | Segment::One(_) => *self.one.get_or_insert(new),
+            Segment::Literal(text) => {
+                *self.literals.entry(Bytes::from_slice(text.as_bytes())).or_insert(new)
+            }
+            Segment::Glob(glob) => {
+                let there = self.globs.iter().find(|(it, _)| it == glob).map(|(_, there)| *there);
+                there.unwrap_or_else(|| {
+                    self.globs.push((glob.clone(), new));
+                    new
+                })
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{fmt, net::IpAddr};
 use crate::{attribute::Attribute, error::quoted, network::Network, request::Request};
 
 /// A part of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     from: From,
     /// Whether a request without it shares a key with the others without it; else the rule does
@@ -18,7 +18,7 @@ pub struct Part {
     optional: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum From {
     Attribute(Attribute),
     /// The network that the client is in: so many bits of an address of IPv4 and of IPv6.
@@ -69,6 +69,11 @@ impl Part {
             From::Attribute(attribute) => Some(attribute),
             From::Client(..) => None,
         }
+    }
+
+    /// Whether only the rule's path says what it stands for.
+    pub(crate) const fn is_capture(&self) -> bool {
+        matches!(self.from, From::Attribute(Attribute::Capture(_)))
     }
 
     /// Writes the part of `request` behind a bar; `false` where the request has none and needs one.

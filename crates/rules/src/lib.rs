@@ -7,6 +7,7 @@
 //! `descriptors`), in YAML or TOML. See `docs/rules.md`.
 
 mod attribute;
+mod card;
 mod condition;
 mod describe;
 mod draft;

@@ -11,11 +11,14 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) trait Prefix: Ord {
     /// What a prefix may contain.
     type Value: ?Sized;
-    /// As much of either as is compared first: what sorts before another has no greater head.
-    type Head: Ord + Copy;
+    /// How many of their first bytes two prefixes have in common, as far as heads leave them out.
+    fn common(&self, other: &Self) -> usize;
 
-    fn head(&self) -> Self::Head;
-    fn head_of(value: &Self::Value) -> Self::Head;
+    /// As much of it as is compared first, without what all have in common: what sorts before another has no
+    /// greater head.
+    fn head(&self, common: usize) -> u64;
+    /// The same of a value; `None` where it doesn't begin as `one` of them does.
+    fn head_of(value: &Self::Value, common: usize, one: &Self) -> Option<u64>;
 
     /// Whether it comes no later than `value` does among all.
     fn at_most(&self, value: &Self::Value) -> bool;
@@ -30,16 +33,28 @@ pub(crate) trait Prefix: Ord {
 /// The heads lie close together: the search is done there, and few of the nodes are ever touched.
 #[derive(Clone, Debug)]
 pub(crate) struct Nested<P: Prefix> {
-    heads: Vec<P::Head>,
+    /// Bytes that all begin with, and that heads leave out.
+    common: usize,
+    heads: Vec<u64>,
     nodes: Vec<Nest<P>>,
 }
 
+/// Within one line of memory.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Nest<P> {
     prefix: P,
-    /// The innermost that contains it.
-    within: Option<usize>,
     items: Items,
+    /// The innermost that contains it; [`NONE`] if none does.
+    within: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<P> Nest<P> {
+    fn within(&self) -> Option<usize> {
+        (self.within != NONE).then_some(self.within as usize)
+    }
 }
 
 /// Items of one place: hardly ever more than one.
@@ -47,7 +62,7 @@ pub(crate) type Items = SmallVec<[u32; 2]>;
 
 impl<P: Prefix> Default for Nested<P> {
     fn default() -> Self {
-        Self { heads: Vec::new(), nodes: Vec::new() }
+        Self { common: 0, heads: Vec::new(), nodes: Vec::new() }
     }
 }
 
@@ -62,11 +77,15 @@ impl<P: Prefix> Nested<P> {
             }
             let mut within = nodes.len().checked_sub(1);
             while let Some(at) = within.filter(|at| !nodes[*at].prefix.covers(&prefix)) {
-                within = nodes[at].within;
+                within = nodes[at].within();
             }
-            nodes.push(Nest { prefix, within, items: smallvec![item] });
+            let within = within.and_then(|at| u32::try_from(at).ok()).unwrap_or(NONE);
+            nodes.push(Nest { prefix, items: smallvec![item], within });
         }
-        Self { heads: nodes.iter().map(|it| it.prefix.head()).collect(), nodes }
+        // What the first and the last have in common, all between them have.
+        let ends = nodes.first().zip(nodes.last());
+        let common = ends.map_or(0, |(first, last)| first.prefix.common(&last.prefix));
+        Self { common, heads: nodes.iter().map(|it| it.prefix.head(common)).collect(), nodes }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -75,9 +94,10 @@ impl<P: Prefix> Nested<P> {
 
     /// Tells the items of all prefixes that contain `value`.
     pub(crate) fn find(&self, value: &P::Value, mut tell: impl FnMut(&[u32])) {
-        let head = P::head_of(value);
+        let Some(one) = self.nodes.first() else { return };
+        let Some(head) = P::head_of(value, self.common, &one.prefix) else { return };
         let before = self.heads.partition_point(|it| *it < head);
-        let same = self.heads[before..].iter().take_while(|it| **it == head).count();
+        let same = self.heads[before..].partition_point(|it| *it == head);
         let alike = &self.nodes[before..before + same];
         let behind = before + alike.partition_point(|nest| nest.prefix.at_most(value));
         let mut next = behind.checked_sub(1);
@@ -85,7 +105,7 @@ impl<P: Prefix> Nested<P> {
             if nest.prefix.contains(value) {
                 tell(&nest.items);
             }
-            next = nest.within;
+            next = nest.within();
         }
     }
 }
@@ -96,17 +116,17 @@ pub(crate) type Bytes = SmallVec<[u8; 24]>;
 /// A prefix of a text.
 impl Prefix for Bytes {
     type Value = [u8];
-    type Head = u128;
 
-    fn head(&self) -> u128 {
-        Self::head_of(self)
+    fn common(&self, other: &Self) -> usize {
+        self.iter().zip(&**other).take_while(|(one, other)| one == other).count()
     }
 
-    fn head_of(value: &[u8]) -> u128 {
-        let mut head = [0; 16];
-        let length = value.len().min(16);
-        head[..length].copy_from_slice(&value[..length]);
-        u128::from_be_bytes(head)
+    fn head(&self, common: usize) -> u64 {
+        first_eight(&self[common..])
+    }
+
+    fn head_of(value: &[u8], common: usize, one: &Self) -> Option<u64> {
+        value.strip_prefix(&one[..common]).map(first_eight)
     }
 
     fn at_most(&self, value: &[u8]) -> bool {
@@ -122,6 +142,14 @@ impl Prefix for Bytes {
     }
 }
 
+/// The first eight bytes as a number, which sorts as they do.
+fn first_eight(bytes: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let length = bytes.len().min(8);
+    head[..length].copy_from_slice(&bytes[..length]);
+    u64::from_be_bytes(head)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -131,8 +159,11 @@ mod tests {
     proptest! {
         #[test]
         fn all_prefixes_of_a_value_are_found(
-            prefixes in prop::collection::vec("[ab]{0,5}|a{12}[ab]{0,6}", 0..30),
-            value in "[abc]{0,6}|a{12}[ab]{0,6}",
+            prefixes in prop_oneof![
+                prop::collection::vec("[ab]{0,5}|a{12}[ab]{0,6}", 0..30),
+                prop::collection::vec("a{7}b[ab]{0,12}", 0..30),
+            ],
+            value in "[abc]{0,6}|a{12}[ab]{0,6}|a{6,7}b{0,2}[ab]{0,12}",
         ) {
             let items = prefixes.iter().zip(0..);
             let items = items.map(|(it, index)| (Bytes::from_slice(it.as_bytes()), index)).collect();

@@ -78,14 +78,17 @@ const fn mask(length: u8) -> u128 {
 
 impl Prefix for Network {
     type Value = Bits;
-    type Head = Bits;
 
-    fn head(&self) -> Bits {
-        (self.ipv6, self.bits)
+    fn common(&self, _: &Self) -> usize {
+        0
     }
 
-    fn head_of(value: &Bits) -> Bits {
-        *value
+    fn head(&self, _: usize) -> u64 {
+        head((self.ipv6, self.bits))
+    }
+
+    fn head_of(value: &Bits, _: usize, _: &Self) -> Option<u64> {
+        Some(head(*value))
     }
 
     fn at_most(&self, value: &Bits) -> bool {
@@ -99,6 +102,12 @@ impl Prefix for Network {
     fn covers(&self, other: &Self) -> bool {
         self.length <= other.length && self.holds((other.ipv6, other.bits))
     }
+}
+
+/// An address of IPv4 as a whole, or nearly half of one of IPv6, which come after these.
+fn head((ipv6, bits): Bits) -> u64 {
+    let head = if ipv6 { bits >> 65 | 1 << 63 } else { bits >> 96 };
+    u64::try_from(head).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Network {

@@ -1,6 +1,6 @@
 //! A rule, compiled: to which requests it applies, and what it does with them.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use sluicegate_core::Policy;
 use smallvec::SmallVec;
@@ -139,7 +139,7 @@ impl Level {
 /// what was used stays used.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
     /// Where it stands, for people.
     pub(crate) line: usize,
     pub(crate) conditions: Conditions,

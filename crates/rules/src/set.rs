@@ -4,6 +4,7 @@ use ahash::AHashMap;
 use sluicegate_core::Policy;
 
 use crate::{
+    card::Cards,
     draft::Draft,
     envoy::{Descriptor, Domain},
     error::RulesError,
@@ -61,8 +62,8 @@ pub struct RuleSet {
     pub(crate) policies: Vec<Policy>,
     pub(crate) names: AHashMap<Box<str>, usize>,
     pub(crate) rules: Vec<Rule>,
-    /// Which of the rules are found by their conditions, in order, and how.
-    pub(crate) native: Vec<usize>,
+    /// The rules that are found by their conditions, in order, and how.
+    pub(crate) cards: Cards,
     pub(crate) index: Index,
     pub(crate) domains: AHashMap<Box<str>, Domain>,
     pub(crate) examples: Vec<Example>,
@@ -133,27 +134,21 @@ impl RuleSet {
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
-        self.find(request, |_| true, &mut matches);
+        self.find(request, false, &mut matches);
         matches
     }
 
-    /// Adds the rules that apply to `request`.
-    fn find<'s>(
-        &'s self,
-        request: &Request<'_>,
-        wanted: impl Fn(&Rule) -> bool,
-        matches: &mut Matches<'s>,
-    ) {
+    /// Adds the rules that apply to `request`; only those that ask for entries of descriptors, where that
+    /// is `of_entries`.
+    fn find<'s>(&'s self, request: &Request<'_>, of_entries: bool, matches: &mut Matches<'s>) {
         for at in self.index.find(request) {
-            let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let Some(rule) = self.native.get(at).and_then(|it| self.rules.get(*it)) else {
-                continue;
-            };
-            if !wanted(rule) || !rule.conditions.hold(request, self.index.known(at)) {
+            let Some(drawn) = self.cards.draw(at, &self.rules) else { continue };
+            let known = || self.index.known(usize::try_from(at).ok()?);
+            if (of_entries && !drawn.is_of_entries()) || !drawn.holds(request, known) {
                 continue;
             }
-            let Some(found) = rule.judge(request, &self.policies) else { continue };
-            let last = rule.stop || found.treatment != Treatment::Limit && !found.shadow;
+            let Some(found) = drawn.judge(request, &self.policies) else { continue };
+            let last = drawn.stops() || found.treatment != Treatment::Limit && !found.shadow;
             matches.push(found);
             if last {
                 break;
@@ -194,9 +189,9 @@ impl RuleSet {
                 replaced.extend(replaces.into_iter().flatten().map(|name| &**name));
                 matches.push(limit);
             }
-            if !self.native.is_empty() {
+            if !self.cards.is_empty() {
                 let request = Request::descriptor(domain, descriptor.entries);
-                self.find(&request, |rule| rule.of_entries, matches);
+                self.find(&request, true, matches);
             }
             found(matches);
         }
