@@ -32,6 +32,8 @@ pub(super) async fn one(
     let shared = &worker.shared;
     let ask = Ask::read(body)?;
     let key = ask.key()?;
+    // It comes from memory while the rest is read.
+    shared.home.touch(&key);
     let operation = ask.operation(verb)?;
     let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
     let style = ask.headers().unwrap_or(shared.config.http_headers);
@@ -93,7 +95,9 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
     for (index, ask) in many.requests.iter().enumerate() {
         let take = || {
             ask.one_of_many()?;
-            Ok((ask.key()?, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
+            let key = ask.key()?;
+            worker.shared.home.touch(&key);
+            Ok((key, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
