@@ -37,10 +37,35 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
-    peer: fn(&Extensions) -> Option<SocketAddr>,
+    peer: Peer,
     proxies: Proxies,
     v4_prefix: u8,
     v6_prefix: u8,
+}
+
+/// Where the peer's address is.
+#[derive(Clone, Copy, Debug)]
+enum Peer {
+    In(for<'a> fn(&'a Extensions) -> Option<&'a SocketAddr>),
+    By(fn(&Extensions) -> Option<SocketAddr>),
+}
+
+impl Peer {
+    /// The address, which is put into `found` if it is nowhere else.
+    #[inline(always)]
+    fn of<'a>(
+        self,
+        extensions: &'a Extensions,
+        found: &'a mut Option<SocketAddr>,
+    ) -> Option<&'a SocketAddr> {
+        match self {
+            Self::In(find) => find(extensions),
+            Self::By(find) => {
+                *found = find(extensions);
+                found.as_ref()
+            }
+        }
+    }
 }
 
 /// How many proxies are trusted, and where they write.
@@ -57,7 +82,7 @@ impl Address {
     #[must_use]
     pub fn peer() -> Self {
         Self {
-            peer: |extensions| extensions.get::<SocketAddr>().copied(),
+            peer: Peer::In(|extensions| extensions.get::<SocketAddr>()),
             proxies: Proxies::None,
             v4_prefix: 32,
             v6_prefix: 64,
@@ -82,15 +107,16 @@ impl Address {
 
     /// The peer's address is in an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
-    pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(self) -> Self {
-        self.found_by(|extensions| extensions.get::<T>().map(|it| **it))
+    pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
+        self.peer = Peer::In(|extensions| extensions.get::<T>().map(|it| &**it));
+        self
     }
 
     /// The peer's address is found so, for tonic:
     /// `found_by(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
     #[must_use]
     pub fn found_by(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
-        self.peer = peer;
+        self.peer = Peer::By(peer);
         self
     }
 
@@ -105,12 +131,12 @@ impl Address {
     /// The client's address in full, if there is any.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
-        self.behind((self.peer)(head.extensions), head)
+        self.behind(self.peer.of(head.extensions, &mut None), head)
     }
 
     /// The address of the client that this peer speaks for.
     #[inline(never)]
-    fn behind(&self, peer: Option<SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
+    fn behind(&self, peer: Option<&SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
         let peer = peer.map(|it| it.ip().to_canonical());
         let values = |name: &HeaderName| head.headers.get_all(name).iter().rev().map(text);
         match self.proxies {
@@ -133,39 +159,80 @@ impl Address {
     }
 
     /// Adds the network that the client is in to a key, as text.
-    #[inline(always)]
     pub(crate) fn push(&self, head: &Head<'_>, key: &mut Bytes) {
-        let peer = (self.peer)(head.extensions);
-        // Most peers, apart from what takes more.
-        if let (Proxies::None, Some(SocketAddr::V4(peer))) = (self.proxies, peer) {
-            return self.push_v4(*peer.ip(), key);
-        }
-        match self.behind(peer, head) {
-            None => push_missing(key),
-            Some(IpAddr::V4(address)) => self.push_v4(address, key),
-            Some(IpAddr::V6(address)) => self.push_v6(address, key),
-        }
+        push_network(self.network(head), key);
     }
 
+    /// The network that the client is in, if it has an address.
     #[inline(always)]
-    fn push_v4(&self, address: Ipv4Addr, key: &mut Bytes) {
-        let network = Ipv4Addr::from(u32::from(address) & mask_v4(self.v4_prefix));
-        let (text, length) = text_of_v4(network);
-        if self.v4_prefix == 32 {
-            return push_short(text, length, key);
+    pub(crate) fn network(&self, head: &Head<'_>) -> Option<Network> {
+        let mut found = None;
+        let peer = self.peer.of(head.extensions, &mut found);
+        // Most peers, apart from what takes more.
+        let address = match (self.proxies, peer) {
+            (Proxies::None, Some(SocketAddr::V4(peer))) => IpAddr::V4(*peer.ip()),
+            _ => self.behind(peer, head)?,
+        };
+        Some(match address {
+            IpAddr::V4(address) => Network {
+                start: (u32::from(address) & mask_v4(self.v4_prefix)).into(),
+                prefix: self.v4_prefix,
+                is_v4: true,
+            },
+            IpAddr::V6(address) => Network {
+                start: u128::from(address) & mask_v6(self.v6_prefix),
+                prefix: self.v6_prefix,
+                is_v4: false,
+            },
+        })
+    }
+}
+
+/// Whom one key is for: all addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    start: u128,
+    prefix: u8,
+    is_v4: bool,
+}
+
+/// Adds a network to a key: `10.0.0.0/8`, or an address if it is of one.
+#[inline(always)]
+pub(crate) fn push_network(network: Option<Network>, key: &mut Bytes) {
+    match network {
+        #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
+        Some(Network { start, prefix: 32, is_v4: true }) => {
+            let (text, length) = text_of_v4(Ipv4Addr::from(start as u32));
+            push_short(text, length, key);
         }
-        push_written(key, |to| {
-            to.extend_from_slice(&text.map(u64::to_le_bytes).concat()[..length.into()]);
-            write!(Text(to), "/{}", self.v4_prefix).ok()
-        });
+        Some(network) => network.push(key),
+        None => push_missing(key),
+    }
+}
+
+impl Network {
+    /// Numbers that are those of no other: of what kind it is, from 2, and the bits that its addresses begin with.
+    #[inline(always)]
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        let kind = 2 + (u64::from(self.prefix) << 1) + u64::from(self.is_v4);
+        #[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
+        let [high, low] = [self.start >> 64, self.start].map(|half| half as u64);
+        [kind, high, low]
     }
 
     #[inline(never)]
-    fn push_v6(&self, address: Ipv6Addr, key: &mut Bytes) {
-        let network = Ipv6Addr::from(u128::from(address) & mask_v6(self.v6_prefix));
-        push_written(key, |to| match self.v6_prefix {
-            128 => write!(Text(to), "{network}").ok(),
-            prefix => write!(Text(to), "{network}/{prefix}").ok(),
+    fn push(self, key: &mut Bytes) {
+        let Self { start, prefix, is_v4 } = self;
+        push_written(key, |to| {
+            let mut text = Text(to);
+            #[expect(clippy::cast_possible_truncation, reason = "an address of IPv4 has 32 bits")]
+            let start = if is_v4 {
+                Ipv4Addr::from(start as u32).into()
+            } else {
+                IpAddr::from(Ipv6Addr::from(start))
+            };
+            write!(text, "{start}").ok()?;
+            if prefix == 128 { Some(()) } else { write!(text, "/{prefix}").ok() }
         });
     }
 }
@@ -269,42 +336,41 @@ fn mask_v6(prefix: u8) -> u128 {
 /// were written one by one would have to be waited for by who reads them as a whole.
 #[inline(always)]
 fn text_of_v4(address: Ipv4Addr) -> ([u64; 2], u8) {
-    // Two octets with their dots, and of how many bits they are.
-    let two = |first: u8, second: u8| {
-        let text = |octet: u8| u64::from(OCTETS[usize::from(octet)]);
-        (text(first) | text(second) << width(first), width(first) + width(second))
-    };
-    let [a, b, c, d] = address.octets();
+    let [a, b, c, d] = address.octets().map(|octet| OCTETS[usize::from(octet)]);
     let ((first, bits), (second, more)) = (two(a, b), two(c, d));
-    // From 32 to 64 bits.
-    let low = first | second.checked_shl(bits.into()).unwrap_or(0);
+    // `bits` is from 32 to 64: a shift by all of them is one by all but one, and one more.
+    let low = first | second << (bits - 1) << 1;
     let high = second >> (64 - bits);
     // Without the last dot.
-    ([low, high], (bits + more) / 8 - 1)
+    #[expect(clippy::cast_possible_truncation, reason = "at most fifteen")]
+    ([low, high], ((bits + more) / 8 - 1) as u8)
 }
 
-/// How many bits of [`OCTETS`] are the text of an octet, with its dot.
+/// Two octets with their dots, and of how many bits they are.
 #[inline(always)]
-fn width(octet: u8) -> u8 {
-    16 + 8 * (u8::from(octet > 9) + u8::from(octet > 99))
+fn two(first: u64, second: u64) -> (u64, u64) {
+    let text = |octet: u64| octet & u64::from(u32::MAX);
+    let bits = first >> 32;
+    (text(first) | text(second) << bits, bits + (second >> 32))
 }
 
-/// The digits of each octet and a dot, the first in the lowest byte.
-static OCTETS: [u32; 256] = {
-    let mut octets = [0; 256];
+/// The digits of each octet and a dot, the first in the lowest byte, and above them, of how many bits they are.
+static OCTETS: [u64; 256] = {
+    let mut octets = [0_u64; 256];
     let mut octet = 0;
     while octet < 256 {
         // From the last byte to the first.
-        let mut text = 0x2e;
-        let mut rest = octet;
+        let (mut text, mut bits) = (0x2e, 8);
+        let mut rest = octet as u64;
         loop {
             text = (text << 8) | (0x30 + rest % 10);
+            bits += 8;
             rest /= 10;
             if rest == 0 {
                 break;
             }
         }
-        octets[octet as usize] = text;
+        octets[octet] = text | bits << 32;
         octet += 1;
     }
     octets

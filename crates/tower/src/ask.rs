@@ -12,7 +12,6 @@ use tower_service::Service;
 
 use crate::{
     Head, NamedPolicy, Refuse,
-    key::Bytes,
     layer::{Settings, Shared},
 };
 
@@ -21,7 +20,7 @@ use crate::{
 pub(crate) struct Asked {
     pub(crate) policy: NamedPolicy,
     /// Whom it is about.
-    pub(crate) key: Bytes,
+    pub(crate) key: Vec<u8>,
     /// How much of it there is.
     pub(crate) cost: u32,
     /// The first answer, where there was one.
@@ -66,7 +65,7 @@ impl Settings {
     pub(crate) fn next<E: std::error::Error>(
         &self,
         policy: &NamedPolicy,
-        result: &Result<Decision, E>,
+        result: Result<Decision, &E>,
         left: Option<Duration>,
     ) -> Next {
         let policy = policy.inner();
@@ -115,13 +114,13 @@ where
             None => {
                 let operation = settings.operation(&asked.policy, asked.cost, left());
                 let result = shared.store.apply(&asked.key, asked.policy.policy(), operation).await;
-                (settings.next(&asked.policy, &result, left()), result.ok())
+                (settings.next(&asked.policy, result.as_ref().map(|it| *it), left()), result.ok())
             }
         };
         match next {
             Next::Pass => {}
             Next::Refuse => {
-                return Ok(shared.refusal(Head::of(&request), &asked.policy, decision.as_ref()));
+                return Ok(shared.refusal(Head::of(&request), &asked.policy, decision));
             }
             Next::PassAfter(wait) => {
                 // What was made ready may be a place in a queue that others could use meanwhile. A clone
@@ -143,7 +142,7 @@ where
         if released {
             poll_fn(|context| service.poll_ready(context)).await?;
         }
-        let told = shared.told(decision.as_ref(), || asked.policy.clone());
+        let told = shared.told(decision, &asked.policy);
         let mut response = service.call(request).await?;
         if let Some(told) = told {
             told.write(response.headers_mut());

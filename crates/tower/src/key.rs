@@ -1,10 +1,14 @@
 //! Whom a request is about.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{cell::Cell, fmt, ops::Deref, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
 
-use crate::{Address, Head};
+use crate::{
+    Address, Head,
+    address::{Network, push_network},
+    rules::Named,
+};
 
 /// A key while it is written: in place, as it is seldom longer, and elsewhere if it is.
 #[derive(Clone, Debug)]
@@ -47,13 +51,13 @@ impl Bytes {
         }
     }
 
-    /// The same bytes, for more to follow.
-    ///
-    /// All of `place` is copied, as that takes no loop; who clones has nothing elsewhere most often.
+    /// All but so many of the first, which were in place before others followed, is taken back.
     #[inline(always)]
-    pub(crate) fn start(&self) -> Self {
-        let elsewhere = if self.elsewhere.is_empty() { Vec::new() } else { self.elsewhere.clone() };
-        Self { elsewhere, place: self.place, length: self.length }
+    fn cut(&mut self, length: usize) {
+        self.length = length;
+        if !self.elsewhere.is_empty() {
+            self.elsewhere = Vec::new();
+        }
     }
 
     /// So many free bytes in place, where what is added goes.
@@ -91,6 +95,105 @@ impl Deref for Bytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         if self.elsewhere.is_empty() { &self.place[..self.length] } else { &self.elsewhere }
+    }
+}
+
+/// The key of a request, and what its start was written for: whoever asks again finds that written. Each thread has
+/// one, as requests of one connection follow each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    bytes: Bytes,
+    start: Start,
+    /// How many bytes that is.
+    started: usize,
+}
+
+/// What a key starts with, as numbers that are compared at once: that of the policy, and those of the client where
+/// that is the first part.
+#[derive(Clone, Copy, Debug)]
+struct Start([u64; 4]);
+
+impl Start {
+    /// That of no policy.
+    const NONE: Self = Self([0; 4]);
+
+    #[inline(always)]
+    fn of(policy: &Named, client: Option<Option<Network>>) -> Self {
+        let [kind, high, low] = match client {
+            None => [0; 3],
+            Some(None) => [1, 0, 0],
+            Some(Some(network)) => network.numbers(),
+        };
+        Self([policy.number, kind, high, low])
+    }
+
+    /// Whether they are the same. Derived, it would put one of them into memory and wait for it.
+    #[inline(always)]
+    fn is(&self, other: &Self) -> bool {
+        let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
+        (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+    }
+}
+
+thread_local! {
+    static LAST: Cell<Option<Box<Key>>> = const { Cell::new(None) };
+}
+
+impl Key {
+    const fn new() -> Self {
+        Self { bytes: Bytes::new(), start: Start::NONE, started: 0 }
+    }
+
+    /// Takes this thread's, or a new one while somebody has it.
+    #[inline(always)]
+    pub(crate) fn take() -> Box<Self> {
+        LAST.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Box::new(Self::new()))
+    }
+
+    /// Leaves it to the next request.
+    #[inline(always)]
+    pub(crate) fn leave(self: Box<Self>) {
+        // A thread that ends needs none.
+        let _ = LAST.try_with(|last| last.set(Some(self)));
+    }
+
+    /// Writes what a request is counted under.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, policy: &Named, parts: &[Part], head: &Head<'_>) {
+        let (client, rest) = match parts {
+            [Part(Kind::Address(address)), rest @ ..] => (Some(address.network(head)), rest),
+            _ => (None, parts),
+        };
+        let start = Start::of(policy, client);
+        if self.start.is(&start) {
+            self.bytes.cut(self.started);
+        } else {
+            self.begin(policy, client);
+            // What is elsewhere is written each time.
+            self.start = if self.bytes.elsewhere.is_empty() { start } else { Start::NONE };
+            self.started = self.bytes.len();
+        }
+        for part in rest {
+            part.push(head, &mut self.bytes);
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self, policy: &Named, client: Option<Option<Network>>) {
+        self.bytes.cut(0);
+        self.bytes.extend_from_slice(&policy.start);
+        if let Some(client) = client {
+            push_network(client, &mut self.bytes);
+        }
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -154,17 +257,8 @@ impl Part {
 
     /// Adds the part to a key, as its length and what it is; or that it is missing, which is like nothing
     /// that is there.
-    #[inline(always)]
-    pub(crate) fn push(&self, head: &Head<'_>, key: &mut Bytes) {
-        match &self.0 {
-            Kind::Address(address) => address.push(head, key),
-            _ => self.push_other(head, key),
-        }
-    }
-
-    // Apart, so that the short way is short.
     #[inline(never)]
-    fn push_other(&self, head: &Head<'_>, key: &mut Bytes) {
+    fn push(&self, head: &Head<'_>, key: &mut Bytes) {
         let there = match &self.0 {
             Kind::Header(name) => head.headers.get(name).map(HeaderValue::as_bytes),
             Kind::Method => Some(head.method.as_str().as_bytes()),
@@ -336,6 +430,72 @@ mod tests {
                 assert_eq!(*keys[0], *keys[1], "{length} after {first}");
             }
         }
+    }
+
+    #[test]
+    fn a_key_does_not_depend_on_the_one_before() {
+        let named =
+            |name: &str| crate::NamedPolicy::new(name, "gcra:1/1s".parse().expect("a policy"));
+        // The third is longer than what is kept in place, and the last another by the same name.
+        let policies = ["a", "b", &"c".repeat(PLACE), "a"].map(named);
+        let proxied = Address::x_forwarded_for(1);
+        let user = Part::header(HeaderName::from_static("x-user"));
+        let lists: [&[Part]; 7] = [
+            &[],
+            &[Address::peer().into()],
+            &[Address::peer().prefixes(24, 56).into()],
+            &[Address::peer().into(), user.clone()],
+            &[user.clone(), Address::peer().into()],
+            &[proxied.into(), proxied.prefixes(32, 128).into()],
+            &[Part::path(), Part::method()],
+        ];
+        let requests = [None, Some("10.0.0.1:1"), Some("10.0.0.2:1"), Some("[2001:db8::1]:1")]
+            .into_iter()
+            .flat_map(|peer| ["7", &"8".repeat(PLACE)].map(|user| (peer, user.to_owned())))
+            .map(|(peer, user)| {
+                let mut request = Request::builder().header("x-user", user);
+                if let Some(peer) = peer {
+                    let peer: std::net::SocketAddr = peer.parse().expect("an address");
+                    request = request.extension(peer).header("x-forwarded-for", "::ffff:10.0.0.1");
+                }
+                request.body(()).expect("a request")
+            });
+        let requests: Vec<_> = requests.collect();
+        let mut asked = Vec::new();
+        for policy in &policies {
+            for parts in lists {
+                asked.extend(requests.iter().map(|request| (policy.inner(), parts, request)));
+            }
+        }
+        let written = |key: &mut Key, (policy, parts, request): (&Named, &[Part], &Request<()>)| {
+            key.write(policy, parts, &Head::of(request));
+            key.to_vec()
+        };
+        let alone: Vec<_> = asked.iter().map(|asked| written(&mut Key::new(), *asked)).collect();
+        for (before, _) in asked.iter().zip(&alone) {
+            for (asked, alone) in asked.iter().zip(&alone) {
+                let mut key = Key::new();
+                written(&mut key, *before);
+                for _ in 0..2 {
+                    assert_eq!(written(&mut key, *asked), *alone, "after {before:?}: {asked:?}");
+                }
+            }
+        }
+        assert_eq!(alone.iter().filter(|key| key.starts_with(b"1:a,8:10.0.0.1,")).count(), 20);
+    }
+
+    #[test]
+    fn a_key_is_lent_to_one_at_a_time() {
+        let policy = crate::NamedPolicy::new("a", "gcra:1/1s".parse().expect("a policy"));
+        let request = Request::new(());
+        let mut outer = Key::take();
+        outer.write(policy.inner(), &[Part::path()], &Head::of(&request));
+        let mut inner = Key::take();
+        inner.write(policy.inner(), &[Part::method()], &Head::of(&request));
+        assert_eq!([&**outer, &**inner], [&b"1:a,1:/,"[..], b"1:a,3:GET,"]);
+        outer.leave();
+        inner.leave();
+        assert_eq!(**Key::take(), *b"1:a,3:GET,");
     }
 
     #[test]

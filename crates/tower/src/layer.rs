@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use sluicegate_core::{Decision, Store};
 use tower_layer::Layer;
 
-use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, key::Bytes, rules::Named};
+use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, rules::Named};
 
 /// A layer that limits how many requests reach a service.
 ///
@@ -51,7 +51,7 @@ pub struct RateLimitLayer<S, R = ProblemJson> {
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) rules: Rules,
-    parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     cost: Cost,
     pub(crate) headers: Headers,
     pub(crate) max_wait: Option<Duration>,
@@ -188,12 +188,6 @@ impl<S, R> RateLimitLayer<S, R> {
 }
 
 impl Settings {
-    /// Adds to a key what requests are told apart by.
-    #[inline(always)]
-    pub(crate) fn push_parts(&self, head: &Head<'_>, key: &mut Bytes) {
-        self.parts.iter().for_each(|part| part.push(head, key));
-    }
-
     pub(crate) fn cost_of(&self, head: &Head<'_>) -> u32 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
@@ -202,12 +196,24 @@ impl Settings {
     }
 
     /// Tells whoever counts what was decided, and where it has no consequence.
-    #[inline]
-    pub(crate) fn tell<E: std::error::Error>(&self, policy: &Named, result: &Result<Decision, E>) {
+    #[inline(always)]
+    pub(crate) fn tell<E: std::error::Error>(&self, policy: &Named, result: Result<Decision, &E>) {
         if let Some(observe) = &self.observe {
-            let result = result.as_ref().map_err(|error| error as &dyn std::error::Error);
-            observe(&Event { policy: &policy.name, result, shadow: self.shadow });
+            let result = result.map_err(|error| error as &dyn std::error::Error);
+            self.tell_it(&**observe, policy, result);
         }
+    }
+
+    // Apart: a decision that others may look at has to be somewhere.
+    #[inline(never)]
+    fn tell_it(
+        &self,
+        observe: &Observe,
+        policy: &Named,
+        result: Result<Decision, &dyn std::error::Error>,
+    ) {
+        let result = result.as_ref().map_err(|error| *error);
+        observe(&Event { policy: &policy.name, result, shadow: self.shadow });
     }
 }
 

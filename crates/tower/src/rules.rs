@@ -1,6 +1,13 @@
 //! Which policy a request is under.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use http::{HeaderValue, Method};
 use sluicegate_core::{Limit, Policy};
@@ -22,10 +29,15 @@ pub(crate) struct Named {
     /// The whole of `RateLimit-Policy`.
     pub(crate) header: HeaderValue,
     /// What keys begin with.
-    pub(crate) start: key::Bytes,
+    pub(crate) start: Box<[u8]>,
+    /// No other has this number, and it is not 0.
+    pub(crate) number: u64,
     /// Whether a wait is one reservation, in order with all others.
     pub(crate) reserves: bool,
 }
+
+/// The number of the policy that is named next.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
     /// `policy` under a name: best printable ASCII, which is all that headers can tell.
@@ -40,7 +52,8 @@ impl NamedPolicy {
             name: name.into(),
             policy,
             fields,
-            start,
+            start: Box::from(&*start),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
         }))
     }
 
@@ -184,7 +197,16 @@ impl Rules {
         Self(Kind::By(Arc::new(choose)))
     }
 
+    /// The policy, if all requests are under one.
     #[inline]
+    pub(crate) const fn one(&self) -> Option<&NamedPolicy> {
+        match &self.0 {
+            Kind::One(policy) => Some(policy),
+            Kind::Routes(_) | Kind::By(_) => None,
+        }
+    }
+
+    /// The policy that a request is under.
     pub(crate) fn find(&self, head: &Head<'_>) -> Option<Cow<'_, NamedPolicy>> {
         match &self.0 {
             Kind::One(policy) => Some(Cow::Borrowed(policy)),

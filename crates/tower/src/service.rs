@@ -15,7 +15,8 @@ use tower_service::Service;
 
 use crate::{
     Head, Headers, NamedPolicy, ProblemJson, Refusal, Refuse,
-    ask::{Asked, Next, ask},
+    ask::{Answered, Asked, Next, ask},
+    key::Key,
     layer::Shared,
 };
 
@@ -44,72 +45,111 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Self { inner, shared } = self;
-        let kind = match shared.begin(&request) {
-            Begun::Passes(None) => Kind::Passing { passing: inner.call(request) },
-            Begun::Passes(Some(told)) => Kind::Telling { passing: inner.call(request), told },
-            Begun::Refused(response) => Kind::Refused { response: Some(response) },
+        // Each is made where it is returned: a service's future may be long, and is moved once less.
+        match shared.begin(&request) {
+            Begun::Passes(told) => {
+                ResponseFuture { kind: Kind::Passing { passing: inner.call(request), told } }
+            }
+            Begun::Refused(response) => {
+                ResponseFuture { kind: Kind::Refused { response: Some(response) } }
+            }
             // Somebody has to be waited for. The service that was made ready goes along.
             Begun::Asks(asked) => {
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
                 let asking = ask(Arc::clone(shared), *asked, ready, request);
-                Kind::Asking { asking: Box::pin(asking) }
+                ResponseFuture { kind: Kind::Asking { asking: Box::pin(asking) } }
             }
-        };
-        ResponseFuture { kind }
+        }
     }
 }
 
 /// What becomes of a request, as far as it is known at once.
 enum Begun<C> {
-    Passes(Option<Told>),
-    Refused(Response<C>),
+    Passes(Option<Box<Told>>),
+    Refused(Box<Response<C>>),
     Asks(Box<Asked>),
 }
 
 impl<S, R> Shared<S, R> {
-    /// Asks the store, where it can answer at once.
+    /// Finds the policy, and asks.
     #[inline(always)]
     fn begin<B, C>(&self, request: &Request<B>) -> Begun<C>
     where
         S: Store,
         R: Refuse<C>,
     {
-        let settings = &self.settings;
         let head = Head::of(request);
-        let Some(policy) = settings.rules.find(&head) else { return Begun::Passes(None) };
-        // The key stays where it is written: one that moves right after is waited for.
-        let mut key = policy.inner().start.start();
-        settings.push_parts(&head, &mut key);
-        let cost = settings.cost_of(&head);
-        let operation = settings.operation(&policy, cost, None);
-        let first = self.store.apply_now(&key, policy.policy(), operation);
-        let next = first.as_ref().map(|result| settings.next(&policy, result, None));
-        match (next, &first) {
-            (Some(Next::Pass), Some(result)) => {
-                Begun::Passes(self.told(result.as_ref().ok(), || policy.into_owned()))
-            }
-            (Some(Next::Refuse), Some(result)) => {
-                Begun::Refused(self.refusal(head, &policy, result.as_ref().ok()))
-            }
-            _ => {
-                let first = next.zip(first.map(Result::ok));
-                Begun::Asks(Box::new(Asked { policy: policy.into_owned(), key, cost, first }))
-            }
+        match self.settings.rules.one() {
+            Some(policy) => self.ask_now(&head, policy),
+            None => self.find_and_ask(&head),
         }
+    }
+
+    // Apart, so that the way of one policy for all is short.
+    #[inline(never)]
+    fn find_and_ask<C>(&self, head: &Head<'_>) -> Begun<C>
+    where
+        S: Store,
+        R: Refuse<C>,
+    {
+        match self.settings.rules.find(head) {
+            Some(policy) => self.ask_now(head, &policy),
+            None => Begun::Passes(None),
+        }
+    }
+
+    /// Asks the store, where it can answer at once.
+    #[inline(always)]
+    fn ask_now<C>(&self, head: &Head<'_>, policy: &NamedPolicy) -> Begun<C>
+    where
+        S: Store,
+        R: Refuse<C>,
+    {
+        let settings = &self.settings;
+        let cost = settings.cost_of(head);
+        let operation = settings.operation(policy, cost, None);
+        let mut key = Key::take();
+        key.write(policy.inner(), &settings.parts, head);
+        let answered = match self.store.apply_now(&key, policy.policy(), operation) {
+            Some(Ok(decision)) => {
+                (settings.next::<S::Error>(policy, Ok(decision), None), Some(decision))
+            }
+            Some(Err(error)) => (settings.next(policy, Err(&error), None), None),
+            None => return Begun::asks(policy, key, cost, None),
+        };
+        let begun = match answered {
+            (Next::Pass, decision) => Begun::Passes(self.told(decision, policy)),
+            (Next::Refuse, decision) => {
+                Begun::Refused(Box::new(self.refusal(*head, policy, decision)))
+            }
+            _ => return Begun::asks(policy, key, cost, Some(answered)),
+        };
+        key.leave();
+        begun
+    }
+}
+
+impl<C> Begun<C> {
+    #[inline(never)]
+    fn asks(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answered>) -> Self {
+        let asked = Asked { policy: policy.clone(), key: key.to_vec(), cost, first };
+        key.leave();
+        Self::Asks(Box::new(asked))
     }
 }
 
 impl<S, R> Shared<S, R> {
     /// What the response is to say, where it says anything.
+    #[inline(always)]
     pub(crate) fn told(
         &self,
-        decision: Option<&Decision>,
-        policy: impl FnOnce() -> NamedPolicy,
-    ) -> Option<Told> {
+        decision: Option<Decision>,
+        policy: &NamedPolicy,
+    ) -> Option<Box<Told>> {
         let headers = self.settings.headers;
         let decision = decision.filter(|_| headers != Headers::None && !self.settings.shadow)?;
-        Some(Told { headers, policy: policy(), decision: *decision })
+        Some(Box::new(Told { headers, policy: policy.clone(), decision }))
     }
 
     /// What is answered in place of the service.
@@ -118,11 +158,12 @@ impl<S, R> Shared<S, R> {
         &self,
         head: Head<'_>,
         policy: &NamedPolicy,
-        denied: Option<&Decision>,
+        denied: Option<Decision>,
     ) -> Response<C>
     where
         R: Refuse<C>,
     {
+        let denied = denied.as_ref();
         let mut response = self.refuse.refuse(&Refusal { head, policy, denied });
         if let Some(denied) = denied {
             Headers::tell_retry(denied, response.headers_mut());
@@ -158,9 +199,8 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<F, C, E> {
-        Passing { #[pin] passing: F },
-        Telling { #[pin] passing: F, told: Told },
-        Refused { response: Option<Response<C>> },
+        Passing { #[pin] passing: F, told: Option<Box<Told>> },
+        Refused { response: Option<Box<Response<C>>> },
         Asking { asking: Asking<C, E> },
     }
 }
@@ -174,16 +214,17 @@ where
 {
     type Output = Result<Response<C>, E>;
 
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind.project() {
-            KindProjection::Passing { passing } => passing.poll(context),
-            KindProjection::Telling { passing, told } => {
+            KindProjection::Passing { passing, told } => {
+                let Some(told) = told else { return passing.poll(context) };
                 let mut response = ready!(passing.poll(context))?;
                 told.write(response.headers_mut());
                 Poll::Ready(Ok(response))
             }
             KindProjection::Refused { response } => {
-                Poll::Ready(Ok(response.take().expect("nobody polls what is done")))
+                Poll::Ready(Ok(*response.take().expect("nobody polls what is done")))
             }
             KindProjection::Asking { asking } => asking.as_mut().poll(context),
         }
@@ -193,7 +234,7 @@ where
 impl<F, C, E> fmt::Debug for ResponseFuture<F, C, E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.kind {
-            Kind::Passing { .. } | Kind::Telling { .. } => "passing",
+            Kind::Passing { .. } => "passing",
             Kind::Refused { .. } => "refused",
             Kind::Asking { .. } => "asking",
         };
