@@ -17,6 +17,7 @@ use crate::{
     network::{Network, bits},
     path::{PathPattern, Segment},
     request::Request,
+    texts::Texts,
 };
 
 /// What may apply to a request, by position among all.
@@ -27,7 +28,7 @@ pub(crate) type Found = SmallVec<[u32; 8]>;
 pub(crate) struct Index {
     shelves: Vec<(Attribute, Shelf)>,
     networks: Nested<Network>,
-    paths: Paths,
+    paths: Option<Box<Paths>>,
     /// What must be asked each time.
     always: Vec<u32>,
     /// Of each, which condition holds if it is found; [`NONE`] if that is not known.
@@ -39,7 +40,7 @@ const NONE: u8 = u8::MAX;
 /// What is filed under one attribute.
 #[derive(Clone, Debug, Default)]
 struct Shelf {
-    exact: AHashMap<Bytes, Items>,
+    exact: Texts<40, Items>,
     prefixes: Nested<Bytes>,
     /// Ends of values, back to front.
     suffixes: Nested<Bytes>,
@@ -103,10 +104,10 @@ impl Index {
         {
             self.networks.find(&bits(address), |items| found.extend_from_slice(items));
         }
-        if !self.paths.nodes.is_empty()
+        if let Some(paths) = &self.paths
             && let Some(rest) = request.path().strip_prefix('/')
         {
-            self.paths.find(0, rest.split('/'), &mut found);
+            paths.find(rest.split('/'), &mut found);
         }
         if found.len() > 1 {
             found.sort_unstable();
@@ -179,14 +180,16 @@ impl Filing {
         for test in &condition.tests {
             match test {
                 Test::Network(network) => self.networks.push((*network, item)),
-                Test::Path(pattern) => self.index.paths.add(pattern, item),
+                Test::Path(pattern) => {
+                    self.index.paths.get_or_insert_default().add(pattern, item);
+                }
                 Test::Present | Test::Glob(_) => {}
             }
         }
         for place in places(condition) {
             match place {
                 Place::Exact(attribute, value) => {
-                    self.shelf(&attribute).exact.entry(value).or_default().push(item);
+                    self.shelf(&attribute).exact.entry(&value).push(item);
                 }
                 Place::Prefix(attribute, prefix) => self.ends(attribute)[0].push((prefix, item)),
                 Place::Suffix(attribute, suffix) => self.ends(attribute)[1].push((suffix, item)),
@@ -238,87 +241,84 @@ impl Shelf {
     }
 }
 
-/// Patterns of paths as a tree of their segments.
+/// Patterns of paths as a tree of their segments, from one of its nodes on.
 #[derive(Clone, Debug, Default)]
 struct Paths {
-    nodes: Vec<PathNode>,
-}
-
-/// Within one line of memory: most are leaves, of which another is asked for each time.
-#[derive(Clone, Debug, Default)]
-#[repr(align(64))]
-struct PathNode {
     /// What ends here.
     here: Items,
     /// What goes on with any segments; what is behind those is not looked at.
     any: Items,
+    /// Elsewhere, so that a node lies in one line with the segment that leads to it: most are leaves, of
+    /// which another is asked for each time.
     deeper: Option<Box<Deeper>>,
 }
 
 /// What goes on with one more segment.
 #[derive(Clone, Debug, Default)]
 struct Deeper {
-    literals: AHashMap<Bytes, usize>,
-    globs: Vec<(Glob, usize)>,
-    one: Option<usize>,
+    literals: Texts<16, Paths>,
+    globs: Vec<(Glob, Paths)>,
+    one: Option<Box<Paths>>,
 }
 
 impl Paths {
     fn add(&mut self, pattern: &PathPattern, item: u32) {
-        if self.nodes.is_empty() {
-            self.nodes.push(PathNode::default());
-        }
-        let mut at = 0;
+        let mut node = self;
         for segment in pattern.segments() {
-            let new = self.nodes.len();
-            let node = &mut self.nodes[at];
             if *segment == Segment::Any {
                 return node.any.push(item);
             }
-            at = node.deeper.get_or_insert_default().add(segment, new);
-            if at == new {
-                self.nodes.push(PathNode::default());
-            }
+            node = node.deeper.get_or_insert_default().behind(segment);
         }
-        self.nodes[at].here.push(item);
+        node.here.push(item);
     }
 
-    fn find(&self, at: usize, mut path: std::str::Split<'_, char>, found: &mut Found) {
-        let node = &self.nodes[at];
-        found.extend_from_slice(&node.any);
+    fn find(&self, mut path: std::str::Split<'_, char>, found: &mut Found) {
+        found.extend_from_slice(&self.any);
         let Some(segment) = path.next() else {
-            return found.extend_from_slice(&node.here);
+            return found.extend_from_slice(&self.here);
         };
-        let Some(deeper) = &node.deeper else { return };
+        let Some(deeper) = &self.deeper else { return };
         if let Some(next) = deeper.literals.get(segment.as_bytes()) {
-            self.find(*next, path.clone(), found);
+            next.find(path.clone(), found);
         }
         for (glob, next) in &deeper.globs {
             if glob.matches(segment.as_bytes()) {
-                self.find(*next, path.clone(), found);
+                next.find(path.clone(), found);
             }
         }
-        if let Some(next) = deeper.one.filter(|_| !segment.is_empty()) {
-            self.find(next, path, found);
+        if let Some(next) = deeper.one.as_ref().filter(|_| !segment.is_empty()) {
+            next.find(path, found);
         }
     }
 }
 
 impl Deeper {
-    /// The node that `segment` leads to: `new` if there was none.
-    fn add(&mut self, segment: &Segment, new: usize) -> usize {
+    /// The node that `segment` leads to.
+    fn behind(&mut self, segment: &Segment) -> &mut Paths {
         match segment {
-            Segment::Any | Segment::One(_) => *self.one.get_or_insert(new),
-            Segment::Literal(text) => {
-                *self.literals.entry(Bytes::from_slice(text.as_bytes())).or_insert(new)
-            }
+            Segment::Any | Segment::One(_) => self.one.get_or_insert_default(),
+            Segment::Literal(text) => self.literals.entry(text.as_bytes()),
             Segment::Glob(glob) => {
-                let there = self.globs.iter().find(|(it, _)| it == glob).map(|(_, there)| *there);
-                there.unwrap_or_else(|| {
-                    self.globs.push((glob.clone(), new));
-                    new
-                })
+                let there = self.globs.iter().position(|(it, _)| it == glob);
+                let at = there.unwrap_or(self.globs.len());
+                if there.is_none() {
+                    self.globs.push((glob.clone(), Paths::default()));
+                }
+                &mut self.globs[at].1
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::texts::bytes_of_an_entry;
+
+    #[test]
+    fn what_is_looked_up_lies_in_one_line() {
+        assert_eq!(bytes_of_an_entry::<40, Items>(), 64);
+        assert_eq!(bytes_of_an_entry::<16, Paths>(), 64);
     }
 }

@@ -25,6 +25,7 @@ mod path;
 mod request;
 mod rule;
 mod set;
+mod texts;
 mod toml_text;
 mod tree;
 mod trial;

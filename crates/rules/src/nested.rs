@@ -4,7 +4,9 @@
 //! contain a value lie on one line of ancestors, found by one binary search: what is asked costs
 //! the logarithm of how many there are.
 
-use smallvec::{SmallVec, smallvec};
+use std::{ops::Deref, slice};
+
+use smallvec::SmallVec;
 
 /// A prefix: sorted so that one which contains another comes before it, and what lies between them
 /// lies within the first.
@@ -57,8 +59,41 @@ impl<P> Nest<P> {
     }
 }
 
-/// Items of one place: hardly ever more than one.
-pub(crate) type Items = SmallVec<[u32; 2]>;
+/// Items of one place: hardly ever more than one, so that two words are enough.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Items {
+    #[default]
+    None,
+    One(u32),
+    More(Box<More>),
+}
+
+/// In a box of its own: a vector alone has three words.
+#[derive(Clone, Debug)]
+pub(crate) struct More(Vec<u32>);
+
+impl Items {
+    pub(crate) fn push(&mut self, item: u32) {
+        match self {
+            Self::None => *self = Self::One(item),
+            Self::One(first) => *self = Self::More(Box::new(More(vec![*first, item]))),
+            Self::More(more) => more.0.push(item),
+        }
+    }
+}
+
+impl Deref for Items {
+    type Target = [u32];
+
+    #[inline]
+    fn deref(&self) -> &[u32] {
+        match self {
+            Self::None => &[],
+            Self::One(item) => slice::from_ref(item),
+            Self::More(more) => &more.0,
+        }
+    }
+}
 
 impl<P: Prefix> Default for Nested<P> {
     fn default() -> Self {
@@ -80,7 +115,7 @@ impl<P: Prefix> Nested<P> {
                 within = nodes[at].within();
             }
             let within = within.and_then(|at| u32::try_from(at).ok()).unwrap_or(NONE);
-            nodes.push(Nest { prefix, items: smallvec![item], within });
+            nodes.push(Nest { prefix, items: Items::One(item), within });
         }
         // What the first and the last have in common, all between them have.
         let ends = nodes.first().zip(nodes.last());
@@ -92,12 +127,25 @@ impl<P: Prefix> Nested<P> {
         self.nodes.is_empty()
     }
 
+    /// How many heads are `head`, from the first of them on.
+    fn run(&self, first: usize, head: u64) -> usize {
+        let heads = &self.heads[first..];
+        let mut reach = 1;
+        while heads.get(reach - 1).is_some_and(|it| *it == head) {
+            reach *= 2;
+        }
+        let known = reach / 2;
+        let unknown = &heads[known..heads.len().min(reach)];
+        known + unknown.partition_point(|it| *it == head)
+    }
+
     /// Tells the items of all prefixes that contain `value`.
     pub(crate) fn find(&self, value: &P::Value, mut tell: impl FnMut(&[u32])) {
         let Some(one) = self.nodes.first() else { return };
         let Some(head) = P::head_of(value, self.common, &one.prefix) else { return };
         let before = self.heads.partition_point(|it| *it < head);
-        let same = self.heads[before..].partition_point(|it| *it == head);
+        // Hardly ever more than one, so they are not searched for among all that follow.
+        let same = self.run(before, head);
         let alike = &self.nodes[before..before + same];
         let behind = before + alike.partition_point(|nest| nest.prefix.at_most(value));
         let mut next = behind.checked_sub(1);
