@@ -309,7 +309,8 @@ impl Home {
     }
 }
 
-fn here(
+#[inline]
+pub(crate) fn here(
     store: &MemoryStore,
     Question { key, rule, operation }: Question<'_>,
     now: Timestamp,

@@ -10,10 +10,10 @@ use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Operation, Outcome, Retry, Timestamp};
 use sluicegate_redis::{Answer, JointAnswer, Source};
 use sluicegate_rules::{Charge, Match, Treatment};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    home::{HomeRule, Take, Trouble},
+    home::{self, HomeRule, Take, Trouble, here},
     ruleset::{Event, Version},
     shared::Shared,
 };
@@ -104,6 +104,35 @@ const fn retry(decision: &Decision) -> Option<Retry> {
     }
 }
 
+/// What the one match that there is says, where nobody has to be waited for: the everyday case, one rule that is enforced
+/// with one key, whose state is in this process. `None` for any other, which [`decide`] decides on.
+#[inline]
+pub(crate) fn decide_now(
+    shared: &Shared,
+    version: &Version,
+    matches: &[Match<'_>],
+    ask: Ask,
+    now: Timestamp,
+) -> Option<Result<Told, Trouble>> {
+    let ([found], Some(store)) = (matches, shared.home.memory()) else { return None };
+    let [charge] = &found.charges[..] else { return None };
+    if found.shadow || found.treatment != Treatment::Limit || charge.key.len() > MAX_KEY {
+        return None;
+    }
+    let rule = version.ready(charge)?;
+    let operation = ask.operation(found.cost);
+    let answer = here(store, home::Question { key: &charge.key, rule, operation }, now);
+    Some(answer.map(|answer| {
+        shared.lines.asked(&charge.key, rule.policy(), operation);
+        let mut told = Told::UNDECIDED;
+        told.hear(0, &answer);
+        if let Ask::Take(_) = ask {
+            count(shared, found, &told, told.allowed);
+        }
+        told
+    }))
+}
+
 /// Decides on a request by the rules that apply to it.
 ///
 /// # Errors
@@ -115,6 +144,10 @@ pub(crate) async fn decide(
     ask: Ask,
     now: Timestamp,
 ) -> Result<Verdict, Trouble> {
+    if let Some(told) = decide_now(shared, version, matches, ask, now) {
+        let told = told?;
+        return Ok(Verdict { allowed: told.allowed, binding: Some(0), told: smallvec![told] });
+    }
     let mut verdict = Verdict {
         allowed: true,
         binding: None,
@@ -143,7 +176,9 @@ pub(crate) async fn decide(
     };
     bench.ask(shadow, true, &mut verdict).await?;
     if let Ask::Take(_) = ask {
-        bench.count(&verdict);
+        for (found, told) in matches.iter().zip(&verdict.told) {
+            count(shared, found, told, verdict.allowed);
+        }
     }
     Ok(verdict)
 }
@@ -208,19 +243,6 @@ impl Bench<'_, '_> {
         told: &mut [Told],
     ) -> Result<(), Trouble> {
         let home = (&self.shared.home, &self.shared.config);
-        // The everyday case: one rule with one key.
-        if let ([found], [told]) = (self.matches, &mut *told)
-            && let [charge] = &found.charges[..]
-        {
-            if wanted(0, found) {
-                let rule = self.version.prepared(charge, found.on_error, home, self.now);
-                let operation = ask.operation(found.cost);
-                let answer = self.shared.home.ask(&charge.key, &rule, operation, self.now).await?;
-                self.shared.lines.asked(&charge.key, rule.policy(), operation);
-                told.hear(0, &answer);
-            }
-            return Ok(());
-        }
         let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
         let mut listeners: SmallVec<[Listener; 2]> = SmallVec::new();
         for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
@@ -290,28 +312,26 @@ impl Bench<'_, '_> {
         }
         Ok(answers)
     }
+}
 
-    /// Counts what became of it, rule by rule.
-    fn count(&self, verdict: &Verdict) {
-        for (found, told) in self.matches.iter().zip(&verdict.told) {
-            let tallies = &self.shared.rules.tallies;
-            let event = match (found.treatment, told.allowed) {
-                // One that would have let through what another denies has not decided it.
-                (_, true) if !verdict.allowed => continue,
-                (_, false) if found.shadow && !verdict.allowed => continue,
-                (_, false) if found.shadow => Event::Shadow,
-                (Treatment::Unlimited, _) => Event::Unlimited,
-                (Treatment::Block, _) => Event::Blocked,
-                (Treatment::Limit, true) => Event::Allowed,
-                (Treatment::Limit, false) => Event::Denied,
-            };
-            let is_near = |it: &Decision| u64::from(it.remaining) * 5 < u64::from(it.limit);
-            let near = event == Event::Allowed && told.decision.as_ref().is_some_and(is_near);
-            let fallback = told.source == Source::Fallback;
-            let beside = [near.then_some(Event::Near), fallback.then_some(Event::Fallback)];
-            tallies.add(&found.metric, beside.into_iter().flatten().chain([event]));
-        }
-    }
+/// Counts what a match says of a request that may pass or not.
+fn count(shared: &Shared, found: &Match<'_>, told: &Told, allowed: bool) {
+    let event = match (found.treatment, told.allowed) {
+        // One that would have let through what another denies has not decided it.
+        (_, true) if !allowed => return,
+        (_, false) if found.shadow && !allowed => return,
+        (_, false) if found.shadow => Event::Shadow,
+        (Treatment::Unlimited, _) => Event::Unlimited,
+        (Treatment::Block, _) => Event::Blocked,
+        (Treatment::Limit, true) => Event::Allowed,
+        (Treatment::Limit, false) => Event::Denied,
+    };
+    let is_near = |it: &Decision| u64::from(it.remaining) * 5 < u64::from(it.limit);
+    let near = event == Event::Allowed && told.decision.as_ref().is_some_and(is_near);
+    let fallback = told.source == Source::Fallback;
+    let beside = [near.then_some(Event::Near), fallback.then_some(Event::Fallback)];
+    let tallies = &shared.rules.tallies;
+    tallies.add(&found.metric, beside.into_iter().flatten().chain([event]));
 }
 
 #[cfg(test)]

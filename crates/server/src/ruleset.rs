@@ -102,6 +102,12 @@ impl Version {
         &self.rules
     }
 
+    /// The policy of a charge, if it was prepared before, for a home in this process: no `on_error` is looked at.
+    #[inline]
+    pub(crate) fn ready(&self, charge: &Charge<'_>) -> Option<&HomeRule> {
+        self.prepared.get(charge.index?)?.get()
+    }
+
     /// The policy of a charge, as `home` knows it. `on_error` is that of the rule, or else of the
     /// server.
     pub(crate) fn prepared(

@@ -65,7 +65,7 @@ pub(super) async fn decide(
         let charges = found.iter().flat_map(|it| &it.charges);
         charges.for_each(|it| shared.home.touch(&it.key));
     });
-    let judged =
+    let benches =
         asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
             // A limit that a descriptor brings goes before the rules.
             let brings = asked.limit.is_some();
@@ -75,15 +75,22 @@ pub(super) async fn decide(
                 found.len()
             };
             let bench = Bench { shared, stats, version: &version, asked: *asked, now };
-            bench.judge(&request.domain, descriptor, &found[..count])
+            (bench, descriptor, &found[..count])
         });
     if shared.home.memory().is_none() {
         // A store elsewhere is asked about all of them at once.
+        let judged = benches
+            .map(|(bench, descriptor, found)| bench.judge(&request.domain, descriptor, found));
         return Box::pin(try_join_all(judged)).await;
     }
     let mut verdicts = Vec::with_capacity(asked.len());
-    for judged in judged {
-        verdicts.push(judged.await?);
+    for (bench, descriptor, found) in benches {
+        let verdict = match bench.judge_now(found) {
+            Some(verdict) => verdict?,
+            // Boxed, so that what most have no need of is not moved about.
+            None => Box::pin(bench.judge(&request.domain, descriptor, found)).await?,
+        };
+        verdicts.push(verdict);
     }
     Ok(verdicts)
 }
@@ -159,6 +166,16 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// What [`judge`](Self::judge) says, where nobody has to be waited for.
+    fn judge_now(&self, matches: &[Match<'_>]) -> Option<Result<Verdict, Status>> {
+        let [found] = matches else { return None };
+        let told = judge::decide_now(self.shared, self.version, matches, self.asked.ask, self.now)?;
+        Some(match told {
+            Ok(told) => self.verdict(found, &told),
+            Err(trouble) => Err(troubled(&trouble)),
+        })
+    }
+
     async fn judge(
         self,
         domain: &str,
