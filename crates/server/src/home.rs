@@ -309,7 +309,6 @@ impl Home {
     }
 }
 
-#[inline]
 pub(crate) fn here(
     store: &MemoryStore,
     Question { key, rule, operation }: Question<'_>,
