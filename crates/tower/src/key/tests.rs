@@ -1,0 +1,164 @@
+use http::Request;
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(request: &Request<()>, parts: &[Part]) -> String {
+    let mut key = Bytes::new();
+    parts.iter().for_each(|part| part.push(&Head::of(request), &mut key));
+    String::from_utf8(key.to_vec()).unwrap()
+}
+
+#[test]
+fn parts_are_told_apart() {
+    let request = Request::post("/a/b?c").header("x-user", "7").body(()).unwrap();
+    let [user, other] = ["x-user", "x-other"].map(|it| Part::header(HeaderName::from_static(it)));
+    let own = Part::own(|head| head.header("x-user").map(|it| it.repeat(2)));
+    assert_eq!(
+        key(&request, &[Part::method(), Part::path(), user, other, own, Address::peer().into()]),
+        "4:POST,4:/a/b,1:7,-,2:77,-,"
+    );
+    let empty = Request::get("/").header("x-other", "").body(()).unwrap();
+    let part = Part::header(HeaderName::from_static("x-other"));
+    assert_eq!(key(&empty, &[part]), "0:,");
+}
+
+#[test]
+fn a_part_is_written_in_place_behind_its_length() {
+    for length in (0..=110).chain([PLACE * 3, 1000]) {
+        for first in [0, 3, PLACE - 3, PLACE] {
+            let text = "x".repeat(length);
+            let mut expected = "p".repeat(first);
+            expected += &format!("{length}:{text},-,1:y,");
+            let mut key = Bytes::new();
+            key.extend_from_slice(&vec![b'p'; first]);
+            for part in [Some(text), None, Some("y".to_owned())] {
+                // One that gives up has written something before.
+                push_written(&mut key, |to| {
+                    to.extend_from_slice(part.as_deref().unwrap_or("given up").as_bytes());
+                    part.map(drop)
+                });
+            }
+            assert_eq!(String::from_utf8_lossy(&key), expected);
+        }
+    }
+    let mut key = Bytes::new();
+    push_written(&mut key, |to| {
+        to.extend_from_slice(&[0; PLACE + 1]);
+        None
+    });
+    assert_eq!(*key, *MISSING);
+}
+
+#[test]
+fn a_short_part_is_like_any_other() {
+    let (halves, bytes) = ([*b"01234567", *b"89abcdef"], b"0123456789abcdef");
+    for first in (0..4).chain(PLACE - 24..PLACE + 2) {
+        for length in 0..=16 {
+            let mut keys = [(); 2].map(|()| Bytes::new());
+            keys.iter_mut().for_each(|key| key.extend_from_slice(&vec![b'p'; first]));
+            let [short, any] = &mut keys;
+            push_short(halves.map(u64::from_le_bytes), length, short);
+            push(&bytes[..length.into()], any);
+            keys.iter_mut().for_each(|key| push(b"next", key));
+            assert_eq!(*keys[0], *keys[1], "{length} after {first}");
+        }
+    }
+}
+
+#[test]
+fn a_key_does_not_depend_on_the_one_before() {
+    let named = |name: &str| crate::NamedPolicy::new(name, "gcra:1/1s".parse().expect("a policy"));
+    // The third is longer than what is kept in place, and the last another by the same name.
+    let policies = ["a", "b", &"c".repeat(PLACE), "a"].map(named);
+    let proxied = Address::x_forwarded_for(1);
+    let user = Part::header(HeaderName::from_static("x-user"));
+    let lists: [&[Part]; 7] = [
+        &[],
+        &[Address::peer().into()],
+        &[Address::peer().prefixes(24, 56).into()],
+        &[Address::peer().into(), user.clone()],
+        &[user.clone(), Address::peer().into()],
+        &[proxied.into(), proxied.prefixes(32, 128).into()],
+        &[Part::path(), Part::method()],
+    ];
+    let requests = [None, Some("10.0.0.1:1"), Some("10.0.0.2:1"), Some("[2001:db8::1]:1")]
+        .into_iter()
+        .flat_map(|peer| ["7", &"8".repeat(PLACE)].map(|user| (peer, user.to_owned())))
+        .map(|(peer, user)| {
+            let mut request = Request::builder().header("x-user", user);
+            if let Some(peer) = peer {
+                let peer: std::net::SocketAddr = peer.parse().expect("an address");
+                request = request.extension(peer).header("x-forwarded-for", "::ffff:10.0.0.1");
+            }
+            request.body(()).expect("a request")
+        });
+    let requests: Vec<_> = requests.collect();
+    let mut asked = Vec::new();
+    for policy in &policies {
+        for parts in lists {
+            asked.extend(requests.iter().map(|request| (policy.inner(), parts, request)));
+        }
+    }
+    let written = |key: &mut Key, (policy, parts, request): (&Named, &[Part], &Request<()>)| {
+        key.write(policy, parts, &Head::of(request));
+        key.to_vec()
+    };
+    let alone: Vec<_> = asked.iter().map(|asked| written(&mut Key::new(), *asked)).collect();
+    for (before, _) in asked.iter().zip(&alone) {
+        for (asked, alone) in asked.iter().zip(&alone) {
+            let mut key = Key::new();
+            written(&mut key, *before);
+            for _ in 0..2 {
+                assert_eq!(written(&mut key, *asked), *alone, "after {before:?}: {asked:?}");
+            }
+        }
+    }
+    assert_eq!(alone.iter().filter(|key| key.starts_with(b"1:a,8:10.0.0.1,")).count(), 20);
+}
+
+#[test]
+fn a_key_is_lent_to_one_at_a_time() {
+    let policy = crate::NamedPolicy::new("a", "gcra:1/1s".parse().expect("a policy"));
+    let request = Request::new(());
+    let mut outer = Key::take();
+    outer.write(policy.inner(), &[Part::path()], &Head::of(&request));
+    let mut inner = Key::take();
+    inner.write(policy.inner(), &[Part::method()], &Head::of(&request));
+    assert_eq!([&**outer, &**inner], [&b"1:a,1:/,"[..], b"1:a,3:GET,"]);
+    outer.leave();
+    inner.leave();
+    assert_eq!(**Key::take(), *b"1:a,3:GET,");
+}
+
+#[test]
+fn a_key_may_be_long() {
+    for first in [0, 1, PLACE - 1, PLACE, PLACE + 1] {
+        let (mut key, mut expected) = (Bytes::new(), vec![b'a'; first]);
+        key.extend_from_slice(&expected);
+        for byte in 0..3 {
+            key.push(byte);
+            key.extend_from_slice(&[byte; 2]);
+            expected.extend_from_slice(&[byte; 3]);
+        }
+        assert_eq!(*key, *expected, "{first}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_two_tuples_are_one_key(
+        one in prop::collection::vec(prop::option::of("[-0-2:,]{0,4}"), 0..4),
+        two in prop::collection::vec(prop::option::of("[-0-2:,]{0,4}"), 0..4),
+    ) {
+        let request = Request::new(());
+        let joined = |tuple: &[Option<String>]| {
+            let own = |it: &Option<String>| {
+                let it = it.clone();
+                Part::own(move |_| it.clone())
+            };
+            key(&request, &tuple.iter().map(own).collect::<Vec<_>>())
+        };
+        prop_assert_eq!(joined(&one) == joined(&two), one == two);
+    }
+}
