@@ -114,6 +114,12 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// What ours is of the peer's: the middle one of what it was in each round. Two that were measured right after one another
+/// had the same machine; ten seconds later it may be another.
+pub(crate) fn ratio(ours: &[f64], peers: &[f64]) -> f64 {
+    median(&ours.iter().zip(peers).map(|(ours, peer)| ours / peer).collect::<Vec<_>>())
+}
+
 /// Nanoseconds, in the unit that reads best.
 pub(crate) fn time(nanos: f64) -> String {
     match nanos {
@@ -144,6 +150,11 @@ mod tests {
     fn the_median_is_the_middle_one() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn a_ratio_is_of_what_was_measured_together() {
+        assert_eq!(ratio(&[8.0, 4.0, 30.0], &[10.0, 5.0, 10.0]), 0.8);
     }
 
     #[test]

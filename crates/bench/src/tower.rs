@@ -18,10 +18,8 @@ use axum::{body::Body, extract::ConnectInfo};
 use http::{Request, Response};
 use sluicegate::{Limiter, Policy};
 use sluicegate_tower::{Address, Headers, RateLimitLayer};
-use tower::service_fn;
+use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::{
     clock::per_call,

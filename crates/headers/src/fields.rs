@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use http::HeaderValue;
 use sluicegate_core::{CalendarUnit, Decision, Limit, Policy, Window};
+use smallvec::SmallVec;
 
 use crate::{GREATEST, more::more_after, retry_after};
 
@@ -14,7 +16,7 @@ use crate::{GREATEST, more::more_after, retry_after};
 pub struct Fields {
     policy: Policy,
     /// The whole of `RateLimit-Policy`.
-    text: String,
+    header: HeaderValue,
     /// The name of each limit, in quotes.
     names: Vec<String>,
 }
@@ -38,7 +40,7 @@ impl Fields {
             }
         };
         let items: Vec<_> = names.iter().zip(limits).map(item).collect();
-        Self { text: items.join(", "), names, policy: policy.clone() }
+        Self { header: value(items.join(", ").as_bytes()), names, policy: policy.clone() }
     }
 
     /// The value of `RateLimit-Policy`: of each limit its name, `q` units, and the `w` seconds in which
@@ -47,34 +49,29 @@ impl Fields {
     /// A limit of the gcra family is told as written, `N` units in `P`; but where its burst is larger, as
     /// the burst in the time that it takes to come back.
     #[must_use]
-    pub fn policy(&self) -> &str {
-        &self.text
+    pub fn policy(&self) -> &HeaderValue {
+        &self.header
     }
 
     /// The value of `RateLimit`: of the limit that binds its name, the `r` units that remain, and after how
     /// many seconds `t` there are more, where that is known.
     #[must_use]
-    pub fn rate_limit(&self, decision: &Decision) -> String {
-        let mut text = String::with_capacity(48);
-        self.push_rate_limit(decision, &mut text);
-        text
-    }
-
-    /// As [`rate_limit`](Self::rate_limit), added to `text`.
-    pub fn push_rate_limit(&self, decision: &Decision, text: &mut String) {
+    pub fn rate_limit(&self, decision: &Decision) -> HeaderValue {
+        let mut text = SmallVec::<[u8; 96]>::new();
         let mut number = itoa::Buffer::new();
-        text.push_str(self.quoted_name(decision));
-        text.push_str(";r=");
-        text.push_str(number.format(decision.remaining));
+        text.extend_from_slice(self.quoted_name(decision).as_bytes());
+        text.extend_from_slice(b";r=");
+        text.extend_from_slice(number.format(decision.remaining).as_bytes());
         let after = if decision.allowed() {
             more_after(&self.policy, decision)
         } else {
             retry_after(decision)
         };
         if let Some(seconds) = after {
-            text.push_str(";t=");
-            text.push_str(number.format(seconds.min(GREATEST)));
+            text.extend_from_slice(b";t=");
+            text.extend_from_slice(number.format(seconds.min(GREATEST)).as_bytes());
         }
+        value(&text)
     }
 
     /// The name of the limit that binds, in quotes: a string of structured fields, and of JSON too.
@@ -82,6 +79,11 @@ impl Fields {
     pub fn quoted_name(&self, decision: &Decision) -> &str {
         self.names.get(decision.binding).map_or("\"\"", String::as_str)
     }
+}
+
+/// Copied at its exact length: a text that has room behind it would be kept with a count of its owners.
+fn value(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).expect("fields are printable ASCII")
 }
 
 /// A string of structured fields.

@@ -1,4 +1,4 @@
-//! What an HTTP response says of a rate limit, as text: the fields of
+//! What an HTTP response says of a rate limit: the fields of
 //! draft-ietf-httpapi-ratelimit-headers-11, `X-RateLimit-*`, `Retry-After`, and the problem (RFC 9457) that
 //! is the body of a refusal.
 //!
@@ -30,18 +30,19 @@ pub use problem::{Problem, problem};
 
 use std::time::Duration;
 
+use http::HeaderName;
 use sluicegate_core::{Decision, Retry};
 
 /// The field with the policies: `RateLimit-Policy`.
-pub const RATELIMIT_POLICY: &str = "ratelimit-policy";
+pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// The field with what is left: `RateLimit`.
-pub const RATELIMIT: &str = "ratelimit";
+pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// The capacity of the limit that binds.
-pub const X_RATELIMIT_LIMIT: &str = "x-ratelimit-limit";
+pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 /// How many requests of cost 1 would still pass.
-pub const X_RATELIMIT_REMAINING: &str = "x-ratelimit-remaining";
+pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 /// Seconds, as Envoy counts them and not a point in time, until all is as if never used.
-pub const X_RATELIMIT_RESET: &str = "x-ratelimit-reset";
+pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The greatest integer of a structured field (RFC 9651): 15 digits.
 const GREATEST: u64 = 999_999_999_999_999;

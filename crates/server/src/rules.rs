@@ -9,8 +9,9 @@ use std::{cell::OnceCell, sync::Arc};
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, TextKey, Texts};
 use sluicegate_core::{Policy, Timestamp};
+use sluicegate_headers::Fields;
 
-use crate::{home::HomeRule as Rule, http::Said, ruleset::Version, shared::Shared};
+use crate::{home::HomeRule as Rule, ruleset::Version, shared::Shared};
 
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
@@ -40,7 +41,7 @@ struct Held {
     rule: Rule,
     /// What it is called, where the rules of the server give it a name.
     name: Option<Box<str>>,
-    said: OnceCell<Said>,
+    fields: OnceCell<Fields>,
 }
 
 impl Rules {
@@ -115,7 +116,7 @@ impl Rules {
             self.rules.push(None);
         }
         let name = name.map(|name| String::from_utf8_lossy(name).into());
-        self.rules[at] = Some(Held { rule, name, said: OnceCell::new() });
+        self.rules[at] = Some(Held { rule, name, fields: OnceCell::new() });
         Known(at)
     }
 
@@ -127,10 +128,10 @@ impl Rules {
 
     /// What responses of HTTP say of the rule that was looked up.
     #[inline]
-    pub(crate) fn said(&self, known: Known) -> &Said {
+    pub(crate) fn fields(&self, known: Known) -> &Fields {
         let held = self.held(known);
         let name = held.name.as_deref().unwrap_or(NAME);
-        held.said.get_or_init(|| Said::new(name, held.rule.policy()))
+        held.fields.get_or_init(|| Fields::new(name, held.rule.policy()))
     }
 
     #[inline]

@@ -1,16 +1,13 @@
 //! What a response says of the limit.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
+use http::{HeaderMap, header::RETRY_AFTER};
 use sluicegate_core::Decision;
-use sluicegate_headers::{self as text, retry_after, seconds};
+use sluicegate_headers::{
+    RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
+    retry_after, seconds,
+};
 
 use crate::rules::Named;
-
-const RATELIMIT: HeaderName = HeaderName::from_static(text::RATELIMIT);
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static(text::RATELIMIT_POLICY);
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static(text::X_RATELIMIT_LIMIT);
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static(text::X_RATELIMIT_REMAINING);
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static(text::X_RATELIMIT_RESET);
 
 /// What a response says of the limit. A refusal says `Retry-After` under each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,10 +29,8 @@ impl Headers {
     pub(crate) fn tell(self, named: &Named, decision: &Decision, headers: &mut HeaderMap) {
         match self {
             Self::Ietf => {
-                headers.append(RATELIMIT_POLICY, named.header.clone());
-                let text = named.fields.rate_limit(decision);
-                let value = HeaderValue::try_from(text).expect("fields are printable ASCII");
-                headers.append(RATELIMIT, value);
+                headers.append(RATELIMIT_POLICY, named.fields.policy().clone());
+                headers.append(RATELIMIT, named.fields.rate_limit(decision));
             }
             Self::XRateLimit => {
                 let reset = seconds(decision.reset_after);

@@ -100,7 +100,7 @@ impl Deref for Bytes {
 
 /// The key of a request, and what its start was written for: whoever asks again finds that written. Each thread has
 /// one, as requests of one connection follow each other.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Key {
     bytes: Bytes,
     start: Start,

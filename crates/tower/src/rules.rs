@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use http::{HeaderValue, Method};
+use http::Method;
 use sluicegate_core::{Limit, Policy};
 use sluicegate_headers::Fields;
 
@@ -26,8 +26,6 @@ pub(crate) struct Named {
     pub(crate) policy: Policy,
     /// What responses say of it.
     pub(crate) fields: Fields,
-    /// The whole of `RateLimit-Policy`.
-    pub(crate) header: HeaderValue,
     /// What keys begin with.
     pub(crate) start: Box<[u8]>,
     /// No other has this number, and it is not 0.
@@ -47,7 +45,6 @@ impl NamedPolicy {
         let mut start = key::Bytes::new();
         key::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            header: HeaderValue::try_from(fields.policy()).expect("fields are printable ASCII"),
             reserves: policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_))),
             name: name.into(),
             policy,

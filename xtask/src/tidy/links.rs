@@ -8,7 +8,7 @@ use std::{
 use super::{Findings, Source};
 
 pub(super) fn check(files: &[Source], root: &Path, findings: &mut Findings) {
-    for Source { path, text } in files {
+    for Source { path, text, .. } in files {
         let Some(text) = text.as_deref().filter(|_| path.ends_with(".md")) else { continue };
         for (line, target) in links(text) {
             if let Some(fault) = fault(root, path, target) {

@@ -7,6 +7,7 @@ mod links;
 mod manifests;
 mod places;
 mod scenarios;
+mod sizes;
 mod sources;
 mod versions;
 
@@ -41,6 +42,8 @@ impl Findings {
 pub(crate) struct Source {
     /// Its path from the root, with `/` between the parts.
     path: String,
+    /// How many bytes it has.
+    bytes: usize,
     /// `None` for bytes that are no text.
     text: Option<String>,
 }
@@ -56,6 +59,7 @@ pub(crate) fn run() -> Result<()> {
     versions::check(&metadata, &mut findings);
     licences::check(&metadata, &root, &mut findings)?;
     sources::check(&files, &mut findings);
+    sizes::check(&files, &mut findings);
     places::check(&files, &mut findings);
     links::check(&files, &root, &mut findings);
     scenarios::check(&root, &mut findings)?;
@@ -83,7 +87,8 @@ fn files(root: &Path) -> Result<Vec<Source>> {
     let paths = paths.filter(|path| root.join(path).is_file());
     let files = paths.map(|path| {
         let bytes = fs::read(root.join(path)).with_context(|| format!("{path} cannot be read"))?;
-        Ok(Source { path: path.to_owned(), text: String::from_utf8(bytes).ok() })
+        let length = bytes.len();
+        Ok(Source { path: path.to_owned(), bytes: length, text: String::from_utf8(bytes).ok() })
     });
     files.collect()
 }

@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 11] = [
 ];
 
 pub(super) fn check(files: &[Source], findings: &mut Findings) {
-    for Source { path, text } in files {
+    for Source { path, text, .. } in files {
         let Some(text) = text else { continue };
         for (index, line) in text.lines().enumerate() {
             if let Some(place) = place(line) {

@@ -20,7 +20,7 @@ use self::load::Load;
 use crate::{
     others::Others,
     pin,
-    report::{Bar, Table, median},
+    report::{Bar, Table, median, ratio},
     resp::{
         cores,
         load::Sample,
@@ -42,12 +42,12 @@ struct Sizes {
 }
 
 const FULL: Sizes = Sizes {
-    rounds: 5,
+    rounds: 9,
     connections: 8,
     calls: 16,
     users: 1_000_000,
-    warm_up: Duration::from_millis(300),
-    measured: Duration::from_millis(1500),
+    warm_up: Duration::from_millis(200),
+    measured: Duration::from_millis(1000),
 };
 const QUICK: Sizes = Sizes {
     rounds: 2,
@@ -144,26 +144,25 @@ fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample
 }
 
 fn print(contenders: &[Contender]) {
-    let rate = |it: &Contender| {
-        let rates: Vec<_> = it.samples.iter().map(|it| it.requests / it.seconds).collect();
-        median(&rates)
-    };
+    let rates =
+        |it: &Contender| it.samples.iter().map(|it| it.requests / it.seconds).collect::<Vec<_>>();
     let shown = |rate: f64| format!("{:.1} k/s", rate / 1e3);
     let mut table = Table::new(&["service", "calls/s", "server CPU/call"]);
     for contender in contenders {
         let cpu: Option<Vec<_>> =
             contender.samples.iter().map(|it| Some(it.cpu? / it.requests * 1e6)).collect();
         let cpu = cpu.map(|it| format!("{:.2} us", median(&it))).unwrap_or_default();
-        table.row(vec![contender.name.to_owned(), shown(rate(contender)), cpu]);
+        table.row(vec![contender.name.to_owned(), shown(median(&rates(contender))), cpu]);
     }
     println!("{table}");
-    let Some(echo) = contenders.iter().find(|it| it.name == ECHO).map(rate) else { return };
+    let Some(echo) = contenders.iter().find(|it| it.name == ECHO).map(rates) else { return };
     let mut table = Table::comparison();
     for contender in contenders.iter().filter(|it| it.name != ECHO) {
-        let ours = rate(contender);
+        let ours = rates(contender);
         let work = format!("ShouldRateLimit, {}", contender.name);
-        let peer = (ECHO, shown(echo));
-        table.compare(&work, shown(ours), peer, ours / echo, "x", Bar::AtLeast(0.75));
+        let peer = (ECHO, shown(median(&echo)));
+        let (shown, ratio) = (shown(median(&ours)), ratio(&ours, &echo));
+        table.compare(&work, shown, peer, ratio, "x", Bar::AtLeast(0.75));
     }
     println!("{table}");
 }

@@ -19,7 +19,7 @@ use crate::{
     keys::Random,
     others::Others,
     ours, pin,
-    report::{Bar, Table, median},
+    report::{Bar, Table, median, ratio},
     resp::{
         command::MAX_KEYS,
         cores,
@@ -44,11 +44,11 @@ struct Sizes {
 }
 
 const FULL: Sizes = Sizes {
-    rounds: 5,
+    rounds: 9,
     connections: 64,
     keys: MAX_KEYS,
-    warm_up: Duration::from_millis(300),
-    measured: Duration::from_millis(2000),
+    warm_up: Duration::from_millis(200),
+    measured: Duration::from_millis(1200),
 };
 const QUICK: Sizes = Sizes {
     rounds: 2,
@@ -212,19 +212,19 @@ fn named(name: &str, error: &io::Error) -> io::Error {
 
 fn print(contenders: &[Contender]) {
     let mut table = Table::new(&["POST, JSON", "requests/s", "server CPU/request", "server busy"]);
-    let figure = |name: &str, figure: &dyn Fn(&Sample) -> Option<f64>| {
+    let figures = |name: &str, figure: &dyn Fn(&Sample) -> Option<f64>| {
         let contender = contenders.iter().find(|it| it.name == name)?;
         let figures: Vec<_> = contender.samples.iter().filter_map(figure).collect();
-        (!figures.is_empty()).then(|| median(&figures))
+        (!figures.is_empty()).then_some(figures)
     };
-    let rate = |name: &str| figure(name, &|it| Some(it.requests / it.seconds));
-    let cpu = |name: &str| figure(name, &|it| Some(it.cpu? * 1e6 / it.requests));
-    let busy = |name: &str| figure(name, &|it| Some(it.cpu? * 100.0 / it.seconds));
+    let rate = |name: &str| figures(name, &|it| Some(it.requests / it.seconds));
+    let cpu = |name: &str| figures(name, &|it| Some(it.cpu? * 1e6 / it.requests));
+    let busy = |name: &str| figures(name, &|it| Some(it.cpu? * 100.0 / it.seconds));
     let thousands = |it: f64| format!("{:.1} k/s", it / 1e3);
     let micros = |it: f64| format!("{it:.3} us");
     for Contender { name, .. } in contenders {
-        let text = |figure: Option<f64>, text: &dyn Fn(f64) -> String| {
-            figure.map(text).unwrap_or_default()
+        let text = |figures: Option<Vec<f64>>, text: &dyn Fn(f64) -> String| {
+            figures.map(|it| text(median(&it))).unwrap_or_default()
         };
         table.row(vec![
             (*name).to_owned(),
@@ -235,20 +235,14 @@ fn print(contenders: &[Contender]) {
     }
     println!("{table}");
     let mut table = Table::comparison();
-    if let Some((ours, echo)) = rate(OURS).zip(rate(ECHO)) {
-        let (work, ratio) = ("requests/s", ours / echo);
-        table.compare(
-            work,
-            thousands(ours),
-            (ECHO, thousands(echo)),
-            ratio,
-            "x",
-            Bar::AtLeast(0.8),
-        );
-    }
-    if let Some((ours, crab)) = cpu(OURS).zip(cpu(THROTTLECRAB)) {
-        let (work, peer) = ("CPU a request", (THROTTLECRAB, micros(crab)));
-        table.compare(work, micros(ours), peer, ours / crab, "x", Bar::AtMost(0.85));
-    }
+    let mut compare =
+        |work, figures: [Option<Vec<f64>>; 2], text: &dyn Fn(f64) -> String, peer, bar| {
+            let [Some(ours), Some(theirs)] = figures else { return };
+            let peers = (peer, text(median(&theirs)));
+            table.compare(work, text(median(&ours)), peers, ratio(&ours, &theirs), "x", bar);
+        };
+    compare("requests/s", [rate(OURS), rate(ECHO)], &thousands, ECHO, Bar::AtLeast(0.8));
+    let cpus = [cpu(OURS), cpu(THROTTLECRAB)];
+    compare("CPU a request", cpus, &micros, THROTTLECRAB, Bar::AtMost(0.85));
     println!("{table}");
 }

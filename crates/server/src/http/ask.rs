@@ -202,7 +202,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map(|Object(it)| it).map_err(|error| {
+    let read = match str::from_utf8(body) {
+        // Looked at once, not once a text.
+        Ok(text) => serde_json::from_str(text),
+        // It says where.
+        Err(_) => serde_json::from_slice(body),
+    };
+    read.map(|Object(it)| it).map_err(|error| {
         if error.is_data() {
             Problem::unprocessable(error.to_string())
         } else {

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use hyper::{
     Version,
     body::{Body as _, Incoming},
-    header::CONTENT_TYPE,
+    header::{CONTENT_TYPE, EXPECT},
     http::request::Parts,
 };
 use sluicegate_core::Timestamp;
@@ -18,6 +18,8 @@ use crate::{web::DRAIN, worker::Worker};
 
 /// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
+/// The most that is read of a body, on HTTP/1.1, once its request is decided.
+const MAX_REST: usize = 64 * 1024;
 
 /// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
 pub(super) async fn json(
@@ -58,30 +60,52 @@ fn is_json(kind: &[u8]) -> bool {
         || kind.len() > json.len() && kind[kind.len() - json.len()..].eq_ignore_ascii_case(json)
 }
 
-/// Reads on what is left of a body whose request is answered, for a client of HTTP/2: many take it for
-/// an error when they may not send all, and never look at the answer. On HTTP/1.1 the connection sees
-/// to that when it closes.
-pub(super) fn drop_rest(worker: &Worker, head: &Parts, mut body: Incoming) {
-    if head.version != Version::HTTP_2 || body.is_end_stream() {
-        return;
-    }
+/// Reads and drops what is left of a body whose request, which came at `start`, is decided. Whether the connection may
+/// go on.
+///
+/// A client of HTTP/1.1 that sends its head first, and finds the request refused, is not to lose the connection, and a
+/// request that it sends next, for a few bytes that are on their way. One of HTTP/2 may send all: many take it for an
+/// error when they may not, and never look at the answer, which is not held back for that.
+pub(super) async fn pass(
+    worker: &Worker,
+    head: &Parts,
+    mut body: Incoming,
+    start: Timestamp,
+) -> bool {
     let most = match worker.shared.config.input_timeout {
         most if most.is_zero() => Duration::MAX,
         most => most,
     };
-    drop(spawn_local(async move {
-        let reading = async {
-            let mut dropped = 0;
-            while let Ok(Some(rest)) = data(&mut body).await {
-                dropped += rest.len();
-                if dropped > DRAIN {
-                    break;
-                }
-            }
-        };
+    if head.version == Version::HTTP_2 {
         // Whether that was all or not, it is over.
-        let _ = timeout(most, reading).await;
-    }));
+        drop(spawn_local(async move { timeout(most, drop_some(&mut body, DRAIN)).await }));
+        return true;
+    }
+    let most = match body.size_hint().exact() {
+        // Who asks whether to send a body at all is told by the answer, and by the end of the connection.
+        Some(_) if head.headers.contains_key(EXPECT) => return false,
+        Some(length) if length > MAX_REST as u64 => return false,
+        Some(_) => {
+            let taken = worker.shared.now().as_micros().saturating_sub(start.as_micros());
+            most.saturating_sub(Duration::from_micros(taken))
+        }
+        // Of one that does not say how long it is, the end may be there.
+        None => Duration::ZERO,
+    };
+    timeout(most, drop_some(&mut body, MAX_REST)).await.unwrap_or(false)
+}
+
+/// Whether that was all of it.
+async fn drop_some(body: &mut Incoming, most: usize) -> bool {
+    let mut dropped = 0;
+    while dropped <= most {
+        match data(body).await {
+            Ok(Some(rest)) => dropped += rest.len(),
+            Ok(None) => return true,
+            Err(_) => break,
+        }
+    }
+    false
 }
 
 async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {

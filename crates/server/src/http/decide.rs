@@ -74,8 +74,12 @@ fn tell(
     worker.stats().decided(Face::Http, source, &decision);
     worker.stats().watch.note(key, &decision);
     let mut rules = worker.rules.borrow_mut();
-    let told =
-        Told { decision: &decision, source: shown(worker, source), said: rules.said(known), style };
+    let told = Told {
+        decision: &decision,
+        source: shown(worker, source),
+        fields: rules.fields(known),
+        style,
+    };
     let reply = reply::decision(&told);
     rules.settle();
     reply

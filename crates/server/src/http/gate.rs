@@ -12,12 +12,13 @@ use std::{
 
 use hyper::{HeaderMap, header::HeaderName, http::request::Parts};
 use sluicegate_core::Timestamp;
+use sluicegate_headers::Fields;
 use sluicegate_rules::{Headers, Match, Request};
 
 use super::{
     Client, Reply,
     problem::Problem,
-    reply::{self, Said, Told},
+    reply::{self, Told},
 };
 use crate::{
     face::Face,
@@ -69,10 +70,10 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),
     };
-    let said = Said::new(&name, &charge.policy);
+    let fields = Fields::new(&name, &charge.policy);
     let source = worker.shared.home.memory().is_none().then(|| told.source.word());
     let style = worker.shared.config.http_headers;
-    let told = Told { decision, source, said: &said, style };
+    let told = Told { decision, source, fields: &fields, style };
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }
 

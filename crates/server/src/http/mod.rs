@@ -16,11 +16,16 @@ use std::{convert::Infallible, net::IpAddr, rc::Rc};
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::{Request, Response, body::Incoming, header::AUTHORIZATION, http::request::Parts};
+use hyper::{
+    Request, Response,
+    body::{Body as _, Incoming},
+    header::{AUTHORIZATION, CONNECTION, HeaderValue},
+    http::request::Parts,
+};
 use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::{problem::Problem, reply::Said};
+pub(crate) use self::problem::Problem;
 use self::{
     reply::plain,
     route::{Route, find},
@@ -48,14 +53,14 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let address = seat.client.address.parse::<std::net::SocketAddr>().ok();
     let address = address.map(|address| address.ip().to_canonical());
     let client = Rc::new(Client { worker: Rc::clone(&worker), address });
-    let answer = move |request| {
-        let client = Rc::clone(&client);
-        async move { Ok::<_, Infallible>(answer(&client, request).await) }
-    };
+    let answer = move |request| answer(Rc::clone(&client), request);
     web::serve(socket, seat, worker, answer).await;
 }
 
-async fn answer(client: &Client, request: Request<Incoming>) -> Response<dashboard::Body> {
+async fn answer(
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Result<Response<dashboard::Body>, Infallible> {
     let worker = &client.worker;
     let stats = worker.stats();
     stats.requests.add();
@@ -63,18 +68,21 @@ async fn answer(client: &Client, request: Request<Incoming>) -> Response<dashboa
     let (head, mut body) = request.into_parts();
     let replied = match dashboard::find(worker, head.uri.path()) {
         Some(page) => match check_size(&head) {
-            Ok(()) => dashboard::answer(worker, page, &head, &mut body).await,
+            // It is long: in a box, so that it is not moved with every other request.
+            Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
             Err(problem) => Err(problem),
         },
         None => {
-            carry_out(client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
+            carry_out(&client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
         }
     };
-    let reply = replied.unwrap_or_else(|problem| {
+    let mut reply = replied.unwrap_or_else(|problem| {
         stats.errors.add();
         problem.reply().map(Either::Left)
     });
-    body::drop_rest(worker, &head, body);
+    if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, start)).await {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     let end = worker.shared.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
     if let Some(watch) = stats.watch.looked_at()
@@ -82,7 +90,7 @@ async fn answer(client: &Client, request: Request<Incoming>) -> Response<dashboa
     {
         watch.answered(1, start, end);
     }
-    reply
+    Ok(reply)
 }
 
 /// The key that a body names.

@@ -4,13 +4,14 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Response, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
-use sluicegate_core::{Decision, Policy, Retry};
+use sluicegate_core::{Decision, Retry};
 use sluicegate_headers::{
     Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET, retry_after, seconds,
 };
+use smallvec::SmallVec;
 
 use super::{
     Reply,
@@ -21,33 +22,15 @@ use crate::{HttpHeaders, Reloaded};
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-const POLICY: HeaderName = HeaderName::from_static(RATELIMIT_POLICY);
-const LEFT: HeaderName = HeaderName::from_static(RATELIMIT);
-const LIMIT: HeaderName = HeaderName::from_static(X_RATELIMIT_LIMIT);
-const REMAINING: HeaderName = HeaderName::from_static(X_RATELIMIT_REMAINING);
-const RESET: HeaderName = HeaderName::from_static(X_RATELIMIT_RESET);
-
-/// What responses say of a policy, made once.
-#[derive(Debug)]
-pub(crate) struct Said {
-    fields: Fields,
-    /// The whole of `RateLimit-Policy`.
-    policy: HeaderValue,
-}
-
-impl Said {
-    pub(crate) fn new(name: &str, policy: &Policy) -> Self {
-        let fields = Fields::new(name, policy);
-        Self { policy: value(fields.policy().to_owned()), fields }
-    }
-}
+/// What is written. Most of it has its place on the stack.
+type Text = SmallVec<[u8; 480]>;
 
 /// A decision, and how it is told.
 pub(super) struct Told<'a> {
     pub(super) decision: &'a Decision,
     /// Who decided, where that is to be told.
     pub(super) source: Option<&'static str>,
-    pub(super) said: &'a Said,
+    pub(super) fields: &'a Fields,
     pub(super) style: HttpHeaders,
 }
 
@@ -55,18 +38,18 @@ pub(super) struct Told<'a> {
 #[inline]
 pub(super) fn decision(told: &Told<'_>) -> Reply {
     let decision = told.decision;
-    let mut body = Vec::with_capacity(if decision.allowed() { 160 } else { 480 });
+    let mut body = Text::new();
     body.push(b'{');
     let mut reply = if decision.allowed() {
         members(decision, told.source, &mut body);
         body.push(b'}');
-        let mut reply = Response::new(body.into());
+        let mut reply = whole(&body);
         reply.headers_mut().insert(CONTENT_TYPE, JSON);
         reply
     } else {
         denial(told, &mut body);
-        body.extend_from_slice(b"}");
-        let mut reply: Reply = Response::new(body.into());
+        body.push(b'}');
+        let mut reply = whole(&body);
         *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         reply.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
         if let Some(seconds) = retry_after(decision) {
@@ -79,19 +62,25 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
     reply
 }
 
+/// A response with a body, which is copied at its exact length: a text that has room behind it would be kept with a
+/// count of its owners.
+fn whole(body: &[u8]) -> Reply {
+    Response::new(Bytes::copy_from_slice(body).into())
+}
+
 /// What is left, as fields.
 #[inline]
 fn tell(told: &Told<'_>, fields: &mut HeaderMap) {
     let decision = told.decision;
     match told.style {
         HttpHeaders::Ietf => {
-            fields.insert(POLICY, told.said.policy.clone());
-            fields.insert(LEFT, value(told.said.fields.rate_limit(decision)));
+            fields.insert(RATELIMIT_POLICY, told.fields.policy().clone());
+            fields.insert(RATELIMIT, told.fields.rate_limit(decision));
         }
         HttpHeaders::XRateLimit => {
-            fields.insert(LIMIT, decision.limit.into());
-            fields.insert(REMAINING, decision.remaining.into());
-            fields.insert(RESET, seconds(decision.reset_after).into());
+            fields.insert(X_RATELIMIT_LIMIT, decision.limit.into());
+            fields.insert(X_RATELIMIT_REMAINING, decision.remaining.into());
+            fields.insert(X_RATELIMIT_RESET, seconds(decision.reset_after).into());
         }
         HttpHeaders::None => {}
     }
@@ -128,12 +117,8 @@ pub(super) fn reloaded(told: Reloaded) -> Reply {
     json(format!("{{\"version\":{version},\"rules\":{rules},\"changed\":{changed}}}").into())
 }
 
-fn value(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).expect("fields are printable ASCII")
-}
-
 /// The members of a denial, the problem's first.
-fn denial(told: &Told<'_>, out: &mut Vec<u8>) {
+fn denial(told: &Told<'_>, out: &mut Text) {
     let problem = Problem::QuotaExceeded;
     let texts = [
         "\"type\":\"",
@@ -141,7 +126,7 @@ fn denial(told: &Told<'_>, out: &mut Vec<u8>) {
         "\",\"title\":\"",
         problem.title(),
         "\",\"status\":429,\"violated-policies\":[",
-        told.said.fields.quoted_name(told.decision),
+        told.fields.quoted_name(told.decision),
         "],",
     ];
     texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
@@ -150,7 +135,7 @@ fn denial(told: &Told<'_>, out: &mut Vec<u8>) {
 
 /// The members of a decision, in the words of SEMANTICS.
 #[inline]
-fn members(decision: &Decision, source: Option<&str>, out: &mut Vec<u8>) {
+fn members(decision: &Decision, source: Option<&str>, out: &mut Text) {
     let [allowed, limit, remaining, retry_after, reset_after, delay, binding] =
         decision.to_integers();
     out.extend_from_slice(if allowed == 1 { b"\"allowed\":true" } else { b"\"allowed\":false" });
@@ -169,7 +154,7 @@ fn members(decision: &Decision, source: Option<&str>, out: &mut Vec<u8>) {
 }
 
 #[inline]
-fn number(out: &mut Vec<u8>, name: &[u8], number: i64) {
+fn number(out: &mut Text, name: &[u8], number: i64) {
     out.extend_from_slice(name);
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
@@ -178,7 +163,7 @@ fn number(out: &mut Vec<u8>, name: &[u8], number: i64) {
 pub(super) fn decisions<'a>(
     decisions: impl ExactSizeIterator<Item = (&'a Decision, Option<&'static str>)>,
 ) -> Reply {
-    let mut body = Vec::with_capacity(20 + decisions.len() * 160);
+    let mut body = Text::with_capacity(20 + decisions.len() * 160);
     body.extend_from_slice(b"{\"decisions\":[");
     for (index, (decision, source)) in decisions.enumerate() {
         body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
@@ -186,7 +171,7 @@ pub(super) fn decisions<'a>(
         body.push(b'}');
     }
     body.extend_from_slice(b"]}");
-    json(body)
+    json(body.into_vec())
 }
 
 /// Whether there was state to be forgotten.

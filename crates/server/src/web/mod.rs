@@ -80,12 +80,7 @@ where
     let flights = Rc::clone(&progress);
     let service = service_fn(move |request| {
         let flight = flights.begin();
-        let answer = answer(request);
-        async move {
-            let answer = answer.await;
-            drop(flight);
-            answer
-        }
+        answer(request).inspect(move |_| drop(flight))
     });
     let builder = builder();
     let mut stream = Watched::new(stream, Rc::clone(&progress));

@@ -1,5 +1,7 @@
 //! What is answered to those who ask otherwise: a problem that names the value and what would do.
 
+use std::time::Duration;
+
 use super::client::{Client, server};
 
 #[test]
@@ -118,6 +120,30 @@ fn a_token_is_asked_for() {
         }
     }
     assert_eq!(client.get("/healthz").status, 200);
+}
+
+/// What of a body was on its way when its request was refused costs nobody the connection; but who does not send it
+/// is told that it ends.
+#[test]
+fn a_body_that_comes_after_its_refusal_is_taken() {
+    let running = server(|_| {});
+    let [mut client, mut watcher] = [(); 2].map(|()| Client::connect(&running));
+    for refused in 1..=3 {
+        client.ask("POST", "/nowhere", "Content-Length: 2\r\n");
+        let errors = format!("sluicegate_request_errors_total {refused}\n");
+        let told = |body: Vec<u8>| String::from_utf8(body).unwrap().contains(&errors);
+        while !told(watcher.get("/metrics").body) {}
+        client.send("{}");
+        let heard = client.hear();
+        assert_eq!((heard.status, heard.field("connection")), (404, ""));
+    }
+    let running = server(|config| config.input_timeout = Duration::from_millis(100));
+    for fields in ["Content-Length: 2\r\n", "Content-Length: 2\r\nExpect: 100-continue\r\n"] {
+        let mut client = Client::connect(&running);
+        client.ask("POST", "/nowhere", fields);
+        let heard = client.hear();
+        assert_eq!((heard.status, heard.field("connection")), (404, "close"), "{fields}");
+    }
 }
 
 /// Over HTTP/2 the rest of a body is taken and dropped: clients that are told to stop halfway often
