@@ -20,6 +20,8 @@ use crate::{web::DRAIN, worker::Worker};
 const MAX_BODY: usize = 1024 * 1024;
 /// The most that is read of a body, on HTTP/1.1, once its request is decided.
 const MAX_REST: usize = 64 * 1024;
+/// For how long at most, since its request came.
+const REST_TIME: Duration = Duration::from_secs(5);
 
 /// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
 pub(super) async fn json(
@@ -61,7 +63,7 @@ fn is_json(kind: &[u8]) -> bool {
 }
 
 /// Reads and drops what is left of a body whose request, which came at `start`, is decided. Whether the connection may
-/// go on.
+/// go on, as far as is seen here.
 ///
 /// A client of HTTP/1.1 that sends its head first, and finds the request refused, is not to lose the connection, and a
 /// request that it sends next, for a few bytes that are on their way. One of HTTP/2 may send all: many take it for an
@@ -70,7 +72,7 @@ pub(super) async fn pass(
     worker: &Worker,
     head: &Parts,
     mut body: Incoming,
-    start: Timestamp,
+    (start, refused): (Timestamp, bool),
 ) -> bool {
     let most = match worker.shared.config.input_timeout {
         most if most.is_zero() => Duration::MAX,
@@ -81,13 +83,17 @@ pub(super) async fn pass(
         drop(spawn_local(async move { timeout(most, drop_some(&mut body, DRAIN)).await }));
         return true;
     }
+    // Proxies that ask whether a request may pass tell its length, and keep its body to themselves.
+    if !refused {
+        return true;
+    }
     let most = match body.size_hint().exact() {
         // Who asks whether to send a body at all is told by the answer, and by the end of the connection.
         Some(_) if head.headers.contains_key(EXPECT) => return false,
         Some(length) if length > MAX_REST as u64 => return false,
         Some(_) => {
             let taken = worker.shared.now().as_micros().saturating_sub(start.as_micros());
-            most.saturating_sub(Duration::from_micros(taken))
+            most.min(REST_TIME).saturating_sub(Duration::from_micros(taken))
         }
         // Of one that does not say how long it is, the end may be there.
         None => Duration::ZERO,

@@ -76,11 +76,12 @@ async fn answer(
             carry_out(&client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
         }
     };
+    let refused = replied.is_err();
     let mut reply = replied.unwrap_or_else(|problem| {
         stats.errors.add();
         problem.reply().map(Either::Left)
     });
-    if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, start)).await {
+    if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, (start, refused))).await {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let end = worker.shared.now();

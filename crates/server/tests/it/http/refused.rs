@@ -144,6 +144,11 @@ fn a_body_that_comes_after_its_refusal_is_taken() {
         let heard = client.hear();
         assert_eq!((heard.status, heard.field("connection")), (404, "close"), "{fields}");
     }
+    // As nginx asks when it was not told to leave the length out.
+    client = Client::connect(&running);
+    client.ask("GET", "/healthz", "Content-Length: 2\r\n");
+    let heard = client.hear();
+    assert_eq!((heard.status, heard.field("connection")), (200, ""), "not waited for");
 }
 
 /// Over HTTP/2 the rest of a body is taken and dropped: clients that are told to stop halfway often
