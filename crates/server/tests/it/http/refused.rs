@@ -127,12 +127,10 @@ fn a_token_is_asked_for() {
 #[test]
 fn a_body_that_comes_after_its_refusal_is_taken() {
     let running = server(|_| {});
-    let [mut client, mut watcher] = [(); 2].map(|()| Client::connect(&running));
+    let mut client = Client::connect(&running);
     for refused in 1..=3 {
         client.ask("POST", "/nowhere", "Content-Length: 2\r\n");
-        let errors = format!("sluicegate_request_errors_total {refused}\n");
-        let told = |body: Vec<u8>| String::from_utf8(body).unwrap().contains(&errors);
-        while !told(watcher.get("/metrics").body) {}
+        running.until_told("total_error_replies", refused);
         client.send("{}");
         let heard = client.hear();
         assert_eq!((heard.status, heard.field("connection")), (404, ""));
