@@ -28,6 +28,6 @@ pub use corpus::{check_mutations, corpus};
 pub use engine::Engine;
 pub use folder::Folder;
 pub use module::{module, target};
-pub use patience::{PATIENCE, eventually, eventually_within, now, rest, size, until};
+pub use patience::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};
 pub use peer::{Peer, integers};
 pub use server::{Server, free_port};

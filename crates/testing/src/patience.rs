@@ -1,5 +1,6 @@
 use std::{
     fmt::Debug,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -64,6 +65,20 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let start = now();
     eventually(what, || if is_so() { Ok(()) } else { Err("false") });
     start.elapsed()
+}
+
+/// Sets a flag when it is dropped. It ends the threads of a scope even when the test fails, because a
+/// scope waits for its threads before it lets a panic through.
+#[derive(Debug)]
+pub struct SetOnDrop<'a>(
+    /// The flag.
+    pub &'a AtomicBool,
+);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Leaves the processor to others for a moment: between requests, or while time passes that a test is
