@@ -11,17 +11,20 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 19] = [
+const SIZES: [(&str, &str); 22] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
+    ("SLUICEGATE_COUNTER_MINUTES", "60"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_FLOOD", "50000000"),
     ("SLUICEGATE_FLOOD_BYTES", "268435456"),
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_LOG_EVENTS", "4000000"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
     ("SLUICEGATE_POLICIES", "1000000"),
+    ("SLUICEGATE_PROMISES", "100000"),
     ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESETS", "100000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
@@ -34,7 +37,9 @@ const SIZES: [(&str, &str); 19] = [
 ];
 
 /// The tests: package, test binary, and the parts of it that have some.
-const TESTS: [Tests; 4] = [
+const TESTS: [Tests; 6] = [
+    ("sluicegate-core", "it", &["promises::"]),
+    ("sluicegate-simulator", "it", &["sliding_counter::"]),
     ("sluicegate-conformance", "it", &[]),
     ("sluicegate-rules", "it", &["hostile::"]),
     ("sluicegate-memory", "it", &["bounds::", "hostile::", "resident::", "threads::"]),

@@ -6,7 +6,7 @@
 //! - [`Peer`]: a connection that asks in words;
 //! - [`corpus()`], [`check_mutations`]: what fuzzing has found, for ordinary tests;
 //! - [`cargo()`], [`module()`]: what is built beside the tests;
-//! - [`until`], [`now`], [`size`]: waiting by asking, and how much a test does.
+//! - [`eventually`], [`until`], [`now`], [`size`]: waiting with a deadline, and how much a test does.
 //!
 //! Whatever goes wrong here panics: it fails the test.
 
@@ -28,6 +28,6 @@ pub use corpus::{check_mutations, corpus};
 pub use engine::Engine;
 pub use folder::Folder;
 pub use module::{module, target};
-pub use patience::{PATIENCE, now, rest, size, until};
+pub use patience::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};
 pub use peer::{Peer, integers};
 pub use server::{Server, free_port};

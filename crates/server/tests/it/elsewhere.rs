@@ -8,6 +8,7 @@ use std::{
 };
 
 use sluicegate_server::Config;
+use sluicegate_testing::eventually;
 
 use crate::harness::{Folder, Running};
 
@@ -90,6 +91,14 @@ impl Process {
 
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Waits until at most `most` files are open.
+    pub(crate) fn until_open_files(&self, most: usize) {
+        eventually(&format!("at most {most} files are open"), || match self.open_files() {
+            found if found <= most => Ok(()),
+            found => Err(found),
+        });
     }
 
     /// Resident memory, in KiB.

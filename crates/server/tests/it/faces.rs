@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_testing::eventually;
+
 use crate::harness::{Running, any_port, simple};
 
 /// A server with all faces.
@@ -61,11 +63,12 @@ fn they_share_the_seats() {
     assert_eq!(rest(&mut connect(server.grpc)), "");
     drop(only);
     // It may not have been seen to leave yet.
-    while !{
+    eventually("the one after it is served", || {
         let mut http = connect(server.http);
         let _ = http.write_all(HEALTH);
-        rest(&mut http).starts_with("HTTP/1.1 200 OK\r\n")
-    } {}
+        let heard = rest(&mut http);
+        if heard.starts_with("HTTP/1.1 200 OK\r\n") { Ok(()) } else { Err(heard) }
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{BufReader, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    panic::catch_unwind,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -13,6 +14,7 @@ use std::{
 use sluicegate_core::Clock;
 use sluicegate_memory::{MemoryStore, SystemClock, WhenFull};
 use sluicegate_resp::{Value, decode};
+use sluicegate_testing::until;
 
 use crate::{
     elsewhere::process,
@@ -82,9 +84,7 @@ fn keys(path: &Path) -> Option<u64> {
 fn until_written(server: &Running) {
     // One that began after all that was asked so far.
     let before = server.told("snapshots");
-    while server.told("snapshots") < before + 2 {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots", before + 2);
 }
 
 #[test]
@@ -117,10 +117,12 @@ fn killed_at_any_moment_it_leaves_a_whole_file() {
                 let seen = &seen;
                 scope.spawn(move || press(address, kill * 4 + client, seen));
             }
-            while seen.answered.load(Ordering::Relaxed) < enough {
-                std::thread::yield_now();
-            }
+            let asked = catch_unwind(|| {
+                until("enough is answered", || seen.answered.load(Ordering::Relaxed) >= enough);
+            });
+            // Without a server the clients end, whatever failed.
             process.kill();
+            asked.unwrap();
         });
         let found = keys(&process.folder.file("state"));
         process.start_again();

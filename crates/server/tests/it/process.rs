@@ -6,10 +6,11 @@ use std::{
 };
 
 use sluicegate_resp::Value;
+use sluicegate_testing::{eventually, eventually_within};
 
 use crate::{
     elsewhere::process,
-    harness::{simple, size},
+    harness::{PATIENCE, simple, size},
 };
 
 #[test]
@@ -20,11 +21,11 @@ fn it_survives_running_out_of_file_descriptors() {
     let mut served = server.connect();
     assert_eq!(served.say("PING"), simple("PONG"));
     let many: Vec<_> = (0..100).map(|_| server.connect()).collect();
-    let mut no_errors = || {
+    eventually("connections fail to be accepted", || {
         let Value::Bulk(text) = served.say("INFO stats") else { panic!("no text") };
-        String::from_utf8(text).unwrap().contains("accept_errors:0\r\n")
-    };
-    while no_errors() {}
+        let text = String::from_utf8(text).unwrap();
+        if text.contains("accept_errors:0\r\n") { Err(text) } else { Ok(()) }
+    });
     assert_eq!(served.say("PING"), simple("PONG"), "who is connected is served");
     drop(many);
     server.until_told("connected_clients", 2);
@@ -50,21 +51,19 @@ fn clients_that_come_and_go_leave_nothing_open() {
         }
     }
     // One at a time may be refused as long as those before have not been seen to leave.
-    let mut heard = Vec::new();
-    while heard != b"+PONG\r\n" {
-        heard.clear();
+    eventually("a client is served", || {
+        let mut heard = Vec::new();
         let mut peer = server.connect();
         let _ = peer.stream.write_all(b"PING\r\nQUIT\r\n");
         let _ = peer.stream.read_to_end(&mut heard);
-        heard.truncate(7);
-    }
+        let heard = String::from_utf8(heard).unwrap();
+        if heard.starts_with("+PONG\r\n") { Ok(()) } else { Err(heard) }
+    });
     server.until_told("connected_clients", 1);
     let refused = server.told("rejected_connections");
     assert!(refused > 0);
-    // The one that asks may not be gone yet.
-    while process.open_files() > before {
-        std::thread::yield_now();
-    }
+    // The connection of `INFO` may still be open.
+    process.until_open_files(before);
     println!(
         "figure: {cycles} clients came and went, {refused} were refused; {before} files are open as before"
     );
@@ -89,7 +88,7 @@ fn clients_that_take_nothing_cost_little_and_are_closed() {
     }
     // All send what the system takes, over and over, until all are closed.
     let mut most = before;
-    while !peers.is_empty() {
+    eventually_within(PATIENCE, "all clients are closed", || {
         peers.retain_mut(|(stream, sent)| match stream.write(&line.as_bytes()[*sent..]) {
             Ok(count) => {
                 *sent = (*sent + count) % line.len();
@@ -98,7 +97,8 @@ fn clients_that_take_nothing_cost_little_and_are_closed() {
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         });
         most = most.max(process.resident());
-    }
+        if peers.is_empty() { Ok(()) } else { Err(format!("{} are open", peers.len())) }
+    });
     server.until_told("closed_slow", readers as u64);
     let each = (most - before) / readers;
     let after = process.resident().saturating_sub(before);

@@ -175,10 +175,8 @@ fn what_is_told_after_a_while_is_what_was_seen() {
     assert_eq!((failed, turned_away), (0, 0));
     assert!(snapshots > 0);
     server.until_told("connected_clients", 2);
-    // The connection that has just asked may not be gone yet.
-    while process.open_files() > files {
-        std::thread::yield_now();
-    }
+    // The connection of `INFO` may still be open.
+    process.until_open_files(files);
     // A leak of a byte a command would be many megabytes in two minutes; the store itself is bounded.
     let most = 16 * 1024 + 1024 * seconds / 60;
     assert!(last.saturating_sub(first) <= most, "{resident:?}");

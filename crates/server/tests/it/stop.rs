@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_testing::{eventually, until};
+
 use crate::{
     harness::{Running, any_port, now, simple, size},
     http,
@@ -64,11 +66,12 @@ fn a_client_that_takes_nothing_does_not_hold_it_up_for_ever() {
     });
     // Once the buffers are full nothing is echoed any more.
     let (mut echoed, mut same) = (0, 0);
-    while same < 50 {
+    eventually("nothing is echoed any more", || {
         let told = server.told("cmdstat_echo");
         same = if told > 0 && told == echoed { same + 1 } else { 0 };
         echoed = told;
-    }
+        if same < 50 { Err((echoed, same)) } else { Ok(()) }
+    });
     server.begin_to_stop();
     drop(server); // joins the server's thread
     sending.join().unwrap();
@@ -163,9 +166,7 @@ fn stops_under_load(batch: &Batch, stops: usize) {
                 .map(|stream| scope.spawn(|| press(stream, batch, &stopping, &answered)))
                 .collect();
             // Each round stops at another moment.
-            while answered.load(Ordering::Relaxed) < 200 + round * 37 {
-                std::thread::yield_now();
-            }
+            until("the load is on", || answered.load(Ordering::Relaxed) >= 200 + round * 37);
             stopping.store(true, Ordering::SeqCst);
             let start = now();
             server.begin_to_stop();

@@ -16,6 +16,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use sluicegate_server::{Server, TlsConfig};
+use sluicegate_testing::until;
 
 use crate::harness::{Folder, Running, any_port, config};
 
@@ -172,7 +173,7 @@ fn a_client_that_trusts_the_authority_is_served() {
         let info = say(&server, &ours, None, "INFO stats\r\n").unwrap();
         info.lines().any(|line| line == format!("tls_failures:{count}"))
     };
-    while !failures("2") {}
+    until("two failures are counted", || failures("2"));
 }
 
 #[test]
