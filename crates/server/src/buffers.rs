@@ -15,16 +15,22 @@ use std::sync::{
 
 /// The most bytes that one connection buffers, whatever its protocol.
 pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
-/// Once so many bytes less are reserved than at the peak, freed memory goes back to the system.
+/// Once so many bytes less are used than at the peak, freed memory goes back to the system; and once so
+/// many less when nothing changes.
 const RELEASE_STEP: usize = 8 * 1024 * 1024;
+const QUIET_STEP: usize = 512 * 1024;
+/// What a connection takes up besides, about, in bytes.
+const CONNECTION: usize = 4 * 1024;
 
 /// Bytes that all connections together may buffer, and how many they do.
 #[derive(Debug)]
 pub(crate) struct BufferBudget {
     max: usize,
     used: AtomicUsize,
-    /// The most that was reserved since memory was last returned to the system.
+    /// The most that was used since memory was last returned to the system, and what was used when that was
+    /// last looked at.
     peak: AtomicUsize,
+    last: AtomicUsize,
     rejected: AtomicU64,
 }
 
@@ -42,6 +48,7 @@ impl BufferBudget {
             max,
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
+            last: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
         }
     }
@@ -66,12 +73,16 @@ impl BufferBudget {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Whether so much was freed since the last call that it is worth returning it to the system.
-    pub(crate) fn take_release_due(&self) -> bool {
-        let used = self.used();
-        let due = self.peak.load(Ordering::Relaxed) >= used + RELEASE_STEP;
+    /// Whether so much has been freed, now that so many clients are connected, that it is worth returning it
+    /// to the system. To be asked every second or so: what is left of a flood is returned once all is quiet.
+    pub(crate) fn take_release_due(&self, clients: usize) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let now = self.used() + clients * CONNECTION;
+        let quiet = self.last.swap(now, relaxed) == now;
+        let peak = self.peak.fetch_max(now, relaxed).max(now);
+        let due = peak - now >= if quiet { QUIET_STEP } else { RELEASE_STEP };
         if due {
-            self.peak.store(used, Ordering::Relaxed);
+            self.peak.store(now, relaxed);
         }
         due
     }
@@ -112,6 +123,14 @@ impl Reservation {
         true
     }
 
+    /// As [`resize`](Self::resize), but only while half of the budget stays free: for what a client
+    /// can do without.
+    #[must_use]
+    pub(crate) fn resize_to_spare(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        self.budget.used() + more <= self.budget.max / 2 && self.resize(bytes)
+    }
+
     /// Gives all back.
     pub(crate) fn release(&mut self) {
         if self.bytes > 0 {
@@ -148,10 +167,13 @@ mod tests {
     fn release_due_after_a_peak_is_reported_once() {
         let budget = Arc::new(BufferBudget::new(usize::MAX));
         let mut reservation = budget.reserve_nothing();
-        assert!(reservation.resize(RELEASE_STEP - 1) && !budget.take_release_due());
-        assert!(reservation.resize(0) && !budget.take_release_due());
-        assert!(reservation.resize(RELEASE_STEP) && !budget.take_release_due());
-        assert!(reservation.resize(0) && budget.take_release_due());
-        assert!(!budget.take_release_due());
+        assert!(reservation.resize(RELEASE_STEP) && !budget.take_release_due(0));
+        assert!(reservation.resize(1) && !budget.take_release_due(0), "it may go on");
+        assert!(budget.take_release_due(0), "nothing has changed since");
+        assert!(!budget.take_release_due(0) && !budget.take_release_due(10_000));
+        assert!(budget.take_release_due(0), "clients have left");
+        assert!(reservation.resize(QUIET_STEP) && !budget.take_release_due(0));
+        assert!(reservation.resize(1) && !budget.take_release_due(0));
+        assert!(!budget.take_release_due(0), "it is too little");
     }
 }

@@ -251,7 +251,7 @@ impl Home {
         match self {
             Self::Memory(store) => Ok(store.reset(key, now)),
             Self::Redis { store, .. } => {
-                let there = match self.entry(key, now).await {
+                let there = match self.read(key, now, |_, _| ()).await {
                     // It cannot be read, but there it is.
                     Err(Trouble::State(text)) if text.starts_with("SGSTATE") => true,
                     entry => entry?.is_some(),
@@ -284,20 +284,25 @@ impl Home {
         }
     }
 
-    /// What is kept of `key`, if anything is that has not recovered, and the time by which it is told.
-    pub(crate) async fn entry(
+    /// What `read` makes of the state of `key`, if it has any that has not recovered, and of the time by
+    /// which it stands there. State in this process is not copied, since it may be large: `read` holds its
+    /// lock, and must neither take long nor call the store.
+    pub(crate) async fn read<R>(
         &self,
         key: &[u8],
         now: Timestamp,
-    ) -> Result<Option<(Entry, Timestamp)>, Trouble> {
-        let (entry, now) = match self {
-            Self::Memory(store) => (store.with_entry(key, Clone::clone), now),
+        read: impl FnOnce(&Entry, Timestamp) -> R,
+    ) -> Result<Option<R>, Trouble> {
+        let if_live =
+            |entry: &Entry, now| (!entry.lifetime(now).is_zero()).then(|| read(entry, now));
+        match self {
+            Self::Memory(store) => Ok(store.with_entry(key, |entry| if_live(entry, now)).flatten()),
             Self::Redis { store, test_clock } => {
                 let (entry, by_store) = store.entry(key).await?;
-                (entry, if *test_clock { now } else { by_store })
+                let now = if *test_clock { now } else { by_store };
+                Ok(entry.and_then(|entry| if_live(&entry, now)))
             }
-        };
-        Ok(entry.filter(|entry| !entry.lifetime(now).is_zero()).map(|entry| (entry, now)))
+        }
     }
 
     /// The store, where it is in this process.

@@ -22,10 +22,13 @@
 mod buffers;
 mod config;
 mod dashboard;
+mod descriptors;
 mod envoy;
+mod exposure;
 mod face;
 mod home;
 mod http;
+mod incidents;
 mod judge;
 mod listen;
 mod metrics;

@@ -160,6 +160,8 @@ fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
         count(family, &[("why", "slow")], sum(|stats| &stats.slow))?;
         count(family, &[("why", "tls")], sum(|stats| &stats.tls_failures))
     })?;
+    let help = "Wrong passwords of clients of RESP";
+    out.counter("login_failures", help, sum(|stats| &stats.login_failures))?;
     out.gauge("buffer_bytes", "Bytes buffered for clients", shared.buffers.used())?;
     out.gauge(
         "buffer_max_bytes",

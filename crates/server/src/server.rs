@@ -1,6 +1,6 @@
 //! Accepting clients, and stopping.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rustls::ServerConfig;
 use sluicegate_core::Clock;
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    Config,
+    Config, descriptors, exposure,
     face::Face,
     home::Home,
     listen::{Accepted, Addresses, Listeners},
@@ -57,13 +57,18 @@ impl Server {
     /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
     /// a combination of settings that cannot be. A state file that can be read but not understood is no
     /// error: it is set aside. Nor is a store that is away.
-    pub async fn bind(config: Config) -> io::Result<Self> {
+    pub async fn bind(mut config: Config) -> io::Result<Self> {
         let tls = read_tls(&config)?;
         let listeners = Listeners::bind(&config).await?;
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
         let home = Home::open(&config, clock.now()).await?;
         let rules = Live::open(&config, clock.now())?;
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = config.workers.unwrap_or_else(cores).max(1);
+        config.workers = Some(workers);
+        config.max_clients = descriptors::prepare(&config, workers);
+        exposure::warn(&config, &addresses);
         let shared = Shared::new(config, addresses, home, rules, clock, tls);
         Ok(Self { listeners, shared: Arc::new(shared) })
     }
@@ -161,7 +166,7 @@ impl Server {
 
 /// Returns freed memory to the system when clients have let go of much of it.
 fn release_memory(shared: &Shared) {
-    if shared.buffers.take_release_due() {
+    if shared.buffers.take_release_due(shared.clients.len()) {
         // It takes milliseconds, and clients are to be accepted meanwhile.
         drop(spawn_blocking(release_free_memory));
     }

@@ -164,6 +164,7 @@ fn stats(shared: &Shared, text: &mut String) {
     let (allowed, denied) = (shared.sum(Stats::allowed), shared.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
     line(text, "rejected_connections", shared.accepting.refused.count());
+    line(text, "login_failures", sum(|stats| &stats.login_failures));
     line(text, "accept_errors", shared.accepting.errors.count());
     line(text, "tls_failures", sum(|stats| &stats.tls_failures));
     line(text, "closed_idle", sum(|stats| &stats.idle));

@@ -1,5 +1,7 @@
 //! What a client may send, at the bound, one less and one more.
 
+use std::io::{Read as _, Write as _};
+
 use sluicegate_resp::{Value, encode_command};
 use sluicegate_testing::eventually;
 
@@ -193,4 +195,38 @@ fn nonsense_harms_nobody() {
         std::io::Read::read_to_end(&mut peer.stream, &mut heard).unwrap();
     }
     assert_eq!(server.connect().say("PING"), simple("PONG"));
+}
+
+/// RELIABILITY 49: a page in a browser can have a request of HTTP sent to this port. None of it is executed.
+#[test]
+fn http_request_is_closed_before_any_command_is_executed() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE victim fixed-window:1/1h")[0], 1);
+    let body = "SG.RESET victim\r\nSG.CHARGE other fixed-window:1/1h\r\n";
+    for head in [
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1:6380\r\nContent-Length: 99\r\n\r\n",
+        "post / http/1.1\r\n\r\n",
+        "GET /SG.RESET HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\n",
+        "PUT /x HTTP/1.0\r\n",
+        "ANY / HTTP/1.1\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "Host: 127.0.0.1:6380\r\n",
+        "host: x\r\n",
+        "*2\r\n$4\r\nPOST\r\n$1\r\n/\r\n",
+    ] {
+        let mut browser = server.connect();
+        browser.send(head);
+        // It may be closed while it sends.
+        let _ = browser.stream.write_all(body.as_bytes());
+        let mut heard = Vec::new();
+        let _ = browser.stream.read_to_end(&mut heard);
+        assert_eq!(String::from_utf8_lossy(&heard), "", "{head}");
+        assert_eq!(peer.integers("SG.PEEK victim fixed-window:1/1h")[0], 0, "{head}");
+        assert_eq!(peer.integers("SG.PEEK other fixed-window:1/1h")[0], 1, "{head}");
+    }
+    // Commands that are not known are errors and no more, whatever they are called.
+    assert!(peer.error("GET key").starts_with("ERR unknown command"));
+    assert_eq!(peer.say("ECHO HTTP/1.1"), crate::harness::bulk("HTTP/1.1"));
 }

@@ -14,7 +14,9 @@ mod decisions;
 mod elsewhere;
 mod envoy;
 mod faces;
+mod fairness;
 mod harness;
+mod held;
 mod hierarchy;
 mod http;
 #[cfg(target_os = "linux")]
