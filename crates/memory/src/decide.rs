@@ -111,7 +111,7 @@ impl MemoryStore {
         let (number, form) = rule.numbered()?;
         let since = self.since_set_base(now)?;
         let mut locked = self.shard(hash).lock(hash);
-        if locked.find(hash).is_some() {
+        if locked.find(hash).is_some() || self.may_be_dropped(hash, now).is_some() {
             return None;
         }
         let (decision, state) = match form {
@@ -155,8 +155,8 @@ impl MemoryStore {
                     | Operation::Charge(1..)
                     | Operation::Reserve { cost: 1.., .. }
             );
-            if adds && self.is_full(&mut locked, found, rule, now, operation) {
-                return self.turn_away(rule.policy(), now, operation);
+            if adds && self.is_full(&mut locked, (hash, found), rule, now, operation) {
+                return self.turn_away(hash, rule.policy(), now, operation);
             }
             // What has recovered may have been given up to make room.
             let found = locked.find(hash);
@@ -212,7 +212,7 @@ impl MemoryStore {
                     if !self.insert(&mut locked, hash, slot, now) {
                         self.take_entry(&mut locked, slot);
                         if !self.make_room(shard, &mut locked, hash, now) {
-                            return self.turn_away(rule.policy(), now, operation);
+                            return self.turn_away(hash, rule.policy(), now, operation);
                         }
                         // A split may have moved the key's range to another segment.
                         drop(locked);
@@ -234,15 +234,18 @@ impl MemoryStore {
         rule: &Rule,
         now: Timestamp,
     ) -> Slot {
-        // An entry may still be under an older policy, where nothing was stored under this one.
-        if entry.policy().is(rule.policy())
-            && let Some((number, form)) = rule.numbered()
-            && let Some(state) = form.keep(&entry, self.base(), now)
-        {
+        if let Some((number, state)) = self.packed(&entry, rule, now) {
             rule.note_written(now);
             return Slot::simple(hash, number, state);
         }
         Slot::large(hash, locked.kept_mut().kept.put(entry, &self.budget))
+    }
+
+    /// The number of the rule and the state of an entry, where a slot can hold it.
+    pub(crate) fn packed(&self, entry: &Entry, rule: &Rule, now: Timestamp) -> Option<(u64, Tat)> {
+        // An entry may still be under an older policy, where nothing was stored under this one.
+        let (number, form) = rule.numbered().filter(|_| entry.policy().is(rule.policy()))?;
+        Some((number, form.keep(entry, self.base(), now)?))
     }
 
     /// What a slot says, taken out of where it is kept if that is not the slot.

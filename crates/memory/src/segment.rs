@@ -14,6 +14,8 @@
 //! what is given up has recovered, and what is put in has not. Only where a refund or a reset cut a
 //! state short might a state come back, to the microsecond; ADR 6 states the odds.
 
+use std::collections::VecDeque;
+
 use crate::{
     slot::{LARGE, Slot, fingerprint},
     store::narrow,
@@ -413,6 +415,39 @@ impl<'a, T> Locked<'a, T> {
         let slot = self.claim(place);
         self.lines().cell(target).write(slot.placed(!slot.in_second()));
         true
+    }
+
+    /// Puts in a key that is not there, moving as many slots to their other buckets as it takes. False only
+    /// where no arrangement of the slots has room for it, as its search finds one if there is one
+    /// (an augmenting path, Berge 1957).
+    pub(crate) fn insert_by_moves(&mut self, hash: u64, slot: Slot) -> bool {
+        let stir = self.lines().stir(fingerprint(hash));
+        let first = low(hash >> 2) ^ stir.first;
+        // For each bucket that was reached, the slot whose other bucket it is; breadth first.
+        let mut reached: [Option<Option<Place>>; BUCKETS] = [None; BUCKETS];
+        let mut queue = VecDeque::from([first, first ^ stir.apart]);
+        queue.iter().for_each(|&bucket| reached[bucket] = Some(None));
+        while let Some(bucket) = queue.pop_front() {
+            let places = bucket * WAYS..(bucket + 1) * WAYS;
+            if let Some(mut free) = places.clone().find(|&place| !self.get(place).is_used()) {
+                while let Some(Some(place)) = reached[free / WAYS] {
+                    let moved = self.claim(place);
+                    self.lines().cell(free).write(moved.placed(!moved.in_second()));
+                    self.lines().cell(place).write(Slot::default());
+                    free = place;
+                }
+                self.lines().cell(free).write(slot.placed(free / WAYS != first));
+                return true;
+            }
+            for place in places {
+                let other = bucket ^ self.lines().stir(self.get(place).fingerprint()).apart;
+                if reached[other].is_none() {
+                    reached[other] = Some(Some(place));
+                    queue.push_back(other);
+                }
+            }
+        }
+        false
     }
 
     /// Every slot in use, with the hash that it tells.
