@@ -25,7 +25,7 @@ pub struct Usage {
     /// Requests for which there was no room, and which were denied or allowed uncounted.
     pub turned_away: u64,
     /// Keys of the state file that were dropped at the start, since they did not fit into `max_bytes`.
-    pub keys_dropped: u64,
+    pub keys_dropped: usize,
 }
 
 /// The bytes taken up, and their bound.

@@ -14,7 +14,7 @@ use crate::{
 
 impl MemoryStore {
     /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
-    /// one. A denial writes nothing; what is taken is one compare-and-swap. For `GUESS`, see
+    /// one. A denial writes nothing; what is taken is one compare-and-swap and a write. For `GUESS`, see
     /// [`Lines::peek`](crate::segment::Lines::peek).
     #[inline(always)]
     pub(crate) fn ask_hashed<const GUESS: bool, E: From<ReserveError>>(
@@ -49,6 +49,7 @@ impl MemoryStore {
                     if seen.is_whole() {
                         return Ok(gcra.tell(&judgement));
                     }
+                    seen.settle();
                     continue;
                 }
                 let tat = Tat::after(since, judgement.after, gcra.scale());
@@ -73,12 +74,18 @@ impl MemoryStore {
         let shard = self.shard(hash);
         loop {
             let seen = shard.lines(hash).peek::<GUESS>(hash, number)?;
-            let open = windows.open(Some(seen.slot().tat()), now, since)?;
+            let Some(open) = windows.open(Some(seen.slot().tat()), now, since) else {
+                if seen.settle() {
+                    continue;
+                }
+                return None;
+            };
             let counted = windows.judge(open, cost);
             if !open.counts(&counted) {
                 if seen.is_whole() {
                     return Some(windows.tell(open, &counted, since));
                 }
+                seen.settle();
                 continue;
             }
             if seen.replace(seen.slot().at(windows.write(open.after(&counted))?)) {

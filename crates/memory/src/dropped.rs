@@ -19,7 +19,7 @@ pub(crate) struct DroppedKeys {
     shift: u32,
     /// For each range, microseconds since the Unix epoch; 0: no key of it was dropped.
     until: Box<[u64]>,
-    keys: u64,
+    keys: usize,
 }
 
 impl DroppedKeys {
@@ -35,7 +35,7 @@ impl DroppedKeys {
     }
 
     /// How many keys were dropped.
-    pub(crate) const fn keys(&self) -> u64 {
+    pub(crate) const fn keys(&self) -> usize {
         self.keys
     }
 

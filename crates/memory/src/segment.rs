@@ -5,21 +5,29 @@
 //! from the fingerprint, as in Fan et al. 2014). A look-up so reads two lines at the most.
 //!
 //! The second word of a slot is its state; 0 is a slot that holds nothing, or is in somebody's hands.
-//! - Who decides on a key that is there replaces its state by compare-and-swap, lock or no lock.
+//! - A decision on a key that is there replaces its state without a lock, in three steps: it marks the state by
+//!   compare-and-swap, reads the first word once more, and writes the new state, or the old one where the slot is
+//!   not its key's any more.
 //! - Who puts a key in, moves one or takes one out holds the segment's lock, and takes the state out
-//!   by a swap first: so no replacement is lost, and a slot changes hands only while its state is 0.
+//!   by a compare-and-swap first, never one that is marked: so no replacement is lost, and a slot changes hands
+//!   only while its state is 0.
 //! - A first word is written before the state that belongs to it, and read after it.
 //!
-//! A slot that was given up by one key and taken by another does not have the state that it had:
-//! what is given up has recovered, and what is put in has not. Only where a refund or a reset cut a
-//! state short might a state come back, to the microsecond; ADR 6 states the odds.
+//! No decision writes to the slot of another key, though two keys may have the same state (all windows on the
+//! clock in which one unit is used have one second word, but for the fingerprint), and a slot may pass from
+//! one of them to the other between the read of a state and the compare-and-swap. For this succeeds only where
+//! the second word is that state, not 0 and without a mark; from then on the slot has a mark, with which
+//! it does not change hands; so the first word that is read under it is the owner's for as long as the mark is
+//! there. If it is the one that was looked for, the state that was marked is the key's own, whatever the
+//! slot held between; else the state is put back as it was, and no reader has taken the marked one for
+//! anything. `model` has every order in which that may happen, and ADR 24 what it costs.
 
 use std::collections::VecDeque;
 
 use crate::{
     slot::{LARGE, Slot, fingerprint},
     store::narrow,
-    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
+    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, pause},
 };
 
 /// Bits of a hash that say a bucket: those after the lowest two.
@@ -90,6 +98,18 @@ impl Cell {
         self.swap(seen.second, 0)
     }
 
+    /// What it holds once no decision is about to replace it, for the holder of the lock.
+    fn settled(&self) -> Slot {
+        let mut turns = 0..;
+        loop {
+            let slot = self.read();
+            if !slot.is_marked() {
+                return slot;
+            }
+            pause(turns.next().unwrap_or(u32::MAX));
+        }
+    }
+
     #[inline(always)]
     fn swap(&self, from: u64, to: u64) -> bool {
         self.second.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -120,16 +140,36 @@ impl Seen<'_> {
         self.slot
     }
 
-    /// Whether the slot was all of one moment: its words belong to each other.
+    /// Whether the slot was all of one moment: its words belong to each other, and no decision is
+    /// about to replace its state.
     #[inline(always)]
     pub(crate) fn is_whole(&self) -> bool {
-        self.cell.second.load(Ordering::Relaxed) == self.slot.second
+        self.cell.second.load(Ordering::Relaxed) == self.slot.second && !self.slot.is_marked()
     }
 
-    /// Replaces the state, unless it has changed.
+    /// Replaces the state, unless it or the key in the slot has changed. What was seen must not be marked, which
+    /// it is not where something is admitted.
     #[inline(always)]
     pub(crate) fn replace(&self, slot: Slot) -> bool {
-        self.cell.swap(self.slot.second, slot.second)
+        debug_assert!(!self.slot.is_marked());
+        if !self.cell.swap(self.slot.second, self.slot.marked()) {
+            return false;
+        }
+        // The slot does not change hands while its state is marked.
+        let is_same = self.cell.first.load(Ordering::Relaxed) == self.slot.first;
+        let second = if is_same { slot.second } else { self.slot.second };
+        self.cell.second.store(second, Ordering::Release);
+        is_same
+    }
+
+    /// Waits until no decision is about to replace the state, and tells whether one was.
+    #[cold]
+    pub(crate) fn settle(&self) -> bool {
+        let was_marked = self.slot.is_marked();
+        if was_marked {
+            self.cell.settled();
+        }
+        was_marked
     }
 }
 
@@ -190,7 +230,7 @@ impl<'a> Lines<'a> {
             let places = bucket * WAYS..(bucket + 1) * WAYS;
             places.into_iter().find_map(|place| {
                 let cell = self.cell(place);
-                let slot = cell.read();
+                let slot = cell.read().unmarked();
                 slot.is_of(fingerprint, second).then_some((place, Seen { cell, slot }))
             })
         })
@@ -306,14 +346,18 @@ impl<'a, T> Locked<'a, T> {
 
     /// What a slot holds.
     fn get(&self, place: Place) -> Slot {
-        self.lines().cell(place).read()
+        self.lines().cell(place).read().unmarked()
     }
 
     /// Takes a slot into one's hands, until it is [`put`](Self::put) back or cleared.
     pub(crate) fn claim(&mut self, place: Place) -> Slot {
         let cell = self.lines().cell(place);
-        let second = cell.second.swap(0, Ordering::AcqRel);
-        Slot { first: cell.first.load(Ordering::Relaxed), second }
+        loop {
+            let slot = cell.settled();
+            if cell.take(slot) {
+                return slot;
+            }
+        }
     }
 
     /// Writes a slot that is in one's hands.
@@ -333,7 +377,7 @@ impl<'a, T> Locked<'a, T> {
     fn take(&mut self, place: Place, which: &mut impl FnMut(&mut T, Slot) -> bool) -> Option<Slot> {
         let cell = self.lines().cell(place);
         loop {
-            let slot = cell.read();
+            let slot = cell.settled();
             // One that is in our hands has no state to ask about.
             if !slot.is_used() || slot.second == 0 || !which(&mut self.guarded.kept, slot) {
                 return None;

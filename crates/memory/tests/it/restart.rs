@@ -127,7 +127,7 @@ fn in_half_the_memory_no_key_is_admitted_early_and_each_is_kept_or_counted() {
         let mut loaded = subject.reloaded(kind, 2000, less, WhenFull::Deny);
         let usage = loaded.store.usage();
         let kept = keys.iter().filter(|key| has(&loaded.store, **key)).count();
-        assert_eq!((usage.keys, usage.keys_dropped), (kept, (keys.len() - kept) as u64));
+        assert_eq!((usage.keys, usage.keys_dropped), (kept, keys.len() - kept));
         assert!(usage.bytes <= less + less / 20, "{usage:?}");
         let mut again = 0;
         // Nor after the next restarts, the last with all of the memory.
