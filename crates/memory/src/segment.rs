@@ -98,15 +98,29 @@ impl Cell {
         self.swap(seen.second, 0)
     }
 
-    /// What it holds once no decision is about to replace it, for the holder of the lock.
+    /// Takes the mark from the state of another key.
+    #[cold]
+    #[inline(never)]
+    fn put_back(&self, second: u64) {
+        self.second.store(second, Ordering::Release);
+    }
+
+    /// What it holds once no decision is about to replace it.
     fn settled(&self) -> Slot {
+        let slot = self.read();
+        if slot.is_marked() { self.wait() } else { slot }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> Slot {
         let mut turns = 0..;
         loop {
+            pause(turns.next().unwrap_or(u32::MAX));
             let slot = self.read();
             if !slot.is_marked() {
                 return slot;
             }
-            pause(turns.next().unwrap_or(u32::MAX));
         }
     }
 
@@ -144,7 +158,7 @@ impl Seen<'_> {
     /// about to replace its state.
     #[inline(always)]
     pub(crate) fn is_whole(&self) -> bool {
-        self.cell.second.load(Ordering::Relaxed) == self.slot.second && !self.slot.is_marked()
+        self.cell.second.load(Ordering::Relaxed) == self.slot.second && !self.slot.has_mark()
     }
 
     /// Replaces the state, unless it or the key in the slot has changed. What was seen must not be marked, which
@@ -156,20 +170,21 @@ impl Seen<'_> {
             return false;
         }
         // The slot does not change hands while its state is marked.
-        let is_same = self.cell.first.load(Ordering::Relaxed) == self.slot.first;
-        let second = if is_same { slot.second } else { self.slot.second };
-        self.cell.second.store(second, Ordering::Release);
-        is_same
+        if self.cell.first.load(Ordering::Relaxed) == self.slot.first {
+            self.cell.second.store(slot.second, Ordering::Release);
+            return true;
+        }
+        self.cell.put_back(self.slot.second);
+        false
     }
 
     /// Waits until no decision is about to replace the state, and tells whether one was.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn settle(&self) -> bool {
-        let was_marked = self.slot.is_marked();
-        if was_marked {
-            self.cell.settled();
+        if self.slot.has_mark() {
+            self.cell.wait();
         }
-        was_marked
+        self.slot.has_mark()
     }
 }
 

@@ -87,10 +87,15 @@ impl Slot {
         self.is_used() && self.is(Self::wanted(fingerprint, self.rule()).placed(second))
     }
 
-    /// Whether a decision is about to replace the state.
+    /// Whether a decision is about to replace the state, where it is in the slot.
     #[inline(always)]
+    pub(crate) const fn has_mark(self) -> bool {
+        self.second & MARK != 0
+    }
+
+    /// Whether a decision is about to replace the state.
     pub(crate) const fn is_marked(self) -> bool {
-        self.second & MARK != 0 && self.rule() != LARGE
+        self.has_mark() && self.rule() != LARGE
     }
 
     /// The second word with the mark of a decision that is about to replace the state.

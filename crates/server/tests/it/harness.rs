@@ -97,6 +97,15 @@ impl Running {
         value.map_or(0, |value| value.trim_start_matches("calls=").parse().unwrap())
     }
 
+    /// Looks again and again until `INFO` tells more than `value` under `name`.
+    pub(crate) fn until_told_more(&self, name: &str, value: u64) {
+        let start = now();
+        while self.told(name) <= value {
+            assert!(start.elapsed() < PATIENCE, "{name} never was more than {value}");
+            std::thread::yield_now();
+        }
+    }
+
     /// Looks again and again until `INFO` tells `value` under `name`.
     pub(crate) fn until_told(&self, name: &str, value: u64) {
         let start = now();
