@@ -11,20 +11,26 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 19] = [
+const SIZES: [(&str, &str); 25] = [
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_CYCLES", "10020"),
+    ("SLUICEGATE_EQUAL_KEYS", "3400000"),
     ("SLUICEGATE_FLOOD", "50000000"),
     ("SLUICEGATE_FLOOD_BYTES", "268435456"),
+    ("SLUICEGATE_GROWING_KEYS", "400000"),
+    ("SLUICEGATE_GROWING_SNAPSHOTS", "10"),
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
+    ("SLUICEGATE_OLD_KEYS", "400000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESETS", "100000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
+    ("SLUICEGATE_RESTART_BYTES", "33554432"),
+    ("SLUICEGATE_SERVER_MEGABYTES", "1024"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_HTTP_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
@@ -37,7 +43,11 @@ const SIZES: [(&str, &str); 19] = [
 const TESTS: [Tests; 4] = [
     ("sluicegate-conformance", "it", &[]),
     ("sluicegate-rules", "it", &["hostile::"]),
-    ("sluicegate-memory", "it", &["bounds::", "hostile::", "resident::", "threads::"]),
+    (
+        "sluicegate-memory",
+        "it",
+        &["bounds::", "hostile::", "resident::", "restart::", "snapshot::", "threads::"],
+    ),
     (
         "sluicegate-server",
         "it",

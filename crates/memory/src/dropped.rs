@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sluicegate_core::Timestamp;
 
-/// One time of eight bytes for so many bytes of the store: less than a hundredth of it.
+/// Bytes of the store for each time of eight bytes: the sketch takes less than a hundredth of it.
 const BYTES_PER_RANGE: usize = 1024;
 
 /// Upper bounds on the times at which dropped keys have recovered.

@@ -10,7 +10,7 @@
 //! From the outside in: `store` (which slot, which lock), `shard` (segments behind a directory, and
 //! how they split), `segment` (buckets, versions, moves), `slot` (sixteen bytes), `form` (what these say
 //! of a state); beside them `room` (growing, and being full), `large` (entries that do not fit), `rules`
-//! (numbers of policies), `budget` (bytes and keys); `snapshot` (the file), `restore` (a table made from it), `dropped`
+//! (numbers of policies), `budget` (bytes and keys); `snapshot` (the file), `survey` and `restore` (a table made from it), `dropped`
 //! (keys that did not fit).
 
 mod budget;
@@ -28,6 +28,7 @@ mod shard;
 mod slot;
 mod snapshot;
 mod store;
+mod survey;
 mod sync;
 mod ticks;
 mod together;

@@ -20,68 +20,36 @@ use sluicegate_core::{Entry, Policy, Timestamp};
 
 use crate::{
     MemoryStore, Rule, SnapshotError,
-    budget::Budget,
     dropped::DroppedKeys,
     large::{Large, size},
     segment::{BYTES, SLOTS},
     shard::SHARD_BITS,
     snapshot::{Record, Records, SavedSegment},
-    store::{QUARTERS, narrow},
+    store::QUARTERS,
+    survey::{Layout, Survey, class},
 };
 
-/// Bytes of table for a key, where segments split when they are nearly full.
-const BYTES_GROWING: usize = 2 * BYTES / SLOTS + 5;
-/// Bytes of table for a key, where the number of segments is given.
-const BYTES_DENSE: usize = BYTES / SLOTS + 2;
-/// Leading bits of a lifetime by which keys are compared before they are read again: to within 0.4 %.
-const CLASS_BITS: u32 = 8;
 /// Keys of one segment that are held at a time.
 const MAX_GROUP: usize = 1 << 14;
-/// A segment that had no room for so many keys in a row has none for the others.
+/// Keys that a segment rejects in a row before the rest of its keys are dropped.
 const ENOUGH: usize = 8;
 /// Policies that are known at a time.
 const MAX_POLICIES: usize = 4096;
 
-/// What a file takes.
-#[derive(Debug, Default)]
-pub(crate) struct Survey {
-    /// Keys that have not recovered.
-    keys: usize,
-    /// Segments that it names; version 1 names none.
-    segments: usize,
-    /// Bytes of entries that do not fit in slots.
-    large: usize,
-    /// Keys and bytes of entries, by the class of their lifetime.
-    classes: Vec<(usize, usize)>,
-    /// Bytes for what it says of keys that were dropped and may still be limited.
-    dropped: usize,
-}
-
-/// How the table is laid out.
-enum Layout {
-    Growing,
-    AsSaved,
-    /// Entries of a class that is not in full are dropped, but for so many bytes of the `lowest`.
-    Reduced {
-        lowest: usize,
-        left: usize,
-    },
-}
-
-/// Policies of entries, so that those under equal ones share one.
+/// Interns the policies of entries: equal ones become one object.
 #[derive(Default)]
-struct Policies {
+pub(crate) struct Policies {
     last: Option<Rule>,
     rules: HashMap<String, Rule>,
 }
 
 /// A key on its way to the table.
-struct Key {
+pub(crate) struct Key {
     hash: u64,
-    entry: Entry,
+    pub(crate) entry: Entry,
     /// In microseconds.
-    lifetime: u64,
-    rule: Rule,
+    pub(crate) lifetime: u64,
+    pub(crate) rule: Rule,
 }
 
 impl Policies {
@@ -99,7 +67,13 @@ impl Policies {
     }
 
     /// The key of a record, unless it has recovered.
-    fn key(&mut self, store: &MemoryStore, hash: u64, entry: Entry, now: Timestamp) -> Option<Key> {
+    pub(crate) fn key(
+        &mut self,
+        store: &MemoryStore,
+        hash: u64,
+        entry: Entry,
+        now: Timestamp,
+    ) -> Option<Key> {
         let lifetime = micros(&entry, now);
         if lifetime == 0 {
             return None;
@@ -109,86 +83,7 @@ impl Policies {
     }
 }
 
-impl Survey {
-    /// How to lay out a store of up to `max` bytes, of which so many are taken already and some by its
-    /// first segments.
-    fn layout(&self, taken: usize, first: usize, max: usize) -> (Layout, usize) {
-        let taken = taken + self.dropped;
-        if taken + self.keys * BYTES_GROWING + self.large + self.large / 8 <= max {
-            return (Layout::Growing, first);
-        }
-        let rest = taken - first * BYTES;
-        // What decoding takes less than growing did may not be counted to the byte.
-        if self.segments >= first && rest + self.segments * BYTES + self.large <= max + max / 32 {
-            return (Layout::AsSaved, first);
-        }
-        let available = max.saturating_sub(rest);
-        let table = |keys: usize| (keys * BYTES_DENSE).max(first * BYTES);
-        let (mut keys, mut large, mut lowest, mut left) = (0, 0, 0, 0);
-        for (class, own) in self.classes.iter().enumerate().rev() {
-            let before = table(keys) + large;
-            let after = table(keys + own.0) + large + own.1;
-            if after > available {
-                // Of this class there is room for some.
-                left = scaled(own.1, available.saturating_sub(before), after - before);
-                lowest = class;
-                break;
-            }
-            (keys, large) = (keys + own.0, large + own.1);
-        }
-        let table = available.saturating_sub(large + left);
-        (Layout::Reduced { lowest, left }, table / BYTES)
-    }
-}
-
 impl MemoryStore {
-    /// Reads all of a file, and finds out what its keys take.
-    pub(crate) fn survey<R: Read>(
-        &self,
-        mut records: Records<R>,
-        now: Timestamp,
-    ) -> Result<Survey, SnapshotError> {
-        let _ = self.since_set_base(now);
-        let mut survey = Survey { classes: vec![(0, 0); class(u64::MAX) + 1], ..Survey::default() };
-        let mut policies = Policies::default();
-        // Entries are put where nobody sees them, a segment's at a time.
-        let (mut large, mut budget, mut keys) = (Large::default(), Budget::new(usize::MAX), 0);
-        while let Some(record) = records.next()? {
-            let (hash, entry) = match record {
-                Record::Segment(_) => {
-                    survey.segments += 1;
-                    keys = SLOTS;
-                    continue;
-                }
-                Record::Dropped(_, _, until) => {
-                    if until > now && survey.dropped == 0 {
-                        survey.dropped = DroppedKeys::new(self.usage().max_bytes).size();
-                    }
-                    continue;
-                }
-                Record::Key(hash, entry) => (hash, entry),
-            };
-            if keys >= SLOTS {
-                large.shrink(&budget);
-                survey.large += budget.usage().bytes;
-                (large, budget, keys) = (Large::default(), Budget::new(usize::MAX), 0);
-            }
-            // A file of version 1 does not say where a segment ends; most have fewer keys.
-            keys += usize::from(survey.segments == 0);
-            let Some(key) = policies.key(self, hash, entry, now) else { continue };
-            let before = budget.usage().bytes;
-            if self.packed(&key.entry, &key.rule, now).is_none() {
-                large.put(key.entry, &budget);
-            }
-            let class = &mut survey.classes[class(key.lifetime)];
-            *class = (class.0 + 1, class.1 + budget.usage().bytes - before);
-            survey.keys += 1;
-        }
-        large.shrink(&budget);
-        survey.large += budget.usage().bytes;
-        Ok(survey)
-    }
-
     /// Puts in what a file says that was surveyed.
     pub(crate) fn restore<R: Read>(
         &mut self,
@@ -205,8 +100,8 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Divides the segments of a table without keys, each time the one of which most of so many keys are
-    /// expected, until there are so many segments or none is more than half full.
+    /// Divides the segments of an empty table, the one with most of the `keys` expected first, until there are
+    /// `segments` of them or none is expected to be more than half full.
     fn divide(&self, segments: usize, keys: usize) {
         // Keys are shared out by the first bits of their hashes; numbers are 2^32 times as large, to be halved.
         let shares = |shard: usize| {
@@ -417,34 +312,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// `bytes * part / whole`.
-fn scaled(bytes: usize, part: usize, whole: usize) -> usize {
-    let scaled = bytes as u128 * part as u128 / whole.max(1) as u128;
-    usize::try_from(scaled).unwrap_or(usize::MAX)
-}
-
 /// How long an entry must be kept, in microseconds.
 fn micros(entry: &Entry, now: Timestamp) -> u64 {
     u64::try_from(entry.lifetime(now).as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The class of a lifetime in microseconds: greater ones have no lower class.
-fn class(lifetime: u64) -> usize {
-    let rounded = lifetime.checked_ilog2().unwrap_or(0).saturating_sub(CLASS_BITS);
-    narrow(lifetime >> rounded) + ((rounded as usize) << CLASS_BITS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_are_in_the_order_of_lifetimes_and_narrow() {
-        let mut last = 0;
-        for lifetime in (0..10_000).chain((14..64).map(|bit| 1 << bit)).chain([u64::MAX]) {
-            assert!(class(lifetime) >= last, "{lifetime}");
-            last = class(lifetime);
-        }
-        assert!(class(43_200_000_000) > class(43_000_000_000));
-    }
 }

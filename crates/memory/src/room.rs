@@ -76,8 +76,8 @@ impl MemoryStore {
         true
     }
 
-    /// Whether a request that adds must be turned away, since the bound is reached, or was when the state file
-    /// was read and the key may be one that was dropped then.
+    /// Whether a request that adds must be denied for lack of space: the bound is reached, or it was reached when
+    /// the state file was read and this key may be one that was dropped then.
     pub(crate) fn is_full(
         &self,
         locked: &mut Locked<'_, Part<Large>>,

@@ -72,7 +72,7 @@ pub(crate) enum Record {
 
 impl MemoryStore {
     /// Writes every key that has not recovered at `now`, and tells how many. Decisions go on
-    /// meanwhile; each key is written as it stands when its turn comes, and once, however much the table grows.
+    /// during that; each key is written as it is when its segment is reached, and once, however much the table grows.
     ///
     /// # Errors
     /// What `out` says.
@@ -124,8 +124,8 @@ impl MemoryStore {
         let mut count = 0;
         for (hash, slot) in slots {
             let entry = if slot.rule() == LARGE {
-                // One at a time: it may be long, and nobody is to wait for more. Its key may have been moved
-                // by now, but not forgotten unless it was reset or has recovered.
+                // One at a time, because it may be long and the segment is locked for the copy. Its key may have
+                // moved by now, but is gone only if it was reset or has recovered.
                 self.with_entry_of(hash, Entry::clone)
             } else {
                 self.simple_entry(slot)
@@ -151,8 +151,8 @@ impl MemoryStore {
         (cell as u64) << (64 - SHARD_BITS) | quarter as u64
     }
 
-    /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`. It is read twice, so that
-    /// nothing is made of a file that is damaged.
+    /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`. The file is read twice: first
+    /// to check all of it, because a damaged one must not become half a store.
     ///
     /// Every key is kept if `max_bytes` is as much as the store had that wrote it. Of less, those are kept that are
     /// limited for longest; [`Usage::keys_dropped`](crate::Usage::keys_dropped) counts the others. Under

@@ -93,7 +93,7 @@ impl StateFile {
         Ok((path, file))
     }
 
-    /// Removes what servers that were killed left behind. Nobody writes there now: the lock is ours.
+    /// Removes what servers that were killed left behind. No other server writes there, because this one holds the lock.
     fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());

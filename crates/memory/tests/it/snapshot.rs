@@ -109,7 +109,7 @@ impl Write for Growing<'_> {
 /// snapshot, and once.
 #[test]
 fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
-    let old = size("SLUICEGATE_OLD_KEYS", 30_000);
+    let old = size("SLUICEGATE_OLD_KEYS", 20_000);
     // Under a policy whose state is in the slot, and under one whose state is beside the table.
     for text in ["fixed-window:1/12h", "sliding-log:1/12h"] {
         let store = MemoryStore::new();
