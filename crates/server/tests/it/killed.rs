@@ -9,7 +9,7 @@ use std::{
     path::Path,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -199,6 +199,7 @@ fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
 #[test]
 fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
     const AT_ONCE: usize = 2_000;
+    const CLIENTS: usize = 3;
     let name = "killed::every_older_key_is_in_every_snapshot_of_a_table_that_grows";
     let Some(mut process) = process(name, 1024, |config, folder| {
         config.state_file = Some(folder.join("state"));
@@ -208,7 +209,7 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
         return;
     };
     let old = size("SLUICEGATE_GROWING_KEYS", 30_000);
-    let snapshots = size("SLUICEGATE_GROWING_SNAPSHOTS", 6);
+    let snapshots = size("SLUICEGATE_GROWING_SNAPSHOTS", 7);
     let path = process.folder.file("state");
     let mut peer = process.server.connect();
     for start in (0..old).step_by(AT_ONCE) {
@@ -216,16 +217,18 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
     }
     until_written(&process.server);
     let stop = AtomicBool::new(false);
+    let asked = [const { AtomicUsize::new(0) }; CLIENTS];
     let files = std::thread::scope(|scope| {
-        for client in 0..2 {
+        for (client, asked) in asked.iter().enumerate() {
             let (stop, server) = (&stop, &process.server);
             scope.spawn(move || {
                 let mut peer = server.connect();
-                for start in (0..).step_by(AT_ONCE / 4) {
+                for start in (0..).step_by(AT_ONCE) {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    take_all(&mut peer, &format!("new{client}-"), start..start + AT_ONCE / 4);
+                    take_all(&mut peer, &format!("new{client}-"), start..start + AT_ONCE);
+                    asked.store(start + AT_ONCE, Ordering::Relaxed);
                 }
             });
         }
@@ -241,12 +244,21 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
         stop.store(true, Ordering::Relaxed);
         files
     });
+    // Each has the old keys, and all that the one before it has.
+    let asked = asked.map(AtomicUsize::into_inner);
+    let new = (0..CLIENTS).flat_map(|client| (0..asked[client]).map(move |key| (client, key)));
+    let new = new.map(|(client, key)| format!("new{client}-{key}"));
+    let names: Vec<String> = (0..old).map(|key| format!("old{key}")).chain(new).collect();
+    let mut before: Vec<bool> = (0..names.len()).map(|key| key < old).collect();
     let mut sizes = Vec::new();
     for file in &files {
         let store = loaded(file.clone());
-        let missing = (0..old).filter(|key| !has(&store, &format!("old{key}"))).count();
-        assert_eq!(missing, 0, "of {old} old keys in a file of {}", store.len());
+        let found: Vec<bool> = names.iter().map(|key| has(&store, key)).collect();
+        let missing =
+            before.iter().zip(&found).filter(|(before, found)| **before && !**found).count();
+        assert_eq!(missing, 0, "keys of the file before are missing in one of {}", store.len());
         sizes.push(store.len());
+        before = found;
     }
     assert!(sizes[sizes.len() - 1] > sizes[0], "the table did not grow: {sizes:?}");
     let mut again = 0;
@@ -260,7 +272,8 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
         }
     }
     println!(
-        "figure: {snapshots} snapshots of {sizes:?} keys under a flood of new ones: 0 of {old} old keys missing; \
+        "figure: {snapshots} snapshots of {sizes:?} keys under a flood of new ones: 0 of {old} old keys missing, nor any of one \
+         file in the next; \
          after 3 kills {again} admitted again"
     );
     assert_eq!(again, 0);

@@ -190,7 +190,8 @@ fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
     let mut config = config();
     configure(&mut config);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err().to_string()
+    let server = runtime.block_on(sluicegate_server::Server::bind(config));
+    server.map(|_| ()).unwrap_err().to_string()
 }
 
 #[test]
