@@ -11,43 +11,63 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 22] = [
+const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_COUNTER_MINUTES", "60"),
     ("SLUICEGATE_CYCLES", "10020"),
+    ("SLUICEGATE_EQUAL_KEYS", "3400000"),
     ("SLUICEGATE_FLOOD", "50000000"),
     ("SLUICEGATE_FLOOD_BYTES", "268435456"),
+    ("SLUICEGATE_GREEDY_SECONDS", "10"),
+    ("SLUICEGATE_GROWING_KEYS", "400000"),
+    ("SLUICEGATE_GROWING_SNAPSHOTS", "10"),
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
+    ("SLUICEGATE_IDLE_CLIENTS", "9900"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_LARGE_EVENTS", "300000"),
     ("SLUICEGATE_LOG_EVENTS", "4000000"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
+    ("SLUICEGATE_OLD_KEYS", "400000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_PROMISES", "100000"),
     ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESETS", "100000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
+    ("SLUICEGATE_RESTART_BYTES", "33554432"),
+    ("SLUICEGATE_SERVER_MEGABYTES", "1024"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_HTTP_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
     ("SLUICEGATE_SOAK_SECONDS", "120"),
     ("SLUICEGATE_STOPS", "20"),
+    ("SLUICEGATE_UNFINISHED_CLIENTS", "8000"),
+    ("SLUICEGATE_WAITERS", "999"),
+    ("SLUICEGATE_WAITING_CLIENTS", "9500"),
+    ("SLUICEGATE_WRONG_PASSWORDS", "5000"),
     ("SLUICEGATE_ZIPF_KEYS", "10000000"),
 ];
 
 /// The tests: package, test binary, and the parts of it that have some.
-const TESTS: [Tests; 6] = [
+const TESTS: &[Tests] = &[
     ("sluicegate-core", "it", &["promises::"]),
     ("sluicegate-simulator", "it", &["sliding_counter::"]),
     ("sluicegate-conformance", "it", &[]),
     ("sluicegate-rules", "it", &["hostile::"]),
-    ("sluicegate-memory", "it", &["bounds::", "hostile::", "resident::", "threads::"]),
+    (
+        "sluicegate-memory",
+        "it",
+        &["bounds::", "hostile::", "resident::", "restart::", "snapshot::", "threads::"],
+    ),
     (
         "sluicegate-server",
         "it",
         &[
+            "auth::",
             "envoy::malformed::",
+            "fairness::",
+            "held::",
             "http::slow::",
             "killed::",
             "limits::",
@@ -69,7 +89,7 @@ pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
 const FIGURE: &str = "figure: ";
 
 pub(crate) fn run() -> Result<()> {
-    run_tests(&SIZES, &TESTS)
+    run_tests(SIZES, TESTS)
 }
 
 /// Runs tests in these sizes.

@@ -26,7 +26,7 @@ pub(crate) fn prepare(config: &Config, workers: usize) -> usize {
     if may_open < wanted {
         let mut raised = limit;
         raised.current = Some(wanted.min(limit.maximum.unwrap_or(u64::MAX)));
-        if setrlimit(Resource::Nofile, raised.clone()).is_ok() {
+        if setrlimit(Resource::Nofile, raised).is_ok() {
             may_open = raised.current.unwrap_or(may_open);
         }
     }

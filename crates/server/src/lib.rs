@@ -39,6 +39,7 @@ mod secret;
 mod server;
 mod shared;
 mod state;
+mod state_file;
 mod stats;
 mod stream;
 mod tls;

@@ -213,6 +213,8 @@ fn state(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
             out.gauge("state_max_bytes", "Memory that it may take up", usage.max_bytes)?;
             let help = "Requests of new keys for which there was no room";
             out.counter("turned_away", help, usage.turned_away)?;
+            let help = "Keys of the state file that did not fit into memory at the start";
+            out.gauge("state_keys_dropped", help, usage.keys_dropped)?;
         }
         Home::Redis { store, .. } => {
             let servers = store.health();

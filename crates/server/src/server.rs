@@ -17,7 +17,9 @@ use crate::{
     listen::{Accepted, Addresses, Listeners},
     ruleset::{self, Live, Reloaded},
     shared::{Clients, Shared},
-    state, tls,
+    state,
+    state_file::StateFile,
+    tls,
     worker::Workers,
 };
 
@@ -47,6 +49,7 @@ const UPKEEP: Duration = Duration::from_secs(1);
 pub struct Server {
     listeners: Listeners,
     shared: Arc<Shared>,
+    state_file: Option<StateFile>,
 }
 
 impl Server {
@@ -56,12 +59,14 @@ impl Server {
     /// # Errors
     /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
     /// a combination of settings that cannot be. A state file that can be read but not understood is no
-    /// error: it is set aside. Nor is a store that is away.
+    /// error: it is set aside. Nor is a store that is away. A state file that another server uses, or that
+    /// cannot be written, is one.
     pub async fn bind(mut config: Config) -> io::Result<Self> {
         let tls = read_tls(&config)?;
         let listeners = Listeners::bind(&config).await?;
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
+        let state_file = state::open(&config)?;
         let home = Home::open(&config, clock.now()).await?;
         let rules = Live::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -70,7 +75,7 @@ impl Server {
         config.max_clients = descriptors::prepare(&config, workers);
         exposure::warn(&config, &addresses);
         let shared = Shared::new(config, addresses, home, rules, clock, tls);
-        Ok(Self { listeners, shared: Arc::new(shared) })
+        Ok(Self { listeners, shared: Arc::new(shared), state_file })
     }
 
     /// Where it listens for RESP, the port that was picked for port 0 included.
@@ -109,9 +114,9 @@ impl Server {
     /// # Errors
     /// What the system says if it starts no thread. An accept that fails is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { listeners, shared } = self;
+        let Self { listeners, shared, state_file } = self;
         let workers = Workers::start(&shared)?;
-        let snapshots = state::Writer::start(&shared)?;
+        let snapshots = state::Writer::start(&shared, state_file)?;
         let watching = ruleset::Watch::start(&shared)?;
         tokio::pin!(shutdown);
         let Addresses { resp, http, grpc } = shared.addresses;

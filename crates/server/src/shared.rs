@@ -203,10 +203,11 @@ impl Clients {
         if reserved && face != Face::Http {
             return None;
         }
-        if reserved && connected.reserved.len() >= RESERVED_CLIENTS {
-            if let Some(oldest) = connected.reserved.pop_front() {
-                oldest.kill();
-            }
+        if reserved
+            && connected.reserved.len() >= RESERVED_CLIENTS
+            && let Some(oldest) = connected.reserved.pop_front()
+        {
+            oldest.kill();
         }
         let workers = shared.workers.len();
         connected.of_worker.resize(workers, 0);

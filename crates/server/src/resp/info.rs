@@ -112,6 +112,8 @@ fn persistence(shared: &Shared, text: &mut String) {
     let told = shared.snapshots.told();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.config.state_file.is_some() { "yes" } else { "no" });
+    let dropped = shared.home.memory().map_or(0, |store| store.usage().keys_dropped);
+    line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", told.written);
     line(text, "snapshots_failed", told.failed);
     line(text, "last_snapshot_time", told.at.map_or(0, seconds));

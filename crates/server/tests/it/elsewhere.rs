@@ -4,7 +4,7 @@ use std::{
     env, fs, io,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use sluicegate_server::Config;
@@ -82,6 +82,12 @@ impl Process {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Starts another with the same files, which ends at once if it serves.
+    pub(crate) fn start_second(&self) -> Output {
+        let mut second = with_files(self.name, self.files);
+        second.env(SERVES, self.folder.file("")).stdin(Stdio::null()).output().unwrap()
     }
 
     /// Starts it again, with the files that it left.

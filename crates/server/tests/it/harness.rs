@@ -98,6 +98,11 @@ impl Running {
         value.map_or(0, |value| value.trim_start_matches("calls=").parse().unwrap())
     }
 
+    /// Waits until `INFO` shows more than `value` under `name`.
+    pub(crate) fn until_told_more(&self, name: &str, value: u64) {
+        self.until_info(name, |found| found > value);
+    }
+
     /// Waits until `INFO` shows `value` under `name`.
     pub(crate) fn until_told(&self, name: &str, value: u64) {
         self.until_info(name, |found| found == value);

@@ -189,3 +189,66 @@ fn what_is_only_announced_costs_nothing() {
         assert!(each <= 64, "{shown}: {each} KiB");
     }
 }
+
+/// KiB that a server takes beside the state of keys.
+const OWN: usize = 8 * 1024;
+
+/// A server full of keys: what its process has in memory, all that it needs itself included.
+fn full_server(name: &'static str, megabytes: usize) {
+    let most = size("SLUICEGATE_SERVER_MEGABYTES", 64);
+    if megabytes > most {
+        return;
+    }
+    let Some(process) = process(name, 1024, |config, _| config.max_memory = megabytes << 20) else {
+        return;
+    };
+    // Those take a slot, and these as much again beside the table: few enough for the usual run.
+    let (slots, eight) = ("fixed-window:1/12h", ["fixed-window:1/12h"; 8].join(","));
+    let heavy = if most > 64 { slots } else { &*eight };
+    let server = &process.server;
+    let mut peer = server.connect();
+    assert_eq!(peer.say("PING"), simple("PONG"));
+    let base = process.resident();
+    let mut keys = 0;
+    while server.told("turned_away") < 20_000 {
+        for _ in 0..20 {
+            let lines = (keys..keys + 1000).map(|key| {
+                let policy = if key % 4 == 0 { slots } else { heavy };
+                format!("SG.TAKE key{key} {policy}\r\n")
+            });
+            peer.send(lines.collect::<String>());
+            (0..1000).for_each(|_| drop(peer.hear()));
+            keys += 1000;
+        }
+    }
+    let (resident, bound) = (process.resident(), megabytes * 1024);
+    let allowed = bound + bound / 10 + OWN;
+    println!(
+        "figure: a server with --max-memory {megabytes}mb and {} keys: {resident} KiB resident of {allowed}, \
+         {base} before the first key",
+        server.told("keys"),
+    );
+    // The code of a build for tests is larger.
+    let code = if cfg!(debug_assertions) { base.saturating_sub(OWN) } else { 0 };
+    assert!(resident <= allowed + code);
+}
+
+#[test]
+fn a_full_server_of_64_mb_takes_little_more() {
+    full_server("process::a_full_server_of_64_mb_takes_little_more", 64);
+}
+
+#[test]
+fn a_full_server_of_128_mb_takes_little_more() {
+    full_server("process::a_full_server_of_128_mb_takes_little_more", 128);
+}
+
+#[test]
+fn a_full_server_of_256_mb_takes_little_more() {
+    full_server("process::a_full_server_of_256_mb_takes_little_more", 256);
+}
+
+#[test]
+fn a_full_server_of_1024_mb_takes_little_more() {
+    full_server("process::a_full_server_of_1024_mb_takes_little_more", 1024);
+}
