@@ -55,12 +55,16 @@ impl RedisStore {
                 continue;
             }
             let sent = inner.context.now();
+            let known = inner.known.asked(key, sent);
             if chunk > cost {
                 let asked = inner.decide(key, rule, Operation::Take(chunk), deadline).await;
                 match asked {
                     Ok(decision) if decision.allowed() => {
                         let now = inner.context.now();
                         inner.leases.granted(key, rule, (chunk, cost), (sent, now), &decision);
+                        if rule.is_remembered() {
+                            inner.learn(key, rule, Operation::Take(chunk), known, &decision);
+                        }
                         inner.context.counts.store.one();
                         return Ok(Answer { decision, source: Source::Store });
                     }

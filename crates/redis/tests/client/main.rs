@@ -6,6 +6,7 @@
 mod answers;
 mod away;
 mod cluster;
+mod fallback;
 mod leases;
 mod load;
 mod module;
