@@ -37,7 +37,7 @@ pub use counters::Counters;
 pub use error::StoreError;
 pub use health::Health;
 pub use many::Question;
-pub use net::breaker::PROBE_EVERY;
+pub use net::keeper::PROBE_EVERY;
 pub use options::{Options, TlsOptions};
 pub use rule::{OnError, Rule};
 pub use share::Share;

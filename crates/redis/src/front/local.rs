@@ -12,7 +12,7 @@ use sluicegate_memory::{MemoryStore, Request, WhenFull};
 
 use super::known::{Known, Reported};
 use crate::{
-    Answer, OnError, Rule, Share, Source, StoreError, counters::Counting, net::breaker::PROBE_EVERY,
+    Answer, OnError, Rule, Share, Source, StoreError, counters::Counting, net::keeper::PROBE_EVERY,
 };
 
 /// What is decided here while the store is away.

@@ -10,7 +10,11 @@ use redis::{
 use sluicegate_core::{Clock, Timestamp};
 use sluicegate_memory::SystemClock;
 
-use super::url::{Address, Url};
+use super::{
+    keeper::answers,
+    report::Line,
+    url::{Address, Url},
+};
 use crate::{Options, StoreError, counters::Counting};
 
 /// Commands that wait to be written; redis-rs holds 50 unless told otherwise.
@@ -82,7 +86,7 @@ impl Context {
         &self,
         place: &Place,
         pushed: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-    ) -> Result<MultiplexedConnection, StoreError> {
+    ) -> Result<(MultiplexedConnection, Address), StoreError> {
         let address = match place {
             Place::At(address) => address.clone(),
             Place::Primary { sentinels, name } => self.primary(sentinels, name).await?,
@@ -106,7 +110,34 @@ impl Context {
             .set_concurrency_limit(self.options.max_in_flight.max(1))
             .set_write_backpressure_boundary(BOUNDARY)
             .set_push_sender(pushed);
-        self.open(&address, login, &config).await
+        let connection = self.open(&address, login, &config).await?;
+        Ok((connection, address))
+    }
+
+    /// Logs that a node became unavailable, or answers again.
+    pub(super) fn say(&self, node: &dyn fmt::Display, line: Line, why: &str) {
+        match line {
+            Line::Unavailable { more } => {
+                let meanwhile = answers(self.options.on_error);
+                let before = if more > 0 {
+                    format!("; {more} outages before this one were not logged")
+                } else {
+                    String::new()
+                };
+                tracing::warn!(
+                    %node,
+                    reason = why,
+                    "the store is unavailable: until it answers, {meanwhile}{before}"
+                );
+            }
+            Line::Available { after } => {
+                let seconds = after.as_secs_f64();
+                tracing::info!(%node, "the store answers again, after {seconds:.1} s");
+            }
+            Line::WasUnavailable { times } => {
+                tracing::info!(%node, "the store answers; it was unavailable {times} more times");
+            }
+        }
     }
 
     async fn open(
@@ -136,7 +167,11 @@ impl Context {
     }
 
     /// Where the first sentinel that knows says that the primary is.
-    async fn primary(&self, sentinels: &[Address], name: &str) -> Result<Address, StoreError> {
+    pub(super) async fn primary(
+        &self,
+        sentinels: &[Address],
+        name: &str,
+    ) -> Result<Address, StoreError> {
         let mut why = String::new();
         for sentinel in sentinels {
             let each =

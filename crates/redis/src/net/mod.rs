@@ -3,6 +3,9 @@
 
 pub(crate) mod breaker;
 pub(crate) mod context;
+mod flow;
+pub(crate) mod keeper;
 pub(crate) mod link;
+mod report;
 pub(crate) mod topology;
 pub(crate) mod url;
