@@ -310,7 +310,7 @@ impl<'a> Connection<'a> {
         let watch = self.worker.stats().watch.looked_at();
         let key = watch.map(|_| waiting.key.clone());
         let answer = tokio::select! {
-            answer = wait::wait(shared, waiting, stopping) => answer,
+            answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
         if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {
