@@ -89,7 +89,7 @@ impl Link {
         if !self.is_kept.swap(true, Ordering::Relaxed) {
             let (link, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
             self.context.spawn(async move {
-                let mut keeper = Keeper { link, moved_at: Timestamp::EPOCH };
+                let mut keeper = Keeper { link, looked_at: None };
                 let mut pause = IDLE;
                 loop {
                     // Whether it was woken does not matter.
@@ -143,8 +143,8 @@ impl Link {
 /// Watches over one connection.
 struct Keeper {
     link: Weak<Link>,
-    /// When the primary was last looked for.
-    moved_at: Timestamp,
+    /// When the primary was last looked for, since the server takes no writes.
+    looked_at: Option<Timestamp>,
 }
 
 impl Keeper {
@@ -168,7 +168,10 @@ impl Keeper {
                 link.works();
                 self.find_primary(link).await;
             }
-            Probe::Works | Probe::Forbidden => link.works(),
+            Probe::Works | Probe::Forbidden => {
+                self.looked_at = None;
+                link.works();
+            }
             // Questions that were too late have been counted.
             Probe::Slow(_) if !is_open => {}
             Probe::Slow(span) => {
@@ -186,14 +189,18 @@ impl Keeper {
     /// Looks for the primary elsewhere, now and then.
     async fn find_primary(&mut self, link: &Arc<Link>) {
         let now = link.context.now();
-        let every = match &link.place {
-            Place::Primary { .. } => RESOLVE_EVERY,
-            Place::At(_) => REPLACE_EVERY,
+        let is_due = match (&link.place, self.looked_at) {
+            (Place::Primary { .. }, None) => true,
+            (Place::Primary { .. }, Some(at)) => now >= at + jitter(RESOLVE_EVERY),
+            // It may be promoted again in a moment.
+            (Place::At(_), None) => false,
+            (Place::At(_), Some(at)) => now >= at + jitter(REPLACE_EVERY),
         };
-        if now < self.moved_at + jitter(every) {
+        if !is_due {
+            self.looked_at.get_or_insert(now);
             return;
         }
-        self.moved_at = now;
+        self.looked_at = Some(now);
         if let Place::Primary { sentinels, name } = &link.place {
             let found = timeout(PROBE_TIMEOUT, link.context.primary(sentinels, name)).await;
             let Ok(Ok(address)) = found else { return };

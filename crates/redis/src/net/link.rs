@@ -24,7 +24,7 @@ use redis::{
 use sluicegate_core::Timestamp;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
@@ -408,25 +408,30 @@ impl Link {
     /// The connection of this number (any, for `None`) is of no use any more: another is made.
     pub(crate) fn lost(self: &Arc<Self>, number: Option<u64>, why: &str) {
         let now = self.context.now();
-        let mut is_short = false;
+        let mut wait = Duration::ZERO;
         let was_up = self.state.send_if_modified(|state| {
             let State::Up(up) = state else { return false };
             if number.is_some_and(|number| number != up.number) {
                 return false;
             }
-            is_short = now < up.since + SHORT_LIVED;
-            let missed = if is_short {
-                self.missed.fetch_add(1, Ordering::Relaxed)
+            if now < up.since + SHORT_LIVED {
+                wait = pause(self.missed.fetch_add(1, Ordering::Relaxed));
             } else {
                 self.missed.store(0, Ordering::Relaxed);
-                0
-            };
-            let until = if is_short { now + pause(missed) } else { now };
-            *state = State::Down { why: why.to_owned(), until };
+            }
+            *state = State::Down { why: why.to_owned(), until: now + wait };
             true
         });
-        if was_up && !is_short {
+        if was_up && wait.is_zero() {
             self.connect();
+        } else if was_up {
+            let link = Arc::downgrade(self);
+            self.context.spawn(async move {
+                sleep(wait).await;
+                if let Some(link) = link.upgrade() {
+                    link.connect();
+                }
+            });
         }
     }
 

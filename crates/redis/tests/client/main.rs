@@ -6,7 +6,9 @@
 mod answers;
 mod away;
 mod cluster;
+mod demoted;
 mod fallback;
+mod late;
 mod leases;
 mod load;
 mod module;

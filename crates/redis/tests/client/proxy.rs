@@ -54,8 +54,6 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     fault: Arc<AtomicU8>,
     pub(crate) open: Arc<AtomicU64>,
-    /// Connections that were accepted.
-    pub(crate) accepts: Arc<AtomicU64>,
     closing: Arc<Notify>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -66,11 +64,10 @@ impl Proxy {
         let own = listener.local_addr().unwrap().port();
         let (fault, open) = (Arc::new(AtomicU8::new(0)), Arc::new(AtomicU64::new(0)));
         let (shared, count) = (Arc::clone(&fault), Arc::clone(&open));
-        let (accepts, closing) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-        let (accepted, closes) = (Arc::clone(&accepts), Arc::clone(&closing));
+        let closing = Arc::new(Notify::new());
+        let closes = Arc::clone(&closing);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                accepted.fetch_add(1, Ordering::SeqCst);
                 if shared.load(Ordering::SeqCst) == Fault::Closed as u8 {
                     continue;
                 }
@@ -89,7 +86,7 @@ impl Proxy {
                 });
             }
         });
-        Self { port: own, fault, open, accepts, closing, task }
+        Self { port: own, fault, open, closing, task }
     }
 
     pub(crate) fn url(&self) -> String {
