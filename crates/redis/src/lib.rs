@@ -27,6 +27,8 @@ mod options;
 mod rule;
 pub mod script;
 mod share;
+#[cfg(test)]
+mod simulation;
 mod slot;
 mod status;
 mod store;

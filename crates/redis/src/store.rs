@@ -284,6 +284,10 @@ impl Inner {
         operation: Operation,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
+        #[cfg(test)]
+        if let Some(simulated) = self.context.simulated.get() {
+            return deadline.within(simulated.decide(operation)).await?;
+        }
         let question = (operation, None);
         call::call(&self.context, &self.topology, key, rule.plan(), question, deadline).await
     }

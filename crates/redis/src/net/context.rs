@@ -29,6 +29,9 @@ pub(crate) struct Context {
     pub(crate) clock: SystemClock,
     pub(crate) counts: Counting,
     certificates: TlsCertificates,
+    /// What stands in the place of clocks and servers.
+    #[cfg(test)]
+    pub(crate) simulated: std::sync::OnceLock<crate::simulation::Simulated>,
 }
 
 /// Which server a connection is to.
@@ -66,10 +69,22 @@ impl Context {
         let root_cert = options.tls.ca.as_ref().map(read).transpose()?;
         let certificates = TlsCertificates { client_tls, root_cert };
         let (clock, counts) = (SystemClock::new(), Counting::default());
-        Ok(Arc::new(Self { url, options, clock, counts, certificates }))
+        Ok(Arc::new(Self {
+            url,
+            options,
+            clock,
+            counts,
+            certificates,
+            #[cfg(test)]
+            simulated: std::sync::OnceLock::new(),
+        }))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
+        #[cfg(test)]
+        if self.simulated.get().is_some() {
+            return crate::simulation::now();
+        }
         self.clock.now()
     }
 

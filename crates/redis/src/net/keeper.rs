@@ -21,7 +21,7 @@ use super::{
     link::{Deadline, Link, PROBE_TIMEOUT, Up},
     report::Line,
 };
-use crate::{OnError, script::TEST_PREFIX};
+use crate::{OnError, StoreError, script::TEST_PREFIX};
 
 /// How often a server whose breaker is open is probed.
 pub const PROBE_EVERY: Duration = Duration::from_millis(100);
@@ -218,6 +218,7 @@ impl Link {
         let deadline = Deadline::after(PROBE_TIMEOUT);
         let Up { mut connection, number, flow, .. } = match self.connection(deadline).await {
             Ok(up) => up,
+            Err(StoreError::Unavailable(why)) => return Probe::Fails(why),
             Err(error) => return Probe::Fails(error.to_string()),
         };
         let key = [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat();

@@ -18,9 +18,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{
-    Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
 use sluicegate_core::Timestamp;
 use tokio::{
     sync::{Notify, watch},
@@ -281,9 +279,10 @@ impl Link {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                let error = StoreError::Unavailable(self.told(&error));
+                let why = format!("{}: {error}", self.place);
+                self.lost(Some(up.number), &why);
+                let error = StoreError::Unavailable(why);
                 self.failed(&error);
-                self.lost(Some(up.number), &error.to_string());
                 Err(error)
             }
             Err(late) => {
@@ -443,7 +442,10 @@ impl Link {
     /// A question got no answer.
     fn failed(&self, error: &StoreError) {
         if self.breaker.failed() {
-            self.opened(format!("{}: {error}", self.place));
+            self.opened(match error {
+                StoreError::Unavailable(why) => why.clone(),
+                _ => format!("{}: {error}", self.place),
+            });
         } else {
             self.suspect();
         }
@@ -453,10 +455,6 @@ impl Link {
         if !self.is_suspect.swap(true, Ordering::Relaxed) {
             self.wake.notify_one();
         }
-    }
-
-    fn told(&self, error: &RedisError) -> String {
-        format!("{}: {error}", self.place)
     }
 }
 

@@ -237,7 +237,11 @@ impl Cluster {
             // Each node that is known logs its own.
             Err(_) if !self.has_no_map() => None,
             Err(error) => {
-                self.reading.send_replace(Reading::Failed(error.to_string()));
+                let why = match error {
+                    StoreError::Unavailable(why) => why.clone(),
+                    error => error.to_string(),
+                };
+                self.reading.send_replace(Reading::Failed(why));
                 report.change(true, now)
             }
         };
