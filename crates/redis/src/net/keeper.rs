@@ -103,17 +103,17 @@ impl Link {
     }
 
     /// No question can be asked, or is answered.
-    pub(super) fn unavailable(&self, why: String) {
+    pub(super) fn unavailable(&self, why: &str) {
         if self.breaker.open() {
             self.opened(why);
         } else {
-            *self.why.lock() = why;
+            why.clone_into(&mut self.why.lock());
         }
     }
 
     /// The breaker was opened.
-    pub(super) fn opened(&self, why: String) {
-        self.why.lock().clone_from(&why);
+    pub(super) fn opened(&self, why: &str) {
+        why.clone_into(&mut self.why.lock());
         self.context.counts.breaker_opened.one();
         self.wake.notify_one();
         self.log(|report, now| report.change(true, now));
@@ -176,13 +176,13 @@ impl Keeper {
             Probe::Slow(_) if !is_open => {}
             Probe::Slow(span) => {
                 let millis = span.as_millis();
-                link.unavailable(format!("{}: answers after {millis} ms", link.place));
+                link.unavailable(&format!("{}: answers after {millis} ms", link.place));
             }
             Probe::Refuses(why) => {
-                link.unavailable(why);
+                link.unavailable(&why);
                 self.find_primary(link).await;
             }
-            Probe::Fails(why) => link.unavailable(why),
+            Probe::Fails(why) => link.unavailable(&why),
         }
     }
 

@@ -355,9 +355,9 @@ impl Link {
         let missed = self.missed.fetch_add(1, Ordering::Relaxed);
         let until = self.context.now() + pause(missed);
         tracing::debug!(%why, "no connection");
-        self.state.send_replace(State::Down { why: why.clone(), until });
         // There is nothing to count: no question can be asked.
-        self.unavailable(why);
+        self.unavailable(&why);
+        self.state.send_replace(State::Down { why, until });
     }
 
     /// Replaces the connection by a new one. Questions that are in flight get their answers on the old one.
@@ -442,10 +442,10 @@ impl Link {
     /// A question got no answer.
     fn failed(&self, error: &StoreError) {
         if self.breaker.failed() {
-            self.opened(match error {
-                StoreError::Unavailable(why) => why.clone(),
-                _ => format!("{}: {error}", self.place),
-            });
+            match error {
+                StoreError::Unavailable(why) => self.opened(why),
+                _ => self.opened(&format!("{}: {error}", self.place)),
+            }
         } else {
             self.suspect();
         }
