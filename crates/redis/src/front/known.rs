@@ -136,8 +136,7 @@ impl Known {
         Asked { sent: now, epoch: self.shard(key).lock().epoch }
     }
 
-    /// The answer came, to a take of `cost` units or (0) to another operation, which tells only what is
-    /// in use.
+    /// The answer came, to a take of `cost` units or (0) to another operation.
     pub(crate) fn learn(
         &self,
         key: &[u8],
@@ -195,8 +194,7 @@ impl Known {
         shard.insert(key, entry, self.room);
     }
 
-    /// Something is asked, or was answered, that may make the key pass earlier. What it has used stays
-    /// known, because an upper bound is enough there.
+    /// Something is asked, or was answered, that may make the key pass earlier. Its usage stays known.
     pub(crate) fn forget(&self, key: &[u8]) {
         self.shard(key).lock().forget(key);
     }
@@ -206,9 +204,8 @@ impl Known {
         self.shard(key).lock().remove(key);
     }
 
-    /// Hands what the last answer said of the key's usage to `count`, once, because it is counted
-    /// elsewhere from then on. `count` runs under the lock of the key, so that no other request for the
-    /// key is decided before it has finished.
+    /// Hands what the last answer said of the key's usage to `count`, once: it is counted elsewhere from
+    /// then on. `count` runs under the lock of the key, before another request for it is decided.
     pub(crate) fn take_used(&self, key: &[u8], now: Timestamp, count: impl FnOnce(Reported)) {
         let mut shard = self.shard(key).lock();
         let Some(last) = shard.find_mut(key).and_then(|entry| entry.last.take()) else { return };
@@ -234,10 +231,7 @@ impl Shard {
     }
 
     fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
-        match self.young.get_mut(key) {
-            Some(entry) => Some(entry),
-            None => self.old.get_mut(key),
-        }
+        self.young.get_mut(key).or_else(|| self.old.get_mut(key))
     }
 
     fn insert(&mut self, key: &[u8], entry: Entry, room: usize) {

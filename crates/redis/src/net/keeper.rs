@@ -204,7 +204,7 @@ impl Keeper {
         if let Place::Primary { sentinels, name } = &link.place {
             let found = timeout(PROBE_TIMEOUT, link.context.primary(sentinels, name)).await;
             let Ok(Ok(address)) = found else { return };
-            if link.address() == Some(address) {
+            if link.address().is_some_and(|known| *known == address) {
                 return;
             }
         }

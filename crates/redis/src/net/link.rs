@@ -18,33 +18,22 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 use sluicegate_core::Timestamp;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
     breaker::Breaker,
     context::{Context, Place},
     flow::Flow,
-    keeper::jitter,
     report::Report,
     url::Address,
 };
 use crate::{StoreError, native};
 
-/// How long to wait after a first connection that could not be made, and after any later one; each more
-/// or less by chance, so that clients that lost a server together do not come back together.
-const PAUSES: [Duration; 4] = [
-    Duration::from_millis(20),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(250),
-];
-/// A connection that ends sooner counts as one that could not be made.
-const SHORT_LIVED: Duration = Duration::from_millis(5);
 /// How long a probe may take before its connection is given up.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 
@@ -70,7 +59,7 @@ impl Deadline {
 pub(crate) struct Link {
     pub(super) place: Place,
     pub(super) context: Arc<Context>,
-    state: watch::Sender<State>,
+    pub(super) state: watch::Sender<State>,
     pub(super) breaker: Breaker,
     /// Why it was opened last.
     pub(super) why: Mutex<String>,
@@ -85,16 +74,16 @@ pub(crate) struct Link {
     /// Whether a question got no answer, or one that says that the server takes no writes.
     pub(super) is_suspect: AtomicBool,
     /// Connections made so far.
-    made: AtomicU64,
+    pub(super) made: AtomicU64,
     /// Connections that could not be made since the last that could.
-    missed: AtomicU32,
+    pub(super) missed: AtomicU32,
     /// Whether the server has the module.
-    module: AtomicBool,
+    pub(super) module: AtomicBool,
     /// When to ask it again, in microseconds.
     look_at: AtomicU64,
 }
 
-enum State {
+pub(super) enum State {
     /// There is none, and none is tried to be made before this time.
     Down {
         why: String,
@@ -110,10 +99,10 @@ pub(super) struct Up {
     pub(super) connection: MultiplexedConnection,
     pub(super) number: u64,
     /// Where it leads.
-    pub(super) address: Address,
+    pub(super) address: Arc<Address>,
     pub(super) flow: Arc<Flow>,
-    since: Timestamp,
-    has_module: bool,
+    pub(super) since: Timestamp,
+    pub(super) has_module: bool,
 }
 
 impl fmt::Debug for Link {
@@ -162,9 +151,9 @@ impl Link {
     }
 
     /// Where the connection leads, if there is one.
-    pub(super) fn address(&self) -> Option<Address> {
+    pub(super) fn address(&self) -> Option<Arc<Address>> {
         match &*self.state.borrow() {
-            State::Up(up) => Some(up.address.clone()),
+            State::Up(up) => Some(Arc::clone(&up.address)),
             _ => None,
         }
     }
@@ -205,7 +194,7 @@ impl Link {
         self.look_later();
     }
 
-    fn look_later(&self) {
+    pub(super) fn look_later(&self) {
         let every = self.context.options.look_for_module.unwrap_or_default();
         self.look_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
     }
@@ -329,111 +318,6 @@ impl Link {
         }
     }
 
-    /// Begins to make a connection, if there is none and nobody does.
-    fn connect(self: &Arc<Self>) {
-        let begins = self.state.send_if_modified(|state| {
-            let down = matches!(state, State::Down { .. });
-            if down {
-                *state = State::Connecting;
-            }
-            down
-        });
-        if begins {
-            if self.report.is_some() {
-                self.keep();
-            }
-            // Not by the caller, who may be gone before it is made.
-            self.context.spawn(Arc::clone(self).make());
-        }
-    }
-
-    async fn make(self: Arc<Self>) {
-        let why = match self.open().await {
-            Ok(up) => return self.use_from_now_on(up),
-            Err(why) => why,
-        };
-        let missed = self.missed.fetch_add(1, Ordering::Relaxed);
-        let until = self.context.now() + pause(missed);
-        tracing::debug!(%why, "no connection");
-        // There is nothing to count: no question can be asked.
-        self.unavailable(&why);
-        self.state.send_replace(State::Down { why, until });
-    }
-
-    /// Replaces the connection by a new one. Questions that are in flight get their answers on the old one.
-    pub(super) async fn replace(self: &Arc<Self>) {
-        if let Ok(up) = self.open().await {
-            self.use_from_now_on(up);
-        }
-    }
-
-    fn use_from_now_on(&self, up: Up) {
-        // Behind an address there may be another server than before.
-        self.module.store(up.has_module, Ordering::Relaxed);
-        self.look_later();
-        self.context.counts.connections.one();
-        self.state.send_replace(State::Up(up));
-    }
-
-    /// A new connection, or why there is none.
-    async fn open(self: &Arc<Self>) -> Result<Up, String> {
-        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
-        let link = Arc::downgrade(self);
-        let pushed = move |info: PushInfo| {
-            if info.kind == PushKind::Disconnection
-                && let Some(link) = link.upgrade()
-            {
-                link.lost(Some(number), &format!("{} has closed the connection", link.place));
-            }
-            Ok::<_, ()>(())
-        };
-        let made = timeout(self.context.options.connect_timeout, async {
-            let (mut connection, address) = self.context.connect(&self.place, pushed).await?;
-            let looks = self.context.options.look_for_module.is_some();
-            let has_module = looks && native::is_there(&mut connection).await;
-            Ok((connection, address, has_module))
-        });
-        match made.await {
-            Ok(Ok((connection, address, has_module))) => {
-                let (flow, since) = (Arc::default(), self.context.now());
-                Ok(Up { connection, number, address, flow, since, has_module })
-            }
-            Ok(Err(StoreError::Unavailable(why))) => Err(format!("{}: {why}", self.place)),
-            Ok(Err(error)) => Err(format!("{}: {error}", self.place)),
-            Err(_) => Err(format!("{}: no connection in time", self.place)),
-        }
-    }
-
-    /// The connection of this number (any, for `None`) is of no use any more: another is made.
-    pub(crate) fn lost(self: &Arc<Self>, number: Option<u64>, why: &str) {
-        let now = self.context.now();
-        let mut wait = Duration::ZERO;
-        let was_up = self.state.send_if_modified(|state| {
-            let State::Up(up) = state else { return false };
-            if number.is_some_and(|number| number != up.number) {
-                return false;
-            }
-            if now < up.since + SHORT_LIVED {
-                wait = pause(self.missed.fetch_add(1, Ordering::Relaxed));
-            } else {
-                self.missed.store(0, Ordering::Relaxed);
-            }
-            *state = State::Down { why: why.to_owned(), until: now + wait };
-            true
-        });
-        if was_up && wait.is_zero() {
-            self.connect();
-        } else if was_up {
-            let link = Arc::downgrade(self);
-            self.context.spawn(async move {
-                sleep(wait).await;
-                if let Some(link) = link.upgrade() {
-                    link.connect();
-                }
-            });
-        }
-    }
-
     /// The server says that it takes no writes: `keeper` asks it, and looks where else the primary is.
     pub(crate) fn refused(&self) {
         self.suspect();
@@ -456,10 +340,4 @@ impl Link {
             self.wake.notify_one();
         }
     }
-}
-
-/// How long to wait after so many connections that could not be made.
-fn pause(missed: u32) -> Duration {
-    let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
-    jitter(pause.copied().unwrap_or_default())
 }

@@ -2,6 +2,7 @@
 //! of redis-rs.
 
 pub(crate) mod breaker;
+mod connect;
 pub(crate) mod context;
 mod flow;
 pub(crate) mod keeper;
