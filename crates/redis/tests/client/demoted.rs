@@ -133,11 +133,15 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
         let questions = [peek, take, peek, take, take, peek];
         let batches = (0..50).map(|_| store.ask_many(&questions));
         for answers in futures_util::future::join_all(batches).await {
-            for (question, answer) in questions.iter().zip(answers) {
-                let is_peek = matches!(question.operation, Operation::Peek(_));
-                let expected = if is_peek { Source::Store } else { Source::Fallback };
-                assert_eq!(answer.unwrap().source, expected, "{:?}", question.operation);
-                answered += u32::from(is_peek);
+            let sources: Vec<_> =
+                answers.into_iter().map(|answer| answer.unwrap().source).collect();
+            // A pipeline is sent as a whole, or not at all once the breaker is open.
+            if sources.contains(&Source::Store) {
+                for (question, source) in questions.iter().zip(&sources) {
+                    let is_peek = matches!(question.operation, Operation::Peek(_));
+                    assert_eq!(*source == Source::Store, is_peek, "{sources:?}");
+                    answered += u32::from(is_peek);
+                }
             }
         }
         server.ask::<()>("REPLICAOF NO ONE");
@@ -147,11 +151,13 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
         .await;
     }
     println!(
-        "figure: {rounds} demotions with 300 commands in flight each: all {answered} reads beside \
-         refused writes were answered; {} connections in all",
+        "figure: {rounds} demotions under pipelines: all {answered} reads that were sent beside refused writes \
+         were answered; {} connections in all",
         store.counters().connections
     );
-    assert_eq!(store.counters().connections, 1);
+    let counters = store.counters();
+    assert_eq!((counters.connections, counters.timeouts), (1, 0));
+    assert!(answered > 0);
 }
 
 /// A server that refuses connections: the breaker says so without a question, and reconnects are few.
