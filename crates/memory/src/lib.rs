@@ -17,6 +17,7 @@ mod clock;
 mod decide;
 mod form;
 mod ground;
+mod heap;
 mod large;
 mod room;
 mod rules;
@@ -31,6 +32,7 @@ mod together;
 
 pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
+pub use heap::release_free_memory;
 pub use rules::Rule;
 pub use snapshot::SnapshotError;
 pub use store::{MemoryStore, Request};

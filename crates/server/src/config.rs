@@ -61,6 +61,9 @@ pub struct Config {
     pub test_clock: bool,
     /// Most clients at a time; those beyond are told so and closed. Default: 10 000.
     pub max_clients: usize,
+    /// Bytes that the server may buffer for all clients together: unread input, request bodies and
+    /// unsent replies. A client that needs more is rejected. Default: 64 MiB.
+    pub max_buffer_memory: usize,
     /// Threads that serve clients. Default: one for each core that is available.
     pub workers: Option<usize>,
     /// Bytes that the state of keys may take up; at least 2 MiB. Default: 1 GiB.
@@ -210,6 +213,7 @@ impl Default for Config {
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,
+            max_buffer_memory: 64 << 20,
             workers: None,
             max_memory: MemoryStore::DEFAULT_MAX_BYTES,
             when_full: WhenFull::default(),

@@ -19,6 +19,7 @@
 //! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
+mod buffers;
 mod config;
 mod dashboard;
 mod envoy;

@@ -4,8 +4,11 @@ use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use rustls::ServerConfig;
 use sluicegate_core::Clock;
-use sluicegate_memory::SystemClock;
-use tokio::time::sleep;
+use sluicegate_memory::{SystemClock, release_free_memory};
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep},
+};
 
 use crate::{
     Config,
@@ -20,6 +23,9 @@ use crate::{
 
 /// How long to wait after a failed accept: it fails again at once where file descriptors are out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often the server checks whether memory is to be returned to the system.
+const UPKEEP: Duration = Duration::from_secs(1);
 
 /// A server that listens.
 ///
@@ -119,9 +125,12 @@ impl Server {
         }
 
         let (mut full, mut failing) = (false, false);
+        let mut upkeep = interval(UPKEEP);
+        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
+                _ = upkeep.tick() => release_memory(&shared),
                 accepted = listeners.accept() => match accepted {
                     Ok(accepted) => {
                         failing = false;
@@ -147,6 +156,14 @@ impl Server {
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// Returns freed memory to the system when clients have let go of much of it.
+fn release_memory(shared: &Shared) {
+    if shared.buffers.take_release_due() {
+        // It takes milliseconds, and clients are to be accepted meanwhile.
+        drop(spawn_blocking(release_free_memory));
     }
 }
 

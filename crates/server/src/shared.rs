@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    buffers::BufferBudget,
     dashboard::Hub,
     face::Face,
     home::Home,
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
+    /// What may be buffered for all clients together.
+    pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) config: Config,
     pub(crate) addresses: Addresses,
     /// What each worker counts.
@@ -69,6 +72,7 @@ impl Shared {
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
+            buffers: Arc::new(BufferBudget::new(config.max_buffer_memory)),
             workers: (0..workers).map(|_| Stats::default()).collect(),
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),

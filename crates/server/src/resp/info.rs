@@ -83,6 +83,9 @@ fn clients(shared: &Shared, text: &mut String) {
     line(text, "connected_clients", shared.clients.len());
     line(text, "maxclients", shared.config.max_clients);
     line(text, "blocked_clients", shared.lines.waiting());
+    line(text, "buffer_bytes", shared.buffers.used());
+    line(text, "buffer_max_bytes", shared.buffers.max());
+    line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
 fn memory(shared: &Shared, text: &mut String) {
