@@ -1,6 +1,12 @@
 //! What all connections of a store have in common, and how one is made.
 
-use std::{fmt, fs, sync::Arc};
+use std::{
+    fmt, fs,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
@@ -29,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) clock: SystemClock,
     pub(crate) counts: Counting,
     certificates: TlsCertificates,
+    /// Which sentinel is asked first.
+    sentinel: AtomicUsize,
     /// What stands in the place of clocks and servers.
     #[cfg(test)]
     pub(crate) simulated: std::sync::OnceLock<crate::simulation::Simulated>,
@@ -75,6 +83,7 @@ impl Context {
             clock,
             counts,
             certificates,
+            sentinel: AtomicUsize::new(0),
             #[cfg(test)]
             simulated: std::sync::OnceLock::new(),
         }))
@@ -181,14 +190,17 @@ impl Context {
         client.get_multiplexed_async_connection_with_config(config).await.map_err(unavailable)
     }
 
-    /// Where the first sentinel that knows says that the primary is.
+    /// Where a sentinel says that the primary is. Each call begins with another one, because after a
+    /// failover some of them know of the new primary seconds before the others.
     pub(super) async fn primary(
         &self,
         sentinels: &[Address],
         name: &str,
     ) -> Result<Address, StoreError> {
         let mut why = String::new();
-        for sentinel in sentinels {
+        let first = self.sentinel.fetch_add(1, Ordering::Relaxed) % sentinels.len().max(1);
+        let (before, from_first) = sentinels.split_at(first);
+        for sentinel in from_first.iter().chain(before) {
             let each =
                 self.options.connect_timeout / u32::try_from(sentinels.len()).unwrap_or(1).max(1);
             match tokio::time::timeout(each, self.ask_sentinel(sentinel, name)).await {
