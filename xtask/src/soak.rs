@@ -85,6 +85,9 @@ const TESTS: &[Tests] = &[
 /// A package, its test binary, and the parts of that; none: all.
 pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
 
+/// In the place of a test binary: the tests beside the code.
+pub(crate) const LIB: &str = "lib";
+
 /// What a line begins with that tells what a test measured.
 const FIGURE: &str = "figure: ";
 
@@ -127,16 +130,11 @@ fn test(
 ) -> Result<(Vec<String>, bool)> {
     let mut command = shell::cargo();
     command.current_dir(workspace::root()).envs(sizes.iter().copied());
-    command.args([
-        "test",
-        "--release",
-        "--locked",
-        "--no-fail-fast",
-        "-p",
-        package,
-        "--test",
-        binary,
-    ]);
+    command.args(["test", "--release", "--locked", "--no-fail-fast", "-p", package]);
+    match binary {
+        LIB => command.arg("--lib"),
+        binary => command.args(["--test", binary]),
+    };
     command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);
     shell::announce(&shell::words(&command));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;

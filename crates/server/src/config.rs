@@ -78,6 +78,8 @@ pub struct Config {
     /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
     /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
     pub store: Option<StoreConfig>,
+    /// What a denial is answered with that was decided because the store is unavailable. Default: 503.
+    pub fallback_denial: FallbackDenial,
     /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
     /// again whenever they change. Default: none.
     pub rules: Vec<PathBuf>,
@@ -104,6 +106,28 @@ pub enum HttpHeaders {
     /// Nothing.
     #[serde(rename = "none")]
     None,
+}
+
+/// What a client of HTTP or Envoy is answered when a request is denied because the store is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FallbackDenial {
+    /// Status 503; to Envoy `UNAVAILABLE`, unless the rule itself says what to answer.
+    #[default]
+    Unavailable,
+    /// Status 429; to Envoy `OVER_LIMIT`.
+    TooManyRequests,
+}
+
+impl FallbackDenial {
+    /// The status of HTTP.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Unavailable => 503,
+            Self::TooManyRequests => 429,
+        }
+    }
 }
 
 /// What the dashboard shows.
@@ -196,6 +220,7 @@ impl Default for Config {
             state_file: None,
             snapshot_every: Duration::from_secs(60),
             store: None,
+            fallback_denial: FallbackDenial::default(),
             rules: Vec::new(),
             timeout: Duration::ZERO,
             input_timeout: Duration::from_secs(30),

@@ -102,7 +102,7 @@ impl HomeRule {
 impl Home {
     /// Where `config` says. A store elsewhere that does not answer is told of, and asked again later.
     pub(crate) async fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
-        let Some(StoreConfig { url, options, .. }) = &config.store else {
+        let Some(StoreConfig { url, options, on_error, .. }) = &config.store else {
             let store = state::load(config, now)?;
             let store = if config.test_clock { store.without_forgetting() } else { store };
             return Ok(Self::Memory(store));
@@ -115,6 +115,7 @@ impl Home {
         }
         let mut options = options.clone();
         options.runtime = Some(Handle::current());
+        options.on_error = *on_error;
         if config.test_clock {
             if !options.prefix.is_empty() {
                 let both = "a prefix of keys and a test clock exclude each other: keys whose time is told \
@@ -128,7 +129,9 @@ impl Home {
             Ok(status) => {
                 status.problems().for_each(|problem| tracing::warn!("the store: {problem}"));
             }
-            Err(error) => tracing::warn!(%error, "serving without the store until it answers"),
+            // The store has logged that it is unavailable.
+            Err(_) if store.unavailable().is_some() => {}
+            Err(error) => tracing::warn!(%error, "the store is not as it should be"),
         }
         Ok(Self::Redis { store, test_clock: config.test_clock })
     }
@@ -303,6 +306,16 @@ impl Home {
                 Ok(entry.and_then(|entry| if_live(&entry, now)))
             }
         }
+    }
+
+    /// Why requests are denied whatever their limits say: the store is unavailable, and what is answered
+    /// without it is a denial.
+    pub(crate) fn not_ready(&self, config: &Config) -> Option<String> {
+        let (Self::Redis { store, .. }, Some(settings)) = (self, &config.store) else {
+            return None;
+        };
+        let why = store.unavailable().filter(|_| settings.on_error == OnError::Deny)?;
+        Some(format!("the store is unavailable, and requests are denied (on_error: deny): {why}"))
     }
 
     /// The store, where it is in this process.

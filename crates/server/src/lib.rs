@@ -47,7 +47,7 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, DashboardMode, HttpHeaders, StoreConfig, TlsConfig};
+pub use config::{Config, DashboardMode, FallbackDenial, HttpHeaders, StoreConfig, TlsConfig};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use ruleset::Reloaded;
 pub use server::{Reloader, Server};

@@ -136,7 +136,9 @@ enum Headers {
 
 impl Settings {
     pub(super) fn apply(self, config: &mut Config) -> anyhow::Result<()> {
-        config.store = self.store.config();
+        if let Some((store, fallback_denial)) = self.store.config() {
+            (config.store, config.fallback_denial) = (Some(store), fallback_denial);
+        }
         let here = [
             ("--state-file", self.state_file.is_some()),
             ("--max-memory", self.max_memory.is_some()),

@@ -158,7 +158,10 @@ async fn carry_out(
         Route::Metrics => Ok(reply::text(metrics::MEDIA_TYPE, metrics::told(&worker.shared))),
         Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),
         Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
-        Route::Ready => Ok(plain("ready\n")),
+        Route::Ready => match worker.shared.home.not_ready(&worker.shared.config) {
+            Some(why) => Err(Problem::unavailable(why)),
+            None => Ok(plain("ready\n")),
+        },
     }
 }
 

@@ -378,7 +378,7 @@ impl<'a> Connection<'a> {
         let answer = tokio::select! {
             // Most are answered at once, and nothing need be read for them.
             biased;
-            answer = wait::wait(shared, waiting, stopping) => answer,
+            answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
         if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {

@@ -11,10 +11,11 @@
 
 mod line;
 
-use std::{fmt, time::Duration};
+use std::{cell::Cell, fmt, time::Duration};
 
 use sluicegate_commands::line::{MAX_PROJECTED_ENTRY, Request, Standing, departs, is_queue};
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp};
+use sluicegate_redis::{Answer, Source};
 use tokio::{sync::watch, time::sleep};
 
 pub(crate) use sluicegate_commands::line::Refusal;
@@ -86,11 +87,23 @@ pub(crate) async fn wait(
     shared: &Shared,
     waiting: Waiting,
     stopping: watch::Receiver<bool>,
+) -> Result<Answer, Failure> {
+    let source = Cell::new(Source::Store);
+    let decision = decide(shared, waiting, &source, stopping).await?;
+    Ok(Answer { decision, source: source.get() })
+}
+
+/// The decision. `source` becomes who made the last one that it is of.
+async fn decide(
+    shared: &Shared,
+    waiting: Waiting,
+    source: &Cell<Source>,
+    stopping: watch::Receiver<bool>,
 ) -> Result<Decision, Failure> {
     let now = shared.now();
     let Waiting { key, rule, cost, timeout } = waiting;
     let policy = rule.policy();
-    let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout };
+    let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout, source };
     if cost == 0 {
         return Ok(ask.apply(now, Operation::Take(0)).await?);
     }
@@ -123,6 +136,8 @@ struct Ask<'a> {
     rule: &'a HomeRule,
     cost: u32,
     deadline: Timestamp,
+    /// Who made the last decision.
+    source: &'a Cell<Source>,
 }
 
 enum Asked {
@@ -253,13 +268,18 @@ impl Ask<'_> {
             return Ok(decision);
         }
         let departure = now + decision.delay();
-        let mut assigned = Assigned { ask: self, given_back: false };
+        // What was assigned without the store is nothing that the store could take back.
+        let is_charged = self.source.get() != Source::Fallback;
+        let mut assigned = Assigned { ask: self, given_back: !is_charged };
         while now < departure {
             tokio::select! {
                 () = self.nap(now, departure) => {}
                 () = stopped(&mut stopping) => {
                     now = self.shared.now();
                     assigned.given_back = true;
+                    if !is_charged {
+                        return Ok(denied(decision, until(now, departure)));
+                    }
                     let decision = self.apply(now, Operation::Refund(self.cost)).await?;
                     self.shared.lines.changed(self.key);
                     return Ok(denied(decision, until(now, departure)));
@@ -272,7 +292,9 @@ impl Ask<'_> {
     }
 
     async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, Trouble> {
-        Ok(self.shared.home.ask(self.key, self.rule, operation, now).await?.decision)
+        let answer = self.shared.home.ask(self.key, self.rule, operation, now).await?;
+        self.source.set(answer.source);
+        Ok(answer.decision)
     }
 
     /// The time when an answer is there to what was asked at `asked`: where the state is here, no time
