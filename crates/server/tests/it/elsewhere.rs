@@ -33,8 +33,9 @@ pub(crate) fn process(
 ) -> Option<Process> {
     if let Some(folder) = env::var_os(SERVES) {
         let server = Running::with(|config| configure(config, &PathBuf::from(folder)));
-        let http = server.http.map(|http| http.to_string()).unwrap_or_default();
-        println!("\nserves at {} {http}", server.address);
+        let [http, grpc] = [server.http, server.grpc]
+            .map(|address| address.map(|it| it.to_string()).unwrap_or_default());
+        println!("\nserves at {} {http} {grpc}", server.address);
         // Until the other end is closed.
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
         return None;
@@ -55,8 +56,12 @@ fn start(name: &str, files: usize, folder: &Folder) -> (Child, Running) {
     let mut address = lines.by_ref().map_while(Result::ok);
     let addresses = address.find_map(|line| Some(line.strip_prefix("serves at ")?.to_owned()));
     let addresses = addresses.unwrap();
-    let (resp, http) = addresses.split_once(' ').unwrap();
-    (child, Running::elsewhere(resp.parse().unwrap(), http.parse().ok()))
+    let mut addresses = addresses.split(' ');
+    let resp = addresses.next().unwrap().parse().unwrap();
+    let [http, grpc] = [(); 2].map(|()| addresses.next().and_then(|it| it.parse().ok()));
+    let mut server = Running::elsewhere(resp, http);
+    server.grpc = grpc;
+    (child, server)
 }
 
 /// The test `name` in another process, which may open `files`, or as many as the system lets it.
