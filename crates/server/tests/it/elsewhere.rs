@@ -21,6 +21,7 @@ pub(crate) struct Process {
     pub(crate) server: Running,
     name: &'static str,
     files: usize,
+    environment: Environment,
     pub(crate) folder: Folder,
 }
 
@@ -29,6 +30,19 @@ pub(crate) struct Process {
 pub(crate) fn process(
     name: &'static str,
     files: usize,
+    configure: impl FnOnce(&mut Config, &Path),
+) -> Option<Process> {
+    process_with(name, files, |_| Vec::new(), configure)
+}
+
+/// What a process has in its environment besides.
+pub(crate) type Environment = Vec<(&'static str, String)>;
+
+/// [`process`], with an environment that may refer to its folder.
+pub(crate) fn process_with(
+    name: &'static str,
+    files: usize,
+    environment: impl FnOnce(&Folder) -> Environment,
     configure: impl FnOnce(&mut Config, &Path),
 ) -> Option<Process> {
     if let Some(folder) = env::var_os(SERVES) {
@@ -41,12 +55,14 @@ pub(crate) fn process(
         return None;
     }
     let folder = Folder::new();
-    let (child, server) = start(name, files, &folder);
-    Some(Process { child, server, name, files, folder })
+    let environment = environment(&folder);
+    let (child, server) = start(name, files, &environment, &folder);
+    Some(Process { child, server, name, files, environment, folder })
 }
 
-fn start(name: &str, files: usize, folder: &Folder) -> (Child, Running) {
+fn start(name: &str, files: usize, environment: &Environment, folder: &Folder) -> (Child, Running) {
     let mut child = with_files(name, files)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .env(SERVES, folder.file(""))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -91,7 +107,8 @@ impl Process {
 
     /// Starts it again, with the files that it left.
     pub(crate) fn start_again(&mut self) {
-        (self.child, self.server) = start(self.name, self.files, &self.folder);
+        let Self { name, files, environment, folder, .. } = self;
+        (self.child, self.server) = start(name, *files, environment, folder);
     }
 
     pub(crate) fn open_files(&self) -> usize {

@@ -6,6 +6,8 @@ mod auth;
 mod batches;
 mod client_commands;
 mod clients;
+#[cfg(target_os = "linux")]
+mod clock;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod dashboard;
