@@ -11,16 +11,19 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 23] = [
+const SIZES: [(&str, &str); 26] = [
     ("SLUICEGATE_AUTH_TRIES", "1000000"),
+    ("SLUICEGATE_BIG_STATE", "300000"),
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_COUNTER_MINUTES", "60"),
     ("SLUICEGATE_CYCLES", "10020"),
+    ("SLUICEGATE_FLAPS_MS", "20000"),
     ("SLUICEGATE_FLOOD", "50000000"),
     ("SLUICEGATE_FLOOD_BYTES", "268435456"),
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_LATENCY_SECONDS", "60"),
     ("SLUICEGATE_LOG_EVENTS", "4000000"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
@@ -49,9 +52,11 @@ const TESTS: [Tests; 7] = [
         "sluicegate-server",
         "it",
         &[
+            "clock::",
             "envoy::malformed::",
             "http::slow::",
             "killed::",
+            "latency::",
             "limits::",
             "patience::",
             "process::",

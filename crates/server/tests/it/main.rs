@@ -21,6 +21,8 @@ mod hierarchy;
 mod http;
 #[cfg(target_os = "linux")]
 mod killed;
+#[cfg(target_os = "linux")]
+mod latency;
 mod limits;
 mod patience;
 #[cfg(target_os = "linux")]
