@@ -28,7 +28,7 @@ pub(super) fn client(server: &Running, seed: u64, stop: &AtomicBool) -> Seen {
         let mut random = Random(seed);
         while !stop.load(Ordering::Relaxed) {
             let calls = (0..CALLS).map(|_| {
-                let user = format!("u{}", random.below(300));
+                let user = format!("u{}", random.below(20));
                 // Without a descriptor it is an error.
                 let asked = random.below(10) > 0;
                 let descriptors = asked.then(|| descriptor(&[("user", &user)]));

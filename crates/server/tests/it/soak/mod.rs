@@ -58,7 +58,7 @@ fn rules(version: u64) -> String {
     format!(
         "rules:
   - {{name: gate, match: {{path: '/**'}}, key: client, policy: 'gcra:{gate}/1s'}}
-  - {{name: users, match: {{domain: shop, descriptor.user: '*'}}, key: descriptor.user, policy: 'gcra:10/1s'}}
+  - {{name: users, match: {{domain: shop, descriptor.user: '*'}}, key: descriptor.user, policy: 'gcra:3/1s'}}
 "
     )
 }
