@@ -144,8 +144,8 @@ fn counters_add_up_after_a_while_of_everything() {
         );
         assert!(seen.allowed > 0 && seen.denied > 0 && seen.errors > 0, "{protocol}: {seen:?}");
     }
-    let errors = all.iter().map(|(_, seen)| seen.errors).sum();
-    server.until_told("total_error_replies", errors);
+    let errors: u64 = all.iter().map(|(_, seen)| seen.errors).sum();
+    assert_eq!(server.told("total_error_replies"), errors);
 
     let [snapshots, failed, turned_away] =
         ["snapshots", "snapshots_failed", "turned_away"].map(|name| server.told(name));
