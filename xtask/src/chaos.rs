@@ -36,7 +36,7 @@ const SIZES: [(&str, &str); 21] = [
 /// The tests that read them.
 const TESTS: [Tests; 3] = [
     ("sluicegate-redis", "client", &[]),
-    ("sluicegate-redis", soak::LIB, &["simulation::"]),
+    ("sluicegate-redis", soak::LIBRARY, &["simulation::"]),
     (
         "sluicegate-module",
         "it",

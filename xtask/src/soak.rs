@@ -12,10 +12,13 @@ use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
 const SIZES: &[(&str, &str)] = &[
+    ("SLUICEGATE_AUTH_TRIES", "1000000"),
+    ("SLUICEGATE_BIG_STATE", "300000"),
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
     ("SLUICEGATE_COUNTER_MINUTES", "60"),
     ("SLUICEGATE_CYCLES", "10020"),
     ("SLUICEGATE_EQUAL_KEYS", "3400000"),
+    ("SLUICEGATE_FLAPS_MS", "20000"),
     ("SLUICEGATE_FLOOD", "50000000"),
     ("SLUICEGATE_FLOOD_BYTES", "268435456"),
     ("SLUICEGATE_GREEDY_SECONDS", "10"),
@@ -26,6 +29,7 @@ const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_IDLE_CLIENTS", "9900"),
     ("SLUICEGATE_KILLS", "200"),
     ("SLUICEGATE_LARGE_EVENTS", "300000"),
+    ("SLUICEGATE_LATENCY_SECONDS", "60"),
     ("SLUICEGATE_LOG_EVENTS", "4000000"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
@@ -40,7 +44,7 @@ const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_HTTP_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
-    ("SLUICEGATE_SOAK_SECONDS", "120"),
+    ("SLUICEGATE_SOAK_SECONDS", "600"),
     ("SLUICEGATE_STOPS", "20"),
     ("SLUICEGATE_UNFINISHED_CLIENTS", "8000"),
     ("SLUICEGATE_WAITERS", "999"),
@@ -60,16 +64,19 @@ const TESTS: &[Tests] = &[
         "it",
         &["bounds::", "hostile::", "resident::", "restart::", "snapshot::", "threads::"],
     ),
+    ("sluicegate-server", LIBRARY, &["secret::"]),
     (
         "sluicegate-server",
         "it",
         &[
             "auth::",
+            "clock::",
             "envoy::malformed::",
             "fairness::",
             "held::",
             "http::slow::",
             "killed::",
+            "latency::",
             "limits::",
             "patience::",
             "process::",
@@ -82,11 +89,11 @@ const TESTS: &[Tests] = &[
     ),
 ];
 
+/// In the place of a test binary: the tests beside the code.
+pub(crate) const LIBRARY: &str = "lib";
+
 /// A package, its test binary, and the parts of that; none: all.
 pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
-
-/// In the place of a test binary: the tests beside the code.
-pub(crate) const LIB: &str = "lib";
 
 /// What a line begins with that tells what a test measured.
 const FIGURE: &str = "figure: ";
@@ -132,7 +139,7 @@ fn test(
     command.current_dir(workspace::root()).envs(sizes.iter().copied());
     command.args(["test", "--release", "--locked", "--no-fail-fast", "-p", package]);
     match binary {
-        LIB => command.arg("--lib"),
+        LIBRARY => command.arg("--lib"),
         binary => command.args(["--test", binary]),
     };
     command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);

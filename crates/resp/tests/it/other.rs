@@ -5,7 +5,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use proptest::prelude::{Just, Strategy, any as arbitrary, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{
+    Just, ProptestConfig, Strategy, any as arbitrary, prop_assert_eq, prop_oneof, proptest,
+};
 use redis_protocol::{
     resp2::{
         self,
@@ -184,6 +186,9 @@ fn replies_are_read_as_another_crate_reads_them() {
 }
 
 proptest! {
+    // A failure shows the whole value: no file is needed to run it again.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn what_is_written_to_the_letter_is_read_by_both(value in values()) {
         let mut bytes = Vec::new();

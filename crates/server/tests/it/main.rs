@@ -6,6 +6,8 @@ mod auth;
 mod batches;
 mod client_commands;
 mod clients;
+#[cfg(target_os = "linux")]
+mod clock;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod dashboard;
@@ -21,6 +23,8 @@ mod hierarchy;
 mod http;
 #[cfg(target_os = "linux")]
 mod killed;
+#[cfg(target_os = "linux")]
+mod latency;
 mod limits;
 mod patience;
 #[cfg(target_os = "linux")]
