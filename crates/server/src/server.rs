@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
-    /// read (those that wait with a denial), closes, within 5 seconds, and writes the state file.
+    /// read (those that wait with a denial), closes, within 3 seconds, and writes the state file.
     ///
     /// Must run on a tokio runtime with I/O and time enabled, which only accepts clients: they are
     /// served by threads of the server's own. To drop it instead closes all connections at once,
