@@ -1,0 +1,201 @@
+//! The bytes of a connection: read into a buffer of the worker, kept as far as they are reserved,
+//! written when they can be taken.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::BufMut;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{error::Elapsed, sleep, timeout},
+};
+
+use super::{Connection, MAX_UNREAD, NO_MEMORY};
+use crate::{
+    resp::pool::{CHUNK, SMALL},
+    stream::Stream,
+};
+
+/// The most that is kept of what a client sends while it waits (`SG.WAIT`), in bytes.
+pub(super) const MAX_READ_AHEAD: usize = 256 * 1024;
+/// How long such a client is not read from before what it sends is dropped.
+const MAX_STALL: Duration = Duration::from_secs(2);
+
+impl Connection<'_> {
+    /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
+    /// is not read from; and when that has lasted, what comes is dropped, so that its leaving is noticed.
+    pub(super) async fn left(&mut self) -> io::Result<()> {
+        loop {
+            if !self.overrun && !self.has_room_ahead() {
+                sleep(MAX_STALL).await;
+                self.overrun = true;
+            }
+            if poll_fn(|context| self.poll_read_ahead(context)).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether more of what the client sends while it waits may be kept.
+    fn has_room_ahead(&mut self) -> bool {
+        let length = self.unread.len();
+        if length < SMALL {
+            return true;
+        }
+        let capacity = self.unread.capacity().max(length + CHUNK);
+        let fits = capacity <= MAX_READ_AHEAD && self.unread_reserved.resize_to_spare(capacity);
+        if fits {
+            self.unread.reserve_exact(capacity - length);
+        }
+        fits
+    }
+
+    /// Reads once, while the client waits; 0 is the end.
+    fn poll_read_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = self.worker.buffers.take();
+        let room = if self.overrun || self.unread.len() >= SMALL {
+            CHUNK
+        } else {
+            SMALL - self.unread.len()
+        };
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
+        if !self.overrun {
+            self.unread.extend_from_slice(&buffer);
+        }
+        self.worker.buffers.put(buffer);
+        read
+    }
+
+    /// Reads once, a [`CHUNK`] at most; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the budget for
+    /// buffers is used up.
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.unread_reserved.bytes() > 0 {
+            let length = self.unread.len();
+            if length == self.unread.capacity() {
+                let capacity = (2 * length).min(MAX_UNREAD);
+                if !self.unread_reserved.resize(capacity) {
+                    return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+                }
+                self.unread.reserve_exact(capacity - length);
+            }
+            let room = (self.unread.capacity() - length).min(CHUNK);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+        }
+        let mut buffer = self.worker.buffers.take();
+        buffer.extend_from_slice(&self.unread);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, CHUNK, context);
+        if matches!(read, Poll::Ready(Ok(1..))) {
+            self.unread = buffer;
+        } else {
+            self.worker.buffers.put(buffer);
+        }
+        read
+    }
+
+    /// Sends all that is pending. It may be dropped halfway and called again.
+    ///
+    /// A client that takes too long is slow: that is an error, so that nothing more is sent to it.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        // Most replies are taken at once, as a whole.
+        if self.sent == 0
+            && let Some(Ok(count)) = self.stream.write_now(&self.out)
+        {
+            self.sent = count;
+        }
+        if self.sent < self.out.len() {
+            // A client that does not take its replies keeps just those, and what they take up is counted.
+            self.out.drain(..self.sent);
+            self.sent = 0;
+            self.out.shrink_to_fit();
+            if !self.out_reserved.resize(self.out.len()) {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            let most = self.session.shared().config.output_timeout;
+            if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.out_reserved.release();
+        }
+        self.sent = 0;
+        self.worker.buffers.put(std::mem::take(&mut self.out));
+        Ok(())
+    }
+
+    /// Drops what was carried out, and keeps the rest in as few bytes as will do. `false`: there is no
+    /// memory for it, and the client is to be closed.
+    pub(super) fn compact(&mut self) -> bool {
+        let left = self.unread.len() - self.start;
+        if left <= SMALL {
+            let small = self.unread[self.start..].to_vec();
+            self.worker.buffers.put(std::mem::replace(&mut self.unread, small));
+        } else {
+            self.unread.drain(..self.start);
+            self.unread.shrink_to(left.max(CHUNK));
+        }
+        self.start = 0;
+        // What is small is free: ten thousand such clients are within what they cost anyway.
+        let bytes = if left <= SMALL { 0 } else { self.unread.capacity() };
+        let fits = self.unread_reserved.resize(bytes);
+        if !fits {
+            self.reject(NO_MEMORY);
+        }
+        fits
+    }
+
+    /// Sends the last words. What the client still sends is read and dropped: to close on it would
+    /// make its system drop those words unread.
+    pub(in crate::resp) async fn close(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.stream.shutdown().await?;
+        let mut dropped = [0; 1024];
+        while self.stream.read(&mut dropped).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// Reads at most `room` bytes behind those in `buffer`.
+fn poll_read_chunk(
+    stream: &mut Stream,
+    buffer: &mut Vec<u8>,
+    room: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut limited = buffer.limit(room);
+    // It may be dropped when it is not ready: then nothing was read.
+    pin!(stream.read_buf(&mut limited)).poll(context)
+}
+
+/// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.
+async fn send(
+    stream: &mut Stream,
+    bytes: &[u8],
+    sent: &mut usize,
+    most: Duration,
+) -> io::Result<Result<(), Elapsed>> {
+    let mut sending = pin!(async {
+        while *sent < bytes.len() {
+            match stream.write(&bytes[*sent..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => *sent += count,
+            }
+        }
+        stream.flush().await
+    });
+    // Most replies fit into the system's buffer: only what does not needs a timer.
+    match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
+        Poll::Ready(sent) => sent.map(Ok),
+        Poll::Pending => {
+            timeout(most, sending).await.map_or_else(|late| Ok(Err(late)), |sent| sent.map(Ok))
+        }
+    }
+}
