@@ -19,6 +19,7 @@ mod decide;
 mod dropped;
 mod form;
 mod ground;
+mod heap;
 mod large;
 mod restore;
 mod room;
@@ -35,6 +36,7 @@ mod together;
 
 pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
+pub use heap::release_free_memory;
 pub use rules::Rule;
 pub use snapshot::SnapshotError;
 pub use store::{MemoryStore, Request};

@@ -19,12 +19,16 @@
 //! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
+mod buffers;
 mod config;
 mod dashboard;
+mod descriptors;
 mod envoy;
+mod exposure;
 mod face;
 mod home;
 mod http;
+mod incidents;
 mod judge;
 mod listen;
 mod metrics;
@@ -43,7 +47,7 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, DashboardMode, HttpHeaders, StoreConfig, TlsConfig};
+pub use config::{Config, DashboardMode, FallbackDenial, HttpHeaders, StoreConfig, TlsConfig};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use ruleset::Reloaded;
 pub use server::{Reloader, Server};

@@ -160,6 +160,16 @@ fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
         count(family, &[("why", "slow")], sum(|stats| &stats.slow))?;
         count(family, &[("why", "tls")], sum(|stats| &stats.tls_failures))
     })?;
+    let help = "Wrong passwords of clients of RESP";
+    out.counter("login_failures", help, sum(|stats| &stats.login_failures))?;
+    out.gauge("buffer_bytes", "Bytes buffered for clients", shared.buffers.used())?;
+    out.gauge(
+        "buffer_max_bytes",
+        "Upper bound on bytes buffered for clients",
+        shared.buffers.max(),
+    )?;
+    let help = "Requests and connections rejected because the buffer memory was used up";
+    out.counter("buffer_rejections", help, shared.buffers.rejected())?;
     out.counter("accept_errors", "Clients that the system did not let in", accepting.errors.count())
 }
 

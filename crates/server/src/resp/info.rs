@@ -83,6 +83,9 @@ fn clients(shared: &Shared, text: &mut String) {
     line(text, "connected_clients", shared.clients.len());
     line(text, "maxclients", shared.config.max_clients);
     line(text, "blocked_clients", shared.lines.waiting());
+    line(text, "buffer_bytes", shared.buffers.used());
+    line(text, "buffer_max_bytes", shared.buffers.max());
+    line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
 fn memory(shared: &Shared, text: &mut String) {
@@ -163,6 +166,7 @@ fn stats(shared: &Shared, text: &mut String) {
     let (allowed, denied) = (shared.sum(Stats::allowed), shared.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
     line(text, "rejected_connections", shared.accepting.refused.count());
+    line(text, "login_failures", sum(|stats| &stats.login_failures));
     line(text, "accept_errors", shared.accepting.errors.count());
     line(text, "tls_failures", sum(|stats| &stats.tls_failures));
     line(text, "closed_idle", sum(|stats| &stats.idle));

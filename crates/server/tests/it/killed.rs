@@ -6,6 +6,7 @@ use std::{
     io::{Cursor, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     ops::Range,
+    panic::catch_unwind,
     path::Path,
     sync::{
         Mutex,
@@ -17,6 +18,7 @@ use std::{
 use sluicegate_core::Clock;
 use sluicegate_memory::{MemoryStore, SystemClock, WhenFull};
 use sluicegate_resp::{Value, decode};
+use sluicegate_testing::until;
 
 use crate::{
     elsewhere::process,
@@ -136,10 +138,12 @@ fn killed_at_any_moment_it_leaves_a_whole_file() {
                 let seen = &seen;
                 scope.spawn(move || press(address, kill * 4 + client, seen));
             }
-            while seen.answered.load(Ordering::Relaxed) < enough {
-                std::thread::yield_now();
-            }
+            let asked = catch_unwind(|| {
+                until("enough is answered", || seen.answered.load(Ordering::Relaxed) >= enough);
+            });
+            // Without a server the clients end, whatever failed.
             process.kill();
+            asked.unwrap();
         });
         let found = saved(&process.folder.file("state"));
         loaded += u64::from(found.is_some());

@@ -85,9 +85,7 @@ fn whenever_it_is_killed_the_file_is_whole() {
             keys = store.unwrap_or_else(|error| panic!("round {round}: {error}")).len();
         }
         // And one of the next round is another than this one.
-        while server.told("snapshots") == before {
-            std::thread::yield_now();
-        }
+        server.until_at_least("snapshots", before + 1);
     }
     assert!(keys > 200, "{keys}");
     println!("50 copies were whole, the last of {keys} keys");
@@ -123,21 +121,15 @@ fn snapshots_are_told_and_failed_ones_too() {
     });
     assert_eq!(take(&server, "k"), 2);
     let mut since = server.told("snapshots");
-    while server.told("snapshots") < since + 2 {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots", since + 2);
     assert_eq!(server.told("last_snapshot_keys"), 1);
     assert!(server.told("last_snapshot_time") > 1_500_000_000);
     fs::rename(folder.file("gone"), folder.file("elsewhere")).unwrap();
-    while server.told("snapshots_failed") == 0 {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots_failed", 1);
     assert_eq!(take(&server, "k"), 1, "decisions go on");
     fs::rename(folder.file("elsewhere"), folder.file("gone")).unwrap();
     since = server.told("snapshots");
-    while server.told("snapshots") == since {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots", since + 1);
 }
 
 /// Asks once for each of many keys, in one write. Which of them were allowed.
@@ -155,6 +147,7 @@ fn memory_is_bounded_and_told() {
     let mut peer = server.connect();
     let (mut denied, mut sent) = (0, 0);
     while denied < 1000 {
+        assert!(sent < 1_000_000, "{denied} of {sent} were denied");
         denied += flood(&mut peer, sent..sent + 1000).filter(|allowed| !allowed).count() as u64;
         sent += 1000;
     }
@@ -169,6 +162,7 @@ fn memory_is_bounded_and_told() {
     let mut peer = open.connect();
     let mut sent = 0;
     while open.told("turned_away") == 0 {
+        assert!(sent < 1_000_000, "the table is not full after {sent} keys");
         flood(&mut peer, sent..sent + 1000).for_each(|allowed| assert!(allowed));
         sent += 1000;
     }
