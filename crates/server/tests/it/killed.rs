@@ -213,7 +213,7 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
         return;
     };
     let old = size("SLUICEGATE_GROWING_KEYS", 30_000);
-    let snapshots = size("SLUICEGATE_GROWING_SNAPSHOTS", 7);
+    let snapshots = size("SLUICEGATE_GROWING_SNAPSHOTS", 5);
     let path = process.folder.file("state");
     let mut peer = process.server.connect();
     for start in (0..old).step_by(AT_ONCE) {
