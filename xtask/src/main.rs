@@ -35,7 +35,8 @@ cargo xtask COMMAND
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
-  loom                             model checks of what threads share in the in-memory table
+  loom                             model checks of what threads share in the in-memory table, and
+                                   leases under random schedules of threads
   soak                             the tests of faults and bounds in their full sizes, and a table
                                    of what they measured; takes some twenty minutes
   chaos                            the same of the store on Redis and Valkey, while servers,

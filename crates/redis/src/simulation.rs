@@ -76,10 +76,13 @@ struct World {
     cut_until: Arc<[Mutex<Instant>]>,
     /// When what each client asked last was done.
     done_at: Arc<[Mutex<Timestamp>]>,
+    /// Units that were taken and not given back.
+    charged: Arc<AtomicU64>,
     /// What was admitted: when, and how much.
     admitted: Arc<Mutex<Vec<(Timestamp, u64)>>>,
-    /// Whether commands arrive after a partition, and not never.
-    is_late: bool,
+    weather: Weather,
+    /// How many times fewer requests come than at the most.
+    calm: u32,
 }
 
 impl World {
@@ -94,7 +97,7 @@ impl World {
                 sleep(world.random.micros(50, 2000)).await;
                 let cut_until = *world.cut_until[client].lock();
                 if Instant::now() < cut_until {
-                    if !world.is_late {
+                    if world.weather != Weather::Late {
                         return;
                     }
                     sleep_until(cut_until).await;
@@ -102,6 +105,15 @@ impl World {
                 let now = now();
                 let decision =
                     apply(world.rule.policy(), &mut world.entry.lock(), now, operation).unwrap();
+                match operation {
+                    Operation::Take(cost) if decision.allowed() => {
+                        world.charged.fetch_add(cost.into(), Ordering::Relaxed);
+                    }
+                    Operation::Refund(cost) => {
+                        world.charged.fetch_sub(cost.into(), Ordering::Relaxed);
+                    }
+                    _ => {}
+                }
                 *world.done_at[client].lock() = now;
                 sleep(world.random.micros(50, 2000)).await;
                 if Instant::now() >= *world.cut_until[client].lock() {
@@ -123,7 +135,11 @@ impl World {
     async fn client(self, client: usize) {
         let store = self.store(client);
         loop {
-            sleep(self.random.micros(500, 6000)).await;
+            let gap = self.random.micros(500, 6000) * self.calm;
+            // A client that rests holds a lease that ends unused.
+            let rests = self.weather != Weather::Healthy && self.random.below(60) == 0;
+            let rest = if rests { self.random.micros(1000, 2_500_000) } else { Duration::ZERO };
+            sleep(gap + rest).await;
             let cost = 1 + u32::from(self.random.below(8) == 0);
             let answer = store.take(b"k", &self.rule, cost).await.unwrap();
             if !answer.allowed() {
@@ -152,7 +168,8 @@ enum Weather {
 /// Runs one seed: what was admitted of what could be, and how much of the bound was reached, in percent.
 async fn run(seed: u64, weather: Weather) -> (f64, f64) {
     let random = Random(Arc::new(AtomicU64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) + 1)));
-    let (rate, burst) = (200 + 100 * random.below(10), 20 + 20 * random.below(8));
+    // With a large burst, units are still owed when a lease ends, and go back.
+    let (rate, burst) = (200 + 100 * random.below(10), 20 << random.below(8));
     let chunk = [4, 16, 64][usize::try_from(random.below(3)).unwrap()];
     let policy = format!("gcra:{rate}/1s:burst={burst}");
     let rule = policy.parse::<Rule>().unwrap().lease(chunk).unwrap();
@@ -161,8 +178,13 @@ async fn run(seed: u64, weather: Weather) -> (f64, f64) {
         entry: Arc::default(),
         cut_until: (0..CLIENTS).map(|_| Mutex::new(Instant::now())).collect(),
         done_at: (0..CLIENTS).map(|_| Mutex::new(now())).collect(),
+        charged: Arc::default(),
         admitted: Arc::default(),
-        is_late: weather == Weather::Late,
+        weather,
+        calm: match weather {
+            Weather::Healthy => 1,
+            Weather::Lossy | Weather::Late => 1 << random.below(4),
+        },
         random,
     };
     let random = world.random.clone();
@@ -210,6 +232,8 @@ async fn run(seed: u64, weather: Weather) -> (f64, f64) {
         "seed {seed}, {weather:?}: {policy} in chunks of {chunk} admits {most} beyond its rate, bound {bound}"
     );
     let units: u64 = admitted.iter().map(|it| it.1).sum();
+    let charged = world.charged.load(Ordering::Relaxed);
+    assert!(units <= charged, "seed {seed}, {weather:?}: {units} units used, {charged} charged");
     let could = burst as f64 + rate as f64 * elapsed.as_secs_f64();
     (units as f64 * 100.0 / could, most * 100.0 / bound)
 }
