@@ -10,7 +10,7 @@ use std::{
 use sluicegate_server::Config;
 use sluicegate_testing::eventually;
 
-use crate::harness::{Folder, Running};
+use crate::harness::{Folder, Running, simple};
 
 /// Says to the process of a test that it serves, and where it may keep files.
 const SERVES: &str = "SLUICEGATE_TEST_SERVES";
@@ -117,15 +117,27 @@ impl Process {
         (self.child, self.server) = start(name, *files, environment, folder);
     }
 
+    /// Files that are open while no client is connected, once every worker has begun to serve: each opens
+    /// some of its own when it starts, which may be after another has answered.
+    pub(crate) fn open_files_at_rest(&self) -> usize {
+        let mut peers: Vec<_> = (0..16).map(|_| self.server.connect()).collect();
+        peers.iter_mut().for_each(|peer| assert_eq!(peer.say("PING"), simple("PONG")));
+        drop(peers);
+        self.server.until_told("connected_clients", 1);
+        self.open_files()
+    }
+
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     /// Waits until at most `most` files are open.
     pub(crate) fn until_open_files(&self, most: usize) {
-        eventually(&format!("at most {most} files are open"), || match self.open_files() {
-            found if found <= most => Ok(()),
-            found => Err(found),
+        eventually(&format!("at most {most} files are open"), || {
+            let folder = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+            let files: Vec<_> =
+                folder.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).collect();
+            if files.len() <= most { Ok(()) } else { Err(files) }
         });
     }
 
