@@ -24,9 +24,11 @@
 mod fields;
 mod more;
 mod problem;
+mod target;
 
 pub use fields::Fields;
 pub use problem::{Problem, problem};
+pub use target::{Others, Reading, Readings, canonical_path};
 
 use std::time::Duration;
 
