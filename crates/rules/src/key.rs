@@ -7,7 +7,10 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::{attribute::Attribute, error::quoted, network::Network, request::Request};
+use crate::{
+    attribute::Attribute, error::quoted, network::Network, path_options::PathOptions,
+    request::Request,
+};
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +71,13 @@ impl Part {
         match &self.from {
             From::Attribute(attribute) => Some(attribute),
             From::Client(..) => None,
+        }
+    }
+
+    /// Takes paths for one that differ only in what `options` ignore.
+    pub(crate) fn ignore(&mut self, options: PathOptions) {
+        if self.from == From::Attribute(Attribute::Path) && !options.is_strict() {
+            self.from = From::Attribute(Attribute::LoosePath(options));
         }
     }
 
