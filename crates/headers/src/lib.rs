@@ -22,11 +22,13 @@
 //! ```
 
 mod fields;
+mod forwarded;
 mod more;
 mod problem;
 mod target;
 
 pub use fields::Fields;
+pub use forwarded::AddressList;
 pub use problem::{Problem, problem};
 pub use target::{Others, Reading, Readings, canonical_path};
 

@@ -252,9 +252,10 @@ fn without_host(server: Server, path: &[u8]) -> &[u8] {
     let skipped = match (scheme.is_empty(), server.has(Server::HOST)) {
         // `http://host/path`, for everybody.
         (false, false) if rest.starts_with(b"//") => 2,
-        // `http:/host/path`, `//host/path`, and with any number of slashes.
-        (false, true) if count >= 1 => count,
-        (true, true) if count >= 2 => count,
+        // `//host/path`, and with any number of slashes; `http:/host/path` where the server has another
+        // scheme.
+        (_, true) if count >= 2 => count,
+        (false, true) if count == 1 && server.has(Server::SLASH) => count,
         // `http:/path` and `http:path`.
         (false, _) if count == 1 || is_web(scheme) => return rest,
         _ => return path,
