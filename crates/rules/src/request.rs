@@ -73,7 +73,7 @@ fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
 /// ```
 #[derive(Clone)]
 pub struct Request<'r> {
-    method: Option<&'r str>,
+    method: Option<Cow<'r, str>>,
     path: Option<Cow<'r, str>>,
     query: Cow<'r, str>,
     /// What some servers make of the target besides.
@@ -91,6 +91,11 @@ impl<'r> Request<'r> {
     #[must_use]
     pub fn http(method: &'r str, target: &'r str, headers: &'r dyn Headers) -> Self {
         let Readings { first: Reading { path, query }, others } = Readings::of(target);
+        // Some servers take `post` for `POST`.
+        let method = match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            true => Cow::Owned(method.to_ascii_uppercase()),
+            false => Cow::Borrowed(method),
+        };
         Self {
             method: Some(method),
             path: Some(path),
@@ -172,7 +177,7 @@ impl<'r> Request<'r> {
     pub(crate) fn value(&self, attribute: &Attribute) -> Option<Cow<'_, [u8]>> {
         let text = |text: &'r str| Cow::Borrowed(text.as_bytes());
         match attribute {
-            Attribute::Method => self.method.map(text),
+            Attribute::Method => self.method.as_ref().map(|it| Cow::Borrowed(it.as_bytes())),
             Attribute::Path => self.path.as_ref().map(|path| Cow::Borrowed(path.as_bytes())),
             Attribute::LoosePath(options) => {
                 self.path.as_ref().map(|path| match options.apply(path) {

@@ -119,6 +119,16 @@ fn exemption_is_not_reached_by_spellings_of_other_paths() {
 }
 
 #[test]
+fn method_any_case_is_the_method() {
+    let rules =
+        rules("rules: [{name: a, match: {method: post}, key: method, policy: 'gcra:9/1s'}]");
+    for method in ["POST", "post", "Post"] {
+        let found = rules.matches(&Request::http(method, "/", &()));
+        assert_eq!(found[0].charges[0].key, b"rule:a|POST", "{method}");
+    }
+}
+
+#[test]
 fn path_strict_tells_case_slash_and_parameters_apart() {
     let text = |options: &str| {
         format!(
