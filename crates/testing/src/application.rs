@@ -109,12 +109,26 @@ pub fn get(server: SocketAddr, target: &str, fields: &str) -> (u16, String) {
         stream.set_read_timeout(Some(PATIENCE))?;
         let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
         stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
+        let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
+        // Envoy leaves connections open for a while behind its last answer.
+        while !is_whole(&answer) {
+            match stream.read(&mut chunk)? {
+                0 => break,
+                count => answer.extend_from_slice(&chunk[..count]),
+            }
+        }
         std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
     let answer = answer().unwrap_or_default();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
     (status, body.to_owned())
+}
+
+/// Whether an answer has as many bytes as it says; `false` where it does not say.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    length.and_then(|it| it.trim().parse().ok()).is_some_and(|length: usize| body.len() >= length)
 }
