@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::path_options::PathOptions;
+use sluicegate_headers::PathOptions;
 
 /// A property of a request: what a rule matches, builds keys from, or takes a cost from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,13 +5,14 @@ use std::{fmt, sync::Arc};
 use ahash::AHashSet;
 use smallvec::SmallVec;
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::Attribute,
     glob::Glob,
     nested::Bytes,
     network::{Network, bits},
     path::PathPattern,
-    path_options::PathOptions,
     request::Request,
 };
 

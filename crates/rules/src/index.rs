@@ -9,6 +9,8 @@
 use ahash::AHashMap;
 use smallvec::SmallVec;
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::Attribute,
     condition::{Condition, Conditions, Test},
@@ -16,7 +18,6 @@ use crate::{
     nested::{Bytes, Items, Nested},
     network::{Network, bits},
     path::{PathPattern, Segment},
-    path_options::PathOptions,
     request::Request,
     texts::Texts,
 };

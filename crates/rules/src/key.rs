@@ -7,10 +7,9 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::{
-    attribute::Attribute, error::quoted, network::Network, path_options::PathOptions,
-    request::Request,
-};
+use sluicegate_headers::PathOptions;
+
+use crate::{attribute::Attribute, error::quoted, network::Network, request::Request};
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

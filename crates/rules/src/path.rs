@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use sluicegate_headers::canonical_path;
+use sluicegate_headers::{PathOptions, canonical_path};
 
-use crate::{error::quoted, glob::Glob, path_options::PathOptions};
+use crate::{error::quoted, glob::Glob};
 
 /// The most segments of a pattern.
 pub(crate) const MAX_SEGMENTS: usize = 32;

@@ -5,6 +5,8 @@ use std::{borrow::Cow, sync::Arc};
 use sluicegate_core::Policy;
 use smallvec::SmallVec;
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::Attribute,
     condition::Conditions,
@@ -12,7 +14,6 @@ use crate::{
     index::Index,
     key::Part,
     nested::Bytes,
-    path_options::PathOptions,
     request::Request,
 };
 

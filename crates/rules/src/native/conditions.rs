@@ -1,5 +1,7 @@
 //! `match`: what a request must be for a rule to apply.
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::{Attribute, KNOWN},
     condition::{Condition, Conditions, Test},
@@ -9,7 +11,6 @@ use crate::{
     nested::Bytes,
     network::Network,
     path::PathPattern,
-    path_options::PathOptions,
     tree::{Fields, Kind, Node},
 };
 

@@ -1,11 +1,11 @@
-//! Which paths a rule takes for one, beyond their spelling.
+//! Which paths a rule or a route takes for one, beyond their spelling.
 
 use std::{borrow::Cow, fmt};
 
-use sluicegate_headers::canonical_path;
+use crate::canonical_path;
 
-/// Differences between paths that a rule ignores. By default it ignores none: RFC 3986 tells such paths
-/// apart, and applications differ.
+/// Differences between paths that a rule or a route ignores. By default it ignores none: RFC 3986 tells such
+/// paths apart, and applications differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathOptions {
     /// `case: insensitive`: the case of ASCII letters.
@@ -24,7 +24,8 @@ impl PathOptions {
     }
 
     /// A canonical path without the differences that are ignored.
-    pub(crate) fn apply(self, path: &str) -> Cow<'_, str> {
+    #[must_use]
+    pub fn apply(self, path: &str) -> Cow<'_, str> {
         let mut path = Cow::Borrowed(path);
         if self.strip_parameters && path.contains(';') {
             let segments = path.split('/').map(|it| it.split(';').next().unwrap_or_default());
