@@ -28,6 +28,24 @@ fn is_login((status, body): &(u16, String)) -> bool {
     *status == 200 && body.lines().any(|line| line == "/login")
 }
 
+/// Test 68 (L13): a header that comes several times makes no other key.
+#[test]
+fn envoy_repeated_header_is_rejected() {
+    let app = Application::python();
+    with_example(&app, 2, |envoy| {
+        let status = |fields: &str| get(envoy, "/", fields).0;
+        let statuses: Vec<_> = (0..11).map(|_| status("x-plan: free\r\nx-user: ada\r\n")).collect();
+        assert_eq!(statuses, [&[200; 10][..], &[429]].concat());
+        for fields in [
+            "x-plan: free\r\nx-user: ada\r\nx-user: 1\r\n",
+            "x-plan: free\r\nx-user: 2\r\nx-user: ada\r\n",
+            "x-plan: free\r\nx-plan: gold\r\nx-user: ada\r\n",
+        ] {
+            assert_eq!(status(fields), 400, "{fields}");
+        }
+    });
+}
+
 #[test]
 fn spellings_through_envoy_share_one_limit() {
     for (name, app) in [("Python", Application::python()), ("Node", Application::node())] {

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_server::HeaderName;
+
 use super::client::{Client, Heard, server};
 use crate::harness::{Folder, Running, any_port, now, root};
 
@@ -42,7 +44,15 @@ impl Proxy {
     ) -> Self {
         let folder = Folder::new();
         fs::create_dir(folder.file("work")).unwrap();
-        let gate = server(|config| config.rules = vec![rules.to_owned()]);
+        let gate = server(|config| {
+            config.rules = vec![rules.to_owned()];
+            // The others clear what clients send.
+            if example == "traefik.yaml" {
+                config.gate.uri_header = Some(HeaderName::from_static("x-forwarded-uri"));
+                config.gate.method_header = Some(HeaderName::from_static("x-forwarded-method"));
+                config.gate.address_header = Some(HeaderName::from_static("x-forwarded-for"));
+            }
+        });
         let port = free_port();
         let text = fs::read_to_string(root().join("examples/gate").join(example)).unwrap();
         let text = change(text)
@@ -96,7 +106,8 @@ impl Proxy {
         let mut client = Client::connect(&self.front);
         let fields = format!(
             "X-Forwarded-For: {from}\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n\
-             Content-Length: 0\r\n"
+             X-Original-URI: /\r\nX-Original-URL: /\r\nX-Original-Method: GET\r\n\
+             Forwarded: for={from}\r\nX-Real-IP: {from}\r\nContent-Length: 0\r\n"
         );
         client.ask("POST", "/login?next=1", &fields);
         client.hear()
