@@ -170,7 +170,7 @@ fn path_options_hold_for_captures_exact_values_and_negations() {
         "
 rules:
   - name: user
-    match: {path: {matches: '/users/{id}', case: insensitive, trailing-slash: ignore}}
+    match: {path: {matches: '/people/{id}', case: insensitive, trailing-slash: ignore}}
     key: path.id
     policy: gcra:9/1s
   - name: star
@@ -182,7 +182,7 @@ rules:
 ",
     );
     let names = |target: &str| get(&rules, target, &[], "192.0.2.1");
-    assert_eq!(names("/Users/Bob/")[0], "user rule:user|bob gcra:9/1s");
+    assert_eq!(names("/People/Bob/")[0], "user rule:user|bob gcra:9/1s");
     assert_eq!(names("/A*")[0], "star rule:star gcra:9/1s");
     assert_eq!(names("/ab"), ["rest rule:rest gcra:9/1s"]);
     assert_eq!(names("/FREE/"), [""; 0]);
