@@ -3,27 +3,40 @@
 
 use anyhow::Result;
 
-use crate::soak::{self, Tests};
+use crate::{
+    loom,
+    soak::{self, Tests},
+};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 12] = [
+const SIZES: [(&str, &str); 21] = [
     ("SLUICEGATE_CALLS", "200000"),
+    ("SLUICEGATE_DEMOTED_MS", "5000"),
+    ("SLUICEGATE_DEMOTIONS", "50"),
     ("SLUICEGATE_ENDING_KEYS", "1000000"),
     ("SLUICEGATE_FAILOVERS", "3"),
+    ("SLUICEGATE_FALLBACK_FLOOD", "2000000"),
+    ("SLUICEGATE_FLAPPING_OUTAGES", "10"),
     ("SLUICEGATE_FLAPS_MS", "20000"),
     ("SLUICEGATE_FLUSHES_MS", "20000"),
+    ("SLUICEGATE_LATE_DEADLINE_MS", "15"),
+    ("SLUICEGATE_LATE_OUTAGES", "10"),
     ("SLUICEGATE_LEASE_MS", "20000"),
     ("SLUICEGATE_LEASE_PROCESSES", "8"),
+    ("SLUICEGATE_LEASE_SEEDS", "1000"),
+    ("SLUICEGATE_PARTITION_MS", "10000"),
     ("SLUICEGATE_PROCESSES_MS", "10000"),
     ("SLUICEGATE_REDIS_KILLS", "10"),
+    ("SLUICEGATE_SENTINEL_FAILOVERS", "5"),
     ("SLUICEGATE_SLACK_MS", "5"),
     ("SLUICEGATE_STOPPED_MS", "5000"),
     ("SLUICEGATE_WIRE_FAULTS", "1000"),
 ];
 
 /// The tests that read them.
-const TESTS: [Tests; 2] = [
+const TESTS: [Tests; 3] = [
     ("sluicegate-redis", "client", &[]),
+    ("sluicegate-redis", soak::LIBRARY, &["simulation::"]),
     (
         "sluicegate-module",
         "it",
@@ -32,5 +45,6 @@ const TESTS: [Tests; 2] = [
 ];
 
 pub(crate) fn run() -> Result<()> {
-    soak::run_tests(&SIZES, &TESTS)
+    soak::run_tests(&SIZES, &TESTS)?;
+    loom::leases(100_000)
 }

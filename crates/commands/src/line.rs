@@ -3,6 +3,9 @@
 //! Only the head of a line asks; the others sleep until they are the head or their deadline has
 //! come. What may let the head pass earlier (a refund, a reset, another policy) wakes it. Requests
 //! that do not wait may pass the line. How somebody sleeps and is woken is the face's business.
+//!
+//! A request that arrives costs the same however many wait before it: when those would pass is worked
+//! out once, a few at a time, and kept (`projection`).
 
 use std::{
     borrow::Borrow,
@@ -11,9 +14,12 @@ use std::{
     hash::Hash,
 };
 
-use sluicegate_core::{
-    Entry, GcraName, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply,
-};
+use sluicegate_core::{GcraName, Limit, Policy, Timestamp};
+
+mod projection;
+
+use self::projection::Projection;
+pub use self::projection::{MAX_PROJECTED_ENTRY, Standing};
 
 /// The most that wait in all.
 pub const MAX_WAITERS: usize = 10_000;
@@ -54,12 +60,20 @@ pub struct Request {
     pub deadline: Timestamp,
 }
 
+impl AsRef<Self> for Request {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// The lines of all keys: of each who stands there, by numbers that grow along the line.
 #[derive(Debug)]
 pub struct Lines<K, W> {
     lines: HashMap<K, Line<W>>,
     waiting: usize,
     last: u64,
+    /// Bytes that the projections of all lines take up.
+    projected: usize,
 }
 
 /// Who waits for one key.
@@ -68,17 +82,19 @@ struct Line<W> {
     waiters: VecDeque<(u64, W)>,
     /// Those that have a departure and are not in line.
     held: usize,
+    /// When the first of the waiters are expected to pass.
+    projection: Option<Projection>,
 }
 
 impl<K, W> Default for Lines<K, W> {
     fn default() -> Self {
-        Self { lines: HashMap::new(), waiting: 0, last: 0 }
+        Self { lines: HashMap::new(), waiting: 0, last: 0, projected: 0 }
     }
 }
 
 impl<W> Default for Line<W> {
     fn default() -> Self {
-        Self { waiters: VecDeque::new(), held: 0 }
+        Self { waiters: VecDeque::new(), held: 0, projection: None }
     }
 }
 
@@ -120,8 +136,8 @@ impl<K: Hash + Eq, W> Lines<K, W> {
         self.last
     }
 
-    /// One that joined leaves the line, which moves up, but still counts. Gives the new head, if it
-    /// was the head.
+    /// One that joined has passed. It leaves the line, which moves up, but still counts until it is gone.
+    /// Gives the new head, if it was the head.
     pub fn step_out<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, number: u64) -> Option<&(u64, W)>
     where
         K: Borrow<Q>,
@@ -129,7 +145,8 @@ impl<K: Hash + Eq, W> Lines<K, W> {
         let line = self.lines.get_mut(key)?;
         let index = line.position(number)?;
         line.held += 1;
-        if line.take(index) { self.head(key) } else { None }
+        let was_head = line.take(index, true, &mut self.projected);
+        if was_head { self.head(key) } else { None }
     }
 
     /// One that joined or was held is gone. Gives the new head, if it was the head.
@@ -140,7 +157,7 @@ impl<K: Hash + Eq, W> Lines<K, W> {
         let line = self.lines.get_mut(key)?;
         self.waiting -= 1;
         let was_head = if let Some(index) = line.position(number) {
-            line.take(index)
+            line.take(index, false, &mut self.projected)
         } else {
             line.held -= 1;
             false
@@ -163,16 +180,6 @@ impl<K: Hash + Eq, W> Lines<K, W> {
     pub fn heads(&self) -> impl Iterator<Item = &(u64, W)> {
         self.lines.values().filter_map(|line| line.waiters.front())
     }
-
-    /// Those who stand in line for that key, in order, up to and with `last`; all if it is not among
-    /// them.
-    pub fn up_to<Q: Hash + Eq + ?Sized>(&self, key: &Q, last: u64) -> impl Iterator<Item = &W>
-    where
-        K: Borrow<Q>,
-    {
-        let waiters = self.lines.get(key).into_iter().flat_map(|line| &line.waiters);
-        waiters.take_while(move |(number, _)| *number <= last).map(|(_, waiter)| waiter)
-    }
 }
 
 impl<W> Line<W> {
@@ -184,46 +191,20 @@ impl<W> Line<W> {
         self.waiters.binary_search_by_key(&number, |(it, _)| *it).ok()
     }
 
-    /// Takes one out of the line. Whether it was the head.
-    fn take(&mut self, index: usize) -> bool {
+    /// Takes one out of the line, since it `passed` or since it left. Whether it was the head. `projected`:
+    /// bytes of all projections.
+    fn take(&mut self, index: usize, passed: bool, projected: &mut usize) -> bool {
         self.waiters.remove(index);
+        let holds = self.projection.as_mut().is_some_and(|it| it.removed(index, passed));
+        if !holds || self.waiters.is_empty() {
+            self.forget_projection(projected);
+        }
         index == 0
     }
-}
 
-/// When the last of `requests` would pass if all went in order from `now` on, each as soon as it
-/// can, and nothing else came. Those that would miss their deadline go without. `None`: never.
-#[must_use]
-pub fn project(
-    mut entry: Option<Entry>,
-    mut now: Timestamp,
-    requests: &[Request],
-) -> Option<Timestamp> {
-    let (last, ahead) = requests.split_last()?;
-    for request in ahead {
-        if let Some(at) = passes(&mut entry, now, request)
-            && at <= request.deadline
-        {
-            now = at;
-            // It passes: it was asked.
-            let _ = apply(&request.policy, &mut entry, now, Operation::Take(request.cost));
-        }
+    fn forget_projection(&mut self, projected: &mut usize) {
+        *projected -= self.projection.take().map_or(0, |projection| projection.bytes());
     }
-    passes(&mut entry, now, last)
-}
-
-/// When `request` would pass if nothing else came. The entry stays as it is: a peek stores nothing.
-fn passes(entry: &mut Option<Entry>, mut now: Timestamp, request: &Request) -> Option<Timestamp> {
-    // Waiting as told is enough, so the second answer is the last.
-    for _ in 0..2 {
-        let peek = apply(&request.policy, entry, now, Operation::Peek(request.cost)).ok()?;
-        match peek.outcome {
-            Outcome::Allow { .. } => return Some(now),
-            Outcome::Deny { retry: Retry::After(wait) } => now = now + wait,
-            Outcome::Deny { retry: Retry::Never } => return None,
-        }
-    }
-    Some(now)
 }
 
 /// Whether requests under `policy` are assigned a departure at once and stand in no line: all of the
@@ -243,27 +224,6 @@ pub fn is_queue(limit: &Limit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn request(cost: u32, deadline: u64) -> Request {
-        Request { policy: "gcra:1/1s".parse().unwrap(), cost, deadline: at(deadline) }
-    }
-
-    fn at(micros: u64) -> Timestamp {
-        Timestamp::from_micros(micros).unwrap()
-    }
-
-    #[test]
-    fn those_ahead_go_first_unless_they_come_too_late() {
-        let (ample, scant) = (request(1, u64::MAX >> 12), request(1, 500_000));
-        let when = |requests: &[Request]| project(None, at(0), requests).map(Timestamp::as_micros);
-        assert_eq!(when(&[]), None);
-        assert_eq!(when(std::slice::from_ref(&ample)), Some(0));
-        assert_eq!(when(&[ample.clone(), ample.clone()]), Some(1_000_000));
-        assert_eq!(when(&[ample.clone(), ample.clone(), ample.clone()]), Some(2_000_000));
-        assert_eq!(when(&[ample.clone(), scant, ample.clone()]), Some(1_000_000));
-        assert_eq!(when(&[ample.clone(), request(2, 0)]), None);
-        assert_eq!(when(&[request(2, 0), ample]), Some(0));
-    }
 
     #[test]
     fn a_line_is_bounded_and_leaves_nothing_behind() {
@@ -291,15 +251,14 @@ mod tests {
     fn who_leaves_makes_room_for_the_next() {
         let mut lines = Lines::default();
         let numbers = ["a", "b", "c", "d"].map(|name| lines.join(0, name));
-        let names = |lines: &Lines<u8, &'static str>, last| -> Vec<_> {
-            lines.up_to(&0, last).copied().collect()
+        let names = |lines: &Lines<u8, &'static str>| -> Vec<_> {
+            lines.lines[&0].waiters.iter().map(|(_, name)| *name).collect()
         };
         assert_eq!(lines.head(&0), Some(&(numbers[0], "a")));
-        assert_eq!(names(&lines, numbers[2]), ["a", "b", "c"]);
         assert_eq!(lines.leave(&0, numbers[1]), None);
         assert_eq!(lines.step_out(&0, numbers[0]), Some(&(numbers[2], "c")));
         assert_eq!(lines.step_out(&0, numbers[0]), None);
-        assert_eq!((names(&lines, u64::MAX), lines.waiting()), (vec!["c", "d"], 3));
+        assert_eq!((names(&lines), lines.waiting()), (vec!["c", "d"], 3));
         assert_eq!(lines.leave(&0, numbers[0]), None);
         assert_eq!(lines.heads().collect::<Vec<_>>(), [&(numbers[2], "c")]);
         assert_eq!(lines.leave(&0, numbers[2]), Some(&(numbers[3], "d")));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Gcra, Limit, State},
-    carry::carry,
+    carry::{carry, carry_owned},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
     policy::Policy,
@@ -50,7 +50,11 @@ pub fn apply(
     if operation == Operation::Reset {
         *entry = None;
     }
-    let mut key = Key::new(policy, entry, now);
+    // These store what the key stands at under the policy, whatever they answer.
+    let stores =
+        matches!(operation, Operation::Take(1..) | Operation::Charge(1..) | Operation::Refund(1..));
+    let mut key =
+        if stores { Key::to_store(policy, entry, now) } else { Key::new(policy, entry, now) };
 
     Ok(match operation {
         Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
@@ -100,6 +104,14 @@ impl<'a> Key<'a> {
     pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
         let other = entry.as_ref().filter(|entry| !entry.policy.same_rule(policy));
         let carried = other.map(|entry| carry(entry, policy, now));
+        Self { policy, now, carried, entry }
+    }
+
+    /// As [`new`](Self::new), for an operation that stores the key in any case: what was written under
+    /// another policy is moved, and not copied.
+    fn to_store(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
+        let other = entry.take_if(|entry| !entry.policy.same_rule(policy));
+        let carried = other.map(|entry| carry_owned(entry, policy, now));
         Self { policy, now, carried, entry }
     }
 

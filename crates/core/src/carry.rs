@@ -1,6 +1,8 @@
 //! What a key's state becomes when the policy it was written under has changed: what was used stays
 //! used.
 
+use std::borrow::Cow;
+
 use crate::{
     algorithm::{Limit, State},
     entry::Entry,
@@ -12,10 +14,34 @@ use crate::{
 pub(crate) fn carry(old: &Entry, policy: &Policy, now: Timestamp) -> Entry {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
     let states = policy.limits().iter().zip(sources).map(|(limit, source)| match source {
-        Some(index) => carry_one(&old.policy.limits()[index], &old.states[index], limit, now),
+        Some(index) => {
+            let state = Cow::Borrowed(&old.states[index]);
+            carry_one(&old.policy.limits()[index], state, limit, now)
+        }
         None => State::None,
     });
     Entry { policy: policy.clone(), states: states.collect() }
+}
+
+/// As [`carry`], of an entry that is not needed any more: a log is moved and not copied, so that the
+/// length of a log is no cost to whoever changes the policy with every request.
+pub(crate) fn carry_owned(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
+    let sources = match_limits(old.policy.limits(), policy.limits(), now);
+    let mut states = crate::entry::States::new();
+    for (at, (limit, source)) in policy.limits().iter().zip(&sources).enumerate() {
+        let Some(index) = *source else {
+            states.push(State::None);
+            continue;
+        };
+        let again = sources[at + 1..].contains(source);
+        let state = if again {
+            Cow::Borrowed(&old.states[index])
+        } else {
+            Cow::Owned(std::mem::replace(&mut old.states[index], State::None))
+        };
+        states.push(carry_one(&old.policy.limits()[index], state, limit, now));
+    }
+    Entry { policy: policy.clone(), states }
 }
 
 /// Which old limit each new one continues.
@@ -62,8 +88,8 @@ fn longest_log(limits: &[Limit]) -> Option<usize> {
     periods.max().map(|(_, std::cmp::Reverse(index))| index)
 }
 
-fn carry_one(old: &Limit, state: &State, new: &Limit, now: Timestamp) -> State {
-    match (old, state, new) {
+fn carry_one(old: &Limit, state: Cow<'_, State>, new: &Limit, now: Timestamp) -> State {
+    match (old, &*state, new) {
         (_, State::None, _) => State::None,
         (Limit::Gcra(old), State::Gcra(state), Limit::Gcra(new)) => {
             new.carry(old, Some(state), now).map_or(State::None, State::Gcra)
@@ -74,8 +100,9 @@ fn carry_one(old: &Limit, state: &State, new: &Limit, now: Timestamp) -> State {
         (Limit::FixedWindow(old), State::FixedWindow(state), Limit::FixedWindow(new)) => {
             new.carry(old, Some(state), now).map_or(State::None, State::FixedWindow)
         }
-        (Limit::SlidingLog(old), State::SlidingLog(state), Limit::SlidingLog(new)) => {
-            new.carry(old, Some(state), now).map_or(State::None, State::SlidingLog)
+        (Limit::SlidingLog(old), State::SlidingLog(_), Limit::SlidingLog(new)) => {
+            let State::SlidingLog(log) = state.into_owned() else { return State::None };
+            new.carry(old, log, now).map_or(State::None, State::SlidingLog)
         }
         (Limit::SlidingCounter(old), State::SlidingCounter(state), Limit::SlidingCounter(new)) => {
             new.carry(old, Some(state), now).map_or(State::None, State::SlidingCounter)

@@ -78,6 +78,25 @@ impl Entry {
         out.0
     }
 
+    /// How many bytes [`encode`](Self::encode) makes, which it does not make.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let mut events = 0;
+        let mut out = Writer(Vec::with_capacity(24));
+        out.uint(VERSION.into(), 1);
+        out.uint(self.states.len() as u64, 1);
+        for (limit, state) in self.limits() {
+            if let State::SlidingLog(log) = state {
+                let (offset, weight) = log_widths(log);
+                events += LOG_HEAD + log.events().len() * (offset + weight);
+                out.limit(limit, &State::None);
+            } else {
+                out.limit(limit, state);
+            }
+        }
+        out.0.len() + events
+    }
+
     /// The entry that `bytes` say.
     ///
     /// # Errors
@@ -223,11 +242,8 @@ impl Writer {
             self.uint(0, 4);
             return;
         };
-        let (first, last) = log.bounds().unwrap_or_default();
-        let heaviest = log.events().map(|event| event.weight).max().unwrap_or(1);
-        let offset_width = width(last - first).max(1);
-        // Events that all weigh 1, as nearly all do, need not say so.
-        let weight_width = if heaviest == 1 { 0 } else { width(heaviest) };
+        let (offset_width, weight_width) = log_widths(log);
+        let first = log.bounds().map_or(0, |(first, _)| first);
         self.uint(log.events().len() as u64, 4);
         self.uint(first, 7);
         self.uint(offset_width as u64, 1);
@@ -238,6 +254,21 @@ impl Writer {
             self.uint(weight, weight_width);
         }
     }
+}
+
+/// Bytes between the number of events of a log and the first event.
+const LOG_HEAD: usize = 9;
+
+/// Bytes of the offset and the weight of each event of a log.
+fn log_widths(log: &LogState) -> (usize, usize) {
+    let (first, last) = log.bounds().unwrap_or_default();
+    // Events that all weigh 1, as nearly all do, need not say so, nor be looked at.
+    let weight = if log.is_all_ones() {
+        0
+    } else {
+        width(log.events().map(|event| event.weight).max().unwrap_or(1))
+    };
+    (width(last - first).max(1), weight)
 }
 
 /// Bytes that hold `value`.

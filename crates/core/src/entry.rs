@@ -129,7 +129,7 @@ impl Entry {
     /// Whether it grows with every request, up to its limit: a log does.
     #[must_use]
     pub fn grows(&self) -> bool {
-        self.policy.limits().iter().any(|limit| matches!(limit, Limit::SlidingLog(_)))
+        self.policy.grows()
     }
 
     /// The bytes of each piece of memory that the entry holds, its policy aside: that is shared.

@@ -24,6 +24,8 @@ pub struct Usage {
     pub max_bytes: usize,
     /// Requests for which there was no room, and which were denied or allowed uncounted.
     pub turned_away: u64,
+    /// Keys of the state file that were dropped at the start, since they did not fit into `max_bytes`.
+    pub keys_dropped: usize,
 }
 
 /// The bytes taken up, and their bound.
@@ -70,6 +72,7 @@ impl Budget {
             bytes: self.bytes.load(Ordering::Relaxed),
             max_bytes: self.max,
             turned_away: self.turned_away.load(Ordering::Relaxed),
+            keys_dropped: 0,
         }
     }
 }

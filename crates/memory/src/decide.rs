@@ -14,7 +14,7 @@ use crate::{
 
 impl MemoryStore {
     /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
-    /// one. A denial writes nothing; what is taken is one compare-and-swap. For `GUESS`, see
+    /// one. A denial writes nothing; what is taken is one compare-and-swap and a write. For `GUESS`, see
     /// [`Lines::peek`](crate::segment::Lines::peek).
     #[inline(always)]
     pub(crate) fn ask_hashed<const GUESS: bool, E: From<ReserveError>>(
@@ -49,6 +49,7 @@ impl MemoryStore {
                     if seen.is_whole() {
                         return Ok(gcra.tell(&judgement));
                     }
+                    seen.settle();
                     continue;
                 }
                 let tat = Tat::after(since, judgement.after, gcra.scale());
@@ -73,12 +74,18 @@ impl MemoryStore {
         let shard = self.shard(hash);
         loop {
             let seen = shard.lines(hash).peek::<GUESS>(hash, number)?;
-            let open = windows.open(Some(seen.slot().tat()), now, since)?;
+            let Some(open) = windows.open(Some(seen.slot().tat()), now, since) else {
+                if seen.settle() {
+                    continue;
+                }
+                return None;
+            };
             let counted = windows.judge(open, cost);
             if !open.counts(&counted) {
                 if seen.is_whole() {
                     return Some(windows.tell(open, &counted, since));
                 }
+                seen.settle();
                 continue;
             }
             if seen.replace(seen.slot().at(windows.write(open.after(&counted))?)) {
@@ -111,7 +118,7 @@ impl MemoryStore {
         let (number, form) = rule.numbered()?;
         let since = self.since_set_base(now)?;
         let mut locked = self.shard(hash).lock(hash);
-        if locked.find(hash).is_some() {
+        if locked.find(hash).is_some() || self.may_be_dropped(hash, now).is_some() {
             return None;
         }
         let (decision, state) = match form {
@@ -155,8 +162,8 @@ impl MemoryStore {
                     | Operation::Charge(1..)
                     | Operation::Reserve { cost: 1.., .. }
             );
-            if adds && self.is_full(&mut locked, found, rule, now, operation) {
-                return self.turn_away(rule.policy(), now, operation);
+            if adds && self.is_full(&mut locked, (hash, found), rule, now, operation) {
+                return self.turn_away(hash, rule.policy(), now, operation);
             }
             // What has recovered may have been given up to make room.
             let found = locked.find(hash);
@@ -212,7 +219,7 @@ impl MemoryStore {
                     if !self.insert(&mut locked, hash, slot, now) {
                         self.take_entry(&mut locked, slot);
                         if !self.make_room(shard, &mut locked, hash, now) {
-                            return self.turn_away(rule.policy(), now, operation);
+                            return self.turn_away(hash, rule.policy(), now, operation);
                         }
                         // A split may have moved the key's range to another segment.
                         drop(locked);
@@ -234,15 +241,18 @@ impl MemoryStore {
         rule: &Rule,
         now: Timestamp,
     ) -> Slot {
-        // An entry may still be under an older policy, where nothing was stored under this one.
-        if entry.policy().is(rule.policy())
-            && let Some((number, form)) = rule.numbered()
-            && let Some(state) = form.keep(&entry, self.base(), now)
-        {
+        if let Some((number, state)) = self.packed(&entry, rule, now) {
             rule.note_written(now);
             return Slot::simple(hash, number, state);
         }
         Slot::large(hash, locked.kept_mut().kept.put(entry, &self.budget))
+    }
+
+    /// The number of the rule and the state of an entry, where a slot can hold it.
+    pub(crate) fn packed(&self, entry: &Entry, rule: &Rule, now: Timestamp) -> Option<(u64, Tat)> {
+        // An entry may still be under an older policy, where nothing was stored under this one.
+        let (number, form) = rule.numbered().filter(|_| entry.policy().is(rule.policy()))?;
+        Some((number, form.keep(entry, self.base(), now)?))
     }
 
     /// What a slot says, taken out of where it is kept if that is not the slot.

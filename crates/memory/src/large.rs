@@ -133,6 +133,13 @@ impl Large {
         budget.resize(before + given, self.own_size());
     }
 
+    /// Gives back places beyond those in use.
+    pub(crate) fn shrink(&mut self, budget: &Budget) {
+        let before = self.own_size();
+        self.places.shrink_to_fit();
+        budget.resize(before, self.own_size());
+    }
+
     /// Moves the entries of `slots` to another, where the slots then find them.
     pub(crate) fn split_off<P>(&mut self, slots: &mut [(P, Slot)], budget: &Budget) -> Self {
         let mut other = Self::default();
@@ -162,7 +169,7 @@ fn address(policy: &Policy) -> usize {
 }
 
 /// Bytes that an entry holds elsewhere, its policy aside.
-fn size(entry: &Entry) -> usize {
+pub(crate) fn size(entry: &Entry) -> usize {
     entry.allocations().map(allocated).sum()
 }
 

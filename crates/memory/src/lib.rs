@@ -10,14 +10,18 @@
 //! From the outside in: `store` (which slot, which lock), `shard` (segments behind a directory, and
 //! how they split), `segment` (buckets, versions, moves), `slot` (sixteen bytes), `form` (what these say
 //! of a state); beside them `room` (growing, and being full), `large` (entries that do not fit), `rules`
-//! (numbers of policies), `budget` (bytes and keys).
+//! (numbers of policies), `budget` (bytes and keys); `snapshot` (the file), `survey` and `restore` (a table made from it), `dropped`
+//! (keys that did not fit).
 
 mod budget;
 mod clock;
 mod decide;
+mod dropped;
 mod form;
 mod ground;
+mod heap;
 mod large;
+mod restore;
 mod room;
 mod rules;
 mod segment;
@@ -25,12 +29,14 @@ mod shard;
 mod slot;
 mod snapshot;
 mod store;
+mod survey;
 mod sync;
 mod ticks;
 mod together;
 
 pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
+pub use heap::release_free_memory;
 pub use rules::Rule;
 pub use snapshot::SnapshotError;
 pub use store::{MemoryStore, Request};

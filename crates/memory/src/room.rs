@@ -76,15 +76,19 @@ impl MemoryStore {
         true
     }
 
-    /// Whether a request that adds must be turned away, since the bound is reached.
+    /// Whether a request that adds must be denied for lack of space: the bound is reached, or it was reached when
+    /// the state file was read and this key may be one that was dropped then.
     pub(crate) fn is_full(
         &self,
         locked: &mut Locked<'_, Part<Large>>,
-        found: Option<Slot>,
+        (hash, found): (u64, Option<Slot>),
         rule: &Rule,
         now: Timestamp,
         operation: Operation,
     ) -> bool {
+        if found.is_none() && self.may_be_dropped(hash, now).is_some() {
+            return true;
+        }
         if self.budget.has_room(0) || self.stays_in_slot(found, rule, now, operation) {
             return false;
         }
@@ -167,6 +171,7 @@ impl MemoryStore {
     /// The answer to a request for which there is no room.
     pub(crate) fn turn_away(
         &self,
+        hash: u64,
         policy: &Policy,
         now: Timestamp,
         operation: Operation,
@@ -176,9 +181,18 @@ impl MemoryStore {
         // A charge has been spent already, and cannot be denied.
         let denies = self.when_full == WhenFull::Deny && !matches!(operation, Operation::Charge(_));
         if denies && decision.allowed() {
-            decision.outcome = Outcome::Deny { retry: Retry::After(NO_ROOM_RETRY) };
+            let retry = self.may_be_dropped(hash, now).unwrap_or(NO_ROOM_RETRY);
+            decision.outcome = Outcome::Deny { retry: Retry::After(retry) };
             decision.remaining = 0;
         }
         Ok(decision)
+    }
+
+    /// How long a key that is not in the table must be denied, since it may be one that was dropped and is still
+    /// limited. `None`: it was not dropped, has recovered, or new keys are allowed without room.
+    #[inline]
+    pub(crate) fn may_be_dropped(&self, hash: u64, now: Timestamp) -> Option<Duration> {
+        let dropped = self.dropped.as_ref()?;
+        (self.when_full == WhenFull::Deny).then(|| dropped.remaining(hash, now))?
     }
 }

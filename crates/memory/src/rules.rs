@@ -17,7 +17,7 @@ use sluicegate_core::{Policy, Timestamp};
 
 use crate::{budget::Budget, form::Form, slot::MAX_RULE};
 
-/// How much later than the truth the time of a rule's last write may be told, in microseconds.
+/// Microseconds for which a write of a slot need not be noted again.
 const SLACK: u64 = 1_000_000;
 /// Bytes that a rule with a number takes, its text and its places in both tables included.
 const BYTES: usize = 304;
@@ -38,8 +38,8 @@ struct Inner {
     numbered: Option<(u64, Form)>,
     /// The longest that a state in a slot takes to recover, in microseconds.
     drain: u64,
-    /// When a slot was last written under it, at most `SLACK` too early.
-    written: AtomicU64,
+    /// When the next write of a slot under it is to be noted: `SLACK` after the last one that was.
+    noted: AtomicU64,
 }
 
 impl Rule {
@@ -59,13 +59,13 @@ impl Rule {
     #[inline]
     pub(crate) fn note_written(&self, now: Timestamp) {
         // The line is shared by all threads, so it is written once a second only.
-        if self.0.written.load(Ordering::Relaxed) + SLACK < now.as_micros() {
-            self.0.written.store(now.as_micros(), Ordering::Relaxed);
+        if self.0.noted.load(Ordering::Relaxed) < now.as_micros() {
+            self.0.noted.store(now.as_micros() + SLACK, Ordering::Relaxed);
         }
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        let over = self.0.written.load(Ordering::Relaxed) + SLACK + self.0.drain;
+        let over = self.0.noted.load(Ordering::Relaxed) + self.0.drain;
         Arc::strong_count(&self.0) == 1 && over < now.as_micros()
     }
 }
@@ -99,7 +99,7 @@ impl Rules {
         let Some(index) = numbered.free(now, budget) else { return Rule::new(policy, None) };
         let rule = Rule::new(policy, Some((index as u64 + 1, form)));
         if let Some(now) = now {
-            rule.0.written.store(now.as_micros(), Ordering::Relaxed);
+            rule.note_written(now);
         }
         if index < numbered.rules.len() {
             let old = std::mem::replace(&mut numbered.rules[index], rule.clone());
@@ -145,7 +145,7 @@ impl Numbered {
 impl Rule {
     fn new(policy: &Policy, numbered: Option<(u64, Form)>) -> Self {
         let drain = numbered.as_ref().map_or(0, |(_, form)| form.drain());
-        let written = AtomicU64::new(0);
-        Self(Arc::new(Inner { policy: policy.clone(), numbered, drain, written }))
+        let noted = AtomicU64::new(0);
+        Self(Arc::new(Inner { policy: policy.clone(), numbered, drain, noted }))
     }
 }

@@ -5,20 +5,35 @@
 //! from the fingerprint, as in Fan et al. 2014). A look-up so reads two lines at the most.
 //!
 //! The second word of a slot is its state; 0 is a slot that holds nothing, or is in somebody's hands.
-//! - Who decides on a key that is there replaces its state by compare-and-swap, lock or no lock.
+//! - A decision on a key that is there replaces its state without a lock, in three steps: it marks the state by
+//!   compare-and-swap, reads the first word once more, and writes the new state, or the old one where the slot is
+//!   not its key's any more.
 //! - Who puts a key in, moves one or takes one out holds the segment's lock, and takes the state out
-//!   by a swap first: so no replacement is lost, and a slot changes hands only while its state is 0.
+//!   by a compare-and-swap first, never one that is marked: so no replacement is lost, and a slot changes hands
+//!   only while its state is 0.
 //! - A first word is written before the state that belongs to it, and read after it.
 //!
-//! A slot that was given up by one key and taken by another does not have the state that it had:
-//! what is given up has recovered, and what is put in has not. Only where a refund or a reset cut a
-//! state short might a state come back, to the microsecond; ADR 6 states the odds.
+//! No decision writes to the slot of another key, though two keys may have the same state (all windows on the
+//! clock in which one unit is used have one second word, but for the fingerprint), and a slot may pass from
+//! one of them to the other between the read of a state and the compare-and-swap. For this succeeds only where
+//! the second word is that state, not 0 and without a mark; from then on the slot has a mark, with which
+//! it does not change hands; so the first word that is read under it is the owner's for as long as the mark is
+//! there. If it is the one that was looked for, the state that was marked is the key's own, whatever the
+//! slot held between; else the state is put back as it was, and no reader has taken the marked one for
+//! anything. `model` has every order in which that may happen, and ADR 24 what it costs.
+
+use std::collections::VecDeque;
 
 use crate::{
     slot::{LARGE, Slot, fingerprint},
     store::narrow,
-    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
+    sync::{Mutex, MutexGuard, lock},
 };
+
+mod bucket;
+
+use bucket::Cell;
+pub(crate) use bucket::{Bucket, Seen};
 
 /// Bits of a hash that say a bucket: those after the lowest two.
 const BUCKET_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
@@ -32,68 +47,6 @@ pub(crate) const SLOTS: usize = BUCKETS * WAYS;
 /// Seeds are below this.
 pub(crate) const SEEDS: usize = 1 << 12;
 
-/// One cache line.
-#[repr(align(64))]
-#[derive(Debug, Default)]
-pub(crate) struct Bucket([Cell; WAYS]);
-
-/// Where a slot is kept.
-#[derive(Debug, Default)]
-struct Cell {
-    first: AtomicU64,
-    second: AtomicU64,
-}
-
-impl Bucket {
-    /// The slot with this first word, if the part of the fingerprint in the second is its too.
-    ///
-    /// `GUESS`: it is likely the first, as that of a key is that comes again and again.
-    #[inline(always)]
-    fn peek<const GUESS: bool>(&self, wanted: Slot) -> Option<Seen<'_>> {
-        if GUESS && let Some(seen) = self.0[0].peek(wanted) {
-            return Some(seen);
-        }
-        // Without a branch for each: which it is cannot be foretold, and a wrong guess would be found
-        // out only when the line has come from memory; meanwhile the next request could not begin.
-        let found = (0..WAYS).fold(WAYS, |found, way| {
-            let is_it = self.0[way].first.load(Ordering::Relaxed) == wanted.first;
-            std::hint::select_unpredictable(is_it, way, found)
-        });
-        self.0.get(found)?.peek(wanted)
-    }
-}
-
-impl Cell {
-    #[inline(always)]
-    fn peek(&self, wanted: Slot) -> Option<Seen<'_>> {
-        let slot = self.read();
-        slot.is(wanted).then_some(Seen { cell: self, slot })
-    }
-
-    #[inline(always)]
-    fn read(&self) -> Slot {
-        // In this order: a state that is seen has its first word seen.
-        let second = self.second.load(Ordering::Acquire);
-        Slot { first: self.first.load(Ordering::Acquire), second }
-    }
-
-    fn write(&self, slot: Slot) {
-        // Whoever sees the first word sees that the state before it was taken out.
-        self.first.store(slot.first, Ordering::Release);
-        self.second.store(slot.second, Ordering::Release);
-    }
-
-    /// Takes the state `seen` out of it, unless it has changed.
-    fn take(&self, seen: Slot) -> bool {
-        self.swap(seen.second, 0)
-    }
-
-    #[inline(always)]
-    fn swap(&self, from: u64, to: u64) -> bool {
-        self.second.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-}
-
 /// The slots of a segment, zeroed memory being slots never used.
 pub(crate) type Buckets = [Bucket; BUCKETS];
 
@@ -103,32 +56,6 @@ pub(crate) struct Lines<'a> {
     buckets: &'a Buckets,
     /// Stirred into the choice of buckets; changed when keys gather in few of them.
     seed: u64,
-}
-
-/// A slot as it was seen without a lock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
-    cell: &'a Cell,
-    slot: Slot,
-}
-
-impl Seen<'_> {
-    #[inline(always)]
-    pub(crate) const fn slot(&self) -> Slot {
-        self.slot
-    }
-
-    /// Whether the slot was all of one moment: its words belong to each other.
-    #[inline(always)]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.cell.second.load(Ordering::Relaxed) == self.slot.second
-    }
-
-    /// Replaces the state, unless it has changed.
-    #[inline(always)]
-    pub(crate) fn replace(&self, slot: Slot) -> bool {
-        self.cell.swap(self.slot.second, slot.second)
-    }
 }
 
 /// Where a slot is: its number in the segment.
@@ -188,7 +115,7 @@ impl<'a> Lines<'a> {
             let places = bucket * WAYS..(bucket + 1) * WAYS;
             places.into_iter().find_map(|place| {
                 let cell = self.cell(place);
-                let slot = cell.read();
+                let slot = cell.read().unmarked();
                 slot.is_of(fingerprint, second).then_some((place, Seen { cell, slot }))
             })
         })
@@ -304,14 +231,18 @@ impl<'a, T> Locked<'a, T> {
 
     /// What a slot holds.
     fn get(&self, place: Place) -> Slot {
-        self.lines().cell(place).read()
+        self.lines().cell(place).read().unmarked()
     }
 
     /// Takes a slot into one's hands, until it is [`put`](Self::put) back or cleared.
     pub(crate) fn claim(&mut self, place: Place) -> Slot {
         let cell = self.lines().cell(place);
-        let second = cell.second.swap(0, Ordering::AcqRel);
-        Slot { first: cell.first.load(Ordering::Relaxed), second }
+        loop {
+            let slot = cell.settled();
+            if cell.take(slot) {
+                return slot;
+            }
+        }
     }
 
     /// Writes a slot that is in one's hands.
@@ -331,7 +262,7 @@ impl<'a, T> Locked<'a, T> {
     fn take(&mut self, place: Place, which: &mut impl FnMut(&mut T, Slot) -> bool) -> Option<Slot> {
         let cell = self.lines().cell(place);
         loop {
-            let slot = cell.read();
+            let slot = cell.settled();
             // One that is in our hands has no state to ask about.
             if !slot.is_used() || slot.second == 0 || !which(&mut self.guarded.kept, slot) {
                 return None;
@@ -413,6 +344,39 @@ impl<'a, T> Locked<'a, T> {
         let slot = self.claim(place);
         self.lines().cell(target).write(slot.placed(!slot.in_second()));
         true
+    }
+
+    /// Puts in a key that is not there, moving as many slots to their other buckets as it takes. False only
+    /// where no arrangement of the slots has room for it, as its search finds one if there is one
+    /// (an augmenting path, Berge 1957).
+    pub(crate) fn insert_by_moves(&mut self, hash: u64, slot: Slot) -> bool {
+        let stir = self.lines().stir(fingerprint(hash));
+        let first = low(hash >> 2) ^ stir.first;
+        // For each bucket that was reached, the slot whose other bucket it is; breadth first.
+        let mut reached: [Option<Option<Place>>; BUCKETS] = [None; BUCKETS];
+        let mut queue = VecDeque::from([first, first ^ stir.apart]);
+        queue.iter().for_each(|&bucket| reached[bucket] = Some(None));
+        while let Some(bucket) = queue.pop_front() {
+            let places = bucket * WAYS..(bucket + 1) * WAYS;
+            if let Some(mut free) = places.clone().find(|&place| !self.get(place).is_used()) {
+                while let Some(Some(place)) = reached[free / WAYS] {
+                    let moved = self.claim(place);
+                    self.lines().cell(free).write(moved.placed(!moved.in_second()));
+                    self.lines().cell(place).write(Slot::default());
+                    free = place;
+                }
+                self.lines().cell(free).write(slot.placed(free / WAYS != first));
+                return true;
+            }
+            for place in places {
+                let other = bucket ^ self.lines().stir(self.get(place).fingerprint()).apart;
+                if reached[other].is_none() {
+                    reached[other] = Some(Some(place));
+                    queue.push_back(other);
+                }
+            }
+        }
+        false
     }
 
     /// Every slot in use, with the hash that it tells.

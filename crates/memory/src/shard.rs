@@ -54,7 +54,8 @@ unsafe impl<T: Send> Send for Owned<T> {}
 /// What is kept beside the slots of a segment.
 #[derive(Debug)]
 pub(crate) struct Part<T> {
-    depth: u32,
+    /// How many bits of the hash, after those of the shard, all keys here share.
+    pub(crate) depth: u32,
     /// Of the kind of which the shard is.
     pub(crate) kept: T,
 }
@@ -156,13 +157,19 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Every segment, for a walk over all keys. A segment that is split meanwhile may be walked
-    /// twice in part; none is left out.
-    #[expect(unsafe_code, reason = "see `segment`")]
-    pub(crate) fn segments(&self) -> Vec<&Segment<Part<T>>> {
-        let owned = lock(&self.owned);
-        // SAFETY: the segments live as long as the shard, and where they are.
-        owned.segments.iter().map(|&segment| unsafe { &*segment }).collect()
+    /// Locks the segment that holds the hashes from `start` on, for a walk over all keys in the order of their
+    /// hashes, and says where the hashes of the next one start; `None`: it is the last.
+    ///
+    /// Every hash is in exactly one of the segments of a walk, however many of them split during it: a
+    /// segment is only ever divided, so the bound where one turn ended stays the start of a segment. Starts are
+    /// hashes without the bits of the shard.
+    pub(crate) fn lock_range(&self, start: u64) -> (Locked<'_, Part<T>>, Option<u64>) {
+        let locked = self.lock(start >> SHARD_BITS);
+        let next = match locked.kept().depth {
+            0 => None,
+            depth => start.checked_add(1 << (64 - depth)),
+        };
+        (locked, next)
     }
 
     /// Moves half of a segment's hashes to a new one. `kept` makes what is kept beside the slots

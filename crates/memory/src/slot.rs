@@ -12,7 +12,8 @@
 //! share one, and so a limit, are 1 to 370 000 (n²/2^65). A rule of 0 is a slot never used, and a
 //! second word of 0 one that is in somebody's hands: no TAT that is kept is 0. [`LARGE`] says that
 //! the second word is an index into the entries beside the table, where states live that do not fit;
-//! its highest bit is then set, so that it is never taken for a TAT.
+//! its highest bit is then set, so that it is never taken for a TAT. Under another rule the highest bit marks a
+//! state that a decision is about to replace ([`segment`](crate::segment)).
 
 /// The rule of a slot whose state is kept beside the table.
 pub(crate) const LARGE: u64 = 0x7fff;
@@ -35,6 +36,10 @@ const INDEXED: u64 = 1 << 63;
 pub(crate) const fn fingerprint(hash: u64) -> u64 {
     hash >> 10
 }
+
+/// Set in the second word of a slot with a state while a decision replaces it: as a TAT, it is later than any,
+/// so nothing is admitted by it.
+const MARK: u64 = INDEXED;
 
 /// What a slot holds at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +85,29 @@ impl Slot {
     /// Whether it is of the key with this fingerprint, in its first bucket or its second.
     pub(crate) const fn is_of(self, fingerprint: u64, second: bool) -> bool {
         self.is_used() && self.is(Self::wanted(fingerprint, self.rule()).placed(second))
+    }
+
+    /// Whether a decision is about to replace the state, where it is in the slot.
+    #[inline(always)]
+    pub(crate) const fn has_mark(self) -> bool {
+        self.second & MARK != 0
+    }
+
+    /// Whether a decision is about to replace the state.
+    pub(crate) const fn is_marked(self) -> bool {
+        self.has_mark() && self.rule() != LARGE
+    }
+
+    /// The second word with the mark of a decision that is about to replace the state.
+    #[inline(always)]
+    pub(crate) const fn marked(self) -> u64 {
+        self.second | MARK
+    }
+
+    /// The same slot without that mark: its state is the one that is still to be replaced.
+    pub(crate) const fn unmarked(self) -> Self {
+        let mark = if self.is_marked() { MARK } else { 0 };
+        Self { first: self.first, second: self.second & !mark }
     }
 
     pub(crate) const fn is_used(self) -> bool {
@@ -190,12 +218,5 @@ impl Tat {
     #[inline(always)]
     pub(crate) const fn window(self, rounded: u32) -> (u64, u64) {
         (self.0 >> (16 + rounded) << rounded, self.0 >> 6 & Self::most(rounded))
-    }
-
-    /// `now` as a TAT: one that is not later has recovered.
-    #[inline]
-    #[cfg(all(test, loom))]
-    pub(crate) const fn at(now: u64) -> Self {
-        Self(now << 16)
     }
 }

@@ -1,24 +1,35 @@
 //! A store as a file: so that a restart is no amnesty.
 //!
 //! ```text
-//! "sluicegate state\n" | version 1, 1 byte | the keys of the hash, 4 x 8 bytes
-//! records: hash, 8 bytes | length, 4 bytes | the entry, in its own byte form
-//! end: hash 0, length 0xffffffff | how many records, 8 bytes | SHA-256 of all before it, 32 bytes
+//! "sluicegate state\n" | version 2, 1 byte | the keys of the hash, 4 x 8 bytes
+//! records: hash, 8 bytes | kind, 4 bytes | of each kind:
+//!   a key       kind is the length of what follows: the entry, in its own byte form
+//!   a segment   kind 0xfffffffe | depth, 1 byte | seed, 2 bytes: holds the keys up to the next one
+//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys that share so many bits with the hash
+//!               are denied until then, as one of them was dropped
+//! end: hash 0, kind 0xffffffff | how many keys, 8 bytes | SHA-256 of all before it, 32 bytes
 //! ```
 //!
-//! Numbers are little-endian. A file is read whole or not at all: one that ends early, has been
-//! changed, or was written by a later version is an error, and never half a store.
+//! Numbers are little-endian, times microseconds since the Unix epoch. Segments come in the order of their
+//! hashes and divide all hashes among them, so a table can be laid out as it was; see
+//! [`restore`](crate::restore). Version 1 has keys only, some of them twice.
+//!
+//! A file is read whole or not at all: one that ends early, has been changed, or was written by a later
+//! version is an error, and never half a store.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Entry, StateError, Timestamp};
 
-use crate::{MemoryStore, WhenFull};
+use crate::{MemoryStore, WhenFull, shard::SHARD_BITS, slot::LARGE, store::QUARTERS};
 
 const MAGIC: &[u8; 17] = b"sluicegate state\n";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Kinds of records that are no keys.
 const END: u32 = u32::MAX;
+const SEGMENT: u32 = u32::MAX - 1;
+const DROPPED: u32 = u32::MAX - 2;
 /// No entry is longer: it is read only as far as its bytes arrive.
 const MAX_ENTRY: u32 = 1 << 30;
 
@@ -40,9 +51,28 @@ pub enum SnapshotError {
     State(#[from] StateError),
 }
 
+/// A segment as a file names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedSegment {
+    /// One of its hashes.
+    pub(crate) hash: u64,
+    /// How many bits of the hash, after those of the shard, its keys share.
+    pub(crate) depth: u32,
+    pub(crate) seed: usize,
+}
+
+/// What a file says, one after the other.
+#[derive(Debug)]
+pub(crate) enum Record {
+    Segment(SavedSegment),
+    Key(u64, Entry),
+    /// Keys that share so many bits with the hash are denied until then.
+    Dropped(u64, u32, Timestamp),
+}
+
 impl MemoryStore {
     /// Writes every key that has not recovered at `now`, and tells how many. Decisions go on
-    /// meanwhile; each key is written as it stands when its turn comes.
+    /// during that; each key is written as it is when its segment is reached, and once, however much the table grows.
     ///
     /// # Errors
     /// What `out` says.
@@ -53,18 +83,19 @@ impl MemoryStore {
         for key in self.hash_keys() {
             out.write_all(&key.to_le_bytes())?;
         }
+        for (hash, bits, until) in self.dropped.iter().flat_map(|dropped| dropped.ranges(now)) {
+            // At most 64.
+            let [bits, ..] = bits.to_le_bytes();
+            let until = until.as_micros().to_le_bytes();
+            out.record(hash, DROPPED, &[&[bits], &until[..]].concat())?;
+        }
         let mut count = 0_u64;
-        let mut failed = None;
-        self.for_each(now, |hash, entry| {
-            let bytes = entry.encode();
-            let length = u32::try_from(bytes.len()).unwrap_or(END);
-            if failed.is_none() && length <= MAX_ENTRY {
-                failed = out.record(hash, length, &bytes).err();
-                count += 1;
+        for shard in 0..self.shards.len() {
+            let mut start = Some(0);
+            while let Some(from) = start {
+                let (written, next) = self.save_segment(&mut out, shard, from, now)?;
+                (count, start) = (count + written, next);
             }
-        });
-        if let Some(error) = failed {
-            return Err(error.into());
         }
         out.record(0, END, &count.to_le_bytes())?;
         let digest = out.digest.finalize();
@@ -73,59 +104,145 @@ impl MemoryStore {
         Ok(count)
     }
 
-    /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`.
+    /// Writes the segment of a shard whose hashes start at `from`: how many keys, and where the next one starts.
+    /// It is locked only while its slots are copied.
+    fn save_segment(
+        &self,
+        out: &mut Hashing<impl Write>,
+        shard: usize,
+        from: u64,
+        now: Timestamp,
+    ) -> Result<(u64, Option<u64>), SnapshotError> {
+        let (locked, next) = self.shards[shard].lock_range(from);
+        let slots: Vec<_> = locked.slots().collect();
+        let (depth, seed) = (locked.kept().depth, locked.seed());
+        drop(locked);
+        let hash = self.first_hash(shard) | from >> SHARD_BITS;
+        // A depth is at most 28, and a seed below 2^12.
+        let ([depth, ..], [low, high, ..]) = (depth.to_le_bytes(), seed.to_le_bytes());
+        out.record(hash, SEGMENT, &[depth, low, high])?;
+        let mut count = 0;
+        for (hash, slot) in slots {
+            let entry = if slot.rule() == LARGE {
+                // One at a time, because it may be long and the segment is locked for the copy. Its key may have
+                // moved by now, but is gone only if it was reset or has recovered.
+                self.with_entry_of(hash, Entry::clone)
+            } else {
+                self.simple_entry(slot)
+            };
+            let Some(entry) = entry.filter(|entry| !entry.lifetime(now).is_zero()) else {
+                continue;
+            };
+            let bytes = entry.encode();
+            let length = u32::try_from(bytes.len()).unwrap_or(END);
+            if length <= MAX_ENTRY {
+                out.record(hash, length, &bytes)?;
+                count += 1;
+            }
+        }
+        Ok((count, next))
+    }
+
+    /// The hash of zeros, but for the bits that name the shard.
+    pub(crate) fn first_hash(&self, shard: usize) -> u64 {
+        let quarter = shard % QUARTERS;
+        let cell = self.cells.iter().position(|&cell| usize::from(cell) == shard - quarter);
+        let cell = cell.expect("every shard has cells");
+        (cell as u64) << (64 - SHARD_BITS) | quarter as u64
+    }
+
+    /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`. The file is read twice: first
+    /// to check all of it, because a damaged one must not become half a store.
+    ///
+    /// Every key is kept if `max_bytes` is as much as the store had that wrote it. Of less, those are kept that are
+    /// limited for longest; [`Usage::keys_dropped`](crate::Usage::keys_dropped) counts the others. Under
+    /// [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
     ///
     /// # Errors
     /// [`SnapshotError`] for anything but a whole, unchanged file of a version that is known.
     pub fn load(
-        input: impl Read,
+        mut input: impl Read + Seek,
         now: Timestamp,
         max_bytes: usize,
         when_full: WhenFull,
     ) -> Result<Self, SnapshotError> {
+        let start = input.stream_position()?;
+        let (keys, records) = Records::open(&mut input)?;
+        let mut store = Self::with_keys(keys, max_bytes, when_full);
+        let survey = store.survey(records, now)?;
+        input.seek(SeekFrom::Start(start))?;
+        let (_, records) = Records::open(&mut input)?;
+        store.restore(records, &survey, now)?;
+        Ok(store)
+    }
+}
+
+/// Reads the records of a file.
+pub(crate) struct Records<R> {
+    input: Hashing<R>,
+    keys: u64,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read> Records<R> {
+    /// Reads the head of a file: the keys of the hash.
+    fn open(input: R) -> Result<([u64; 4], Self), SnapshotError> {
         let mut input = Hashing { inner: input, digest: Sha256::new() };
         if input.array()? != *MAGIC {
             return Err(SnapshotError::Damaged("it does not begin as one"));
         }
         let [version] = input.array()?;
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(SnapshotError::Version(version));
         }
         let mut keys = [0; 4];
         for key in &mut keys {
             *key = u64::from_le_bytes(input.array()?);
         }
-        let store = Self::with_keys(keys, max_bytes, when_full);
-        let mut count = 0_u64;
-        let mut bytes = Vec::new();
-        loop {
-            let hash = u64::from_le_bytes(input.array()?);
-            let length = u32::from_le_bytes(input.array()?);
-            if length == END {
-                break;
+        Ok((keys, Self { input, keys: 0, buffer: Vec::new() }))
+    }
+
+    /// The next record; `None` where the file has ended, and is whole.
+    pub(crate) fn next(&mut self) -> Result<Option<Record>, SnapshotError> {
+        let hash = u64::from_le_bytes(self.input.array()?);
+        match u32::from_le_bytes(self.input.array()?) {
+            END => self.end().map(|()| None),
+            SEGMENT => {
+                let [depth] = self.input.array()?;
+                let seed = u16::from_le_bytes(self.input.array()?).into();
+                Ok(Some(Record::Segment(SavedSegment { hash, depth: depth.into(), seed })))
             }
-            if length > MAX_ENTRY {
-                return Err(SnapshotError::Damaged("an entry is too long"));
+            DROPPED => {
+                let [bits] = self.input.array()?;
+                let until = u64::from_le_bytes(self.input.array()?);
+                let until = Timestamp::saturating_from_micros(until);
+                Ok(Some(Record::Dropped(hash, bits.into(), until)))
             }
-            bytes.clear();
-            input.by_ref().take(length.into()).read_to_end(&mut bytes)?;
-            if bytes.len() != length as usize {
-                return Err(SnapshotError::Damaged("it ends early"));
+            length @ ..=MAX_ENTRY => {
+                self.buffer.clear();
+                self.input.by_ref().take(length.into()).read_to_end(&mut self.buffer)?;
+                if self.buffer.len() != length as usize {
+                    return Err(SnapshotError::Damaged("it ends early"));
+                }
+                self.keys += 1;
+                Ok(Some(Record::Key(hash, Entry::decode(&self.buffer)?)))
             }
-            store.restore(hash, Entry::decode(&bytes)?, now);
-            count += 1;
+            _ => Err(SnapshotError::Damaged("an entry is too long")),
         }
-        if u64::from_le_bytes(input.array()?) != count {
+    }
+
+    fn end(&mut self) -> Result<(), SnapshotError> {
+        if u64::from_le_bytes(self.input.array()?) != self.keys {
             return Err(SnapshotError::Damaged("it has another number of keys than it says"));
         }
-        let expected: [u8; 32] = input.digest.clone().finalize().into();
-        if input.array()? != expected {
+        let expected: [u8; 32] = self.input.digest.clone().finalize().into();
+        if self.input.array()? != expected {
             return Err(SnapshotError::Damaged("its checksum is another"));
         }
-        if input.inner.read(&mut [0])? != 0 {
+        if self.input.inner.read(&mut [0])? != 0 {
             return Err(SnapshotError::Damaged("it goes on after its end"));
         }
-        Ok(store)
+        Ok(())
     }
 }
 
@@ -136,9 +253,9 @@ struct Hashing<T> {
 }
 
 impl<T: Write> Hashing<T> {
-    fn record(&mut self, hash: u64, length: u32, bytes: &[u8]) -> io::Result<()> {
+    fn record(&mut self, hash: u64, kind: u32, bytes: &[u8]) -> io::Result<()> {
         self.write_all(&hash.to_le_bytes())?;
-        self.write_all(&length.to_le_bytes())?;
+        self.write_all(&kind.to_le_bytes())?;
         self.write_all(bytes)
     }
 }

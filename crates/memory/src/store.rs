@@ -11,18 +11,19 @@ use sluicegate_core::{Decision, Entry, Operation, Policy, ReserveError, Timestam
 use crate::{
     Rule, Usage, WhenFull,
     budget::Budget,
+    dropped::DroppedKeys,
     ground::Ground,
     large::Large,
     rules::Rules,
     segment::BYTES,
     shard::{SHARD_BITS, Shard},
-    slot::{LARGE, MAX_SINCE, Slot},
+    slot::{LARGE, MAX_SINCE},
 };
 
 /// Sizes of shards.
 const SIZES: usize = 16;
 /// Shards of each size: the lowest two bits of a hash choose among them.
-const QUARTERS: usize = 4;
+pub(crate) const QUARTERS: usize = 4;
 const SHARDS: usize = SIZES * QUARTERS;
 /// How many requests of a batch ahead slots are brought near.
 const AHEAD: usize = 8;
@@ -50,13 +51,15 @@ pub struct MemoryStore {
     pub(crate) hasher: RandomState,
     /// What the hasher was made from.
     keys: [u64; 4],
-    shards: Box<[Shard<Large>; SHARDS]>,
+    pub(crate) shards: Box<[Shard<Large>; SHARDS]>,
     /// The first of four shards for each value of the first eight bits of a hash.
-    cells: [u8; 1 << SHARD_BITS],
+    pub(crate) cells: [u8; 1 << SHARD_BITS],
     pub(crate) rules: Rules,
     ground: Ground,
     pub(crate) budget: Budget,
     pub(crate) when_full: WhenFull,
+    /// Keys of the state file that did not fit in, if there were any.
+    pub(crate) dropped: Option<Box<DroppedKeys>>,
     /// The time that TATs in slots count from: that of the first request.
     base: AtomicU64,
     /// Whether the time of one request says something about all keys.
@@ -114,6 +117,7 @@ impl MemoryStore {
             rules: Rules::default(),
             budget,
             when_full,
+            dropped: None,
             base: AtomicU64::new(NO_BASE),
             one_clock: true,
             seeds: AtomicU64::new(seed),
@@ -217,7 +221,11 @@ impl MemoryStore {
     /// The entry may have recovered: its [`lifetime`](Entry::lifetime) tells. `read` holds a lock,
     /// and must not call the store.
     pub fn with_entry<R>(&self, key: &[u8], read: impl FnOnce(&Entry) -> R) -> Option<R> {
-        let hash = self.hash(key);
+        self.with_entry_of(self.hash(key), read)
+    }
+
+    /// As [`with_entry`](Self::with_entry), of the key with this hash.
+    pub(crate) fn with_entry_of<R>(&self, hash: u64, read: impl FnOnce(&Entry) -> R) -> Option<R> {
         let locked = self.shard(hash).lock(hash);
         let slot = locked.find(hash)?.1.slot();
         match slot.rule() {
@@ -253,54 +261,12 @@ impl MemoryStore {
     /// What is held, and what was turned away.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.budget.usage()
+        let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
+        Usage { keys_dropped, ..self.budget.usage() }
     }
 
     pub(crate) const fn hash_keys(&self) -> [u64; 4] {
         self.keys
-    }
-
-    /// Every key that has not recovered at `now`, by its hash. Decisions go on meanwhile: a segment
-    /// is locked only while its slots are copied.
-    pub(crate) fn for_each(&self, now: Timestamp, mut each: impl FnMut(u64, &Entry)) {
-        for segment in self.shards.iter().flat_map(Shard::segments) {
-            let locked = segment.lock();
-            let slots: Vec<_> = locked.slots().collect();
-            let large = |slot: Slot| {
-                (slot.rule() == LARGE).then(|| locked.kept().kept.get(slot.index()).cloned())
-            };
-            let large: Vec<_> = slots.iter().map(|(_, slot)| large(*slot)).collect();
-            drop(locked);
-            for ((hash, slot), large) in slots.into_iter().zip(large) {
-                let entry = large.unwrap_or_else(|| self.simple_entry(slot));
-                if let Some(entry) = entry.filter(|entry| !entry.lifetime(now).is_zero()) {
-                    each(hash, &entry);
-                }
-            }
-        }
-    }
-
-    /// Puts in an entry that was kept elsewhere, unless it has recovered.
-    pub(crate) fn restore(&self, hash: u64, entry: Entry, now: Timestamp) {
-        if entry.lifetime(now).is_zero() {
-            return;
-        }
-        let _ = self.since_set_base(now);
-        let rule = self.rule(entry.policy(), now);
-        let entry = entry.under(rule.policy());
-        let shard = self.shard(hash);
-        loop {
-            let mut locked = shard.lock(hash);
-            let slot = self.slot_of(&mut locked, hash, entry.clone(), &rule, now);
-            if self.insert(&mut locked, hash, slot, now) {
-                return;
-            }
-            self.take_entry(&mut locked, slot);
-            if !self.make_room(shard, &mut locked, hash, now) {
-                self.budget.count_turned_away();
-                return;
-            }
-        }
     }
 
     #[inline(always)]

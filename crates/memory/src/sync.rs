@@ -22,3 +22,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
+
+/// Waits a moment for another thread, which has few instructions left to do unless it was interrupted; longer
+/// from turn to turn.
+#[cold]
+pub(crate) fn pause(turn: u32) {
+    #[cfg(not(loom))]
+    if turn < 64 {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+    #[cfg(loom)]
+    {
+        let _ = turn;
+        loom::thread::yield_now();
+    }
+}

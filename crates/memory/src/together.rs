@@ -89,7 +89,7 @@ impl MemoryStore {
             let locked = &mut locks.locked[locks.which[at]];
             let found = locked.find(hash).map(|(_, seen)| seen.slot());
             let take = Operation::Take(cost);
-            full[at] = cost > 0 && self.is_full(locked, found, rule, now, take);
+            full[at] = cost > 0 && self.is_full(locked, (hash, found), rule, now, take);
         }
         for (at, &(hash, Take { cost, .. })) in takes.iter().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
@@ -139,7 +139,7 @@ impl MemoryStore {
             let Take { rule, cost, .. } = it.1;
             if full {
                 let take = Operation::Take(cost);
-                return self.turn_away(rule.policy(), now, take).ok();
+                return self.turn_away(it.0, rule.policy(), now, take).ok();
             }
             apply(rule.policy(), &mut held.entry, now, Operation::Peek(cost)).ok()
         });

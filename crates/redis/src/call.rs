@@ -7,6 +7,7 @@ use crate::{
     StoreError, native,
     net::{
         context::Context,
+        keeper::refuses_writes,
         link::{Deadline, Link},
         topology::Topology,
     },
@@ -214,26 +215,21 @@ pub(crate) fn follow<T>(
     match (heard, reply) {
         (Heard::NoModule { at_all: true }, _) => link.lost_module(),
         // Whatever follows on this connection may be answers to other questions.
-        (Heard::Failed(error), Value::ServerError(_)) => {
+        (Heard::Failed(error), Value::ServerError(refusal)) => {
             if let StoreError::Corrupt(..) = error {
                 context.counts.corrupt.one();
             }
-            if demoted(reply) {
-                link.lost(None, &error.to_string());
+            let is_refused = refuses_writes(reply);
+            if is_refused {
+                link.refused();
+            }
+            if is_refused || refusal.code() == "CLUSTERDOWN" {
                 topology.refresh();
             }
         }
         (Heard::Failed(error), _) => link.lost(None, &error.to_string()),
         _ => {}
     }
-}
-
-/// Whether the server is not the one to ask any more.
-fn demoted(reply: &Value) -> bool {
-    let Value::ServerError(error) = reply else { return false };
-    // In a script, the server's own error may be behind other words.
-    matches!(error.code(), "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "UNBLOCKED")
-        || error.details().is_some_and(|it| it.starts_with("READONLY"))
 }
 
 /// What a plan's script replies to `operation`.

@@ -10,11 +10,22 @@ pub struct Health {
     pub place: String,
     /// Whether there is a connection to it.
     pub connected: bool,
-    /// Whether it failed again and again, and is left alone until it answers a `PING`.
+    /// Whether its circuit breaker is open: it cannot be reached, does not answer, or takes no writes, and
+    /// is only probed.
     pub left_alone: bool,
 }
 
 impl RedisStore {
+    /// Why no decision of the store can be had now: its node, or every node of a cluster, is unavailable.
+    /// `None` while it can, as far as is known. Asks none.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<String> {
+        match &self.inner().topology {
+            Topology::One(link) => link.is_breaker_open().then(|| link.why()),
+            Topology::Cluster(cluster) => cluster.unavailable(),
+        }
+    }
+
     /// Every server that has been asked, as it was seen last. Asks none.
     #[must_use]
     pub fn health(&self) -> Vec<Health> {
@@ -25,7 +36,7 @@ impl RedisStore {
         let health = links.iter().map(|link| Health {
             place: link.place().to_string(),
             connected: link.is_up(),
-            left_alone: link.is_left_alone(),
+            left_alone: link.is_breaker_open(),
         });
         health.collect()
     }

@@ -1,16 +1,20 @@
 //! Takes from leases: whose turn it is to ask for a chunk, and what becomes of what is left.
 
 use std::{
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
-use sluicegate_core::Operation;
+use sluicegate_core::{Decision, Operation, Timestamp};
 
 use crate::{
     Answer, RedisStore, Rule, Source, StoreError,
-    front::lease::{Handed, Leftover},
+    front::{
+        lease::{Handed, Leftover},
+        sync::Ordering,
+    },
     net::link::Deadline,
+    store::Inner,
 };
 
 impl RedisStore {
@@ -55,12 +59,16 @@ impl RedisStore {
                 continue;
             }
             let sent = inner.context.now();
+            let known = inner.known.asked(key, sent);
             if chunk > cost {
                 let asked = inner.decide(key, rule, Operation::Take(chunk), deadline).await;
                 match asked {
                     Ok(decision) if decision.allowed() => {
                         let now = inner.context.now();
-                        inner.leases.granted(key, rule, (chunk, cost), (sent, now), &decision);
+                        inner.granted(key, rule, (chunk, cost), (sent, now), &decision);
+                        if rule.is_remembered() {
+                            inner.learn(key, rule, Operation::Take(chunk), known, &decision);
+                        }
                         inner.context.counts.store.one();
                         return Ok(Answer { decision, source: Source::Store });
                     }
@@ -75,7 +83,7 @@ impl RedisStore {
             let answer = inner.question(key, rule, Operation::Take(cost), deadline).await?;
             if answer.allowed() && answer.source == Source::Store {
                 let now = inner.context.now();
-                inner.leases.granted(key, rule, (cost, cost), (sent, now), &answer.decision);
+                inner.granted(key, rule, (cost, cost), (sent, now), &answer.decision);
             }
             return Ok(answer);
         }
@@ -128,6 +136,22 @@ impl RedisStore {
     pub async fn close(&self) {
         for leftover in self.inner().leases.over(None) {
             self.return_now(leftover).await;
+        }
+    }
+}
+
+impl Inner {
+    fn granted(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        units: (u32, u32),
+        times: (Timestamp, Timestamp),
+        decision: &Decision,
+    ) {
+        let lost = self.leases.granted(key, rule, units, times, decision);
+        if lost > 0 {
+            self.context.counts.lease_forfeited.add(lost.into());
         }
     }
 }

@@ -27,6 +27,8 @@ mod options;
 mod rule;
 pub mod script;
 mod share;
+#[cfg(test)]
+mod simulation;
 mod slot;
 mod status;
 mod store;
@@ -37,7 +39,7 @@ pub use counters::Counters;
 pub use error::StoreError;
 pub use health::Health;
 pub use many::Question;
-pub use net::breaker::PROBE_EVERY;
+pub use net::keeper::PROBE_EVERY;
 pub use options::{Options, TlsOptions};
 pub use rule::{OnError, Rule};
 pub use share::Share;

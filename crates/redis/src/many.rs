@@ -170,10 +170,7 @@ impl Inner {
         let answer = match heard {
             Ok(Heard::Decided(decision)) => {
                 self.context.counts.store.one();
-                if let Operation::Take(cost @ 1..) = operation {
-                    let now = self.context.now();
-                    self.known.learn(key, rule, cost, asked, now, &decision);
-                }
+                self.learn(key, rule, operation, asked, &decision);
                 Ok(Answer { decision, source: Source::Store })
             }
             Ok(
@@ -187,7 +184,7 @@ impl Inner {
             }
             Ok(Heard::Failed(error)) | Err(error) => Err(error),
         };
-        self.done(key, operation);
+        self.finish(key, operation, answer.is_ok());
         answer
     }
 }

@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use tokio::runtime::Handle;
 
+use crate::OnError;
+
 /// How a store is to be asked. Start from the default and change what differs.
 ///
 /// ```
@@ -31,8 +33,9 @@ pub struct Options {
     pub max_denial_cache: Duration,
     /// Most keys of which the last answers are known here. Default: 65 536.
     pub max_known_keys: usize,
-    /// Failures in a row after which a server is not asked any more, until it answers a `PING` that is
-    /// sent every [`PROBE_EVERY`](crate::PROBE_EVERY) meanwhile. Default: 10.
+    /// Failures in a row after which the circuit breaker of a node opens: the node is not asked until it
+    /// answers a probe, every [`PROBE_EVERY`](crate::PROBE_EVERY). It opens at once when no connection can
+    /// be made, when the node takes no writes, and when it leaves a probe without an answer. Default: 10.
     pub breaker_failures: u32,
     /// Questions that may be under way to a server at a time; those beyond wait, within their deadline,
     /// and are never sent if it passes. Default: 1024.
@@ -49,6 +52,9 @@ pub struct Options {
     /// while questions come; each new connection asks too. `None`: scripts only, module or not. Default:
     /// 10 s.
     pub look_for_module: Option<Duration>,
+    /// What most rules answer while the store is unavailable. The log says so when that begins; each
+    /// [`Rule`](crate::Rule) has its own. Default: deny.
+    pub on_error: OnError,
     /// Where connections live. They end with their runtime, so who asks from several names the one that
     /// lasts. Default: the runtime of whoever asks first.
     pub runtime: Option<Handle>,
@@ -79,6 +85,7 @@ impl Default for Options {
             max_local_memory: 64 << 20,
             tls: TlsOptions::default(),
             look_for_module: Some(Duration::from_secs(10)),
+            on_error: OnError::Deny,
             runtime: None,
         }
     }

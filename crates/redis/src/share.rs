@@ -58,8 +58,8 @@ impl Share {
         (self.units(limit), period)
     }
 
-    /// That part of every limit: never more, but for calendar windows, which keep one unit, and where
-    /// the part would be beyond what a limit can say, where the limit is kept.
+    /// That part of every limit: never more, but for limits of which the part is less than one unit and
+    /// whose period cannot be longer: these keep one unit.
     pub(crate) fn policy(self, policy: &Policy) -> Policy {
         let limits: Vec<_> = policy.limits().iter().map(|limit| self.limit(limit)).collect();
         Policy::try_from(limits).unwrap_or_else(|_| policy.clone())
@@ -68,36 +68,54 @@ impl Share {
     fn limit(self, limit: &Limit) -> Limit {
         let part = match limit {
             Limit::Gcra(it) => {
-                let period = self.period(it.period());
-                Gcra::new(it.name(), it.limit(), period, Some(self.units(it.burst())), it.borrow())
-                    .map(Limit::Gcra)
+                let part = |units, period| {
+                    Gcra::new(it.name(), units, period, Some(self.units(it.burst())), it.borrow())
+                };
+                let longer = part(it.limit(), self.period(it.period()));
+                longer.or_else(|_| part(self.units(it.limit()), it.period())).map(Limit::Gcra)
             }
             Limit::IntervalBucket(it) => {
-                let period = self.period(it.period());
-                IntervalBucket::new(it.limit(), period, Some(self.units(it.burst())), it.borrow())
-                    .map(Limit::IntervalBucket)
+                let part = |units, period| {
+                    IntervalBucket::new(units, period, Some(self.units(it.burst())), it.borrow())
+                };
+                let longer = part(it.limit(), self.period(it.period()));
+                let part = longer.or_else(|_| part(self.units(it.limit()), it.period()));
+                part.map(Limit::IntervalBucket)
             }
             Limit::FixedWindow(it) => match it.window() {
-                Window::Span { period, align } => {
-                    let (units, period) = self.window(it.limit(), period);
-                    FixedWindow::new(units, &Window::Span { period, align }, it.count_all())
-                        .map(Limit::FixedWindow)
-                }
+                Window::Span { period, align } => self
+                    .in_window(it.limit(), period, |units, period| {
+                        FixedWindow::new(units, &Window::Span { period, align }, it.count_all())
+                    })
+                    .map(Limit::FixedWindow),
                 window @ Window::Calendar { .. } => {
                     FixedWindow::new(self.units(it.limit()), &window, it.count_all())
                         .map(Limit::FixedWindow)
                 }
             },
-            Limit::SlidingLog(it) => {
-                let (units, period) = self.window(it.limit(), it.period());
-                SlidingLog::new(units, period, it.count_all(), None, None).map(Limit::SlidingLog)
-            }
-            Limit::SlidingCounter(it) => {
-                let (units, period) = self.window(it.limit(), it.period());
-                SlidingCounter::new(units, period, it.count_all()).map(Limit::SlidingCounter)
-            }
+            Limit::SlidingLog(it) => self
+                .in_window(it.limit(), it.period(), |units, period| {
+                    SlidingLog::new(units, period, it.count_all(), None, None)
+                })
+                .map(Limit::SlidingLog),
+            Limit::SlidingCounter(it) => self
+                .in_window(it.limit(), it.period(), |units, period| {
+                    SlidingCounter::new(units, period, it.count_all())
+                })
+                .map(Limit::SlidingCounter),
         };
         part.unwrap_or_else(|_| limit.clone())
+    }
+
+    /// That part of a window, or where its period would be too long, one unit in the period that it has.
+    fn in_window<T, E>(
+        self,
+        limit: u32,
+        period: Duration,
+        make: impl Fn(u32, Duration) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (units, longer) = self.window(limit, period);
+        make(units, longer).or_else(|_| make(self.units(limit), period))
     }
 }
 
@@ -114,6 +132,8 @@ mod tests {
             ("fixed-window:10/1m", (1, 4), "fixed-window:2/1m"),
             ("fixed-window:2/1m", (1, 4), "fixed-window:1/2m"),
             ("fixed-window:10/day", (1, 4), "fixed-window:2/day"),
+            ("gcra:1000/366d", (1, 4), "gcra:250/366d"),
+            ("fixed-window:2/366d", (1, 4), "fixed-window:1/366d"),
             ("sliding-log:10/1m,gcra:5/1s", (1, 1), "sliding-log:10/1m,gcra:5/1s"),
             ("sliding-counter:3/1m", (1, 10), "sliding-counter:1/200s"),
             (

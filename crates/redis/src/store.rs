@@ -7,7 +7,11 @@ use sluicegate_core::{Decision, Operation, Policy, Timestamp};
 
 use crate::{
     Answer, Counters, OnError, Options, Rule, Source, StoreError, call,
-    front::{known::Known, lease::Leases, local::Local},
+    front::{
+        known::{Asked, Known},
+        lease::Leases,
+        local::Local,
+    },
     net::{context::Context, link::Deadline, topology::Topology, url::Url},
     script::TEST_PREFIX,
 };
@@ -159,7 +163,7 @@ impl RedisStore {
             _ => inner.begins(&key, operation),
         }
         let answer = inner.question(&key, rule, operation, deadline).await;
-        inner.done(&key, operation);
+        inner.finish(&key, operation, answer.is_ok());
         answer
     }
 
@@ -212,6 +216,15 @@ impl Inner {
         self.done(key, operation);
     }
 
+    /// `operation` was answered, or failed.
+    pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
+        self.done(key, operation);
+        if operation == Operation::Reset && is_done {
+            self.known.reset(key);
+            self.local.reset(key, self.context.now());
+        }
+    }
+
     pub(crate) fn done(&self, key: &[u8], operation: Operation) {
         if let Operation::Refund(_) | Operation::Reset = operation {
             self.known.forget(key);
@@ -230,14 +243,37 @@ impl Inner {
         match self.decide(key, rule, operation, deadline).await {
             Ok(decision) => {
                 self.context.counts.store.one();
-                if let Operation::Take(cost @ 1..) = operation {
-                    self.known.learn(key, rule, cost, asked, self.context.now(), &decision);
-                }
+                self.learn(key, rule, operation, asked, &decision);
                 Ok(Answer { decision, source: Source::Store })
             }
             Err(error) if error.is_absence() => self.fall_back(key, rule, operation, error),
             Err(error) => Err(error),
         }
+    }
+
+    /// Keeps what the answer says of the key, for the requests that follow.
+    pub(crate) fn learn(
+        &self,
+        key: &[u8],
+        rule: &Rule,
+        operation: Operation,
+        asked: Asked,
+        decision: &Decision,
+    ) {
+        let cost = match operation {
+            Operation::Take(cost @ 1..) => cost,
+            // What these say is of use to the fallback alone.
+            Operation::Take(0)
+            | Operation::Peek(_)
+            | Operation::Charge(_)
+            | Operation::Reserve { .. }
+                if rule.is_remembered() =>
+            {
+                0
+            }
+            _ => return,
+        };
+        self.known.learn(key, rule, cost, asked, self.context.now(), decision);
     }
 
     /// Asks the store, and nobody else.
@@ -248,6 +284,10 @@ impl Inner {
         operation: Operation,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
+        #[cfg(test)]
+        if let Some(simulated) = self.context.simulated.get() {
+            return deadline.within(simulated.decide(operation)).await?;
+        }
         let question = (operation, None);
         call::call(&self.context, &self.topology, key, rule.plan(), question, deadline).await
     }

@@ -64,6 +64,9 @@ pub struct Config {
     pub test_clock: bool,
     /// Most clients at a time; those beyond are told so and closed. Default: 10 000.
     pub max_clients: usize,
+    /// Bytes that the server may buffer for all clients together: unread input, request bodies and
+    /// unsent replies. A client that needs more is rejected. Default: 64 MiB.
+    pub max_buffer_memory: usize,
     /// Threads that serve clients. Default: one for each core that is available.
     pub workers: Option<usize>,
     /// Bytes that the state of keys may take up; at least 2 MiB. Default: 1 GiB.
@@ -78,6 +81,8 @@ pub struct Config {
     /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
     /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
     pub store: Option<StoreConfig>,
+    /// What a denial is answered with that was decided because the store is unavailable. Default: 503.
+    pub fallback_denial: FallbackDenial,
     /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
     /// again whenever they change. Default: none.
     pub rules: Vec<PathBuf>,
@@ -125,6 +130,28 @@ pub struct GateConfig {
     pub method_header: Option<HeaderName>,
     /// The list of addresses; `Forwarded` is read as in RFC 7239. Known: `X-Forwarded-For`, `Forwarded`.
     pub address_header: Option<HeaderName>,
+}
+
+/// What a client of HTTP or Envoy is answered when a request is denied because the store is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FallbackDenial {
+    /// Status 503; to Envoy `UNAVAILABLE`, unless the rule itself says what to answer.
+    #[default]
+    Unavailable,
+    /// Status 429; to Envoy `OVER_LIMIT`.
+    TooManyRequests,
+}
+
+impl FallbackDenial {
+    /// The status of HTTP.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Unavailable => 503,
+            Self::TooManyRequests => 429,
+        }
+    }
 }
 
 /// What the dashboard shows.
@@ -211,12 +238,14 @@ impl Default for Config {
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,
+            max_buffer_memory: 64 << 20,
             workers: None,
             max_memory: MemoryStore::DEFAULT_MAX_BYTES,
             when_full: WhenFull::default(),
             state_file: None,
             snapshot_every: Duration::from_secs(60),
             store: None,
+            fallback_denial: FallbackDenial::default(),
             rules: Vec::new(),
             timeout: Duration::ZERO,
             input_timeout: Duration::from_secs(30),

@@ -102,7 +102,7 @@ impl HomeRule {
 impl Home {
     /// Where `config` says. A store elsewhere that does not answer is told of, and asked again later.
     pub(crate) async fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
-        let Some(StoreConfig { url, options, .. }) = &config.store else {
+        let Some(StoreConfig { url, options, on_error, .. }) = &config.store else {
             let store = state::load(config, now)?;
             let store = if config.test_clock { store.without_forgetting() } else { store };
             return Ok(Self::Memory(store));
@@ -115,6 +115,7 @@ impl Home {
         }
         let mut options = options.clone();
         options.runtime = Some(Handle::current());
+        options.on_error = *on_error;
         if config.test_clock {
             if !options.prefix.is_empty() {
                 let both = "a prefix of keys and a test clock exclude each other: keys whose time is told \
@@ -128,7 +129,9 @@ impl Home {
             Ok(status) => {
                 status.problems().for_each(|problem| tracing::warn!("the store: {problem}"));
             }
-            Err(error) => tracing::warn!(%error, "serving without the store until it answers"),
+            // The store has logged that it is unavailable.
+            Err(_) if store.unavailable().is_some() => {}
+            Err(error) => tracing::warn!(%error, "the store is not as it should be"),
         }
         Ok(Self::Redis { store, test_clock: config.test_clock })
     }
@@ -251,7 +254,7 @@ impl Home {
         match self {
             Self::Memory(store) => Ok(store.reset(key, now)),
             Self::Redis { store, .. } => {
-                let there = match self.entry(key, now).await {
+                let there = match self.read(key, now, |_, _| ()).await {
                     // It cannot be read, but there it is.
                     Err(Trouble::State(text)) if text.starts_with("SGSTATE") => true,
                     entry => entry?.is_some(),
@@ -284,20 +287,35 @@ impl Home {
         }
     }
 
-    /// What is kept of `key`, if anything is that has not recovered, and the time by which it is told.
-    pub(crate) async fn entry(
+    /// What `read` makes of the state of `key`, if it has any that has not recovered, and of the time by
+    /// which it stands there. State in this process is not copied, since it may be large: `read` holds its
+    /// lock, and must neither take long nor call the store.
+    pub(crate) async fn read<R>(
         &self,
         key: &[u8],
         now: Timestamp,
-    ) -> Result<Option<(Entry, Timestamp)>, Trouble> {
-        let (entry, now) = match self {
-            Self::Memory(store) => (store.with_entry(key, Clone::clone), now),
+        read: impl FnOnce(&Entry, Timestamp) -> R,
+    ) -> Result<Option<R>, Trouble> {
+        let if_live =
+            |entry: &Entry, now| (!entry.lifetime(now).is_zero()).then(|| read(entry, now));
+        match self {
+            Self::Memory(store) => Ok(store.with_entry(key, |entry| if_live(entry, now)).flatten()),
             Self::Redis { store, test_clock } => {
                 let (entry, by_store) = store.entry(key).await?;
-                (entry, if *test_clock { now } else { by_store })
+                let now = if *test_clock { now } else { by_store };
+                Ok(entry.and_then(|entry| if_live(&entry, now)))
             }
+        }
+    }
+
+    /// Why requests are denied whatever their limits say: the store is unavailable, and what is answered
+    /// without it is a denial.
+    pub(crate) fn not_ready(&self, config: &Config) -> Option<String> {
+        let (Self::Redis { store, .. }, Some(settings)) = (self, &config.store) else {
+            return None;
         };
-        Ok(entry.filter(|entry| !entry.lifetime(now).is_zero()).map(|entry| (entry, now)))
+        let why = store.unavailable().filter(|_| settings.on_error == OnError::Deny)?;
+        Some(format!("the store is unavailable, and requests are denied (on_error: deny): {why}"))
     }
 
     /// The store, where it is in this process.

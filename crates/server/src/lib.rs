@@ -19,12 +19,16 @@
 //! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
+mod buffers;
 mod config;
 mod dashboard;
+mod descriptors;
 mod envoy;
+mod exposure;
 mod face;
 mod home;
 mod http;
+mod incidents;
 mod judge;
 mod listen;
 mod metrics;
@@ -35,6 +39,7 @@ mod secret;
 mod server;
 mod shared;
 mod state;
+mod state_file;
 mod stats;
 mod stream;
 mod tls;
@@ -42,7 +47,9 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, DashboardMode, GateConfig, HttpHeaders, StoreConfig, TlsConfig};
+pub use config::{
+    Config, DashboardMode, FallbackDenial, GateConfig, HttpHeaders, StoreConfig, TlsConfig,
+};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use hyper::header::HeaderName;
 pub use ruleset::Reloaded;

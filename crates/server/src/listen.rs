@@ -147,11 +147,57 @@ impl Unix {
             // What a server left behind that was killed.
             std::fs::remove_file(path).map_err(told)?;
         }
-        let listener = UnixListener::bind(path).map_err(told)?;
-        let unix = Self { listener, path: path.to_owned() };
+        // It is made where nobody else comes in, and linked into its place when its permissions are set:
+        // there, they hold from the first moment. A link takes the place of nothing that is there.
+        let private = Private::new(path).map_err(told)?;
+        let listener = UnixListener::bind(private.socket()).map_err(told)?;
         let permissions = std::fs::Permissions::from_mode(permissions);
-        std::fs::set_permissions(path, permissions).map_err(told)?;
-        Ok(unix)
+        std::fs::set_permissions(private.socket(), permissions).map_err(told)?;
+        std::fs::hard_link(private.socket(), path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => told(io::ErrorKind::AddrInUse.into()),
+            _ => told(error),
+        })?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+}
+
+/// A folder beside a socket that only its owner can use, until dropped.
+#[cfg(unix)]
+#[derive(Debug)]
+struct Private(std::path::PathBuf);
+
+#[cfg(unix)]
+impl Private {
+    fn new(beside: &std::path::Path) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+
+        let parent = beside.parent().unwrap_or(std::path::Path::new(""));
+        // Short: the path of a socket may have about a hundred bytes.
+        let folder = parent.join(format!(".{:x}", std::process::id()));
+        let private = Self(folder);
+        let create = || std::fs::DirBuilder::new().mode(0o700).create(&private.0);
+        create().or_else(|error| {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            // A killed process of the same number has left it.
+            let _ = std::fs::remove_file(private.socket());
+            std::fs::remove_dir(&private.0)?;
+            create()
+        })?;
+        Ok(private)
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        self.0.join("s")
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        let _ = std::fs::remove_dir(&self.0);
     }
 }
 

@@ -160,6 +160,16 @@ fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
         count(family, &[("why", "slow")], sum(|stats| &stats.slow))?;
         count(family, &[("why", "tls")], sum(|stats| &stats.tls_failures))
     })?;
+    let help = "Wrong passwords of clients of RESP";
+    out.counter("login_failures", help, sum(|stats| &stats.login_failures))?;
+    out.gauge("buffer_bytes", "Bytes buffered for clients", shared.buffers.used())?;
+    out.gauge(
+        "buffer_max_bytes",
+        "Upper bound on bytes buffered for clients",
+        shared.buffers.max(),
+    )?;
+    let help = "Requests and connections rejected because the buffer memory was used up";
+    out.counter("buffer_rejections", help, shared.buffers.rejected())?;
     out.counter("accept_errors", "Clients that the system did not let in", accepting.errors.count())
 }
 
@@ -203,6 +213,8 @@ fn state(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
             out.gauge("state_max_bytes", "Memory that it may take up", usage.max_bytes)?;
             let help = "Requests of new keys for which there was no room";
             out.counter("turned_away", help, usage.turned_away)?;
+            let help = "Keys of the state file that did not fit into memory at the start";
+            out.gauge("state_keys_dropped", help, usage.keys_dropped)?;
         }
         Home::Redis { store, .. } => {
             let servers = store.health();

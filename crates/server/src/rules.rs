@@ -18,7 +18,19 @@ const NAME: &str = "default";
 
 /// A rule that was looked up, until [`Rules::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known(usize);
+pub(crate) struct Known {
+    at: u32,
+    /// Whether a decision may take long: it grows with what is stored.
+    heavy: bool,
+}
+
+impl Known {
+    /// Whether a decision under the rule may take long.
+    #[inline]
+    pub(crate) const fn is_heavy(self) -> bool {
+        self.heavy
+    }
+}
 
 /// The rules of one worker.
 #[derive(Debug, Default)]
@@ -104,7 +116,7 @@ impl Rules {
         self.texts.find(key).or_else(|unknown| {
             let known = self.add(make()?, name);
             let gone = self.texts.keep(unknown, key, known);
-            self.replaced.extend(gone.map(|it| it.0));
+            self.replaced.extend(gone.map(|it| it.at as usize));
             Ok(known)
         })
     }
@@ -116,8 +128,9 @@ impl Rules {
             self.rules.push(None);
         }
         let name = name.map(|name| String::from_utf8_lossy(name).into());
+        let heavy = rule.policy().grows();
         self.rules[at] = Some(Held { rule, name, fields: OnceCell::new() });
-        Known(at)
+        Known { at: u32::try_from(at).expect("texts are bounded"), heavy }
     }
 
     /// The rule that was looked up.
@@ -136,7 +149,9 @@ impl Rules {
 
     #[inline]
     fn held(&self, known: Known) -> &Held {
-        self.rules[known.0].as_ref().expect("what was looked up is kept until all is settled")
+        self.rules[known.at as usize]
+            .as_ref()
+            .expect("what was looked up is kept until all is settled")
     }
 
     /// What was looked up holds on for as long as this stays as it is.

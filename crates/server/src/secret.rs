@@ -18,3 +18,6 @@ impl Secret {
         self.0.ct_eq(&given).into()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,25 +1,33 @@
 //! Accepting clients, and stopping.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rustls::ServerConfig;
 use sluicegate_core::Clock;
-use sluicegate_memory::SystemClock;
-use tokio::time::sleep;
+use sluicegate_memory::{SystemClock, release_free_memory};
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep},
+};
 
 use crate::{
-    Config,
+    Config, descriptors, exposure,
     face::Face,
     home::Home,
     listen::{Accepted, Addresses, Listeners},
     ruleset::{self, Live, Reloaded},
     shared::{Clients, Shared},
-    state, tls,
+    state,
+    state_file::StateFile,
+    tls,
     worker::Workers,
 };
 
 /// How long to wait after a failed accept: it fails again at once where file descriptors are out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often the server checks whether memory is to be returned to the system.
+const UPKEEP: Duration = Duration::from_secs(1);
 
 /// A server that listens.
 ///
@@ -41,6 +49,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub struct Server {
     listeners: Listeners,
     shared: Arc<Shared>,
+    state_file: Option<StateFile>,
 }
 
 impl Server {
@@ -50,16 +59,23 @@ impl Server {
     /// # Errors
     /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
     /// a combination of settings that cannot be. A state file that can be read but not understood is no
-    /// error: it is set aside. Nor is a store that is away.
-    pub async fn bind(config: Config) -> io::Result<Self> {
+    /// error: it is set aside. Nor is a store that is away. A state file that another server uses, or that
+    /// cannot be written, is one.
+    pub async fn bind(mut config: Config) -> io::Result<Self> {
         let tls = read_tls(&config)?;
         let listeners = Listeners::bind(&config).await?;
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
+        let state_file = state::open(&config)?;
         let home = Home::open(&config, clock.now()).await?;
         let rules = Live::open(&config, clock.now())?;
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = config.workers.unwrap_or_else(cores).max(1);
+        config.workers = Some(workers);
+        config.max_clients = descriptors::prepare(&config, workers);
+        exposure::warn(&config, &addresses);
         let shared = Shared::new(config, addresses, home, rules, clock, tls);
-        Ok(Self { listeners, shared: Arc::new(shared) })
+        Ok(Self { listeners, shared: Arc::new(shared), state_file })
     }
 
     /// Where it listens for RESP, the port that was picked for port 0 included.
@@ -98,9 +114,9 @@ impl Server {
     /// # Errors
     /// What the system says if it starts no thread. An accept that fails is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { listeners, shared } = self;
+        let Self { listeners, shared, state_file } = self;
         let workers = Workers::start(&shared)?;
-        let snapshots = state::Writer::start(&shared)?;
+        let snapshots = state::Writer::start(&shared, state_file)?;
         let watching = ruleset::Watch::start(&shared)?;
         tokio::pin!(shutdown);
         let Addresses { resp, http, grpc } = shared.addresses;
@@ -119,9 +135,12 @@ impl Server {
         }
 
         let (mut full, mut failing) = (false, false);
+        let mut upkeep = interval(UPKEEP);
+        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
+                _ = upkeep.tick() => release_memory(&shared),
                 accepted = listeners.accept() => match accepted {
                     Ok(accepted) => {
                         failing = false;
@@ -147,6 +166,14 @@ impl Server {
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// Returns freed memory to the system when clients have let go of much of it.
+fn release_memory(shared: &Shared) {
+    if shared.buffers.take_release_due(shared.clients.len()) {
+        // It takes milliseconds, and clients are to be accepted meanwhile.
+        drop(spawn_blocking(release_free_memory));
     }
 }
 

@@ -1,8 +1,7 @@
 //! What all connections have in common.
 
 use std::{
-    collections::HashMap,
-    num::NonZeroUsize,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -18,9 +17,11 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    buffers::BufferBudget,
     dashboard::Hub,
     face::Face,
     home::Home,
+    incidents::Incidents,
     listen::Addresses,
     ruleset::Live,
     secret::Secret,
@@ -38,6 +39,10 @@ pub(crate) struct Shared {
     pub(crate) clock: SystemClock,
     pub(crate) lines: Lines,
     pub(crate) clients: Clients,
+    /// What hostile clients do.
+    pub(crate) incidents: Incidents,
+    /// What may be buffered for all clients together.
+    pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) config: Config,
     pub(crate) addresses: Addresses,
     /// What each worker counts.
@@ -61,14 +66,15 @@ impl Shared {
         clock: SystemClock,
         tls: [Option<Arc<ServerConfig>>; 3],
     ) -> Self {
-        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let workers = config.workers.unwrap_or_else(cores).max(1);
+        let workers = config.workers.unwrap_or(1);
         Self {
             home,
             rules,
             clock,
             lines: Lines::default(),
             clients: Clients::default(),
+            incidents: Incidents::default(),
+            buffers: Arc::new(BufferBudget::new(config.max_buffer_memory)),
             workers: (0..workers).map(|_| Stats::default()).collect(),
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),
@@ -113,9 +119,14 @@ pub(crate) struct Clients {
     connected: Mutex<Connected>,
 }
 
+/// How many clients of HTTP are taken in besides `--max-clients`, to ask about the health of the server.
+pub(crate) const RESERVED_CLIENTS: usize = 16;
+
 #[derive(Debug, Default)]
 struct Connected {
     clients: HashMap<u64, Arc<Client>>,
+    /// Those among them that are beyond `--max-clients`, the oldest first.
+    reserved: VecDeque<Arc<Client>>,
     /// How many each worker has.
     of_worker: Vec<usize>,
     /// Which worker was the last to get one.
@@ -140,6 +151,8 @@ impl Drop for Seat {
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) face: Face,
+    /// Whether it may only ask about the health of the server, since there are too many others.
+    pub(crate) reserved: bool,
     /// Where it comes from, in words.
     pub(crate) address: String,
     /// The worker that serves it.
@@ -180,11 +193,21 @@ pub(crate) struct Details {
 }
 
 impl Clients {
-    /// Takes in a client for the worker that has the fewest, unless there are too many already.
+    /// Takes in a client for the worker that has the fewest, unless there are too many already. A few
+    /// clients of HTTP are taken in even then, to ask about health: the newest, so that none can keep
+    /// others out.
     pub(crate) fn enter(shared: &Arc<Shared>, face: Face, address: String) -> Option<Seat> {
         let mut connected = shared.clients.connected.lock();
-        if connected.clients.len() >= shared.config.max_clients {
+        let others = connected.clients.len() - connected.reserved.len();
+        let reserved = others >= shared.config.max_clients;
+        if reserved && face != Face::Http {
             return None;
+        }
+        if reserved
+            && connected.reserved.len() >= RESERVED_CLIENTS
+            && let Some(oldest) = connected.reserved.pop_front()
+        {
+            oldest.kill();
         }
         let workers = shared.workers.len();
         connected.of_worker.resize(workers, 0);
@@ -197,6 +220,7 @@ impl Clients {
         let client = Client {
             id,
             face,
+            reserved,
             address,
             worker,
             since: shared.now(),
@@ -207,6 +231,9 @@ impl Clients {
         };
         let client = Arc::new(client);
         connected.clients.insert(id, Arc::clone(&client));
+        if reserved {
+            connected.reserved.push_back(Arc::clone(&client));
+        }
         Some(Seat { shared: Arc::clone(shared), client })
     }
 
@@ -214,6 +241,9 @@ impl Clients {
         let mut connected = self.connected.lock();
         if connected.clients.remove(&client.id).is_some() {
             connected.of_worker[client.worker] -= 1;
+            if client.reserved {
+                connected.reserved.retain(|it| it.id != client.id);
+            }
         }
     }
 

@@ -1,11 +1,11 @@
 //! State in a file, so that a restart is no amnesty.
 //!
 //! A snapshot is written beside the file, synced, and put in its place by a rename, which is synced
-//! too: whatever moment the process or the machine dies, the file is a whole one or there is none.
+//! too ([`StateFile`]): whatever moment the process or the machine dies, the file is a whole one or there is none.
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, BufWriter, Write as _},
+    io::{self, BufReader},
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::JoinHandle,
@@ -17,7 +17,11 @@ use sluicegate_core::Timestamp;
 use sluicegate_memory::{MemoryStore, SnapshotError};
 use tokio::sync::oneshot;
 
-use crate::{Config, shared::Shared};
+use crate::{
+    Config,
+    shared::Shared,
+    state_file::{StateFile, beside},
+};
 
 /// What became of the snapshots so far.
 #[derive(Debug, Default)]
@@ -41,6 +45,18 @@ impl Snapshots {
     }
 }
 
+/// Opens the state file of this server, where there is one.
+pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
+    let Some(path) = config.state_file.as_ref().filter(|_| config.store.is_none()) else {
+        return Ok(None);
+    };
+    if config.test_clock {
+        let excluded = "a state file and a test clock exclude each other";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, excluded));
+    }
+    StateFile::open(path).map(Some)
+}
+
 /// The store as the state file says, or an empty one. A file that cannot be understood is set aside.
 pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     let empty = || MemoryStore::bounded(config.max_memory, config.when_full);
@@ -48,10 +64,6 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     let told = |error: io::Error| {
         io::Error::new(error.kind(), format!("state file {}: {error}", path.display()))
     };
-    if config.test_clock {
-        let excluded = "a state file and a test clock exclude each other";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, excluded));
-    }
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -63,6 +75,16 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     match MemoryStore::load(BufReader::new(file), now, config.max_memory, config.when_full) {
         Ok(store) => {
             tracing::info!(path = %path.display(), keys = store.len(), "state was read");
+            let (dropped, max_bytes) = (store.usage().keys_dropped, store.usage().max_bytes);
+            if dropped > 0 {
+                tracing::warn!(
+                    kept = store.len(),
+                    dropped,
+                    max_bytes,
+                    "the keys of the state file do not fit into --max-memory: the keys that are limited for \
+                     longest were kept, the others dropped"
+                );
+            }
             Ok(store)
         }
         Err(SnapshotError::Io(error)) => Err(told(error)),
@@ -81,34 +103,6 @@ fn aside(path: &Path, now: Timestamp) -> PathBuf {
     beside(path, &format!(".damaged-{}", now.as_micros() / 1_000_000))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Writes the state to the file: all of it, or nothing. Tells how many keys it has.
-fn save(store: &MemoryStore, path: &Path, now: Timestamp) -> Result<u64, SnapshotError> {
-    let new = beside(path, ".tmp");
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    // It holds the keys of the hash: who knows them can make keys that collide.
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut out = BufWriter::with_capacity(256 * 1024, options.open(&new)?);
-    let keys = store.save(&mut out, now)?;
-    out.flush()?;
-    out.get_ref().sync_all()?;
-    fs::rename(&new, path)?;
-    // The rename is lasting once the directory is.
-    #[cfg(unix)]
-    {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-    }
-    Ok(keys)
-}
-
 /// The thread that writes snapshots. To drop it instead of [finishing](Writer::finish) writes none.
 pub(crate) struct Writer {
     last: mpsc::Sender<()>,
@@ -117,9 +111,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread, if state is to be kept.
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Option<Self>> {
-        let Some(path) = shared.config.state_file.clone() else { return Ok(None) };
+    /// Starts the thread, if there is a state file. It holds that file's lock until it has ended.
+    pub(crate) fn start(shared: &Arc<Shared>, file: Option<StateFile>) -> io::Result<Option<Self>> {
+        let Some(file) = file else { return Ok(None) };
         let (last, wanted) = mpsc::channel();
         let (finishing, finished) = oneshot::channel();
         let shared = Arc::clone(shared);
@@ -130,11 +124,12 @@ impl Writer {
             };
             loop {
                 match wanted.recv_timeout(every) {
-                    Ok(()) => break snapshot(&shared, &path),
-                    Err(mpsc::RecvTimeoutError::Timeout) => snapshot(&shared, &path),
+                    Ok(()) => break snapshot(&shared, &file),
+                    Err(mpsc::RecvTimeoutError::Timeout) => snapshot(&shared, &file),
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 }
             }
+            drop(file);
             let _ = finishing.send(());
         };
         let thread = std::thread::Builder::new().name("sluicegate-state".into()).spawn(run)?;
@@ -149,10 +144,10 @@ impl Writer {
     }
 }
 
-fn snapshot(shared: &Shared, path: &Path) {
+fn snapshot(shared: &Shared, file: &StateFile) {
     let now = shared.now();
     let Some(store) = shared.home.memory() else { return };
-    let saved = save(store, path, now);
+    let saved = file.replace(|out| store.save(out, now));
     let mut told = shared.snapshots.0.lock();
     told.failing = saved.is_err();
     match saved {
@@ -164,7 +159,7 @@ fn snapshot(shared: &Shared, path: &Path) {
         }
         Err(error) => {
             told.failed += 1;
-            tracing::error!(path = %path.display(), %error, "state could not be written");
+            tracing::error!(path = %file.path().display(), %error, "state could not be written");
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Stats {
     pub(crate) slow: Counter,
     /// Clients closed for asking nothing.
     pub(crate) idle: Counter,
+    /// Wrong passwords.
+    pub(crate) login_failures: Counter,
     /// Clients with whom no TLS could be agreed on.
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.

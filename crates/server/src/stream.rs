@@ -87,6 +87,7 @@ impl Stream {
     }
 
     /// The socket beneath, where its bytes are those of the client.
+    #[cfg(test)]
     pub(crate) fn plain(&self) -> Option<SockRef<'_>> {
         match self {
             Self::Tcp(stream) => Some(SockRef::from(stream)),

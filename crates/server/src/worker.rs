@@ -31,8 +31,9 @@ use crate::{
     stream::{Socket, Stream},
 };
 
-/// How long a server that stops waits for its clients to take their answers.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long a server that stops waits for its clients to take their answers: it ends within five
+/// seconds, the last snapshot included.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// How long a client has for agreeing on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -49,6 +50,10 @@ pub(crate) struct Worker {
     pub(crate) deferred: RefCell<resp::Deferred>,
     /// What answers calls of gRPC.
     pub(crate) grpc: Rc<Services>,
+    /// Read and reply buffers that the connections share.
+    pub(crate) buffers: resp::BufferPool,
+    /// Work since the clock was last read for it: a decision is 1.
+    pub(crate) work: Cell<u32>,
     /// Decisions that the batch which is being read has asked for.
     pub(crate) gathered: Cell<usize>,
     /// Whether the server is to stop.
@@ -68,6 +73,8 @@ impl Worker {
             again: RefCell::default(),
             deferred: RefCell::default(),
             grpc,
+            buffers: resp::BufferPool::default(),
+            work: Cell::new(0),
             gathered: Cell::new(0),
             stopping: Cell::new(false),
             stop,

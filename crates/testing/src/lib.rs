@@ -5,9 +5,10 @@
 //! - [`Server`]: one that runs; [`Cluster`]: six of them; [`Folder`]: where one keeps its files;
 //! - [`Peer`]: a connection that asks in words;
 //! - [`Application`]: what a rate limiter stands before, in other languages;
+//! - [`FakeClock`]: a wall clock that steps;
 //! - [`corpus()`], [`check_mutations`]: what fuzzing has found, for ordinary tests;
 //! - [`cargo()`], [`module()`]: what is built beside the tests;
-//! - [`until`], [`now`], [`size`]: waiting by asking, and how much a test does.
+//! - [`eventually`], [`until`], [`now`], [`size`]: waiting with a deadline, and how much a test does.
 //!
 //! Whatever goes wrong here panics: it fails the test.
 
@@ -18,6 +19,7 @@ mod cargo;
 mod cluster;
 mod corpus;
 mod engine;
+mod fake_clock;
 mod folder;
 mod module;
 mod patience;
@@ -29,8 +31,9 @@ pub use cargo::cargo;
 pub use cluster::Cluster;
 pub use corpus::{check_mutations, corpus};
 pub use engine::Engine;
+pub use fake_clock::FakeClock;
 pub use folder::Folder;
 pub use module::{module, target};
-pub use patience::{PATIENCE, now, rest, size, until};
+pub use patience::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};
 pub use peer::{Peer, integers};
 pub use server::{Server, free_port};

@@ -6,7 +6,7 @@ use std::{
 
 use redis::{Client, Connection, FromRedisValue, RedisResult};
 
-use crate::{Engine, Folder, PATIENCE, Peer, now};
+use crate::{Engine, Folder, Peer, eventually};
 
 /// A server until dropped.
 #[derive(Debug)]
@@ -82,17 +82,12 @@ impl Server {
 
     /// Waits until it answers. False if it ended.
     fn is_ready(&mut self) -> bool {
-        let start = now();
-        loop {
+        eventually(&format!("{:?} answers", self.engine), || {
             if self.child.try_wait().unwrap().is_some() {
-                return false;
+                return Ok(false);
             }
-            if self.answers() {
-                return true;
-            }
-            assert!(start.elapsed() < PATIENCE, "{:?} does not answer", self.engine);
-            std::thread::yield_now();
-        }
+            if self.answers() { Ok(true) } else { Err(self.log()) }
+        })
     }
 
     fn answers(&self) -> bool {

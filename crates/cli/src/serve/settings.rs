@@ -93,6 +93,9 @@ pub(crate) struct Settings {
     /// Threads that serve clients; one a core if not given
     #[arg(long, env = "SLUICEGATE_WORKERS", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
+    /// Memory for requests and replies in transit, all clients together; 64mb if not given
+    #[arg(long, env = "SLUICEGATE_MAX_BUFFER_MEMORY", value_name = "BYTES", value_parser = buffers)]
+    max_buffer_memory: Option<usize>,
     /// What the state of keys may take up, as `256mb`; 1gb if not given
     #[arg(long, env = "SLUICEGATE_MAX_MEMORY", value_name = "BYTES", value_parser = bytes)]
     max_memory: Option<usize>,
@@ -143,7 +146,9 @@ enum Headers {
 
 impl Settings {
     pub(super) fn apply(self, config: &mut Config) -> anyhow::Result<()> {
-        config.store = self.store.config();
+        if let Some((store, fallback_denial)) = self.store.config() {
+            (config.store, config.fallback_denial) = (Some(store), fallback_denial);
+        }
         let here = [
             ("--state-file", self.state_file.is_some()),
             ("--max-memory", self.max_memory.is_some()),
@@ -175,6 +180,7 @@ impl Settings {
         config.envoy = self.envoy.config();
         config.rules = self.rules;
         config.workers = self.workers;
+        config.max_buffer_memory = self.max_buffer_memory.unwrap_or(config.max_buffer_memory);
         config.max_memory = self.max_memory.unwrap_or(config.max_memory);
         config.when_full = match self.when_full {
             Some(Full::Allow) => WhenFull::Allow,
@@ -216,6 +222,12 @@ fn bytes(text: &str) -> Result<usize, String> {
 
 fn header(text: &str) -> Result<HeaderName, String> {
     text.parse().map_err(|_| "expected the name of a header, as `X-Original-URI`".to_owned())
+}
+
+/// Buffer memory: less than 1 MiB would not hold a single request.
+fn buffers(text: &str) -> Result<usize, String> {
+    let bytes = bytes(text)?;
+    if bytes < 1 << 20 { Err("expected at least 1mb".to_owned()) } else { Ok(bytes) }
 }
 
 fn octal(text: &str) -> Result<u32, String> {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use sluicegate_redis::{OnError, Share};
-use sluicegate_server::StoreConfig;
+use sluicegate_server::{FallbackDenial, StoreConfig};
 
 #[derive(Args, Debug)]
 pub(crate) struct Store {
@@ -53,11 +53,21 @@ pub(crate) struct Store {
         value_parser = on_error
     )]
     on_error: Option<OnError>,
+    /// The status that HTTP answers when a request is denied because the store is unavailable; 429 also
+    /// makes it OVER_LIMIT for Envoy, and not UNAVAILABLE
+    #[arg(
+        long,
+        env = "SLUICEGATE_FALLBACK_DENIAL_STATUS",
+        value_name = "503|429",
+        requires = "store",
+        value_parser = fallback_denial
+    )]
+    fallback_denial_status: Option<FallbackDenial>,
 }
 
 impl Store {
     /// What was said of a store, if there is to be one.
-    pub(super) fn config(self) -> Option<StoreConfig> {
+    pub(super) fn config(self) -> Option<(StoreConfig, FallbackDenial)> {
         let mut config = StoreConfig::at(self.store?);
         let options = &mut config.options;
         options.prefix = self.store_prefix.unwrap_or_default().into_bytes();
@@ -67,7 +77,7 @@ impl Store {
         options.tls.ca = self.store_ca;
         options.tls.client = self.store_cert.zip(self.store_key);
         config.on_error = self.on_error.unwrap_or_default();
-        Some(config)
+        Some((config, self.fallback_denial_status.unwrap_or_default()))
     }
 }
 
@@ -85,6 +95,14 @@ fn on_error(text: &str) -> Result<OnError, String> {
         ("allow", _) => Ok(OnError::Allow),
         (_, Some(Some(share))) => Ok(OnError::Local(share)),
         _ => Err("`deny`, `allow`, `local` or `local=1/4` would do".to_owned()),
+    }
+}
+
+fn fallback_denial(status: &str) -> Result<FallbackDenial, String> {
+    match status {
+        "503" => Ok(FallbackDenial::Unavailable),
+        "429" => Ok(FallbackDenial::TooManyRequests),
+        _ => Err("expected 503 or 429".to_owned()),
     }
 }
 

@@ -23,9 +23,14 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(more: &[&str]) -> Self {
+        Self::start_at("127.0.0.1", more)
+    }
+
+    /// A server on ports of its own of this address.
+    pub(crate) fn start_at(host: &str, more: &[&str]) -> Self {
+        let any = format!("{host}:0");
         let mut child = sluicegate()
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
+            .args(["serve", "--listen", &any, "--http", &any, "--grpc", &any])
             .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -173,6 +178,58 @@ fn no_server_and_a_port_in_use_are_told() {
     let ended = run(&["take", "k", "gcra:1/1s", "--server", "127.0.0.1:1"], "");
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.starts_with("error: no server at 127.0.0.1:1: "), "{}", ended.err);
+}
+
+/// How many lines of `log` are warnings that have `text`.
+#[cfg(unix)]
+fn warnings(log: &str, text: &str) -> usize {
+    log.lines().filter(|line| line.contains("WARN") && line.contains(text)).count()
+}
+
+#[cfg(unix)]
+#[test]
+fn exposed_ports_are_warned_about_once() {
+    let beyond = "listening beyond loopback without a secret";
+    let beside = "--requirepass protects the port for RESP alone";
+    for (host, more, expected) in [
+        ("127.0.0.1", &[][..], (0, 0)),
+        ("127.0.0.1", &["--requirepass", "x"], (0, 1)),
+        ("0.0.0.0", &[], (1, 0)),
+        ("0.0.0.0", &["--requirepass", "x"], (1, 1)),
+    ] {
+        let server = Server::start_at(host, more);
+        let grpc = server.grpc.clone();
+        let log = server.stop("-TERM");
+        assert_eq!((warnings(&log, beyond), warnings(&log, beside)), expected, "{host}: {log}");
+        assert_eq!(
+            log.matches(&format!("grpc at {grpc}")).count(),
+            expected.0 + expected.1,
+            "{log}"
+        );
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn hostile_clients_are_logged_once_a_minute() {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    let server = Server::start(&["--requirepass", "secret"]);
+    let address = server.address.strip_prefix("resp://").unwrap();
+    for _ in 0..5 {
+        let mut peer = TcpStream::connect(address).unwrap();
+        peer.write_all("AUTH guess\r\n".repeat(10).as_bytes()).unwrap();
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut heard = String::new();
+        peer.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard.matches("-WRONGPASS").count(), 10, "{heard}");
+    }
+    let log = server.stop("-TERM");
+    assert_eq!(warnings(&log, "a wrong password"), 1, "{log}");
+    assert!(log.contains("127.0.0.1"), "{log}");
 }
 
 #[cfg(unix)]

@@ -133,8 +133,7 @@ impl SlidingLog {
     }
 
     /// What `state` becomes under this limit when it was written under `old`.
-    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
-        let mut state = state?.clone();
+    pub(crate) fn carry(&self, old: &Self, mut state: State, now: Timestamp) -> Option<State> {
         old.drop_expired(&mut state, now);
         self.tidy(state, now, false)
     }
@@ -230,6 +229,11 @@ impl State {
             before = total;
             Event { time, weight }
         })
+    }
+
+    /// Whether every event is of one unit.
+    pub(crate) fn is_all_ones(&self) -> bool {
+        self.total() == self.log.len() as u64
     }
 
     pub(crate) fn heap_size(&self) -> usize {

@@ -39,6 +39,12 @@ impl Policy {
         &self.0
     }
 
+    /// Whether the state of a key grows with every request, up to the limit: a log does.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.limits().iter().any(|limit| matches!(limit, Limit::SlidingLog(_)))
+    }
+
     /// Whether both are the same object: cheaper to tell than whether they are equal, and enough to
     /// know that they are.
     #[must_use]

@@ -156,11 +156,14 @@ proptest! {
             let _ = ask(&mut core, step);
             if let Some(entry) = core.entry(KEY) {
                 let bytes = entry.encode();
+                assert_eq!(entry.encoded_len(), bytes.len(), "{entry:?}");
+            assert_eq!(entry.encoded_len(), bytes.len(), "{entry:?}");
                 prop_assert_eq!(&Entry::decode(&bytes).unwrap(), entry);
             }
         }
         if let Some(entry) = core.entry(KEY) {
             let bytes = entry.encode();
+            assert_eq!(entry.encoded_len(), bytes.len(), "{entry:?}");
             for cut in 0..bytes.len() {
                 prop_assert!(Entry::decode(&bytes[..cut]).is_err());
             }

@@ -1,28 +1,79 @@
-//! What each algorithm promises, in every interval of random histories.
+//! What each algorithm promises: bounds over all intervals of random histories, and no denial for a
+//! client that stays at or below the rate.
 
-use proptest::prelude::*;
+use std::{collections::VecDeque, time::Duration};
+
 use sluicegate_conformance::{CoreSubject, History, Question, Shape, Subject};
-use sluicegate_core::{GcraName, Limit, Operation, Policy, Window};
+use sluicegate_core::{
+    CalendarUnit, GcraName, Limit, Operation, Policy, Retry, Timestamp, Window, apply,
+};
+use sluicegate_testing::size;
 
-use super::{KEY, STEADY, histories};
+use super::{KEY, STEADY};
 
-/// The most units that may pass in a closed interval of `span` µs.
-fn most(limit: &Limit, span: u128) -> u128 {
-    let micros = |period: std::time::Duration| period.as_micros();
-    match limit {
-        Limit::Gcra(it) => {
-            u128::from(it.burst()) + span * u128::from(it.limit()) / micros(it.period())
-        }
-        Limit::IntervalBucket(it) => {
-            u128::from(it.burst()) + u128::from(it.limit()) * (span / micros(it.period()) + 1)
-        }
-        Limit::SlidingLog(it) if span < micros(it.period()) => it.limit().into(),
-        Limit::SlidingCounter(it) if span < micros(it.period()) => 2 * u128::from(it.limit()),
+/// Takes in a history.
+const STEPS: usize = 60;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// A take that passed.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    at: u64,
+    /// When the client may go on: later than `at` in a queue.
+    departs: u64,
+    /// When the limit has recovered: the end of a fixed window.
+    ends: u64,
+    cost: u32,
+}
+
+fn micros(period: Duration) -> u64 {
+    u64::try_from(period.as_micros()).unwrap()
+}
+
+/// The shortest and the longest period, in microseconds: calendar windows differ.
+fn periods(limit: &Limit) -> (u64, u64) {
+    const HOUR: u64 = 3_600_000_000;
+    let days = |least: u64, most: u64| (24 * least * HOUR - HOUR, 24 * most * HOUR + HOUR);
+    let period = match limit {
+        Limit::Gcra(it) => it.period(),
+        Limit::IntervalBucket(it) => it.period(),
+        Limit::SlidingLog(it) => it.period(),
+        Limit::SlidingCounter(it) => it.period(),
         Limit::FixedWindow(it) => match it.window() {
-            Window::Span { period, .. } if span < micros(period) => 2 * u128::from(it.limit()),
-            _ => u128::MAX,
+            Window::Span { period, .. } => period,
+            Window::Calendar { unit, .. } => {
+                return match unit {
+                    CalendarUnit::Day => days(1, 1),
+                    CalendarUnit::Week => days(7, 7),
+                    CalendarUnit::Month => days(28, 31),
+                    CalendarUnit::Year => days(365, 366),
+                };
+            }
         },
-        Limit::SlidingLog(_) | Limit::SlidingCounter(_) => u128::MAX,
+    };
+    (micros(period), micros(period))
+}
+
+/// Units that the limit admits in a period.
+fn units(limit: &Limit) -> u32 {
+    match limit {
+        Limit::Gcra(it) => it.limit(),
+        Limit::IntervalBucket(it) => it.limit(),
+        Limit::SlidingLog(it) => it.limit(),
+        Limit::SlidingCounter(it) => it.limit(),
+        Limit::FixedWindow(it) => it.limit(),
     }
 }
 
@@ -34,56 +85,271 @@ fn borrows(limit: &Limit) -> bool {
     }
 }
 
-/// What passes of the takes in `history`, each as `(arrival, departure, cost)`.
-fn passed(policy: &Policy, history: &History) -> Vec<(u64, u64, u32)> {
+/// The most that a take may cost so that no debt saturates: a limit forgives what would take longer
+/// than 2^50 µs to repay, which only `borrow` can reach here.
+fn max_cost(limit: &Limit) -> u32 {
+    if !borrows(limit) {
+        return u32::MAX;
+    }
+    let repaid = u64::from(units(limit)).saturating_mul((1 << 50) / periods(limit).1);
+    let most = repaid.saturating_sub(limit.capacity().into()).max(1);
+    u32::try_from(most).unwrap_or(u32::MAX)
+}
+
+/// Upper bound on the units that pass in a closed interval of `span` µs whose last take costs `last`.
+fn bound(limit: &Limit, span: u64, last: u32) -> u128 {
+    let (n, period) = (u128::from(units(limit)), u128::from(periods(limit).0));
+    // With `borrow` a take that finds one unit takes all that it costs.
+    let borrowed = if borrows(limit) { u128::from(last - 1) } else { 0 };
+    let span = u128::from(span);
+    // A closed interval of less than k periods lies in k half-open ones.
+    let half_open = span / period + 1;
+    match limit {
+        Limit::Gcra(it) => u128::from(it.burst()) + span * n / period + borrowed,
+        Limit::IntervalBucket(it) => u128::from(it.burst()) + n * half_open + borrowed,
+        Limit::SlidingLog(_) => n * half_open,
+        Limit::SlidingCounter(_) => 2 * n * half_open,
+        // That many windows begin in it, and one was open before.
+        Limit::FixedWindow(_) => n * (half_open + 1),
+    }
+}
+
+/// Takes by a client that presses against the first limit of `policy`: together, a moment before and
+/// after units come back, around the edges of its period, and as soon as a denial says. Those that pass.
+fn press(policy: &Policy, start: u64, random: &mut Random) -> Vec<Passed> {
+    let pick = usize::try_from(random.below(policy.limits().len() as u64)).unwrap();
+    let limit = &policy.limits()[pick];
+    let (period, _) = periods(limit);
+    let interval = (period / u64::from(units(limit))).max(1);
     let mut core = CoreSubject::default();
-    let mut passed = Vec::new();
-    for step in &history.0 {
-        let Operation::Take(cost @ 1..) = step.operation else { continue };
-        let decision = core.apply(Question { policy, ..step.of(KEY) }).unwrap();
-        if decision.allowed() {
-            let departure = (step.now + decision.delay()).as_micros();
-            passed.push((step.now.as_micros(), departure, cost));
+    let (mut now, mut passed) = (start, Vec::new());
+    for _ in 0..STEPS {
+        let capacity = limit.capacity();
+        let cost = match random.below(8) {
+            0 => capacity,
+            1 => (capacity / 2).max(1),
+            2 => 1 + u32::try_from(random.below(capacity.into())).unwrap(),
+            _ => 1,
+        };
+        let cost = policy.limits().iter().map(max_cost).fold(cost, u32::min);
+        let at = Timestamp::saturating_from_micros(now);
+        let question = Question { key: KEY, policy, now: at, operation: Operation::Take(cost) };
+        let decision = core.apply(question).unwrap();
+        // Beyond the end of time, all times are one.
+        if at + decision.reset_after == Timestamp::MAX {
+            break;
         }
+        if decision.allowed() {
+            let departs = (at + decision.delay()).as_micros();
+            let ends = (at + decision.reset_after).as_micros();
+            passed.push(Passed { at: at.as_micros(), departs, ends, cost });
+        }
+        let retry = match decision.retry() {
+            Some(Retry::After(wait)) => micros(wait),
+            _ => 0,
+        };
+        now = now.saturating_add(match random.below(12) {
+            0..=3 => retry,
+            4 => retry.saturating_sub(1),
+            5 => 0,
+            6 => interval,
+            7 => interval.saturating_sub(1),
+            8 => period.saturating_sub(now % period).saturating_sub(random.below(3)),
+            9 => period - random.below(2).min(period - 1),
+            10 => random.below(2 * period),
+            _ => random.below(4 * interval),
+        });
     }
     passed
 }
 
-proptest! {
-    #![proptest_config(super::cases(1_500))]
+/// Panics with the history unless `passed` keeps what `limit` promises in each of its intervals.
+/// How many intervals there are.
+fn check(limit: &Limit, passed: &[Passed], policy: &Policy) -> u64 {
+    let mut intervals = 0;
+    for first in 0..passed.len() {
+        let mut sum = 0;
+        for take in &passed[first..] {
+            sum += u128::from(take.cost);
+            let span = take.at - passed[first].at;
+            let most = bound(limit, span, take.cost);
+            assert!(sum <= most, "{limit}: {sum} units in {span} us: {policy}: {passed:?}");
+            intervals += 1;
+        }
+    }
+    intervals
+}
 
-    #[test]
-    fn no_interval_sees_more_than_promised(history in histories(Shape { steps: 60, ..STEADY })) {
-        for limit in history.0[0].policy.limits() {
-            if borrows(limit) {
-                continue;
+/// `N` units a window, exactly; windows end at least a period apart.
+fn check_windows(limit: &Limit, passed: &[Passed]) {
+    let mut last: Option<(u64, u64)> = None;
+    for take in passed {
+        let sum = match last {
+            Some((end, sum)) if end == take.ends => sum,
+            Some((end, _)) => {
+                assert!(take.ends >= end + periods(limit).0, "{limit}: {passed:?}");
+                0
             }
-            let passed = passed(&limit.clone().into(), &history);
-            for first in 0..passed.len() {
-                let mut sum = 0;
-                for (time, _, cost) in &passed[first..] {
-                    sum += u128::from(*cost);
-                    let span = u128::from(time - passed[first].0);
-                    prop_assert!(sum <= most(limit, span), "{limit}: {sum} in {span} us");
+            None => 0,
+        } + u64::from(take.cost);
+        assert!(sum <= units(limit).into(), "{limit}: {sum} in a window: {passed:?}");
+        last = Some((take.ends, sum));
+    }
+}
+
+/// Between two departures there is the time of all that departed from the first on.
+fn check_departures(limit: &Limit, passed: &[Passed]) {
+    for first in 0..passed.len() {
+        let mut sum = 0_u128;
+        for pair in passed[first..].windows(2) {
+            sum += u128::from(pair[0].cost);
+            // Each is rounded up by less than a microsecond.
+            let apart = u128::from(pair[1].departs - passed[first].departs) + 1;
+            let least = sum * u128::from(periods(limit).0);
+            assert!(apart * u128::from(units(limit)) > least, "{limit}: {passed:?}");
+        }
+    }
+}
+
+/// RELIABILITY 2.
+#[test]
+fn no_interval_of_any_history_has_more_than_promised() {
+    let histories = size("SLUICEGATE_PROMISES", 10_000);
+    let (mut intervals, mut takes) = (0, 0);
+    for seed in 0..histories {
+        let history = History::random(seed, Shape { steps: 1, ..STEADY });
+        let (policy, start) = (&history.0[0].policy, history.0[0].now.as_micros());
+        let mut random = Random(seed);
+        // Each limit alone, and then all together, where each must hold as well.
+        let alone: Vec<Policy> = policy.limits().iter().map(|it| it.clone().into()).collect();
+        let together = if alone.len() > 1 { Some(policy) } else { None };
+        for policy in alone.iter().chain(together) {
+            let passed = press(policy, start, &mut random);
+            takes += passed.len();
+            for limit in policy.limits() {
+                intervals += check(limit, &passed, policy);
+            }
+            // Several limits delay one another, and recover later than a window ends.
+            match policy.limits() {
+                [limit @ Limit::FixedWindow(_)] => check_windows(limit, &passed),
+                [limit @ Limit::Gcra(it)] if it.name() == GcraName::LeakyQueue => {
+                    check_departures(limit, &passed);
                 }
+                _ => {}
             }
         }
     }
+    println!(
+        "figure: {histories} histories, {takes} takes that passed, {intervals} intervals: 0 with more than \
+         promised"
+    );
+}
 
-    #[test]
-    fn a_queue_lets_them_go_in_order_and_apart(history in histories(Shape { steps: 60, ..STEADY })) {
+/// A client of this limit that stays at or below its rate: what it takes at a time, and how long it
+/// waits at least between two takes. None if there is no such client.
+fn steady(limit: &Limit, random: &mut Random) -> Option<(u32, u64)> {
+    let (n, (_, period)) = (units(limit), periods(limit));
+    let any_of = |most: u32, random: &mut Random| match random.below(3) {
+        0 => most,
+        1 => 1 + u32::try_from(random.below(most.into())).unwrap(),
+        _ => 1,
+    };
+    let each = |takes: u32| period.div_ceil(takes.into());
+    match limit {
+        Limit::Gcra(it) => {
+            let cost = any_of(it.burst(), random);
+            let apart = (u128::from(cost) * u128::from(period)).div_ceil(u128::from(n));
+            Some((cost, u64::try_from(apart).unwrap()))
+        }
+        // A small bucket overflows between two refills: what it then holds is its rate.
+        Limit::IntervalBucket(it) => {
+            let most = n.min(it.burst());
+            let cost = any_of(most, random);
+            Some((cost, each(most / cost)))
+        }
+        Limit::SlidingLog(_) | Limit::FixedWindow(_) => {
+            let cost = any_of(n, random);
+            Some((cost, each(n / cost)))
+        }
+        // It assumes that the takes of the last window were spread evenly. At its edge that is up to
+        // one take too many, so that one less than N in a period is what never is denied.
+        Limit::SlidingCounter(_) => Some((1, each(n.checked_sub(1).filter(|n| *n > 0)?))),
+    }
+}
+
+/// RELIABILITY 2: liveness.
+#[test]
+fn no_client_at_or_below_the_rate_is_denied() {
+    let histories = size("SLUICEGATE_PROMISES", 10_000);
+    let (mut clients, mut takes) = (0, 0_u64);
+    for seed in 0..histories {
+        let history = History::random(seed, Shape { steps: 1, ..STEADY });
+        let mut random = Random(seed);
         for limit in history.0[0].policy.limits() {
-            let Limit::Gcra(queue) = limit else { continue };
-            if queue.name() != GcraName::LeakyQueue {
-                continue;
-            }
-            let passed = passed(&limit.clone().into(), &history);
-            for pair in passed.windows(2) {
-                let ((_, before, cost), (_, after, _)) = (pair[0], pair[1]);
-                // Each departure is rounded up by less than a microsecond.
-                let apart = u128::from(cost) * queue.period().as_micros() / u128::from(queue.limit());
-                prop_assert!(u128::from(after - before) + 1 >= apart, "{limit}: {before}, {after}");
+            let Some((cost, apart)) = steady(limit, &mut random) else { continue };
+            let policy: Policy = limit.clone().into();
+            let (mut core, mut now) = (CoreSubject::default(), history.0[0].now.as_micros());
+            clients += 1;
+            for take in 0..STEPS {
+                let at = Timestamp::saturating_from_micros(now);
+                if at == Timestamp::MAX {
+                    break;
+                }
+                let operation = Operation::Take(cost);
+                let question = Question { key: KEY, policy: &policy, now: at, operation };
+                let decision = core.apply(question).unwrap();
+                assert!(decision.allowed(), "{limit}: {cost} each {apart} us, take {take} at {at}");
+                takes += 1;
+                let late =
+                    [0, 0, 0, 1, apart / 3, apart][usize::try_from(random.below(6)).unwrap()];
+                now = now.saturating_add(apart + late);
             }
         }
+    }
+    println!("figure: {clients} clients at or below the rate, {takes} takes: 0 denied");
+}
+
+/// RELIABILITY 4: no window of a sliding log, wherever it begins, has more than `N`.
+#[test]
+fn no_window_of_a_long_sliding_log_has_more_than_promised() {
+    const PERIOD: u64 = 60_000_000;
+    let events = size("SLUICEGATE_LOG_EVENTS", 100_000);
+    for (n, costs) in [(1, 1), (100, 1), (100, 7), (1000, 50)] {
+        let policy: Policy = format!("sliding-log:{n}/1m").parse().unwrap();
+        let mut random = Random(n);
+        let (mut entry, mut now) = (None, 1_700_000_000_000_000);
+        let mut window: VecDeque<(u64, u64)> = VecDeque::new();
+        let (mut sum, mut most, mut admitted) = (0, 0, 0_u64);
+        for _ in 0..events / 4 {
+            now += match random.below(8) {
+                0 => 0,
+                1 => 1,
+                2 => PERIOD / n,
+                3 => random.below(4 * PERIOD / n),
+                // The very moment at which the oldest leaves, and a microsecond before.
+                edge @ 4..=5 => {
+                    window.front().map_or(0, |(at, _)| (at + PERIOD).saturating_sub(now + edge - 4))
+                }
+                _ => random.below(PERIOD / n + 2),
+            };
+            let cost = 1 + random.below(costs);
+            let take = Operation::Take(u32::try_from(cost).unwrap());
+            let at = Timestamp::from_micros(now).unwrap();
+            if !apply(&policy, &mut entry, at, take).unwrap().allowed() {
+                continue;
+            }
+            while window.front().is_some_and(|(at, _)| at + PERIOD <= now) {
+                sum -= window.pop_front().map_or(0, |(_, cost)| cost);
+            }
+            window.push_back((now, cost));
+            (sum, admitted) = (sum + cost, admitted + 1);
+            most = most.max(sum);
+            assert!(sum <= n, "{sum} of {n} units end at {now}");
+        }
+        println!(
+            "figure: {policy}, {} events: {admitted} admitted, {most} units in the fullest window",
+            events / 4
+        );
+        assert_eq!(most, n, "the limit was reached");
     }
 }

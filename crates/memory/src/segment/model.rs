@@ -13,13 +13,24 @@ fn second_key() -> u64 {
     others.into_iter().find(|&other| bucket(other) == bucket(HASH)).expect("half of all keys are")
 }
 
-/// The state of a key: how many units it has taken, a unit being a microsecond.
-fn slot(hash: u64, rule: u64, taken: u64) -> Slot {
-    Slot::simple(hash, rule, Tat::at(taken))
+/// The end of the one window on the clock that all keys use units of, and the bits rounded off, as of an hour.
+const END: u64 = 7 << 32;
+const ROUNDED: u32 = 30;
+
+/// The state of a key: how many units it has used in that window. Of keys that have used as many, second words are
+/// equal but for the fingerprint.
+fn slot(hash: u64, rule: u64, used: u64) -> Slot {
+    Slot::simple(hash, rule, state(used))
+}
+
+fn state(used: u64) -> Tat {
+    Tat::of_window(END, used, ROUNDED).expect("it fits")
 }
 
 fn taken(slot: Slot) -> u64 {
-    (1..100).find(|&taken| slot.tat() == Tat::at(taken)).expect("a state that somebody wrote")
+    let (end, used) = slot.tat().window(ROUNDED);
+    assert_eq!(end, Tat::until(END, ROUNDED), "a state that somebody wrote");
+    used
 }
 
 /// A segment with its buckets, which `loom` wants to see dropped.
@@ -31,10 +42,25 @@ struct Model {
 impl Model {
     /// A key that has taken one unit under rule 1.
     fn new() -> Arc<Self> {
+        let model = Self::empty();
+        assert!(model.segment.lock().insert(HASH, slot(HASH, 1, 1), |(), _| false));
+        model
+    }
+
+    fn empty() -> Arc<Self> {
         let buckets: Box<Buckets> = Box::new(std::array::from_fn(|_| Bucket::default()));
         let segment = Segment::new(&raw const *buckets, SEED, HASH & 3, ());
-        assert!(segment.lock().insert(HASH, slot(HASH, 1, 1), |(), _| false));
         Arc::new(Self { segment, _buckets: buckets })
+    }
+
+    /// Where [`HASH`] is put first.
+    fn first_place(&self) -> Place {
+        (low(HASH >> 2) ^ self.lines().stir(fingerprint(HASH)).first) * WAYS
+    }
+
+    /// Takes a unit of what was seen, unless it has changed.
+    fn try_take(seen: &Seen<'_>) -> bool {
+        !seen.settle() && seen.replace(seen.slot().at(state(taken(seen.slot()) + 1)))
     }
 
     fn lines(&self) -> Lines<'_> {
@@ -44,7 +70,7 @@ impl Model {
     /// Takes a unit as a decision does: without the lock where the key is found, else with it.
     fn take(&self, hash: u64, rule: u64) {
         while let Some(seen) = self.lines().peek::<false>(hash, rule) {
-            if seen.replace(slot(hash, rule, taken(seen.slot()) + 1)) {
+            if Self::try_take(&seen) {
                 return;
             }
         }
@@ -166,5 +192,94 @@ fn a_slot_that_another_key_takes_over_is_not_charged_for_the_first() {
         // The unit was taken first, and the slot not given up; or it was taken from what is there anew.
         let end = (model.end(HASH), model.end(second_key()));
         assert!([(Some(2), None), (Some(1), Some(5))].contains(&end), "{end:?}");
+    });
+}
+
+/// Another key with the same second word as [`HASH`], put where that was: as when both have used one unit of
+/// the same window.
+fn put_second_key(locked: &mut Locked<'_, ()>, place: Place) {
+    assert!(locked.insert(second_key(), slot(second_key(), 1, 1), |(), _| false));
+    let (found, seen) = locked.find(second_key()).expect("it was put in");
+    assert_eq!((found, seen.slot().second), (place, slot(HASH, 1, 1).second));
+}
+
+#[test]
+fn a_slot_that_moved_is_not_mistaken_for_another_with_the_same_state() {
+    loom::model(|| {
+        let model = Model::new();
+        let other = beside(&model, |model| {
+            let mut locked = model.segment.lock();
+            let (place, _) = locked.find(HASH).expect("the key is there");
+            assert!(locked.move_away(place, &mut |(), _| false));
+            locked.put(place, Slot::default());
+            put_second_key(&mut locked, place);
+        });
+        model.take(HASH, 1);
+        other.join().expect("no panic");
+        assert_eq!((model.end(HASH), model.end(second_key())), (Some(2), Some(1)));
+    });
+}
+
+#[test]
+fn a_slot_that_was_reseeded_is_not_mistaken_for_another_with_the_same_state() {
+    loom::model(|| {
+        let model = Model::new();
+        let other = beside(&model, |model| {
+            let mut locked = model.segment.lock();
+            let (place, _) = locked.find(HASH).expect("the key is there");
+            // Chosen so that each key has its first bucket elsewhere.
+            assert!(locked.reseed(other_seed()));
+            assert_ne!(locked.find(HASH).map(|(place, _)| place), Some(place));
+            let third = key_at(place / WAYS, other_seed());
+            assert!(locked.insert(third, slot(third, 1, 1), |(), _| false));
+            assert_eq!(locked.find(third).map(|(place, _)| place), Some(place));
+        });
+        model.take(HASH, 1);
+        other.join().expect("no panic");
+        let third = key_at(model.first_place() / WAYS, other_seed());
+        assert_eq!((model.end(HASH), model.end(third)), (Some(2), Some(1)));
+    });
+}
+
+/// A seed by which [`HASH`] has its other bucket first.
+fn other_seed() -> usize {
+    let bucket = |seed| low(HASH >> 2) ^ Stir::new(fingerprint(HASH), seed as u64).first;
+    (SEED + 1..).find(|&seed| bucket(seed) != bucket(SEED)).expect("half of all seeds are")
+}
+
+/// A key with that first bucket under a seed, and the low bits of the fingerprint of [`HASH`].
+fn key_at(bucket: usize, seed: usize) -> u64 {
+    let first = |hash| low(hash >> 2) ^ Stir::new(fingerprint(hash), seed as u64).first;
+    let others = (1..).map(|number: u64| HASH ^ number << 40);
+    others.into_iter().find(|&other| first(other) == bucket).expect("half of all keys are")
+}
+
+/// Two segments: the keys of the first are moved to the second by a split, and another takes the place there.
+#[test]
+fn a_slot_that_was_split_off_is_not_mistaken_for_another_with_the_same_state() {
+    loom::model(|| {
+        let (old, new) = (Model::new(), Model::empty());
+        let other = {
+            let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+            thread::spawn(move || {
+                let mut locked = old.segment.lock();
+                let (place, _) = locked.find(HASH).expect("the key is there");
+                let moving = locked.take_out(|(), _| true);
+                let mut adopting = new.segment.lock();
+                adopting.adopt(moving.into_iter());
+                drop(adopting);
+                put_second_key(&mut locked, place);
+            })
+        };
+        // A reader that saw the directory before the split looks into the old segment first.
+        while let Some(seen) = old.lines().peek::<false>(HASH, 1) {
+            if Model::try_take(&seen) {
+                break;
+            }
+        }
+        other.join().expect("no panic");
+        let end = (old.end(HASH), new.end(HASH), old.end(second_key()));
+        // It took one before the split, or found the key gone.
+        assert!([2, 1].map(|taken| (None, Some(taken), Some(1))).contains(&end), "{end:?}");
     });
 }

@@ -11,6 +11,7 @@ mod forgetting;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod resident;
+mod restart;
 mod snapshot;
 mod threads;
 mod together;

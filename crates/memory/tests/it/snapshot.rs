@@ -1,9 +1,11 @@
 //! A store as a file, whole or not at all.
 
-use sluicegate_core::{Operation, Policy};
-use sluicegate_memory::{MemoryStore, SnapshotError, WhenFull};
+use std::io::{self, Cursor, Write};
 
-use super::{at, policy};
+use sluicegate_core::{Operation, Policy};
+use sluicegate_memory::{MemoryStore, Rule, SnapshotError, WhenFull};
+
+use super::{at, policy, size, take};
 
 const POLICIES: [&str; 6] = [
     "gcra:3/1m",
@@ -29,7 +31,7 @@ fn filled(keys: u32) -> (MemoryStore, Vec<Policy>) {
 }
 
 fn load(bytes: &[u8]) -> Result<MemoryStore, SnapshotError> {
-    MemoryStore::load(bytes, at(0), MemoryStore::DEFAULT_MAX_BYTES, WhenFull::Deny)
+    MemoryStore::load(Cursor::new(bytes), at(0), MemoryStore::DEFAULT_MAX_BYTES, WhenFull::Deny)
 }
 
 #[test]
@@ -73,4 +75,68 @@ fn a_damaged_file_is_told_and_never_half_read() {
     }
     bytes.push(0);
     assert!(load(&bytes).is_err());
+}
+
+/// A file of which every few writes are followed by new keys in the store that is being saved.
+struct Growing<'a> {
+    store: &'a MemoryStore,
+    rule: &'a Rule,
+    /// The number of the next new key.
+    next: u64,
+    /// New keys for every eight writes.
+    pace: u64,
+    writes: u64,
+    bytes: Vec<u8>,
+}
+
+impl Write for Growing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writes += 1;
+        for _ in 0..if self.writes.is_multiple_of(8) { self.pace } else { 0 } {
+            assert!(take(self.store, &self.next.to_le_bytes(), self.rule, 0));
+            self.next += 1;
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keys that split off a segment before its turn, after it, and while it is written are all in the
+/// snapshot, and once.
+#[test]
+fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
+    let old = size("SLUICEGATE_OLD_KEYS", 20_000);
+    // Under a policy whose state is in the slot, and under one whose state is beside the table.
+    for text in ["fixed-window:1/12h", "sliding-log:1/12h"] {
+        let store = MemoryStore::new();
+        let rule = store.rule(&policy(text), at(0));
+        assert!((0..old).all(|key| take(&store, &key.to_le_bytes(), &rule, 0)));
+        let (mut next, mut snapshots, mut written) = (old, 0, 0);
+        for pace in [0, 1, 2, 1] {
+            let (writes, bytes) = (0, Vec::new());
+            let mut file = Growing { store: &store, rule: &rule, next, pace, writes, bytes };
+            let keys = store.save(&mut file, at(1)).unwrap();
+            let loaded = load(&file.bytes).unwrap();
+            let mut missing = 0;
+            for key in 0..next {
+                missing += u64::from(take(&loaded, &key.to_le_bytes(), &rule_of(&loaded, text), 2));
+            }
+            assert_eq!(missing, 0, "{text}: missing of {next} keys, {} grew", file.next - next);
+            assert!(keys >= next, "{text}");
+            assert_eq!(keys, load(&file.bytes).unwrap().len() as u64, "{text}: a key twice");
+            (next, snapshots, written) = (file.next, snapshots + 1, written + keys);
+        }
+        println!(
+            "figure: {text}: {snapshots} snapshots while a table of {old} keys grew to {next}: of {written} \
+             keys written none was missing and none was there twice"
+        );
+    }
+}
+
+fn rule_of(store: &MemoryStore, text: &str) -> Rule {
+    store.rule(&policy(text), at(0))
 }

@@ -1,7 +1,7 @@
 //! Many threads: none lets more pass than the limit.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -49,6 +49,38 @@ fn a_table_that_grows_under_threads_loses_no_key() {
     });
     println!("{:?}", store.usage());
     assert_eq!(passed.load(Ordering::Relaxed), 600_000);
+}
+
+/// In windows on the clock the states of many keys are the same number, and slots pass from one to another as
+/// the table grows: still, each is charged for what it was given, to the unit.
+#[test]
+fn keys_with_equal_states_are_told_apart_while_they_move() {
+    const LIMIT: u8 = 3;
+    let keys = size("SLUICEGATE_EQUAL_KEYS", 150_000);
+    let store = MemoryStore::new();
+    let rule = store.rule(&policy(&format!("fixed-window:{LIMIT}/366d:align=clock")), at(0));
+    let admitted: Vec<AtomicU8> = (0..keys).map(|_| AtomicU8::new(0)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (store, rule, admitted) = (&store, &rule, &admitted);
+            scope.spawn(move || {
+                // Two go up and two come later, so that keys are put in beside those that are taken from.
+                let order = (0..keys).chain(0..keys).skip(usize::try_from(thread * 512).unwrap());
+                for key in order.step_by(1 + usize::from(thread == 3)).chain(0..keys) {
+                    if take(store, &key.to_le_bytes(), rule, 7) {
+                        admitted[usize::try_from(key).unwrap()].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let counts = admitted.iter().map(|count| count.load(Ordering::Relaxed));
+    let wrong = counts.filter(|&count| count != LIMIT).count();
+    println!(
+        "figure: {keys} keys in one window on the clock, 4 threads: {} admissions, {wrong} keys not exact",
+        keys * u64::from(LIMIT),
+    );
+    assert_eq!(wrong, 0);
 }
 
 /// By the real clock: what passes is the burst and what comes in the time that it took.

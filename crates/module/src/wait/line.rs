@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sluicegate_commands::line::{self, Refusal};
+use sluicegate_commands::line::{self, Refusal, Standing};
 use sluicegate_core::Timestamp;
 
 use super::server::Client;
@@ -114,10 +114,26 @@ impl Lines {
         self.lines.heads().map(|head| head.0).collect()
     }
 
-    /// What those who stand in line for that key ask for, in order, up to and with `last`; all if
-    /// it is not among them.
-    pub(crate) fn up_to(&self, place: &Place, last: u64) -> Vec<line::Request> {
-        self.lines.up_to(place, last).cloned().collect()
+    /// Something that is not in the line was taken from the key, or given back.
+    pub(crate) fn changed(&mut self, place: &Place) {
+        self.lines.changed(place);
+    }
+
+    /// When `request` would pass if those ahead of it went first: see
+    /// [`projected`](line::Lines::projected).
+    pub(crate) fn projected(
+        &mut self,
+        request: &Request,
+        id: Option<u64>,
+        standing: Standing,
+    ) -> Option<Timestamp> {
+        self.lines.projected(&*request.place, id, &request.in_line(), standing)
+    }
+
+    /// It has passed, and its client is about to be answered. Gives the new head.
+    pub(crate) fn passed(&mut self, id: u64) -> Option<u64> {
+        let waiter = self.waiters.get(&id)?;
+        self.lines.step_out(&*waiter.request.place, id).map(|head| head.0)
     }
 
     /// Out of the line, which moves up, and to be held until `departure`. Gives the new head.

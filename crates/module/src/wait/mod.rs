@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use sluicegate_commands::{
     CommandError,
-    line::{self as lining, departs, is_queue, project},
+    line::{MAX_PROJECTED_ENTRY, Standing, departs, is_queue},
 };
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
@@ -78,14 +78,12 @@ pub(crate) fn begin(
         let decision = ask.apply(now, Operation::Reserve { cost, max_wait: timeout })?;
         if decision.allowed() { Asked::Passed(decision) } else { Asked::Denied(decision) }
     } else {
-        let mut ahead = lines(|lines| lines.up_to(&request.place, u64::MAX));
-        if ahead.is_empty() {
+        if lines(|lines| lines.head(&request.place).is_none()) {
             ask.head(now)?
         } else {
-            ahead.push(request.in_line());
-            let turn = ask.projected(now, &ahead)?;
+            let turn = ask.projected(now, None)?;
             let missed = now >= request.deadline || turn.is_none_or(|at| at > request.deadline);
-            if missed { ask.deny(now, &ahead)? } else { Asked::Later(request.deadline) }
+            if missed { ask.deny(now, turn)? } else { Asked::Later(request.deadline) }
         }
     };
     let (departure, wake) = match asked {
@@ -118,6 +116,7 @@ pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, opera
         Operation::Take(_) | Operation::Reserve { .. } => {
             let place = Place { database: context.database(), key: name.bytes().into() };
             let head = lines(|lines| {
+                lines.changed(&place);
                 let (head, request) = lines.head(&place)?;
                 (!request.policy.same_rule(policy)).then_some(*head)
             });
@@ -130,7 +129,10 @@ pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, opera
 pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
     if waiting() > 0 {
         let place = Place { database: context.database(), key: name.bytes().into() };
-        let head = lines(|lines| lines.head(&place).map(|head| head.0));
+        let head = lines(|lines| {
+            lines.changed(&place);
+            lines.head(&place).map(|head| head.0)
+        });
         wake(context, head);
     }
 }
@@ -192,7 +194,11 @@ fn due(context: Context<'_>, id: u64) {
             arm(context, id, now, departure);
             wake(context, next);
         }
-        Ok(Asked::Passed(decision) | Asked::Denied(decision)) => {
+        Ok(asked @ (Asked::Passed(decision) | Asked::Denied(decision))) => {
+            if matches!(asked, Asked::Passed(_)) {
+                let next = lines(|lines| lines.passed(id));
+                wake(context, next);
+            }
             stats::decided(&decision);
             if !decision.allowed() && options::NOTIFY_DENIALS.get() {
                 context.notify_denial(name);
@@ -251,6 +257,7 @@ struct Ask<'a> {
     request: &'a Request,
 }
 
+#[derive(Clone, Copy)]
 enum Asked {
     Passed(Decision),
     Denied(Decision),
@@ -261,11 +268,12 @@ enum Asked {
 impl Ask<'_> {
     /// Asks as the one who stands in line with that number.
     fn turn(self, now: Timestamp, id: u64) -> Result<Asked, CommandError> {
-        let up_to_here = lines(|lines| lines.up_to(&self.request.place, id));
-        if up_to_here.len() == 1 {
+        let is_head = lines(|lines| lines.head(&self.request.place).is_some_and(|it| it.0 == id));
+        if is_head {
             self.head(now)
         } else if now >= self.request.deadline {
-            self.deny(now, &up_to_here)
+            let turn = self.projected(now, Some(id))?;
+            self.deny(now, turn)
         } else {
             Ok(Asked::Later(self.request.deadline))
         }
@@ -299,24 +307,32 @@ impl Ask<'_> {
     }
 
     /// The denial of one that stands in line: what a take says, or if that would pass out of turn,
-    /// when the turn would come.
-    fn deny(self, now: Timestamp, up_to_here: &[lining::Request]) -> Result<Asked, CommandError> {
+    /// when the `turn` would come.
+    fn deny(self, now: Timestamp, turn: Option<Timestamp>) -> Result<Asked, CommandError> {
         let peek = self.apply(now, Operation::Peek(self.request.cost))?;
         if !peek.allowed() {
             return self.take(now);
         }
-        let turn = self.projected(now, up_to_here)?.unwrap_or(self.request.deadline);
+        let turn = turn.unwrap_or(self.request.deadline);
         Ok(Asked::Denied(denied(peek, until(now, turn).max(Duration::from_micros(1)))))
     }
 
-    /// When the request would pass if those ahead went first and nothing else came.
-    fn projected(
-        self,
-        now: Timestamp,
-        up_to_here: &[lining::Request],
-    ) -> Result<Option<Timestamp>, CommandError> {
-        let entry = state::entry(self.context, self.name, &self.request.rule.policy, now)?;
-        Ok(project(entry, now, up_to_here))
+    /// When the request would pass if those ahead went first and nothing else came, or a time before that;
+    /// `None`: never. `id`: its number, if it stands in line already.
+    fn projected(self, now: Timestamp, id: Option<u64>) -> Result<Option<Timestamp>, CommandError> {
+        let policy = &self.request.rule.policy;
+        let Some(entry) = state::entry(self.context, self.name, policy, now, MAX_PROJECTED_ENTRY)?
+        else {
+            // It is too large to be read for each request that comes.
+            let peek = self.apply(now, Operation::Peek(self.request.cost))?;
+            return Ok(match peek.outcome {
+                Outcome::Allow { .. } => Some(now),
+                Outcome::Deny { retry: Retry::After(wait) } => Some(now + wait),
+                Outcome::Deny { retry: Retry::Never } => None,
+            });
+        };
+        let standing = Standing { entry, there: now, here: now };
+        Ok(lines(|lines| lines.projected(self.request, id, standing)))
     }
 
     fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, CommandError> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use redis::Value;
-use sluicegate_testing::{Engine, Peer, Server};
+use sluicegate_testing::{Engine, Peer, Server, SetOnDrop, until};
 
 use crate::{
     on_both,
@@ -28,20 +28,11 @@ fn digest(peer: &mut Peer) -> String {
     peer.text("DEBUG DIGEST")
 }
 
-/// Sets what it refers to when it goes, also where a test fails.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Takes from keys of every kind until `body` has ended, and at least for a while before and after that.
 fn while_asked(server: &Server, body: impl FnOnce()) {
     let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let ended = Done(&done);
+        let ended = SetOnDrop(&done);
         for first in 0..2 {
             let mut peer = server.peer();
             let (done, asked) = (&done, &asked);
@@ -59,9 +50,7 @@ fn while_asked(server: &Server, body: impl FnOnce()) {
                 }
             });
         }
-        while asked.load(Ordering::Relaxed) < 500 {
-            thread::yield_now();
-        }
+        until("500 takes", || asked.load(Ordering::Relaxed) >= 500);
         body();
         asked.store(0, Ordering::Relaxed);
         drop(ended);

@@ -1,21 +1,17 @@
 //! A server whose clock jumps, by libfaketime (RELIABILITY 22). Of Valkey: Redis 7.0 of Debian does not
 //! start with it, since its allocator asks for the time.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use redis::Value;
-use sluicegate_testing::{Engine, Folder, Peer, Server, now, rest, size, until};
+use sluicegate_testing::{Engine, FakeClock, Folder, Peer, Server, now, rest, size, until};
 
 use crate::server::module;
 
-/// A server and the file that says how wrong its clock is.
+/// A server and its clock.
 struct Clocked {
     server: Server,
-    offset: PathBuf,
+    clock: FakeClock,
     /// What it told when it was right, in seconds, and when.
     began: (i64, Instant),
 }
@@ -23,48 +19,25 @@ struct Clocked {
 impl Clocked {
     fn start() -> Self {
         let folder = Folder::new();
-        let offset = folder.path().join("offset");
-        fs::write(&offset, "+0").unwrap();
-        let library = library();
-        let environment = [
-            ("LD_PRELOAD", library.to_str().unwrap()),
-            ("FAKETIME_TIMESTAMP_FILE", offset.to_str().unwrap()),
-            ("FAKETIME_NO_CACHE", "1"),
-            // Timers of the server go on as they are.
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-            ("FAKETIME_DISABLE_SHM", "1"),
-        ];
+        let clock = FakeClock::new(folder.path());
+        let environment = clock.environment();
+        let environment = environment.each_ref().map(|(name, value)| (*name, &**value));
         let load = ["--loadmodule", module()];
         let server = Server::within(Engine::Valkey91, folder, &load, &environment);
         let server = server.expect("it begins to serve");
         let began = (time(&mut server.peer()), now());
-        Self { server, offset, began }
+        Self { server, clock, began }
     }
 
     /// Sets the clock so many seconds beside the true time, and waits until the server has seen it.
     fn jump(&self, peer: &mut Peer, seconds: i64) {
-        self.set(seconds);
+        self.clock.set(seconds);
         let (told, at) = self.began;
         until("the clock has jumped", || {
             let elapsed = i64::try_from(at.elapsed().as_secs()).unwrap();
             (time(peer) - told - elapsed).abs_diff(seconds) <= 2
         });
     }
-
-    /// Sets the clock so many seconds beside the true time.
-    fn set(&self, seconds: i64) {
-        // At once: what is half written would be read.
-        let next = self.offset.with_extension("next");
-        fs::write(&next, format!("{seconds:+}")).unwrap();
-        fs::rename(next, &self.offset).unwrap();
-    }
-}
-
-/// Where Debian's package puts it; `cargo xtask test` installs that.
-fn library() -> PathBuf {
-    let folders = fs::read_dir("/usr/lib").unwrap().map_while(Result::ok);
-    let mut found = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
-    found.find(|it| it.exists()).expect("libfaketime; `cargo xtask test` installs it")
 }
 
 /// The server's clock, in seconds.
@@ -125,7 +98,7 @@ fn a_clock_that_flaps() {
     while begin.elapsed() < span {
         jumps += 1;
         for offset in [-1, 1] {
-            clocked.set(offset);
+            clocked.clock.set(offset);
             let half = now();
             while half.elapsed() < Duration::from_millis(50) {
                 admitted += take(&mut peer, policy)[0];
@@ -134,7 +107,7 @@ fn a_clock_that_flaps() {
         }
     }
     let bound = 10 + 50 * i64::try_from(begin.elapsed().as_millis()).unwrap() / 1000 + 10 * jumps;
-    clocked.set(-1);
+    clocked.clock.set(-1);
     let ending = now();
     until("it passes again", || take(&mut peer, policy)[0] == 1);
     println!(

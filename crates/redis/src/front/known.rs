@@ -60,12 +60,24 @@ struct Denial {
     binding: usize,
 }
 
-/// What a key had used.
+/// What a key had used, under whichever rule it was asked about.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     at: Timestamp,
     used: u32,
     reset_after: Duration,
+    /// Whether what is in use drains evenly.
+    drains: bool,
+    /// Index of the limit that `used` is about.
+    binding: usize,
+}
+
+/// Usage that the store reported, as far as it has not drained since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reported {
+    pub(crate) used: u32,
+    /// Index of the limit in the policy that was asked under.
+    pub(crate) binding: usize,
 }
 
 /// A question that is under way: what is learned from its answer is no more than it can say.
@@ -124,7 +136,7 @@ impl Known {
         Asked { sent: now, epoch: self.shard(key).lock().epoch }
     }
 
-    /// The answer to a take came.
+    /// The answer came, to a take of `cost` units or (0) to another operation.
     pub(crate) fn learn(
         &self,
         key: &[u8],
@@ -135,7 +147,7 @@ impl Known {
         decision: &Decision,
     ) {
         let denial = match decision.outcome {
-            Outcome::Deny { retry } if rule.is_cached() => {
+            Outcome::Deny { retry } if rule.is_cached() && cost > 0 => {
                 let wait = match retry {
                     Retry::After(wait) => Some(wait),
                     Retry::Never => None,
@@ -155,6 +167,8 @@ impl Known {
             at: now,
             used: decision.limit.saturating_sub(decision.remaining),
             reset_after: decision.reset_after,
+            drains: rule.policy().limits().iter().all(|it| matches!(it, Limit::Gcra(_))),
+            binding: decision.binding,
         });
         let mut shard = self.shard(key).lock();
         if shard.epoch != asked.epoch {
@@ -165,7 +179,7 @@ impl Known {
         if denial.is_none() && last.is_none() {
             if other {
                 // Under another rule the state is another, and what was denied may pass.
-                shard.forget(key);
+                shard.remove(key);
             }
             return;
         }
@@ -180,39 +194,44 @@ impl Known {
         shard.insert(key, entry, self.room);
     }
 
-    /// Something is asked, or was answered, that may make the key pass earlier.
+    /// Something is asked, or was answered, that may make the key pass earlier. Its usage stays known.
     pub(crate) fn forget(&self, key: &[u8]) {
         self.shard(key).lock().forget(key);
     }
 
-    /// How many units the key still has in use, as far as the last answer says, which is then no more
-    /// told: whoever takes its place goes on from there.
-    pub(crate) fn take_used(&self, key: &[u8], rule: &Rule, now: Timestamp) -> Option<u32> {
+    /// The key is reset, and has used nothing.
+    pub(crate) fn reset(&self, key: &[u8]) {
+        self.shard(key).lock().remove(key);
+    }
+
+    /// Hands what the last answer said of the key's usage to `count`, once: it is counted elsewhere from
+    /// then on. `count` runs under the lock of the key, before another request for it is decided.
+    pub(crate) fn take_used(&self, key: &[u8], now: Timestamp, count: impl FnOnce(Reported)) {
         let mut shard = self.shard(key).lock();
-        let entry = shard.find(key).filter(|entry| entry.rule == rule.number())?;
-        let mut entry = entry.clone();
-        let last = entry.last.take()?;
-        shard.insert(key, entry, self.room);
+        let Some(last) = shard.find_mut(key).and_then(|entry| entry.last.take()) else { return };
         let elapsed = now.as_micros().saturating_sub(last.at.as_micros());
         let reset = u64::try_from(last.reset_after.as_micros()).unwrap_or(u64::MAX);
         if elapsed >= reset {
-            return Some(0);
+            return;
         }
-        let drains = rule.policy().limits().iter().all(|it| matches!(it, Limit::Gcra(_)));
         let used = u128::from(last.used);
-        let used = if drains {
-            // What is in use drains evenly.
+        let used = if last.drains {
             (used * u128::from(reset - elapsed)).div_ceil(u128::from(reset))
         } else {
             used
         };
-        u32::try_from(used).ok()
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        count(Reported { used, binding: last.binding });
     }
 }
 
 impl Shard {
     fn find(&self, key: &[u8]) -> Option<&Entry> {
         self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        self.young.get_mut(key).or_else(|| self.old.get_mut(key))
     }
 
     fn insert(&mut self, key: &[u8], entry: Entry, room: usize) {
@@ -228,6 +247,16 @@ impl Shard {
     }
 
     fn forget(&mut self, key: &[u8]) {
+        match self.find_mut(key) {
+            Some(entry) if entry.last.is_some() => {
+                entry.denials.clear();
+                self.epoch += 1;
+            }
+            _ => self.remove(key),
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
         self.epoch += 1;
         if !self.young.is_empty() || !self.old.is_empty() {
             self.young.remove(key);
@@ -359,8 +388,13 @@ mod tests {
             let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();
             known.learn(b"k", &rule, 5, known.asked(b"k", at(0)), at(0), &decision);
             let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };
-            assert_eq!(known.take_used(b"k", &rule, at(after)), Some(expected), "{rule:?}");
-            assert_eq!(known.take_used(b"k", &rule, at(after)), None, "it is told once");
+            let reported = |known: &Known| {
+                let mut told = None;
+                known.take_used(b"k", at(after), |it| told = Some(it.used));
+                told
+            };
+            assert_eq!(reported(&known).unwrap_or(0), expected, "{rule:?}");
+            assert_eq!(reported(&known), None, "it is told once");
         }
     }
 }

@@ -13,19 +13,12 @@
 //! would be to give it twice. The last chunk of a key is the newest part of its debt, so that what is
 //! owed of it after `e` is what is owed in all, less `e`. What cannot be given back is forfeited.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ahash::RandomState;
-use parking_lot::Mutex;
 use sluicegate_core::{Decision, Outcome, Timestamp};
 
+use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
 use crate::{Answer, Rule, Source};
 
 const SHARDS: usize = 16;
@@ -33,7 +26,7 @@ const SHARDS: usize = 16;
 /// All leases of a process.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    shards: Box<[Mutex<Held>]>,
+    shards: Box<[Lock<Held>]>,
     hasher: RandomState,
     count: AtomicUsize,
     most: usize,
@@ -83,7 +76,7 @@ pub(crate) enum Handed {
 impl Leases {
     pub(crate) fn new(most: usize, lifetime: Duration) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Lock::default()).collect(),
             hasher: RandomState::new(),
             count: AtomicUsize::new(0),
             most,
@@ -96,7 +89,7 @@ impl Leases {
         self.lifetime
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Held> {
+    fn shard(&self, key: &[u8]) -> &Lock<Held> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
     }
@@ -138,7 +131,8 @@ impl Leases {
         Handed::Ask(turn, cost)
     }
 
-    /// The store has granted a chunk, of which `cost` units are used at once.
+    /// The store has granted a chunk, of which `cost` units are used at once. How many units are lost,
+    /// because the lease has another rule by now, or is no more.
     pub(crate) fn granted(
         &self,
         key: &[u8],
@@ -146,20 +140,22 @@ impl Leases {
         (chunk, cost): (u32, u32),
         (sent, now): (Timestamp, Timestamp),
         decision: &Decision,
-    ) {
+    ) -> u32 {
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.get_mut(key).filter(|it| it.rule.number() == rule.number()) else {
-            return;
+            return chunk - cost;
         };
         // What was left of the chunk before keeps its end.
+        let mut lost = 0;
         if lease.left == 0 || now >= lease.until {
-            lease.left = 0;
+            lost = std::mem::take(&mut lease.left);
             lease.until = sent + self.lifetime;
         }
         lease.left = lease.left.saturating_add(chunk - cost);
         lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, rule.chunk());
         lease.owed_until = sent + decision.reset_after;
         (lease.told, lease.told_at) = (*decision, now);
+        lost
     }
 
     /// The store has not granted a chunk.
@@ -242,6 +238,9 @@ impl Leftover {
     }
 }
 
+#[cfg(shuttle)]
+mod schedules;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,7 +277,8 @@ mod tests {
             match ask(&leases, &rule, 1, at(10)) {
                 Err(chunk) => {
                     chunks.push(chunk);
-                    leases.granted(b"k", &rule, (chunk, 1), (at(10), at(10)), &told(900, 100));
+                    let _ =
+                        leases.granted(b"k", &rule, (chunk, 1), (at(10), at(10)), &told(900, 100));
                 }
                 Ok(answer) => {
                     assert!(answer.allowed() && answer.source == Source::Lease);
@@ -295,7 +295,7 @@ mod tests {
         let leases = Leases::new(10, Duration::from_secs(1));
         let rule = "gcra:1000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
-        leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
+        let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
         assert_eq!(ask(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
         assert!(leases.over(Some(at(999))).is_empty());
         let mut over = None;
@@ -323,7 +323,7 @@ mod tests {
         let leases = Leases::new(2, Duration::from_secs(1));
         let rule = "gcra:1000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
         let _ = ask(&leases, &rule, 1, at(0));
-        leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));
+        let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 5);
         leases.denied(b"k");
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);

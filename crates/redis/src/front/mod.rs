@@ -3,3 +3,4 @@
 pub(crate) mod known;
 pub(crate) mod lease;
 pub(crate) mod local;
+pub(crate) mod sync;

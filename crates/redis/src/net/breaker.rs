@@ -1,14 +1,9 @@
-//! A server that fails again and again is left alone until it answers a probe.
+//! Circuit breaker of one node: open while the node fails, so that no request waits for it.
+//!
+//! It opens after so many failures in a row, or at once when a probe fails; only a probe that succeeds
+//! closes it (`keeper`).
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    time::Duration,
-};
-
-use sluicegate_core::Timestamp;
-
-/// How often a server that is left alone is probed, while questions come.
-pub const PROBE_EVERY: Duration = Duration::from_millis(100);
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Counts failures in a row.
 #[derive(Debug)]
@@ -16,46 +11,14 @@ pub(crate) struct Breaker {
     most: u32,
     failures: AtomicU32,
     open: AtomicBool,
-    /// When to probe next, in microseconds.
-    probe_at: AtomicU64,
-}
-
-/// What to do with a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
-    /// Ask.
-    Pass,
-    /// Do not ask.
-    Stop,
-    /// Do not ask, but probe.
-    Probe,
 }
 
 impl Breaker {
     pub(crate) const fn new(most: u32) -> Self {
-        Self {
-            most,
-            failures: AtomicU32::new(0),
-            open: AtomicBool::new(false),
-            probe_at: AtomicU64::new(0),
-        }
+        Self { most, failures: AtomicU32::new(0), open: AtomicBool::new(false) }
     }
 
-    pub(crate) fn gate(&self, now: Timestamp) -> Gate {
-        if !self.open.load(Ordering::Relaxed) {
-            return Gate::Pass;
-        }
-        let at = self.probe_at.load(Ordering::Relaxed);
-        if now.as_micros() < at {
-            return Gate::Stop;
-        }
-        let next = (now + PROBE_EVERY).as_micros();
-        // One of those who come at the same time probes.
-        let won = self.probe_at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
-        if won.is_ok() { Gate::Probe } else { Gate::Stop }
-    }
-
-    /// Whether it is left alone.
+    /// Whether the node is not asked.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
@@ -66,19 +29,23 @@ impl Breaker {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
-        if self.open.load(Ordering::Relaxed) {
-            self.open.store(false, Ordering::Relaxed);
-        }
     }
 
-    /// None came. Whether that was one too many.
-    pub(crate) fn failed(&self, now: Timestamp) -> bool {
+    /// No answer came. Whether that opened it.
+    pub(crate) fn failed(&self) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if failures < self.most || self.open.swap(true, Ordering::Relaxed) {
-            return false;
-        }
-        self.probe_at.store((now + PROBE_EVERY).as_micros(), Ordering::Relaxed);
-        true
+        failures >= self.most && self.open()
+    }
+
+    /// Opens it. Whether it was closed.
+    pub(crate) fn open(&self) -> bool {
+        !self.open.swap(true, Ordering::Relaxed)
+    }
+
+    /// Closes it. Whether it was open.
+    pub(crate) fn close(&self) -> bool {
+        self.failures.store(0, Ordering::Relaxed);
+        self.open.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -87,29 +54,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_opens_after_so_many_failures_in_a_row_and_closes_after_an_answer() {
+    fn breaker_consecutive_failures_open_it_once() {
         let breaker = Breaker::new(3);
-        let now = Timestamp::EPOCH;
-        assert!(!breaker.failed(now) && !breaker.failed(now));
+        assert!(!breaker.failed() && !breaker.failed());
         breaker.succeeded();
-        assert!(!breaker.failed(now) && !breaker.failed(now));
-        assert_eq!(breaker.gate(now), Gate::Pass);
-        assert!(breaker.failed(now));
-        assert!(!breaker.failed(now), "it opens once");
-        assert_eq!(breaker.gate(now), Gate::Stop);
+        assert!(!breaker.failed() && !breaker.failed() && !breaker.is_open());
+        assert!(breaker.failed() && breaker.is_open());
+        assert!(!breaker.failed() && !breaker.open(), "it opens once");
         breaker.succeeded();
-        assert_eq!(breaker.gate(now), Gate::Pass);
-    }
-
-    #[test]
-    fn one_of_all_probes_at_a_time() {
-        let breaker = Breaker::new(1);
-        assert!(breaker.failed(Timestamp::EPOCH));
-        let almost = Timestamp::EPOCH + (PROBE_EVERY - Duration::from_micros(1));
-        assert_eq!(breaker.gate(almost), Gate::Stop);
-        let then = Timestamp::EPOCH + PROBE_EVERY;
-        assert_eq!(breaker.gate(then), Gate::Probe);
-        assert_eq!(breaker.gate(then), Gate::Stop);
-        assert_eq!(breaker.gate(then + PROBE_EVERY), Gate::Probe);
+        assert!(breaker.is_open(), "only a probe closes it");
+        assert!(breaker.close() && !breaker.close() && !breaker.is_open());
+        assert!(!breaker.failed(), "it counts from zero");
     }
 }

@@ -1,6 +1,12 @@
 //! What all connections of a store have in common, and how one is made.
 
-use std::{fmt, fs, sync::Arc};
+use std::{
+    fmt, fs,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
@@ -10,7 +16,11 @@ use redis::{
 use sluicegate_core::{Clock, Timestamp};
 use sluicegate_memory::SystemClock;
 
-use super::url::{Address, Url};
+use super::{
+    keeper::answers,
+    report::Line,
+    url::{Address, Url},
+};
 use crate::{Options, StoreError, counters::Counting};
 
 /// Commands that wait to be written; redis-rs holds 50 unless told otherwise.
@@ -25,6 +35,11 @@ pub(crate) struct Context {
     pub(crate) clock: SystemClock,
     pub(crate) counts: Counting,
     certificates: TlsCertificates,
+    /// Which sentinel is asked first.
+    sentinel: AtomicUsize,
+    /// What stands in the place of clocks and servers.
+    #[cfg(test)]
+    pub(crate) simulated: std::sync::OnceLock<crate::simulation::Simulated>,
 }
 
 /// Which server a connection is to.
@@ -62,10 +77,23 @@ impl Context {
         let root_cert = options.tls.ca.as_ref().map(read).transpose()?;
         let certificates = TlsCertificates { client_tls, root_cert };
         let (clock, counts) = (SystemClock::new(), Counting::default());
-        Ok(Arc::new(Self { url, options, clock, counts, certificates }))
+        Ok(Arc::new(Self {
+            url,
+            options,
+            clock,
+            counts,
+            certificates,
+            sentinel: AtomicUsize::new(0),
+            #[cfg(test)]
+            simulated: std::sync::OnceLock::new(),
+        }))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
+        #[cfg(test)]
+        if self.simulated.get().is_some() {
+            return crate::simulation::now();
+        }
         self.clock.now()
     }
 
@@ -82,7 +110,7 @@ impl Context {
         &self,
         place: &Place,
         pushed: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-    ) -> Result<MultiplexedConnection, StoreError> {
+    ) -> Result<(MultiplexedConnection, Address), StoreError> {
         let address = match place {
             Place::At(address) => address.clone(),
             Place::Primary { sentinels, name } => self.primary(sentinels, name).await?,
@@ -106,7 +134,34 @@ impl Context {
             .set_concurrency_limit(self.options.max_in_flight.max(1))
             .set_write_backpressure_boundary(BOUNDARY)
             .set_push_sender(pushed);
-        self.open(&address, login, &config).await
+        let connection = self.open(&address, login, &config).await?;
+        Ok((connection, address))
+    }
+
+    /// Logs that a node became unavailable, or answers again.
+    pub(super) fn say(&self, node: &dyn fmt::Display, line: Line, why: &str) {
+        match line {
+            Line::Unavailable { more } => {
+                let meanwhile = answers(self.options.on_error);
+                let before = if more > 0 {
+                    format!("; {more} outages before this one were not logged")
+                } else {
+                    String::new()
+                };
+                tracing::warn!(
+                    %node,
+                    reason = why,
+                    "the store is unavailable: until it answers, {meanwhile}{before}"
+                );
+            }
+            Line::Available { after } => {
+                let seconds = after.as_secs_f64();
+                tracing::info!(%node, "the store answers again, after {seconds:.1} s");
+            }
+            Line::WasUnavailable { times } => {
+                tracing::info!(%node, "the store answers; it was unavailable {times} more times");
+            }
+        }
     }
 
     async fn open(
@@ -135,10 +190,17 @@ impl Context {
         client.get_multiplexed_async_connection_with_config(config).await.map_err(unavailable)
     }
 
-    /// Where the first sentinel that knows says that the primary is.
-    async fn primary(&self, sentinels: &[Address], name: &str) -> Result<Address, StoreError> {
+    /// Where a sentinel says that the primary is. Each call begins with another one, because after a
+    /// failover some of them know of the new primary seconds before the others.
+    pub(super) async fn primary(
+        &self,
+        sentinels: &[Address],
+        name: &str,
+    ) -> Result<Address, StoreError> {
         let mut why = String::new();
-        for sentinel in sentinels {
+        let first = self.sentinel.fetch_add(1, Ordering::Relaxed) % sentinels.len().max(1);
+        let (before, from_first) = sentinels.split_at(first);
+        for sentinel in from_first.iter().chain(before) {
             let each =
                 self.options.connect_timeout / u32::try_from(sentinels.len()).unwrap_or(1).max(1);
             match tokio::time::timeout(each, self.ask_sentinel(sentinel, name)).await {

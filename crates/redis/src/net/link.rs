@@ -3,6 +3,9 @@
 //! A question is sent once. Whether a server has done what it was asked when the connection broke is
 //! not known, so nothing is asked again; that a connection has been closed is noticed at once, and a
 //! new one made behind the scenes, so that an idle one that broke costs no question.
+//!
+//! `keeper` probes the server, and opens and closes its circuit breaker; `flow` bounds what is in flight
+//! to a server that stops answering.
 
 use std::{
     fmt,
@@ -14,30 +17,25 @@ use std::{
     time::Duration,
 };
 
-use redis::{
-    Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-};
+use parking_lot::Mutex;
+use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 use sluicegate_core::Timestamp;
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout, timeout_at},
 };
 
 use super::{
-    breaker::{Breaker, Gate},
+    breaker::Breaker,
     context::{Context, Place},
+    flow::Flow,
+    report::Report,
+    url::Address,
 };
 use crate::{StoreError, native};
 
-/// How long to wait after a first connection that could not be made, and after any later one.
-const PAUSES: [Duration; 4] = [
-    Duration::from_millis(20),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(250),
-];
 /// How long a probe may take before its connection is given up.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// When an answer must be there, and how long that was from the start.
 #[derive(Clone, Copy, Debug)]
@@ -59,31 +57,52 @@ impl Deadline {
 
 /// The connection to one server.
 pub(crate) struct Link {
-    place: Place,
-    context: Arc<Context>,
-    state: watch::Sender<State>,
-    breaker: Breaker,
+    pub(super) place: Place,
+    pub(super) context: Arc<Context>,
+    pub(super) state: watch::Sender<State>,
+    pub(super) breaker: Breaker,
+    /// Why it was opened last.
+    pub(super) why: Mutex<String>,
+    /// What the log says of it; `None`: nothing.
+    pub(super) report: Option<Mutex<Report>>,
+    /// Whether somebody watches over the connection.
+    pub(super) is_kept: AtomicBool,
+    /// Wakes who does.
+    pub(super) wake: Arc<Notify>,
+    /// Whether an answer came since that was looked at.
+    pub(super) has_answered: AtomicBool,
+    /// Whether a question got no answer, or one that says that the server takes no writes.
+    pub(super) is_suspect: AtomicBool,
     /// Connections made so far.
-    made: AtomicU64,
+    pub(super) made: AtomicU64,
     /// Connections that could not be made since the last that could.
-    missed: AtomicU32,
+    pub(super) missed: AtomicU32,
     /// Whether the server has the module.
-    module: AtomicBool,
+    pub(super) module: AtomicBool,
     /// When to ask it again, in microseconds.
     look_at: AtomicU64,
 }
 
-enum State {
+pub(super) enum State {
     /// There is none, and none is tried to be made before this time.
     Down {
         why: String,
         until: Timestamp,
     },
     Connecting,
-    Up {
-        connection: MultiplexedConnection,
-        number: u64,
-    },
+    Up(Up),
+}
+
+/// A connection.
+#[derive(Clone)]
+pub(super) struct Up {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) number: u64,
+    /// Where it leads.
+    pub(super) address: Arc<Address>,
+    pub(super) flow: Arc<Flow>,
+    pub(super) since: Timestamp,
+    pub(super) has_module: bool,
 }
 
 impl fmt::Debug for Link {
@@ -94,12 +113,27 @@ impl fmt::Debug for Link {
 
 impl Link {
     pub(crate) fn new(place: Place, context: Arc<Context>) -> Arc<Self> {
+        Self::with(place, context, Some(Mutex::new(Report::new())))
+    }
+
+    /// One that is asked once, and about which nothing is logged.
+    pub(crate) fn seed(place: Place, context: Arc<Context>) -> Arc<Self> {
+        Self::with(place, context, None)
+    }
+
+    fn with(place: Place, context: Arc<Context>, report: Option<Mutex<Report>>) -> Arc<Self> {
         let down = State::Down { why: String::new(), until: Timestamp::EPOCH };
         Arc::new(Self {
             place,
             state: watch::channel(down).0,
             breaker: Breaker::new(context.options.breaker_failures),
             context,
+            why: Mutex::default(),
+            report,
+            is_kept: AtomicBool::new(false),
+            wake: Arc::default(),
+            has_answered: AtomicBool::new(false),
+            is_suspect: AtomicBool::new(false),
             made: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             module: AtomicBool::new(false),
@@ -113,11 +147,24 @@ impl Link {
 
     /// Whether there is a connection.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up { .. })
+        matches!(&*self.state.borrow(), State::Up(_))
     }
 
-    /// Whether it is not asked for now.
-    pub(crate) fn is_left_alone(&self) -> bool {
+    /// Where the connection leads, if there is one.
+    pub(super) fn address(&self) -> Option<Arc<Address>> {
+        match &*self.state.borrow() {
+            State::Up(up) => Some(Arc::clone(&up.address)),
+            _ => None,
+        }
+    }
+
+    /// Why its circuit breaker was opened last.
+    pub(crate) fn why(&self) -> String {
+        self.why.lock().clone()
+    }
+
+    /// Whether its circuit breaker is open.
+    pub(crate) fn is_breaker_open(&self) -> bool {
         self.breaker.is_open()
     }
 
@@ -147,14 +194,14 @@ impl Link {
         self.look_later();
     }
 
-    fn look_later(&self) {
+    pub(super) fn look_later(&self) {
         let every = self.context.options.look_for_module.unwrap_or_default();
         self.look_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
     }
 
     /// Asks whether it has it by now.
     async fn look(self: Arc<Self>) {
-        let Some(Ok((mut connection, _))) = self.up() else { return };
+        let Some(Ok(Up { mut connection, .. })) = self.up() else { return };
         let there = timeout(PROBE_TIMEOUT, native::is_there(&mut connection)).await;
         if there == Ok(true) && !self.module.swap(true, Ordering::Relaxed) {
             tracing::info!(server = %self.place, "it has the module, which is used from now on");
@@ -170,7 +217,7 @@ impl Link {
         let run = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(command).await
         };
-        self.exchange(deadline, run).await
+        self.exchange(1, deadline, run).await
     }
 
     /// What it answers to each of several, which are sent as one.
@@ -182,53 +229,69 @@ impl Link {
         let run = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_commands(commands, 0, commands.len()).await
         };
-        self.exchange(deadline, run).await
+        self.exchange(commands.len(), deadline, run).await
     }
 
     async fn exchange<T, F>(
         self: &Arc<Self>,
+        commands: usize,
         deadline: Deadline,
         run: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, StoreError>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        match self.breaker.gate(self.context.now()) {
-            Gate::Pass => {}
-            gate => {
-                if gate == Gate::Probe {
-                    self.context.spawn(Arc::clone(self).probe());
-                }
-                return Err(StoreError::Unavailable(format!(
-                    "{} has not answered for a while, and is asked again when it does",
-                    self.place
-                )));
-            }
+        if self.breaker.is_open() {
+            return Err(StoreError::Unavailable(self.why()));
         }
-        let (connection, number) = self.connection(deadline).await?;
-        match deadline.within(run(connection)).await {
+        let up = self.connection(deadline).await?;
+        let mut now = self.context.now();
+        while up.flow.is_stalled(now) {
+            let moves = up.flow.moves();
+            if up.flow.pings(now) {
+                self.context.spawn(Arc::clone(self).ping(up.clone()));
+            }
+            if let Err(late) = deadline.within(moves).await {
+                self.failed(&late);
+                return Err(late);
+            }
+            now = self.context.now();
+        }
+        let sent = up.flow.send(commands, now);
+        match deadline.within(run(up.connection)).await {
             Ok(Ok(answer)) => {
+                up.flow.answered(sent, self.context.now());
                 self.breaker.succeeded();
+                if !self.has_answered.load(Ordering::Relaxed) {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                }
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                self.failed();
-                let why = self.told(&error);
-                self.lost(Some(number), &why);
-                Err(StoreError::Unavailable(why))
+                let why = format!("{}: {error}", self.place);
+                self.lost(Some(up.number), &why);
+                let error = StoreError::Unavailable(why);
+                self.failed(&error);
+                Err(error)
             }
             Err(late) => {
-                self.failed();
+                self.failed(&late);
                 Err(late)
             }
         }
     }
 
-    /// The connection and its number, once there is one.
-    async fn connection(
-        self: &Arc<Self>,
-        deadline: Deadline,
-    ) -> Result<(MultiplexedConnection, u64), StoreError> {
+    /// Asks on a connection whose replies do not come, so as to see when they do.
+    async fn ping(self: Arc<Self>, Up { mut connection, flow, .. }: Up) {
+        let sent = flow.send(1, self.context.now());
+        let ping = redis::cmd("PING");
+        if let Ok(Ok(_)) = timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await {
+            flow.answered(sent, self.context.now());
+        }
+    }
+
+    /// The connection, once there is one.
+    pub(super) async fn connection(self: &Arc<Self>, deadline: Deadline) -> Result<Up, StoreError> {
         if let Some(up) = self.up() {
             return up;
         }
@@ -236,7 +299,7 @@ impl Link {
         let mut watcher = self.state.subscribe();
         let settled = watcher.wait_for(|state| !matches!(state, State::Connecting));
         if let Err(late) = deadline.within(settled).await {
-            self.failed();
+            self.failed(&late);
             return Err(late);
         }
         self.up().unwrap_or_else(|| {
@@ -245,9 +308,9 @@ impl Link {
     }
 
     /// The connection if there is one, the error if there is to be none for now.
-    fn up(&self) -> Option<Result<(MultiplexedConnection, u64), StoreError>> {
+    fn up(&self) -> Option<Result<Up, StoreError>> {
         match &*self.state.borrow() {
-            State::Up { connection, number } => Some(Ok((connection.clone(), *number))),
+            State::Up(up) => Some(Ok(up.clone())),
             State::Down { why, until } if self.context.now() < *until => {
                 Some(Err(StoreError::Unavailable(why.clone())))
             }
@@ -255,97 +318,26 @@ impl Link {
         }
     }
 
-    /// Begins to make a connection, if there is none and nobody does.
-    fn connect(self: &Arc<Self>) {
-        let begins = self.state.send_if_modified(|state| {
-            let down = matches!(state, State::Down { .. });
-            if down {
-                *state = State::Connecting;
+    /// The server says that it takes no writes: `keeper` asks it, and looks where else the primary is.
+    pub(crate) fn refused(&self) {
+        self.suspect();
+    }
+
+    /// A question got no answer.
+    fn failed(&self, error: &StoreError) {
+        if self.breaker.failed() {
+            match error {
+                StoreError::Unavailable(why) => self.opened(why),
+                _ => self.opened(&format!("{}: {error}", self.place)),
             }
-            down
-        });
-        if begins {
-            // Not by the caller, who may be gone before it is made.
-            self.context.spawn(Arc::clone(self).make());
+        } else {
+            self.suspect();
         }
     }
 
-    async fn make(self: Arc<Self>) {
-        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
-        let link = Arc::downgrade(&self);
-        let pushed = move |info: PushInfo| {
-            if info.kind == PushKind::Disconnection
-                && let Some(link) = link.upgrade()
-            {
-                link.lost(Some(number), &format!("{} has closed the connection", link.place));
-            }
-            Ok::<_, ()>(())
-        };
-        let made = timeout(self.context.options.connect_timeout, async {
-            let mut connection = self.context.connect(&self.place, pushed).await?;
-            let looks = self.context.options.look_for_module.is_some();
-            let module = looks && native::is_there(&mut connection).await;
-            Ok((connection, module))
-        });
-        let why = match made.await {
-            Ok(Ok((connection, module))) => {
-                self.missed.store(0, Ordering::Relaxed);
-                // Behind an address there may be another server than before.
-                self.module.store(module, Ordering::Relaxed);
-                self.look_later();
-                self.context.counts.connections.one();
-                self.state.send_replace(State::Up { connection, number });
-                return;
-            }
-            Ok(Err(StoreError::Unavailable(why))) => format!("{}: {why}", self.place),
-            Ok(Err(error)) => format!("{}: {error}", self.place),
-            Err(_) => format!("{}: no connection in time", self.place),
-        };
-        self.failed();
-        let missed = self.missed.fetch_add(1, Ordering::Relaxed);
-        let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
-        let until = self.context.now() + pause.copied().unwrap_or_default();
-        tracing::debug!(%why, "no connection");
-        self.state.send_replace(State::Down { why, until });
-    }
-
-    /// The connection of this number (any, for `None`) is of no use any more: another is made.
-    pub(crate) fn lost(self: &Arc<Self>, number: Option<u64>, why: &str) {
-        let was_up = self.state.send_if_modified(|state| {
-            let this =
-                matches!(state, State::Up { number: up, .. } if number.is_none_or(|it| it == *up));
-            if this {
-                *state = State::Down { why: why.to_owned(), until: self.context.now() };
-            }
-            this
-        });
-        if was_up {
-            self.connect();
+    fn suspect(&self) {
+        if !self.is_suspect.swap(true, Ordering::Relaxed) {
+            self.wake.notify_one();
         }
-    }
-
-    fn failed(&self) {
-        if self.breaker.failed(self.context.now()) {
-            self.context.counts.breaker_opened.one();
-            tracing::warn!(server = %self.place, "it fails again and again, and is left alone");
-        }
-    }
-
-    /// Asks a server that is left alone whether it answers again.
-    async fn probe(self: Arc<Self>) {
-        let deadline = Deadline::after(PROBE_TIMEOUT);
-        let Ok((mut connection, number)) = self.connection(deadline).await else { return };
-        match deadline.within(connection.send_packed_command(&redis::cmd("PING"))).await {
-            Ok(Ok(_)) => {
-                self.breaker.succeeded();
-                tracing::info!(server = %self.place, "it answers again");
-            }
-            // Replies may never come on this connection, whatever the server does.
-            _ => self.lost(Some(number), &format!("{} does not answer", self.place)),
-        }
-    }
-
-    fn told(&self, error: &RedisError) -> String {
-        format!("{}: {error}", self.place)
     }
 }

@@ -2,7 +2,11 @@
 //! of redis-rs.
 
 pub(crate) mod breaker;
+mod connect;
 pub(crate) mod context;
+mod flow;
+pub(crate) mod keeper;
 pub(crate) mod link;
+mod report;
 pub(crate) mod topology;
 pub(crate) mod url;

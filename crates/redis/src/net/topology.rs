@@ -9,18 +9,25 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redis::Value;
+use tokio::{sync::watch, time::sleep};
 
 use super::{
     context::{Context, Place},
+    keeper::jitter,
     link::{Deadline, Link},
+    report::Report,
     url::{Address, Kind},
 };
 use crate::{StoreError, slot::SLOTS};
 
 /// How long one node may take to tell which node holds what.
 const ASKING: Duration = Duration::from_millis(500);
+/// How long after the map was read it is not read again.
+const SETTLING: Duration = Duration::from_millis(50);
+/// The same where no node has told it, more or less.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// Which server holds which key.
 #[derive(Debug)]
@@ -38,6 +45,8 @@ impl Topology {
                 context: Arc::clone(context),
                 map: RwLock::default(),
                 refreshing: AtomicBool::new(false),
+                reading: watch::channel(Reading::Never).0,
+                report: Mutex::new(Report::new()),
             })),
             Kind::Single => {
                 Self::One(Link::new(Place::At(url.hosts[0].clone()), Arc::clone(context)))
@@ -62,11 +71,14 @@ impl Topology {
         if let Some(link) = cluster.known(slot) {
             return Ok(link);
         }
-        if cluster.map.read().nodes.is_empty() {
-            // The first question: it needs the map.
-            deadline.within(cluster.read_map()).await??;
-        } else {
-            cluster.refresh();
+        cluster.refresh();
+        if cluster.has_no_map() {
+            // The first questions need it. Where it could not be read, others see to that.
+            let mut watcher = cluster.reading.subscribe();
+            let read = watcher.wait_for(|it| *it != Reading::Never);
+            if let Ok(Reading::Failed(why)) = deadline.within(read).await?.as_deref() {
+                return Err(StoreError::Unavailable(why.clone()));
+            }
         }
         cluster.known(slot).ok_or_else(|| {
             StoreError::Unavailable(format!("no node of the cluster holds slot {slot}"))
@@ -126,6 +138,19 @@ pub(crate) struct Cluster {
     map: RwLock<Map>,
     /// Whether somebody reads the map.
     refreshing: AtomicBool,
+    /// What became of the first map.
+    reading: watch::Sender<Reading>,
+    report: Mutex<Report>,
+}
+
+/// What became of the first map of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reading {
+    /// It was not read yet.
+    Never,
+    /// No node has it.
+    Failed(String),
+    Done,
 }
 
 #[derive(Debug, Default)]
@@ -162,26 +187,78 @@ impl Cluster {
         self.map.read().slots.get(usize::from(slot)).cloned().flatten()
     }
 
+    fn has_no_map(&self) -> bool {
+        self.map.read().nodes.is_empty()
+    }
+
     fn refresh(self: &Arc<Self>) {
         if self.refreshing.swap(true, Ordering::Relaxed) {
             return;
         }
-        let cluster = Arc::clone(self);
+        let cluster = Arc::downgrade(self);
         self.context.spawn(async move {
-            if let Err(error) = cluster.read_map().await {
-                tracing::debug!(%error, "no node tells which holds what");
+            loop {
+                let Some(cluster) = cluster.upgrade() else { return };
+                let read = cluster.read_map().await;
+                if let Err(error) = &read {
+                    tracing::debug!(%error, "no node tells which holds what");
+                }
+                if !cluster.has_no_map() {
+                    // Not again at once: a cluster takes its time to settle.
+                    sleep(if read.is_ok() { SETTLING } else { jitter(AGAIN) }).await;
+                    cluster.refreshing.store(false, Ordering::Relaxed);
+                    return;
+                }
+                drop(cluster);
+                sleep(jitter(AGAIN)).await;
             }
-            // Not again at once: a cluster takes its time to settle.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            cluster.refreshing.store(false, Ordering::Relaxed);
         });
     }
 
-    /// Asks one node after the other for the map.
+    /// Why no node can be asked, where that is so.
+    pub(crate) fn unavailable(&self) -> Option<String> {
+        if let Reading::Failed(why) = &*self.reading.borrow() {
+            return Some(why.clone());
+        }
+        let links = self.links();
+        let is_down = !links.is_empty() && links.iter().all(|link| link.is_breaker_open());
+        links.first().filter(|_| is_down).map(|link| link.why())
+    }
+
+    /// Reads the map, and logs whether there is one.
     async fn read_map(&self) -> Result<(), StoreError> {
+        let read = self.ask_nodes().await;
+        let (now, mut report) = (self.context.now(), self.report.lock());
+        let line = match &read {
+            Ok(()) => {
+                self.reading.send_replace(Reading::Done);
+                report.change(false, now)
+            }
+            // Each node that is known logs its own.
+            Err(_) if !self.has_no_map() => None,
+            Err(error) => {
+                let why = match error {
+                    StoreError::Unavailable(why) => why.clone(),
+                    error => error.to_string(),
+                };
+                self.reading.send_replace(Reading::Failed(why));
+                report.change(true, now)
+            }
+        };
+        let line = line.or_else(|| report.due(now));
+        drop(report);
+        if let Some(line) = line {
+            let why = read.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            self.context.say(&"cluster", line, &why);
+        }
+        read
+    }
+
+    /// Asks one node after the other for the map.
+    async fn ask_nodes(&self) -> Result<(), StoreError> {
         let known: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let seeds = self.context.url.hosts.iter().cloned();
-        let seeds = seeds.map(|seed| Link::new(Place::At(seed), Arc::clone(&self.context)));
+        let seeds = seeds.map(|seed| Link::seed(Place::At(seed), Arc::clone(&self.context)));
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let mut error = StoreError::Unavailable("the cluster has no nodes".to_owned());
@@ -214,6 +291,7 @@ impl Cluster {
             let link = map.node(address, &self.context);
             map.assign(first, last, &link);
         }
+        old.nodes.values().for_each(|link| link.retire());
     }
 }
 

@@ -1,11 +1,11 @@
-//! A cluster of three primaries with replicas (RELIABILITY 17), and sentinels (16).
+//! A cluster of three primaries with replicas (RELIABILITY 17).
 
 use std::time::Duration;
 
 use sluicegate_core::Operation;
 use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
 
-use sluicegate_testing::{Cluster, Engine, Server, now, size};
+use sluicegate_testing::{Cluster, Engine, now, size};
 
 use crate::servers::{pass, patient, until};
 
@@ -170,39 +170,4 @@ async fn a_cluster_that_is_half_up_says_so() {
     let status = store.status().await.unwrap();
     let told: Vec<_> = status.problems().map(ToString::to_string).collect();
     assert!(told.iter().any(|it| it.contains("the cluster is half up")), "{told:?}");
-}
-
-/// RELIABILITY 16.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_say_where_the_primary_is() {
-    let mut primary = Server::start(Engine::Redis70);
-    let port = primary.port();
-    let replica = Server::with(Engine::Redis70, &["--replicaof", "127.0.0.1", &port.to_string()]);
-    until("the replica follows", async || {
-        replica.ask::<String>("INFO replication").contains("master_link_status:up")
-    })
-    .await;
-    let watch = format!(
-        "sentinel monitor main 127.0.0.1 {port} 1\nsentinel down-after-milliseconds main 500\nsentinel \
-         failover-timeout main 5000"
-    );
-    let sentinel = Server::sentinel(&watch);
-    until("the sentinel knows the replica", async || {
-        sentinel.ask::<String>("INFO sentinel").contains("slaves=1")
-    })
-    .await;
-    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port());
-    let mut options = patient();
-    options.deadline = Duration::from_millis(300);
-    let store = RedisStore::connect_with(&url, options).await.unwrap();
-    let rule: Rule = "gcra:10/1h".parse().unwrap();
-    assert_eq!(store.take(b"k", &rule, 3).await.unwrap().remaining, 7);
-    until("it is replicated", async || replica.ask::<bool>("EXISTS k")).await;
-    primary.kill();
-    let away = until("the replica decides", async || {
-        store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
-    })
-    .await;
-    println!("figure: away for {} ms while sentinels chose another primary", away.as_millis());
-    assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, 6);
 }

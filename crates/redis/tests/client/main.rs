@@ -6,10 +6,16 @@
 mod answers;
 mod away;
 mod cluster;
+mod demoted;
+mod fallback;
+mod late;
 mod leases;
 mod load;
+mod logs;
 mod module;
+mod partition;
 mod proxy;
+mod sentinel;
 mod servers;
 mod settings;
 mod state;

@@ -12,6 +12,7 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    sync::Notify,
 };
 
 /// What becomes of replies.
@@ -31,9 +32,11 @@ pub(crate) enum Fault {
     Garbage,
     /// The connection is reset instead of the next one.
     Reset,
+    /// Connections are closed, new ones as soon as they are accepted.
+    Closed,
 }
 
-const FAULTS: [Fault; 7] = [
+const FAULTS: [Fault; 8] = [
     Fault::None,
     Fault::Delay,
     Fault::Slices,
@@ -41,6 +44,7 @@ const FAULTS: [Fault; 7] = [
     Fault::Cut,
     Fault::Garbage,
     Fault::Reset,
+    Fault::Closed,
 ];
 
 pub(crate) const LATE: Duration = Duration::from_millis(100);
@@ -50,6 +54,7 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     fault: Arc<AtomicU8>,
     pub(crate) open: Arc<AtomicU64>,
+    closing: Arc<Notify>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -59,20 +64,29 @@ impl Proxy {
         let own = listener.local_addr().unwrap().port();
         let (fault, open) = (Arc::new(AtomicU8::new(0)), Arc::new(AtomicU64::new(0)));
         let (shared, count) = (Arc::clone(&fault), Arc::clone(&open));
+        let closing = Arc::new(Notify::new());
+        let closes = Arc::clone(&closing);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                if shared.load(Ordering::SeqCst) == Fault::Closed as u8 {
+                    continue;
+                }
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
                 let (fault, open) = (Arc::clone(&shared), Arc::clone(&count));
+                let closes = Arc::clone(&closes);
                 tokio::spawn(async move {
                     open.fetch_add(1, Ordering::SeqCst);
-                    carry(client, server, &fault).await;
+                    tokio::select! {
+                        () = carry(client, server, &fault) => {}
+                        () = closes.notified() => {}
+                    }
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { port: own, fault, open, task }
+        Self { port: own, fault, open, closing, task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -81,6 +95,9 @@ impl Proxy {
 
     pub(crate) fn set(&self, fault: Fault) {
         self.fault.store(fault as u8, Ordering::SeqCst);
+        if fault == Fault::Closed {
+            self.closing.notify_waiters();
+        }
     }
 }
 
@@ -142,6 +159,7 @@ async fn replies(
                 to.write_all(bytes).await.ok()?;
             }
             Fault::Reset => return Some(to),
+            Fault::Closed => return None,
         }
     }
 }

@@ -18,12 +18,13 @@ pub(crate) fn patient() -> Options {
     options
 }
 
-/// Asks again and again until it is so, or too late.
+/// Repeats `is_so` until it is true, and returns how long that took: `sluicegate_testing::until`
+/// without holding a thread.
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let start = now();
     while !is_so().await {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        tokio::task::yield_now().await;
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        pass(Duration::from_millis(1)).await;
     }
     start.elapsed()
 }

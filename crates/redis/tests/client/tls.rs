@@ -29,7 +29,7 @@ fn authority(name: &str) -> Authority {
 }
 
 /// Certificates as files, until dropped.
-struct Files(PathBuf);
+pub(crate) struct Files(PathBuf);
 
 impl Files {
     fn new() -> Self {
@@ -39,7 +39,7 @@ impl Files {
         Self(folder)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
@@ -85,6 +85,16 @@ fn server(files: &Files, clients: &str) -> (Server, u16) {
         ],
     );
     (server, port)
+}
+
+/// One that asks for no certificate; the authority of its own is in `server.ca`.
+pub(crate) fn simple_server() -> (Server, Files, u16) {
+    let files = Files::new();
+    let [servers, clients] = ["servers", "clients"].map(authority);
+    files.write("server", &servers, ExtendedKeyUsagePurpose::ServerAuth);
+    files.write("client", &clients, ExtendedKeyUsagePurpose::ClientAuth);
+    let (server, port) = server(&files, "no");
+    (server, files, port)
 }
 
 #[tokio::test]

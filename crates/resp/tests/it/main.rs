@@ -1,5 +1,7 @@
 //! The fuzz target's property over the committed corpus and its neighbourhood, on stable Rust.
 
+mod other;
+
 use sluicegate_resp::fuzz::check;
 use sluicegate_testing::check_mutations;
 

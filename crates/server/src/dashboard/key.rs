@@ -30,8 +30,7 @@ struct State {
 pub(super) async fn look_up(shared: &Shared, key: &[u8]) -> Result<Looked, Trouble> {
     let hub = &shared.dashboard;
     let mask = (hub.mode == DashboardMode::Masked).then(|| hub.mask(key));
-    let entry = shared.home.entry(key, shared.now()).await?;
-    let described = entry.and_then(|(entry, now)| Description::of(&entry, now));
+    let described = shared.home.read(key, shared.now(), Description::of).await?.flatten();
     let state = described.map(|it| State {
         policy: it.policy,
         reset_after_us: it.reset_after_us,

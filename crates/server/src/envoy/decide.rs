@@ -23,6 +23,7 @@ use super::{
     unit,
 };
 use crate::{
+    FallbackDenial,
     face::Face,
     home::Trouble,
     judge::{self, Ask, Told},
@@ -231,7 +232,7 @@ impl Bench<'_> {
             (Treatment::Limit, Some(decision)) => {
                 let denies = !told.allowed && mode != Mode::Shadow;
                 if told.source == Source::Fallback && denies && self.gives_up(found.on_error) {
-                    return Err(refused(&"it does not answer"));
+                    return Err(refused(&"the store is unavailable"));
                 }
                 let charge = found.charges.get(told.charge);
                 if mode != Mode::Shadow {
@@ -251,10 +252,12 @@ impl Bench<'_> {
         }
     }
 
-    /// Whether a denial while the store is away is nobody's wish: then Envoy does as it was told to
-    /// for a service that does not answer.
+    /// Whether a denial while the store is unavailable is told as such, so that Envoy does what its
+    /// `failure_mode_deny` says. A rule that itself says `deny` or `local` is enforced.
     fn gives_up(&self, on_error: Option<sluicegate_rules::OnError>) -> bool {
-        on_error.is_none() && self.on_error() == OnError::Deny
+        on_error.is_none()
+            && self.on_error() == OnError::Deny
+            && self.shared.config.fallback_denial == FallbackDenial::Unavailable
     }
 
     /// What is answered while the store is away, unless a rule says otherwise.
@@ -291,7 +294,7 @@ impl Bench<'_> {
         let answer = answer.map_err(|trouble| troubled(&trouble))?;
         let denies = !answer.decision.allowed();
         if answer.source == Source::Fallback && denies && self.gives_up(None) {
-            return Err(refused(&"it does not answer"));
+            return Err(refused(&"the store is unavailable"));
         }
         self.stats.decided(Face::Grpc, answer.source, &answer.decision);
         self.stats.watch.note(&key, &answer.decision);

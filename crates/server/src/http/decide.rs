@@ -9,7 +9,7 @@ use super::{
     Reply,
     ask::{Ask, AskMany},
     problem::Problem,
-    reply::{self, Told},
+    reply::{self, Told, shown},
     route::Verb,
 };
 use crate::{
@@ -51,8 +51,7 @@ pub(super) async fn one(
             None => elsewhere(shared, &key, &held, operation, now).await,
             Some(timeout) => {
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
-                let decision = wait::wait(shared, waiting, worker.stop.subscribe()).await?;
-                Ok::<_, Problem>(Answer { decision, source: Source::Store })
+                Ok::<_, Problem>(wait::wait(shared, waiting, worker.stop.subscribe()).await?)
             }
         }
     });
@@ -74,20 +73,10 @@ fn tell(
     worker.stats().decided(Face::Http, source, &decision);
     worker.stats().watch.note(key, &decision);
     let mut rules = worker.rules.borrow_mut();
-    let told = Told {
-        decision: &decision,
-        source: shown(worker, source),
-        fields: rules.fields(known),
-        style,
-    };
+    let told = Told::new(worker, &decision, source, rules.fields(known), style);
     let reply = reply::decision(&told);
     rules.settle();
     reply
-}
-
-/// Who decided, where there is a choice.
-fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
-    worker.shared.home.memory().is_none().then(|| source.word())
 }
 
 /// Several takes, each for itself.

@@ -61,9 +61,8 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         None => Cow::Borrowed(name),
     };
     let fields = Fields::new(&name, &charge.policy);
-    let source = worker.shared.home.memory().is_none().then(|| told.source.word());
     let style = worker.shared.config.http_headers;
-    let told = Told { decision, source, fields: &fields, style };
+    let told = Told::new(worker, decision, told.source, &fields, style);
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }
 

@@ -46,13 +46,16 @@ struct Client {
     worker: Rc<Worker>,
     /// Where it comes from, as far as the connection tells.
     address: Option<IpAddr>,
+    /// Whether it may only ask about the health of the server.
+    reserved: bool,
 }
 
 /// Serves a client until it leaves, is closed, or the server stops.
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let address = seat.client.address.parse::<std::net::SocketAddr>().ok();
     let address = address.map(|address| address.ip().to_canonical());
-    let client = Rc::new(Client { worker: Rc::clone(&worker), address });
+    let reserved = seat.client.reserved;
+    let client = Rc::new(Client { worker: Rc::clone(&worker), address, reserved });
     let answer = move |request| answer(Rc::clone(&client), request);
     web::serve(socket, seat, worker, answer).await;
 }
@@ -67,6 +70,7 @@ async fn answer(
     let start = worker.shared.now();
     let (head, mut body) = request.into_parts();
     let replied = match dashboard::find(worker, head.uri.path()) {
+        _ if client.reserved && !is_health(head.uri.path()) => Err(Problem::too_many_clients()),
         Some(page) => match check_size(&head) {
             // It is long: in a box, so that it is not moved with every other request.
             Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
@@ -82,6 +86,9 @@ async fn answer(
         problem.reply().map(Either::Left)
     });
     if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, (start, refused))).await {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if client.reserved {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let end = worker.shared.now();
@@ -151,8 +158,16 @@ async fn carry_out(
         Route::Metrics => Ok(reply::text(metrics::MEDIA_TYPE, metrics::told(&worker.shared))),
         Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),
         Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
-        Route::Ready => Ok(plain("ready\n")),
+        Route::Ready => match worker.shared.home.not_ready(&worker.shared.config) {
+            Some(why) => Err(Problem::unavailable(why)),
+            None => Ok(plain("ready\n")),
+        },
     }
+}
+
+/// Whether what is at `path` answers even clients beyond `--max-clients`.
+fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
 }
 
 /// Refuses a head that is too large: on HTTP/2 that was done before it came here.

@@ -103,6 +103,13 @@ impl Problem {
         Self { kind, ..problem }.with(RETRY_AFTER, "1")
     }
 
+    /// All connections are taken.
+    pub(super) fn too_many_clients() -> Self {
+        Self::unavailable(
+            "max number of clients reached: expected fewer connections, or a larger --max-clients",
+        )
+    }
+
     /// The same, of the request at `index` of several.
     pub(super) fn at(self, index: usize) -> Self {
         Self { detail: format!("requests[{index}]: {}", self.detail), ..self }

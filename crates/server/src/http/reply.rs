@@ -11,13 +11,14 @@ use sluicegate_headers::{
     Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET, retry_after, seconds,
 };
+use sluicegate_redis::Source;
 use smallvec::SmallVec;
 
 use super::{
     Reply,
     problem::{MEDIA_TYPE, NO_STORE},
 };
-use crate::{HttpHeaders, Reloaded};
+use crate::{FallbackDenial, HttpHeaders, Reloaded, worker::Worker};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -32,9 +33,37 @@ pub(super) struct Told<'a> {
     pub(super) source: Option<&'static str>,
     pub(super) fields: &'a Fields,
     pub(super) style: HttpHeaders,
+    /// The status of a denial that was decided because the store is unavailable.
+    pub(super) fallback: Option<FallbackDenial>,
 }
 
-/// One decision: 200, or 429 with a problem.
+impl<'a> Told<'a> {
+    /// An answer, as `worker` tells it.
+    #[inline]
+    pub(super) fn new(
+        worker: &Worker,
+        decision: &'a Decision,
+        source: Source,
+        fields: &'a Fields,
+        style: HttpHeaders,
+    ) -> Self {
+        let config = &worker.shared.config;
+        Self {
+            decision,
+            source: shown(worker, source),
+            fields,
+            style,
+            fallback: (source == Source::Fallback).then_some(config.fallback_denial),
+        }
+    }
+}
+
+/// Who decided, where there is a choice.
+pub(super) fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
+    worker.shared.home.memory().is_none().then(|| source.word())
+}
+
+/// One decision: 200, or 429 with a problem. A denial because the store is unavailable is another problem.
 #[inline]
 pub(super) fn decision(told: &Told<'_>) -> Reply {
     let decision = told.decision;
@@ -46,6 +75,8 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
         let mut reply = whole(&body);
         reply.headers_mut().insert(CONTENT_TYPE, JSON);
         reply
+    } else if let Some(fallback) = told.fallback {
+        return unavailable(told, fallback);
     } else {
         denial(told, &mut body);
         body.push(b'}');
@@ -59,6 +90,30 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
     };
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     tell(told, reply.headers_mut());
+    reply
+}
+
+/// A denial because the store is unavailable. What is left of the limit is not known, and not told.
+fn unavailable(told: &Told<'_>, fallback: FallbackDenial) -> Reply {
+    let (problem, status) = (Problem::ReducedCapacity, fallback.status());
+    let mut body = Text::new();
+    let text = format!(
+        "{{\"type\":\"{}\",\"title\":\"{}\",\"status\":{status},\"detail\":\"the store is \
+         unavailable\",",
+        problem.kind(),
+        problem.title(),
+    );
+    body.extend_from_slice(text.as_bytes());
+    members(told.decision, told.source, &mut body);
+    body.push(b'}');
+    let mut reply = whole(&body);
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, MEDIA_TYPE);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    if let Some(seconds) = retry_after(told.decision) {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
     reply
 }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::{
     job::{Asked, Job},
-    session::Session,
+    session::{Session, WORK},
 };
 use crate::{face::Face, rules::Known};
 
@@ -22,7 +22,11 @@ const CHUNK: usize = 32;
 
 /// Decisions to be made.
 #[derive(Debug)]
-pub(super) struct Gathered<'a>(SmallVec<[Gather<'a>; MOST]>);
+pub(super) struct Gathered<'a> {
+    gathers: SmallVec<[Gather<'a>; MOST]>,
+    /// Whether one of them may take long.
+    heavy: bool,
+}
 
 /// A decision to be made.
 #[derive(Clone, Copy, Debug)]
@@ -47,36 +51,37 @@ pub(super) enum Reply {
 impl<'a> Gathered<'a> {
     #[inline]
     pub(super) fn new() -> Self {
-        Self(SmallVec::new())
+        Self { gathers: SmallVec::new(), heavy: false }
     }
 
     #[inline]
     pub(super) fn push(&mut self, gather: Gather<'a>) {
-        self.0.push(gather);
+        self.heavy |= gather.rule.is_heavy();
+        self.gathers.push(gather);
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.gathers.len()
     }
 
     /// The last one.
     pub(super) fn last(&self) -> Option<&Gather<'a>> {
-        self.0.last()
+        self.gathers.last()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.gathers.is_empty()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= MOST
+        self.heavy || self.gathers.len() >= MOST
     }
 
     /// Decides and answers all that was gathered.
     #[inline]
     pub(super) fn answer(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
-        if !self.0.is_empty() {
+        if !self.gathers.is_empty() {
             self.answer_some(session, out);
         }
     }
@@ -85,10 +90,17 @@ impl<'a> Gathered<'a> {
         let shared = session.shared;
         let stats = session.worker.stats();
         let watch = stats.watch.looked_at();
-        session.worker.gathered.set(session.worker.gathered.get() + self.0.len());
+        session.worker.gathered.set(session.worker.gathered.get() + self.gathers.len());
+        // Of a heavy one nothing is known beforehand: the clock tells.
+        let work = if std::mem::take(&mut self.heavy) {
+            WORK
+        } else {
+            u32::try_from(self.gathers.len()).unwrap_or(WORK)
+        };
+        session.add_work(work);
         let rules = session.worker.rules.borrow();
         let Some(store) = shared.home.memory() else {
-            let questions = self.0.drain(..).map(|gather| Asked {
+            let questions = self.gathers.drain(..).map(|gather| Asked {
                 key: gather.key.into(),
                 rule: rules.get(gather.rule).clone(),
                 operation: gather.operation,
@@ -98,7 +110,7 @@ impl<'a> Gathered<'a> {
             return session.worker.deferred.borrow_mut().push(session, asked, out.len());
         };
         let writer = &mut Writer::new(out, session.version);
-        for chunk in self.0.chunks(CHUNK) {
+        for chunk in self.gathers.chunks(CHUNK) {
             // Not collected, which would copy all of it once more.
             let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
             for gather in chunk {
@@ -125,11 +137,11 @@ impl<'a> Gathered<'a> {
         }
         // Looked at after all was decided: who comes to wait from now on sees what was.
         if shared.lines.waiting() > 0 {
-            for gather in &self.0 {
+            for gather in &self.gathers {
                 shared.lines.asked(gather.key, rules.get(gather.rule).policy(), gather.operation);
             }
         }
-        self.0.clear();
+        self.gathers.clear();
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! All that one read brought is parsed, decided at one time and answered with one write. Where the
 //! client does not take its replies, nothing more is read from it.
+//!
+//! Invariants:
+//! - a connection that waits for its client holds no buffer, but for what it must keep: that is
+//!   reserved from the server's budget, or the client is closed;
+//! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first.
 
 use std::{
     future::poll_fn,
-    io::{self, Read as _},
+    io,
     pin::{Pin, pin},
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -17,14 +22,17 @@ use sluicegate_resp::{Arguments, Limits, Parser, Writer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::watch,
+    task::yield_now,
     time::{Instant, Sleep, error::Elapsed, sleep, timeout},
 };
 
 use super::{
     batch::Gathered,
+    pool::{CHUNK, SMALL},
     session::{Next, Session},
 };
 use crate::{
+    buffers::Reservation,
     shared::Client,
     stream::Stream,
     wait::{self, Waiting},
@@ -33,16 +41,20 @@ use crate::{
 
 /// The most that is kept of what a client sent and was not answered yet, in bytes.
 const MAX_UNREAD: usize = 1024 * 1024;
-/// How much is read at once, in bytes.
-const CHUNK: usize = 16 * 1024;
 /// When so much is pending for a client, it is sent before the next command is carried out. A single
 /// reply is shorter than 1 MiB, and so is all that is ever pending.
 const FLUSH: usize = 64 * 1024;
-/// A buffer that has grown beyond this is given back when it is empty.
-const KEPT: usize = 64 * 1024;
+/// Why a client is closed for which there is no memory.
+const NO_MEMORY: &str = "ERR max buffer memory reached";
+/// How long a client waits for the reply to a wrong password, and for all that it sent behind it.
+const LOGIN_DELAY: Duration = Duration::from_millis(5);
 /// How often at least is looked after a client that may have to be closed: what it began meanwhile
 /// may be due before that for which the timer was set.
 const LOOK: Duration = Duration::from_secs(10);
+/// The most that is kept of what a client sends while it waits (`SG.WAIT`), in bytes.
+const MAX_READ_AHEAD: usize = 256 * 1024;
+/// How long such a client is not read from before what it sends is dropped.
+const MAX_STALL: Duration = Duration::from_secs(2);
 
 /// What clients may send. An argument may be twice as long as a key, so that a key which is a
 /// little too long is answered rather than cut off.
@@ -55,10 +67,18 @@ pub(super) struct Connection<'a> {
     /// What was received; what lies before `start` was carried out.
     unread: Vec<u8>,
     start: usize,
+    /// For `unread`, where more of it than [`SMALL`] is kept between two reads.
+    unread_reserved: Reservation,
     /// What was answered and is to be sent.
     out: Vec<u8>,
     /// How much of it was sent already.
     sent: usize,
+    /// For `out`, while the client does not take it.
+    out_reserved: Reservation,
+    /// Whether what the client sent while it waited was more than is kept.
+    overrun: bool,
+    /// Bytes that were read since the worker turned to this connection.
+    turn: usize,
     /// When it last asked: bytes that finish no command do not count.
     asked: Timestamp,
     /// Since when a command has been there in part.
@@ -85,6 +105,10 @@ enum Batch {
     Done,
     /// Much is pending: it is to be sent first.
     Full,
+    /// The turn of the connection is over, though not what it asks.
+    Turn,
+    /// A password was wrong: the reply has to wait.
+    Delay,
     /// A command waits for its turn.
     Wait(Waiting),
     /// The client is to be closed.
@@ -100,12 +124,17 @@ impl<'a> Connection<'a> {
     ) -> Self {
         let limits =
             if worker.shared.asks_for_password() { Limits::UNAUTHENTICATED } else { LIMITS };
+        let buffers = &worker.shared.buffers;
         Self {
             stream,
             unread: Vec::new(),
             start: 0,
+            unread_reserved: buffers.reserve_nothing(),
             out: Vec::new(),
             sent: 0,
+            out_reserved: buffers.reserve_nothing(),
+            overrun: false,
+            turn: 0,
             asked: client.since,
             begun: None,
             parser: Parser::new(limits),
@@ -123,22 +152,33 @@ impl<'a> Connection<'a> {
             if !self.answer().await? {
                 return Ok(());
             }
+            if self.overrun {
+                self.reject(&format!(
+                    "ERR Protocol error: more than {MAX_READ_AHEAD} bytes behind a command that waits"
+                ));
+                return Ok(());
+            }
             if self.unread.len() >= MAX_UNREAD {
-                let mut writer = Writer::new(&mut self.out, self.session.version());
-                writer.error(format!("ERR Protocol error: a command exceeds {MAX_UNREAD} bytes"));
+                self.reject(&format!("ERR Protocol error: a command exceeds {MAX_UNREAD} bytes"));
                 return Ok(());
             }
             if worker.stopping.get() {
-                self.read_what_is_there().await?;
-                self.answer().await?;
-                return Ok(());
+                return self.answer_the_rest().await;
+            }
+            if self.turn >= CHUNK {
+                self.turn = 0;
+                yield_now().await;
             }
             match self.wake(patience.as_mut()).await {
-                Woken::Read(read) => {
-                    if read? == 0 {
+                Woken::Read(read) => match read {
+                    Ok(0) => return Ok(()),
+                    Ok(count) => self.turn += count,
+                    Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                        self.reject(NO_MEMORY);
                         return Ok(());
                     }
-                }
+                    Err(error) => return Err(error),
+                },
                 Woken::Stop => {}
                 Woken::Late => {
                     // One timer a client, set anew when it rings, costs nothing a request.
@@ -156,12 +196,17 @@ impl<'a> Connection<'a> {
     /// Waits until there is something to do. `patience` rings only for a client that may be due.
     async fn wake(&mut self, mut patience: Pin<&mut Sleep>) -> Woken {
         let (timed, stopping) = (self.due().is_some(), &self.worker.stopping);
-        let mut read = pin!(self.read());
-        poll_fn(|context| match read.as_mut().poll(context) {
+        poll_fn(|context| match self.poll_read(context) {
             Poll::Ready(read) => Poll::Ready(Woken::Read(read)),
             Poll::Pending if stopping.get() => Poll::Ready(Woken::Stop),
-            Poll::Pending if timed => patience.as_mut().poll(context).map(|()| Woken::Late),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                self.turn = 0;
+                if timed {
+                    patience.as_mut().poll(context).map(|()| Woken::Late)
+                } else {
+                    Poll::Pending
+                }
+            }
         })
         .await
     }
@@ -192,14 +237,22 @@ impl<'a> Connection<'a> {
             match batch {
                 Batch::Done => {
                     self.flush().await?;
-                    self.compact();
-                    return Ok(true);
+                    return Ok(self.compact());
                 }
                 Batch::Full => self.flush().await?,
+                Batch::Turn => {
+                    self.flush().await?;
+                    self.turn = 0;
+                    yield_now().await;
+                }
+                Batch::Delay => {
+                    sleep(LOGIN_DELAY).await;
+                    self.flush().await?;
+                }
                 Batch::Wait(waiting) => {
                     self.flush().await?;
-                    self.compact();
-                    if !self.wait(waiting).await? {
+                    // Seldom, and long: in a box, so that it is no part of each connection.
+                    if !self.compact() || !Box::pin(self.wait(waiting)).await? {
                         return Ok(false);
                     }
                     // It was we who let it wait.
@@ -217,6 +270,9 @@ impl<'a> Connection<'a> {
             return Batch::Done;
         }
         self.session.tick();
+        if self.out.capacity() == 0 {
+            self.out = self.worker.buffers.take();
+        }
         let mut arguments = Arguments::new();
         let mut gathered = Gathered::new();
         let again = &mut *self.worker.again.borrow_mut();
@@ -234,6 +290,9 @@ impl<'a> Connection<'a> {
                     gathered.answer(&self.session, &mut self.out);
                     if is_full(&self.out, self.worker) {
                         break Batch::Full;
+                    }
+                    if self.session.is_over() {
+                        break Batch::Turn;
                     }
                 }
                 continue;
@@ -274,6 +333,12 @@ impl<'a> Connection<'a> {
                 if is_full(&self.out, self.worker) {
                     break Batch::Full;
                 }
+                if self.session.take_login_failed() {
+                    break Batch::Delay;
+                }
+                if self.session.is_over() {
+                    break Batch::Turn;
+                }
             }
         };
         gathered.answer(&self.session, &mut self.out);
@@ -286,7 +351,8 @@ impl<'a> Connection<'a> {
         let deferred = self.worker.deferred.take();
         if !deferred.is_empty() {
             let shared = self.session.shared();
-            deferred.answer(shared, self.worker.stats(), &mut self.out).await;
+            let answered = deferred.answer(shared, self.worker.stats(), &mut self.out);
+            Box::pin(answered).await;
         }
     }
 
@@ -310,7 +376,9 @@ impl<'a> Connection<'a> {
         let watch = self.worker.stats().watch.looked_at();
         let key = watch.map(|_| waiting.key.clone());
         let answer = tokio::select! {
-            answer = wait::wait(shared, waiting, stopping) => answer,
+            // Most are answered at once, and nothing need be read for them.
+            biased;
+            answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
         if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {
@@ -320,51 +388,87 @@ impl<'a> Connection<'a> {
         Ok(true)
     }
 
-    /// Ready when the client has left. What it sends meanwhile is kept for later; when that is as
-    /// much as may be, its leaving is noticed only when it is answered.
+    /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
+    /// is not read from; and when that has lasted, what comes is dropped, so that its leaving is noticed.
     async fn left(&mut self) -> io::Result<()> {
-        while self.unread.len() < MAX_UNREAD {
-            if self.read().await? == 0 {
+        loop {
+            if !self.overrun && !self.has_room_ahead() {
+                sleep(MAX_STALL).await;
+                self.overrun = true;
+            }
+            if poll_fn(|context| self.poll_read_ahead(context)).await? == 0 {
                 return Ok(());
             }
         }
-        std::future::pending().await
     }
 
-    /// Reads once; 0 is the end.
-    async fn read(&mut self) -> io::Result<usize> {
-        let room = MAX_UNREAD - self.unread.len();
-        self.unread.reserve(CHUNK.min(room));
-        self.stream.read_buf(&mut (&mut self.unread).limit(room)).await
-    }
-
-    /// Reads what has arrived, waiting for nothing.
-    async fn read_what_is_there(&mut self) -> io::Result<()> {
-        let mut chunk = [0; CHUNK];
-        while self.unread.len() < MAX_UNREAD {
-            let room = CHUNK.min(MAX_UNREAD - self.unread.len());
-            // The system is asked, not the runtime, which may not have heard of it yet.
-            let Some(socket) = self.stream.plain() else { break };
-            match (&*socket).read(&mut chunk[..room]) {
-                Ok(0) => return Ok(()),
-                Ok(count) => self.unread.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    /// Whether more of what the client sends while it waits may be kept.
+    fn has_room_ahead(&mut self) -> bool {
+        let length = self.unread.len();
+        if length < SMALL {
+            return true;
         }
-        // Beneath TLS only the runtime can tell; once round, it has heard of what there is.
-        tokio::task::yield_now().await;
-        while self.unread.len() < MAX_UNREAD {
-            let mut read = pin!(self.read());
-            match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
-                Poll::Ready(count) => {
-                    if count? == 0 {
-                        break;
-                    }
+        let capacity = self.unread.capacity().max(length + CHUNK);
+        let fits = capacity <= MAX_READ_AHEAD && self.unread_reserved.resize_to_spare(capacity);
+        if fits {
+            self.unread.reserve_exact(capacity - length);
+        }
+        fits
+    }
+
+    /// Reads once, while the client waits; 0 is the end.
+    fn poll_read_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = self.worker.buffers.take();
+        let room = if self.overrun || self.unread.len() >= SMALL {
+            CHUNK
+        } else {
+            SMALL - self.unread.len()
+        };
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
+        if !self.overrun {
+            self.unread.extend_from_slice(&buffer);
+        }
+        self.worker.buffers.put(buffer);
+        read
+    }
+
+    /// Reads once, a [`CHUNK`] at most; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the budget for
+    /// buffers is used up.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.unread_reserved.bytes() > 0 {
+            let length = self.unread.len();
+            if length == self.unread.capacity() {
+                let capacity = (2 * length).min(MAX_UNREAD);
+                if !self.unread_reserved.resize(capacity) {
+                    return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
                 }
-                Poll::Pending => break,
+                self.unread.reserve_exact(capacity - length);
             }
+            let room = (self.unread.capacity() - length).min(CHUNK);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+        }
+        let mut buffer = self.worker.buffers.take();
+        buffer.extend_from_slice(&self.unread);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, CHUNK, context);
+        if matches!(read, Poll::Ready(Ok(1..))) {
+            self.unread = buffer;
+        } else {
+            self.worker.buffers.put(buffer);
+        }
+        read
+    }
+
+    /// Answers what had arrived when the server was told to stop, and no more.
+    async fn answer_the_rest(&mut self) -> io::Result<()> {
+        // Beneath TLS only the runtime can tell what there is; once round, it has been told.
+        yield_now().await;
+        for _ in 0..MAX_UNREAD / CHUNK {
+            let read = poll_fn(|context| Poll::Ready(self.poll_read(context))).await;
+            let Poll::Ready(count) = read else { break };
+            if count? == 0 || !self.answer().await? {
+                break;
+            }
+            yield_now().await;
         }
         Ok(())
     }
@@ -382,26 +486,52 @@ impl<'a> Connection<'a> {
         {
             self.sent = count;
         }
-        let most = self.session.shared().config.output_timeout;
-        if self.sent < self.out.len()
-            && send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err()
-        {
-            self.worker.stats().slow.add();
-            return Err(io::ErrorKind::TimedOut.into());
+        if self.sent < self.out.len() {
+            // A client that does not take its replies keeps just those, and what they take up is counted.
+            self.out.drain(..self.sent);
+            self.sent = 0;
+            self.out.shrink_to_fit();
+            if !self.out_reserved.resize(self.out.len()) {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            let most = self.session.shared().config.output_timeout;
+            if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.out_reserved.release();
         }
         self.sent = 0;
-        self.out.clear();
-        self.out.shrink_to(KEPT);
+        self.worker.buffers.put(std::mem::take(&mut self.out));
         Ok(())
     }
 
-    /// Drops what was carried out.
-    fn compact(&mut self) {
-        self.unread.drain(..self.start);
-        self.start = 0;
-        if self.unread.is_empty() {
-            self.unread.shrink_to(KEPT);
+    /// Drops what was carried out, and keeps the rest in as few bytes as will do. `false`: there is no
+    /// memory for it, and the client is to be closed.
+    fn compact(&mut self) -> bool {
+        let left = self.unread.len() - self.start;
+        if left <= SMALL {
+            let small = self.unread[self.start..].to_vec();
+            self.worker.buffers.put(std::mem::replace(&mut self.unread, small));
+        } else {
+            self.unread.drain(..self.start);
+            self.unread.shrink_to(left.max(CHUNK));
         }
+        self.start = 0;
+        // What is small is free: ten thousand such clients are within what they cost anyway.
+        let bytes = if left <= SMALL { 0 } else { self.unread.capacity() };
+        let fits = self.unread_reserved.resize(bytes);
+        if !fits {
+            self.reject(NO_MEMORY);
+        }
+        fits
+    }
+
+    /// Says why the client is closed.
+    fn reject(&mut self, why: &str) {
+        Writer::new(&mut self.out, self.session.version()).error(why);
+        self.worker.stats().errors.add();
     }
 
     /// Sends the last words. What the client still sends is read and dropped: to close on it would
@@ -418,6 +548,18 @@ impl<'a> Connection<'a> {
 /// Whether enough is pending for the client, or for a store elsewhere.
 fn is_full(out: &[u8], worker: &Worker) -> bool {
     out.len() >= FLUSH || worker.deferred.borrow().is_full()
+}
+
+/// Reads at most `room` bytes behind those in `buffer`.
+fn poll_read_chunk(
+    stream: &mut Stream,
+    buffer: &mut Vec<u8>,
+    room: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut limited = buffer.limit(room);
+    // It may be dropped when it is not ready: then nothing was read.
+    pin!(stream.read_buf(&mut limited)).poll(context)
 }
 
 /// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.

@@ -111,6 +111,9 @@ fn log_in(session: &mut Session<'_>, user: &[u8], password: &[u8]) -> Result<(),
     // The password is looked at whatever the user: the time taken shall not tell which was wrong.
     let known = session.shared.knows(password);
     if user != b"default" || !known {
+        session.login_failed = true;
+        session.shared.incidents.note(session.client, session.now, "a wrong password");
+        session.worker.stats().login_failures.add();
         return Err(WRONG_PASSWORD.into());
     }
     session.authenticated = true;

@@ -83,6 +83,9 @@ fn clients(shared: &Shared, text: &mut String) {
     line(text, "connected_clients", shared.clients.len());
     line(text, "maxclients", shared.config.max_clients);
     line(text, "blocked_clients", shared.lines.waiting());
+    line(text, "buffer_bytes", shared.buffers.used());
+    line(text, "buffer_max_bytes", shared.buffers.max());
+    line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
 fn memory(shared: &Shared, text: &mut String) {
@@ -109,6 +112,8 @@ fn persistence(shared: &Shared, text: &mut String) {
     let told = shared.snapshots.told();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.config.state_file.is_some() { "yes" } else { "no" });
+    let dropped = shared.home.memory().map_or(0, |store| store.usage().keys_dropped);
+    line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", told.written);
     line(text, "snapshots_failed", told.failed);
     line(text, "last_snapshot_time", told.at.map_or(0, seconds));
@@ -161,6 +166,7 @@ fn stats(shared: &Shared, text: &mut String) {
     let (allowed, denied) = (shared.sum(Stats::allowed), shared.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
     line(text, "rejected_connections", shared.accepting.refused.count());
+    line(text, "login_failures", sum(|stats| &stats.login_failures));
     line(text, "accept_errors", shared.accepting.errors.count());
     line(text, "tls_failures", sum(|stats| &stats.tls_failures));
     line(text, "closed_idle", sum(|stats| &stats.idle));

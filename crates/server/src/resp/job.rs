@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use sluicegate_commands::Description;
-use sluicegate_core::{Operation, Timestamp};
+use sluicegate_core::{Entry, Operation, Timestamp};
 use sluicegate_resp::{Version, Writer};
 
-use super::{batch::Reply, session::Session};
+use super::{
+    batch::Reply,
+    session::{Session, WORK},
+};
 use crate::{
     face::Face,
     home::{Home, HomeRule, Question, Trouble},
@@ -99,6 +102,7 @@ impl Deferred {
 impl Session<'_> {
     /// Does `job`, now or when all has been read.
     pub(super) fn job(&self, job: Job, out: &mut Vec<u8>) {
+        self.add_work(job.work());
         match self.shared.home {
             Home::Memory(_) => {
                 let writer = &mut Writer::new(out, self.version);
@@ -111,6 +115,18 @@ impl Session<'_> {
 }
 
 impl Job {
+    /// How much work it is to do it here, where a decision is 1.
+    fn work(&self) -> u32 {
+        let keys = |keys: &[Box<[u8]>]| u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        match self {
+            Self::Decide(asked) => u32::try_from(asked.len()).unwrap_or(u32::MAX),
+            Self::Reset(_) | Self::TimeToLive(..) => 1,
+            Self::Delete(names) | Self::Exists(names) => keys(names),
+            // Looks at every event of a log.
+            Self::Info(_) => WORK,
+        }
+    }
+
     async fn answer(self, shared: &Shared, stats: &Stats, now: Timestamp, writer: &mut Writer<'_>) {
         let (home, lines) = (&shared.home, &shared.lines);
         let done = match self {
@@ -119,12 +135,12 @@ impl Job {
                 lines.changed(&key);
                 writer.integer(there.into());
             }),
-            Self::Info(key) => home.entry(&key, now).await.map(|found| {
-                match found.and_then(|(entry, now)| Description::of(&entry, now)) {
+            Self::Info(key) => {
+                home.read(&key, now, Description::of).await.map(|found| match found.flatten() {
                     Some(description) => describe(&description, writer),
                     None => writer.null(),
-                }
-            }),
+                })
+            }
             Self::Delete(keys) => delete(&keys, shared, now).await.map(|it| writer.integer(it)),
             Self::Exists(keys) => exists(&keys, home, now).await.map(|it| writer.integer(it)),
             Self::TimeToLive(key, unit) => lifetime(&key, home, now).await.map(|left| {
@@ -194,8 +210,7 @@ async fn exists(keys: &[Box<[u8]>], home: &Home, now: Timestamp) -> Result<i64, 
 
 /// How long the key is still kept; zero if it is not.
 async fn lifetime(key: &[u8], home: &Home, now: Timestamp) -> Result<Duration, Trouble> {
-    let found = home.entry(key, now).await?;
-    Ok(found.map(|(entry, now)| entry.lifetime(now)).unwrap_or_default())
+    Ok(home.read(key, now, Entry::lifetime).await?.unwrap_or_default())
 }
 
 fn describe(description: &Description, writer: &mut Writer<'_>) {

@@ -10,6 +10,7 @@ mod info;
 mod job;
 mod keys;
 mod limiter;
+mod pool;
 mod serve;
 mod session;
 mod settings;
@@ -17,4 +18,5 @@ mod table;
 
 pub(crate) use again::Again;
 pub(crate) use job::Deferred;
+pub(crate) use pool::BufferPool;
 pub(crate) use serve::serve;

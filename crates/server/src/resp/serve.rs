@@ -18,7 +18,9 @@ const LINGER: Duration = Duration::from_millis(500);
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let client = &*seat.client;
     let mut stopping = worker.stop.subscribe();
-    let Some(stream) = worker.open(socket, client, &mut stopping).await else { return };
+    // In a box: what a handshake takes is no part of each connection.
+    let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
+    let Some(stream) = opened else { return };
     let mut connection = Connection::new(stream, &worker, client, stopping);
     // Its own last command may have killed it: what was answered is sent, if it can be.
     if !matches!(serve_until_killed(&mut connection, client).await, Some(Err(_))) {

@@ -1,6 +1,6 @@
 //! What is known of the client on a connection, and which command it calls.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use sluicegate_commands::{Command, CommandError};
 use sluicegate_core::{Decision, Timestamp};
@@ -23,6 +23,11 @@ use crate::{
     worker::Worker,
 };
 
+/// The clock is read after so much work, where a decision is 1: then it may be the turn of others.
+pub(super) const WORK: u32 = 32;
+/// How long a connection may occupy its worker before others go first.
+const TURN: Duration = Duration::from_micros(500);
+
 /// What is known of the client on a connection.
 pub(super) struct Session<'a> {
     pub(super) shared: &'a Shared,
@@ -32,6 +37,8 @@ pub(super) struct Session<'a> {
     pub(super) authenticated: bool,
     /// The time of the batch.
     pub(super) now: Timestamp,
+    /// Whether a password was wrong since the reply was last delayed for that.
+    pub(super) login_failed: bool,
 }
 
 /// What is to happen after a command.
@@ -56,6 +63,7 @@ impl<'a> Session<'a> {
             version: Version::Resp2,
             authenticated: !shared.asks_for_password(),
             now: client.since,
+            login_failed: false,
         }
     }
 
@@ -70,6 +78,27 @@ impl<'a> Session<'a> {
     /// A new batch begins: what it asks is decided at this time.
     pub(super) fn tick(&mut self) {
         self.now = self.shared.now();
+    }
+
+    /// Whether the batch has done enough work and taken so long that others should go first.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        if self.worker.work.get() < WORK {
+            return false;
+        }
+        self.worker.work.set(0);
+        self.shared.now() >= self.now + TURN
+    }
+
+    /// Notes work that was done, where a decision is 1.
+    #[inline]
+    pub(super) fn add_work(&self, work: u32) {
+        self.worker.work.set(self.worker.work.get().saturating_add(work));
+    }
+
+    /// Whether a password was wrong since the last call.
+    pub(super) fn take_login_failed(&mut self) -> bool {
+        std::mem::take(&mut self.login_failed)
     }
 
     /// Nothing that was looked up is held any more: all that was gathered is answered.
@@ -137,6 +166,12 @@ impl<'a> Session<'a> {
 
     /// The error for a command that is not there, or not for this client.
     fn refuse(&self, name: &[u8], arguments: &[&[u8]], out: &mut Vec<u8>) -> Next {
+        if is_http(arguments) {
+            let why =
+                "an HTTP request at the port for RESP (a browser may have been made to send it)";
+            self.shared.incidents.note(self.client, self.now, why);
+            return Next::Close;
+        }
         if !self.authenticated {
             return self.fail("NOAUTH Authentication required.", out);
         }
@@ -162,6 +197,9 @@ impl<'a> Session<'a> {
         if word == Word::Hello {
             return greeting::hello(self, rest, out);
         }
+        // Those that make a long text take as long as many decisions.
+        let long = matches!(word, Word::Client | Word::Command | Word::Config | Word::Info);
+        self.add_work(if long { WORK } else { 1 });
         let writer = &mut Writer::new(out, self.version);
         match word {
             Word::Limiter => {} // gathered
@@ -215,4 +253,14 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
+
+/// Whether this is the first line, or a field, of a request of HTTP. A page in a browser can have one sent
+/// to any port: its body must not be read as commands.
+fn is_http(arguments: &[&[u8]]) -> bool {
+    let name = arguments.first().copied().unwrap_or_default();
+    let last = arguments.last().copied().unwrap_or_default();
+    name.eq_ignore_ascii_case(b"POST")
+        || name.eq_ignore_ascii_case(b"Host:")
+        || last.len() >= 5 && last[..5].eq_ignore_ascii_case(b"HTTP/")
 }

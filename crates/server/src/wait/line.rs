@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_commands::line::{self, Refusal, Request};
-use sluicegate_core::Policy;
+use sluicegate_commands::line::{self, Refusal, Request, Standing};
+use sluicegate_core::{Policy, Timestamp};
 use tokio::sync::Notify;
 
 /// The lines of all keys.
@@ -22,6 +22,12 @@ pub(crate) struct Lines {
 struct Waiter {
     request: Request,
     turn: Arc<Notify>,
+}
+
+impl AsRef<Request> for Waiter {
+    fn as_ref(&self) -> &Request {
+        &self.request
+    }
 }
 
 impl Lines {
@@ -66,7 +72,8 @@ impl Lines {
         if self.waiting() == 0 {
             return;
         }
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        inner.changed(key);
         if let Some((_, head)) = inner.head(key)
             && concerns(&head.request.policy)
         {
@@ -95,13 +102,13 @@ impl Place<'_> {
         self.turn.notified().await;
     }
 
-    /// What those before it ask for, in order, and at last it itself.
-    pub(super) fn up_to_here(&self) -> Vec<Request> {
-        let inner = self.lines.inner.lock();
-        inner.up_to(&self.key, self.number).map(|waiter| waiter.request.clone()).collect()
+    /// When `request`, which is its own, would pass if those before it went first: see
+    /// [`projected`](line::Lines::projected).
+    pub(super) fn projected(&self, request: &Request, standing: Standing) -> Option<Timestamp> {
+        self.lines.inner.lock().projected(&*self.key, Some(self.number), request, standing)
     }
 
-    /// Out of the line, which moves up, but not gone: it still counts.
+    /// It has passed: out of the line, which moves up, but not gone. It still counts.
     pub(super) fn step_out(&mut self) {
         let mut inner = self.lines.inner.lock();
         tell(inner.step_out(&self.key, self.number));
@@ -154,7 +161,6 @@ mod tests {
         let second = lines.join(b"a", request()).unwrap();
         let third = lines.join(b"a", request()).unwrap();
         assert!(first.is_head() && !second.is_head());
-        assert_eq!(third.up_to_here().len(), 3);
         drop(second);
         assert!(tokio::time::timeout(Duration::ZERO, third.turn()).await.is_err());
         drop(first);
@@ -163,7 +169,7 @@ mod tests {
         let mut fourth = lines.join(b"a", request()).unwrap();
         fourth.step_out();
         fourth.step_out();
-        assert_eq!((lines.waiting(), third.up_to_here().len(), fourth.is_head()), (2, 1, false));
+        assert_eq!((lines.waiting(), third.is_head(), fourth.is_head()), (2, true, false));
         drop(fourth);
         assert_eq!(lines.waiting(), 1);
         lines.changed(b"a");

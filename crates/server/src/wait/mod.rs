@@ -11,10 +11,11 @@
 
 mod line;
 
-use std::{fmt, time::Duration};
+use std::{cell::Cell, fmt, time::Duration};
 
-use sluicegate_commands::line::{Request, departs, is_queue, project};
-use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
+use sluicegate_commands::line::{MAX_PROJECTED_ENTRY, Request, Standing, departs, is_queue};
+use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp};
+use sluicegate_redis::{Answer, Source};
 use tokio::{sync::watch, time::sleep};
 
 pub(crate) use sluicegate_commands::line::Refusal;
@@ -86,11 +87,23 @@ pub(crate) async fn wait(
     shared: &Shared,
     waiting: Waiting,
     stopping: watch::Receiver<bool>,
+) -> Result<Answer, Failure> {
+    let source = Cell::new(Source::Store);
+    let decision = decide(shared, waiting, &source, stopping).await?;
+    Ok(Answer { decision, source: source.get() })
+}
+
+/// The decision. `source` becomes who made the last one that it is of.
+async fn decide(
+    shared: &Shared,
+    waiting: Waiting,
+    source: &Cell<Source>,
+    stopping: watch::Receiver<bool>,
 ) -> Result<Decision, Failure> {
     let now = shared.now();
     let Waiting { key, rule, cost, timeout } = waiting;
     let policy = rule.policy();
-    let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout };
+    let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout, source };
     if cost == 0 {
         return Ok(ask.apply(now, Operation::Take(0)).await?);
     }
@@ -106,10 +119,11 @@ pub(crate) async fn wait(
     }
     let request = Request { policy: policy.clone(), cost, deadline: ask.deadline };
     let mut place = shared.lines.join(&key, request)?;
-    let answer = ask.turn(now, &place, stopping.clone()).await?;
-    place.step_out();
-    match answer {
-        Asked::Passed(at, decision) => Ok(ask.departure(ask.later(at), decision, stopping).await?),
+    match ask.turn(now, &place, stopping.clone()).await? {
+        Asked::Passed(at, decision) => {
+            place.step_out();
+            Ok(ask.departure(ask.later(at), decision, stopping).await?)
+        }
         Asked::Denied(decision) => Ok(decision),
     }
 }
@@ -122,6 +136,8 @@ struct Ask<'a> {
     rule: &'a HomeRule,
     cost: u32,
     deadline: Timestamp,
+    /// Who made the last decision.
+    source: &'a Cell<Source>,
 }
 
 enum Asked {
@@ -148,8 +164,12 @@ impl Ask<'_> {
                     Err(asked) => return Ok(asked),
                 }
             } else {
-                if now >= self.deadline || (!arrived && self.misses(now, place).await?) {
-                    return self.deny(now, place).await;
+                let late = now >= self.deadline;
+                if late || !arrived {
+                    let turn = self.projected(now, place).await?;
+                    if late || turn.is_none_or(|at| at > self.deadline) {
+                        return self.deny(now, turn).await;
+                    }
                 }
                 self.deadline
             };
@@ -157,7 +177,11 @@ impl Ask<'_> {
             tokio::select! {
                 () = self.nap(now, next) => {}
                 () = place.turn() => {}
-                () = stopped(&mut stopping) => return self.deny(self.shared.now(), place).await,
+                () = stopped(&mut stopping) => {
+                    now = self.shared.now();
+                    let turn = self.projected(now, place).await?;
+                    return self.deny(now, turn).await;
+                }
             }
             now = self.shared.now();
         }
@@ -193,36 +217,44 @@ impl Ask<'_> {
     }
 
     /// The denial of one that stands in line: what a take says, or if that would pass out of turn,
-    /// when the turn would come.
-    async fn deny(self, now: Timestamp, place: &Place<'_>) -> Result<Asked, Trouble> {
+    /// when the `turn` would come.
+    async fn deny(self, now: Timestamp, turn: Option<Timestamp>) -> Result<Asked, Trouble> {
         let peek = self.apply(now, Operation::Peek(self.cost)).await?;
         if !peek.allowed() {
             return self.take(now).await;
         }
-        let turn = self.projected(now, place).await?.unwrap_or(self.deadline);
+        let turn = turn.unwrap_or(self.deadline);
         Ok(Asked::Denied(denied(peek, until(now, turn).max(Duration::from_micros(1)))))
     }
 
-    async fn misses(self, now: Timestamp, place: &Place<'_>) -> Result<bool, Trouble> {
-        Ok(self.projected(now, place).await?.is_none_or(|at| at > self.deadline))
-    }
-
-    /// When the request would pass if those ahead went first and nothing else came.
+    /// When the request would pass if those ahead went first and nothing else came, or a time before that;
+    /// `None`: never.
     async fn projected(
         self,
         now: Timestamp,
         place: &Place<'_>,
     ) -> Result<Option<Timestamp>, Trouble> {
-        // Those in line say their deadlines by the clock here; what is kept has that of the store.
-        let (entry, there) = match self.shared.home.entry(self.key, now).await? {
-            Some((entry, there)) => (Some(entry), there),
-            None => (None, now),
+        let copy = |entry: &Entry, there| {
+            let small = entry.allocations().sum::<usize>() <= MAX_PROJECTED_ENTRY;
+            (small.then(|| entry.clone()), there)
         };
-        let mut requests = place.up_to_here();
-        for request in &mut requests {
-            request.deadline = there + until(now, request.deadline);
-        }
-        Ok(project(entry, there, &requests).map(|at| now + until(there, at)))
+        let (entry, there) = match self.shared.home.read(self.key, now, copy).await? {
+            Some((Some(entry), there)) => (Some(entry), there),
+            None => (None, now),
+            // It is too large to be copied for each request that comes.
+            Some((None, _)) => {
+                let peek = self.apply(now, Operation::Peek(self.cost)).await?;
+                return Ok(match peek.outcome {
+                    Outcome::Allow { .. } => Some(now),
+                    Outcome::Deny { retry: Retry::After(wait) } => Some(now + wait),
+                    Outcome::Deny { retry: Retry::Never } => None,
+                });
+            }
+        };
+        let Self { cost, deadline, .. } = self;
+        let request = Request { policy: self.rule.policy().clone(), cost, deadline };
+        let at = place.projected(&request, Standing { entry, there, here: now });
+        Ok(at.map(|at| now + until(there, at)))
     }
 
     /// Holds what was taken at `now` until its departure, and answers how the key stands then.
@@ -236,13 +268,18 @@ impl Ask<'_> {
             return Ok(decision);
         }
         let departure = now + decision.delay();
-        let mut assigned = Assigned { ask: self, given_back: false };
+        // What was assigned without the store is nothing that the store could take back.
+        let is_charged = self.source.get() != Source::Fallback;
+        let mut assigned = Assigned { ask: self, given_back: !is_charged };
         while now < departure {
             tokio::select! {
                 () = self.nap(now, departure) => {}
                 () = stopped(&mut stopping) => {
                     now = self.shared.now();
                     assigned.given_back = true;
+                    if !is_charged {
+                        return Ok(denied(decision, until(now, departure)));
+                    }
                     let decision = self.apply(now, Operation::Refund(self.cost)).await?;
                     self.shared.lines.changed(self.key);
                     return Ok(denied(decision, until(now, departure)));
@@ -255,7 +292,9 @@ impl Ask<'_> {
     }
 
     async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, Trouble> {
-        Ok(self.shared.home.ask(self.key, self.rule, operation, now).await?.decision)
+        let answer = self.shared.home.ask(self.key, self.rule, operation, now).await?;
+        self.source.set(answer.source);
+        Ok(answer.decision)
     }
 
     /// The time when an answer is there to what was asked at `asked`: where the state is here, no time

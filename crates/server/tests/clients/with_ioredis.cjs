@@ -1,13 +1,13 @@
-// ioredis: arguments are the port and the protocol.
+// ioredis or iovalkey: arguments are the port, the protocol and the package.
 const assert = require("node:assert");
-const { Redis } = require("ioredis");
 
-async function main(port, protocol) {
+async function main(port, protocol, library) {
+  const { Redis } = require(library);
   const client = new Redis({ port, protocol, lazyConnect: true, retryStrategy: null });
   client.on("error", (error) => { throw error; });
   await client.connect();
   assert.strictEqual(await client.ping(), "PONG");
-  const name = `ioredis${protocol}`;
+  const name = library + protocol;
   assert.deepStrictEqual(await client.call("CL.THROTTLE", name, 15, 30, 60), [0, 16, 15, -1, 2]);
   const taken = await client.call("SG.TAKE", name + " take", "fixed-window:60/1h", "COST", 2);
   assert.deepStrictEqual(taken.slice(0, 4), [1, 60, 58, 0]);
@@ -26,4 +26,4 @@ async function main(port, protocol) {
   assert.strictEqual(await client.quit(), "OK");
 }
 
-main(Number(process.argv[2]), Number(process.argv[3]));
+main(Number(process.argv[2]), Number(process.argv[3]), process.argv[4]);

@@ -1,5 +1,6 @@
-"""redis-py or valkey-py: arguments are the package, the port and the protocol."""
+"""redis-py or valkey-py, blocking and asynchronous: arguments are the package, the port and the protocol."""
 
+import asyncio
 import importlib
 import sys
 
@@ -33,3 +34,27 @@ assert client.config_get("save") == {"save": ""}
 assert client.client_setname("me") and client.client_getname() is not None
 assert client.execute_command("QUIT")
 client.close()
+
+
+async def asynchronous():
+    client = importlib.import_module(sys.argv[1] + ".asyncio").Redis(
+        host="127.0.0.1", port=int(sys.argv[2]), protocol=int(sys.argv[3])
+    )
+    assert await client.ping() is True
+    throttled = await client.execute_command("CL.THROTTLE", name + " async", 15, 30, 60)
+    assert throttled == [0, 16, 15, -1, 2], throttled
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(100):
+        pipeline.execute_command("SG.TAKE", name + " async many", "fixed-window:60/1h")
+    answers = await pipeline.execute()
+    assert [answer[0] for answer in answers] == [1] * 60 + [0] * 40, answers
+    try:
+        await client.execute_command("SG.TAKE", "key", "nonsense")
+        raise AssertionError("nonsense passed")
+    except package.ResponseError as error:
+        assert str(error).startswith("SGPOLICY "), error
+    assert await client.execute_command("QUIT")
+    await client.aclose()
+
+
+asyncio.run(asynchronous())

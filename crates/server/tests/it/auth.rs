@@ -1,8 +1,10 @@
 //! The password.
 
+use std::time::Duration;
+
 use sluicegate_resp::Value;
 
-use crate::harness::{Running, simple};
+use crate::harness::{Running, error, now, simple, size};
 
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -107,4 +109,32 @@ fn limits_are_tight_before_the_password() {
     together.ask_bytes(&[b"ECHO", &[b'x'; 16_385]]);
     assert_eq!(together.hear(), simple("OK"));
     assert!(matches!(together.hear(), Value::Bulk(_)));
+}
+
+/// RELIABILITY 61: a connection has at most a thousand guesses a second, and others do not wait for them.
+#[test]
+fn wrong_passwords_are_answered_slowly_and_counted() {
+    let server = locked();
+    let tries = size("SLUICEGATE_WRONG_PASSWORDS", 100);
+    let mut guesser = server.connect();
+    let start = now();
+    for guess in 0..tries {
+        guesser.ask(&format!("AUTH wrong{guess}"));
+    }
+    let mut other = server.connect();
+    assert_eq!(other.say("AUTH secret"), simple("OK"), "nobody else waits for the guesses");
+    for _ in 0..tries {
+        assert_eq!(error(&guesser.hear()), WRONG);
+    }
+    let took = start.elapsed();
+    println!("figure: {tries} wrong passwords on one connection took {took:?}");
+    assert!(took >= Duration::from_millis(tries as u64), "{took:?}");
+    let Value::Bulk(told) = other.say("INFO stats") else { panic!("no text") };
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains(&format!("login_failures:{tries}\r\n")), "{told}");
+    // Neither does the right one come sooner behind a wrong one.
+    guesser.ask("AUTH wrong");
+    guesser.ask("AUTH secret");
+    assert_eq!(error(&guesser.hear()), WRONG);
+    assert_eq!(guesser.hear(), simple("OK"));
 }

@@ -105,25 +105,33 @@ fn valkey_py() {
     python("valkey");
 }
 
-fn node(name: &str) {
+/// Runs a script under each of these protocols.
+fn node(name: &str, library: &str, protocols: &[&str]) {
     let modules = tools().join("node/node_modules");
     assert!(modules.is_dir(), "{} is missing; `cargo xtask test` installs it", modules.display());
     let server = Running::new();
-    for protocol in ["2", "3"] {
+    for protocol in protocols {
         let mut command = Command::new("node");
         let port = server.address.port().to_string();
-        run(command.env("NODE_PATH", &modules).arg(script(name)).args([&port, protocol]), "");
+        command.env("NODE_PATH", &modules).arg(script(name)).args([&*port, protocol, library]);
+        run(&mut command, "");
     }
 }
 
 #[test]
 fn ioredis() {
-    node("with_ioredis.cjs");
+    node("with_ioredis.cjs", "ioredis", &["2", "3"]);
+}
+
+/// It has RESP2 only.
+#[test]
+fn iovalkey() {
+    node("with_ioredis.cjs", "iovalkey", &["2"]);
 }
 
 #[test]
 fn node_redis() {
-    node("with_node_redis.cjs");
+    node("with_node_redis.cjs", "redis", &["2", "3"]);
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::{
     env, fs, io,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use sluicegate_server::Config;
+use sluicegate_testing::eventually;
 
 use crate::harness::{Folder, Running};
 
@@ -20,6 +21,7 @@ pub(crate) struct Process {
     pub(crate) server: Running,
     name: &'static str,
     files: usize,
+    environment: Environment,
     pub(crate) folder: Folder,
 }
 
@@ -30,21 +32,37 @@ pub(crate) fn process(
     files: usize,
     configure: impl FnOnce(&mut Config, &Path),
 ) -> Option<Process> {
+    process_with(name, files, |_| Vec::new(), configure)
+}
+
+/// What a process has in its environment besides.
+pub(crate) type Environment = Vec<(&'static str, String)>;
+
+/// [`process`], with an environment that may refer to its folder.
+pub(crate) fn process_with(
+    name: &'static str,
+    files: usize,
+    environment: impl FnOnce(&Folder) -> Environment,
+    configure: impl FnOnce(&mut Config, &Path),
+) -> Option<Process> {
     if let Some(folder) = env::var_os(SERVES) {
         let server = Running::with(|config| configure(config, &PathBuf::from(folder)));
-        let http = server.http.map(|http| http.to_string()).unwrap_or_default();
-        println!("\nserves at {} {http}", server.address);
+        let [http, grpc] = [server.http, server.grpc]
+            .map(|address| address.map(|it| it.to_string()).unwrap_or_default());
+        println!("\nserves at {} {http} {grpc}", server.address);
         // Until the other end is closed.
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
         return None;
     }
     let folder = Folder::new();
-    let (child, server) = start(name, files, &folder);
-    Some(Process { child, server, name, files, folder })
+    let environment = environment(&folder);
+    let (child, server) = start(name, files, &environment, &folder);
+    Some(Process { child, server, name, files, environment, folder })
 }
 
-fn start(name: &str, files: usize, folder: &Folder) -> (Child, Running) {
+fn start(name: &str, files: usize, environment: &Environment, folder: &Folder) -> (Child, Running) {
     let mut child = with_files(name, files)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .env(SERVES, folder.file(""))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -54,8 +72,12 @@ fn start(name: &str, files: usize, folder: &Folder) -> (Child, Running) {
     let mut address = lines.by_ref().map_while(Result::ok);
     let addresses = address.find_map(|line| Some(line.strip_prefix("serves at ")?.to_owned()));
     let addresses = addresses.unwrap();
-    let (resp, http) = addresses.split_once(' ').unwrap();
-    (child, Running::elsewhere(resp.parse().unwrap(), http.parse().ok()))
+    let mut addresses = addresses.split(' ');
+    let resp = addresses.next().unwrap().parse().unwrap();
+    let [http, grpc] = [(); 2].map(|()| addresses.next().and_then(|it| it.parse().ok()));
+    let mut server = Running::elsewhere(resp, http);
+    server.grpc = grpc;
+    (child, server)
 }
 
 /// The test `name` in another process, which may open `files`, or as many as the system lets it.
@@ -83,13 +105,28 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Starts another with the same files, which ends at once if it serves.
+    pub(crate) fn start_second(&self) -> Output {
+        let mut second = with_files(self.name, self.files);
+        second.env(SERVES, self.folder.file("")).stdin(Stdio::null()).output().unwrap()
+    }
+
     /// Starts it again, with the files that it left.
     pub(crate) fn start_again(&mut self) {
-        (self.child, self.server) = start(self.name, self.files, &self.folder);
+        let Self { name, files, environment, folder, .. } = self;
+        (self.child, self.server) = start(name, *files, environment, folder);
     }
 
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Waits until at most `most` files are open.
+    pub(crate) fn until_open_files(&self, most: usize) {
+        eventually(&format!("at most {most} files are open"), || match self.open_files() {
+            found if found <= most => Ok(()),
+            found => Err(found),
+        });
     }
 
     /// Resident memory, in KiB.

@@ -14,10 +14,11 @@ use std::{
 
 use sluicegate_resp::{Value, decode, encode_command};
 use sluicegate_server::{Config, Reloaded, Reloader, Server};
+use sluicegate_testing::eventually_within;
 use tokio::sync::oneshot;
 
 /// A server that hangs fails its test after so long; no test expects to come near.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a port of its own, until dropped.
 pub(crate) struct Running {
@@ -97,22 +98,40 @@ impl Running {
         value.map_or(0, |value| value.trim_start_matches("calls=").parse().unwrap())
     }
 
-    /// Looks again and again until `INFO` tells `value` under `name`.
+    /// Waits until `INFO` shows more than `value` under `name`.
+    pub(crate) fn until_told_more(&self, name: &str, value: u64) {
+        self.until_info(name, |found| found > value);
+    }
+
+    /// Waits until `INFO` shows `value` under `name`.
     pub(crate) fn until_told(&self, name: &str, value: u64) {
-        let start = now();
-        while self.told(name) != value {
-            assert!(start.elapsed() < PATIENCE, "{name} never was {value}");
-            std::thread::yield_now();
-        }
+        self.until_info(name, |found| found == value);
+    }
+
+    /// Waits until `INFO` shows at least `least` under `name`.
+    pub(crate) fn until_at_least(&self, name: &str, least: u64) {
+        self.until_info(name, |found| found >= least);
+    }
+
+    fn until_info(&self, name: &str, is_so: impl Fn(u64) -> bool) {
+        eventually_within(PATIENCE, &format!("INFO shows the expected {name}"), || {
+            let found = self.told(name);
+            if is_so(found) { Ok(()) } else { Err(found) }
+        });
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.stop.take());
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            ended.unwrap_or(Ok(())).unwrap();
+        // A test that fails does not wait for a server that may hang.
+        if let Some(thread) = self.thread.take()
+            && !std::thread::panicking()
+        {
+            eventually_within(PATIENCE, "the server stops", || {
+                if thread.is_finished() { Ok(()) } else { Err("it runs") }
+            });
+            thread.join().unwrap();
         }
     }
 }

@@ -1,22 +1,28 @@
-//! A server that is killed at any moment: the file it leaves is a whole one, and no key has more than
-//! one burst too many for each time.
+//! A server that is killed at any moment: the file it leaves is a whole one with every key of the one before, and
+//! no key has more than one burst too many for each time.
 
 use std::{
-    fs::File,
-    io::{BufReader, ErrorKind, Read, Write},
+    fs,
+    io::{Cursor, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    ops::Range,
+    panic::catch_unwind,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use sluicegate_core::Clock;
 use sluicegate_memory::{MemoryStore, SystemClock, WhenFull};
 use sluicegate_resp::{Value, decode};
+use sluicegate_testing::until;
 
 use crate::{
     elsewhere::process,
-    harness::{Random, Running, now, size},
+    harness::{Peer, Random, Running, integers, now, size},
 };
 
 /// Keys that all clients ask for at once, and what each may take at once and in a second.
@@ -29,6 +35,8 @@ const OLD: &str = "SG.TAKE old gcra:3/366d";
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
+    /// Keys that were asked for once, and may be used once.
+    keys: Mutex<Vec<String>>,
     /// Units that each of the hot keys was given.
     admitted: [AtomicU64; HOT],
 }
@@ -41,11 +49,17 @@ fn press(address: SocketAddr, seed: u64, seen: &Seen) {
     let mut chunk = [0; 4096];
     loop {
         let hot: Vec<_> = (0..16).map(|_| random.below(2 * HOT as u64)).collect();
+        let mut keys = Vec::new();
         let lines = hot.iter().map(|&key| match key {
             0..8 => format!("SG.TAKE hot{key} gcra:{BURST}/1s\r\n"),
-            _ => format!("SG.TAKE {}-{} gcra:2/366d\r\n", seed, random.below(1 << 30)),
+            _ => {
+                keys.push(format!("{seed}-{}", random.below(1 << 30)));
+                format!("SG.TAKE {} gcra:1/366d\r\n", keys[keys.len() - 1])
+            }
         });
-        if stream.write_all(lines.collect::<String>().as_bytes()).is_err() {
+        let lines: String = lines.collect();
+        seen.keys.lock().unwrap().append(&mut keys);
+        if stream.write_all(lines.as_bytes()).is_err() {
             return;
         }
         for key in hot {
@@ -68,23 +82,26 @@ fn press(address: SocketAddr, seed: u64, seen: &Seen) {
     }
 }
 
-/// How many keys are in the file, if there is one; it must be whole.
-fn keys(path: &Path) -> Option<u64> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return None,
-        file => BufReader::new(file.unwrap()),
-    };
-    let now = SystemClock::new().now();
-    let store = MemoryStore::load(file, now, MemoryStore::DEFAULT_MAX_BYTES, WhenFull::Deny);
-    Some(store.unwrap().len() as u64)
+/// What is in the file, if there is one; it must be whole.
+fn saved(path: &Path) -> Option<MemoryStore> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        file => Some(loaded(file.unwrap())),
+    }
+}
+
+fn loaded(file: Vec<u8>) -> MemoryStore {
+    let (now, most) = (SystemClock::new().now(), MemoryStore::DEFAULT_MAX_BYTES);
+    MemoryStore::load(Cursor::new(file), now, most, WhenFull::Deny).unwrap()
+}
+
+fn has(store: &MemoryStore, key: &str) -> bool {
+    store.with_entry(key.as_bytes(), |_| ()).is_some()
 }
 
 fn until_written(server: &Running) {
     // One that began after all that was asked so far.
-    let before = server.told("snapshots");
-    while server.told("snapshots") < before + 2 {
-        std::thread::yield_now();
-    }
+    server.until_told_more("snapshots", server.told("snapshots") + 1);
 }
 
 #[test]
@@ -94,13 +111,17 @@ fn killed_at_any_moment_it_leaves_a_whole_file() {
         config.state_file = Some(folder.join("state"));
         // Always while one is being written.
         config.snapshot_every = Duration::from_millis(1);
+        // In the full size it is used up.
+        config.max_memory = 3 << 20;
     }) else {
         return;
     };
     let kills = size("SLUICEGATE_KILLS", 50) as u64;
     let seen = Seen::default();
     let mut random = Random(7);
-    let (mut loaded, mut last, mut empty) = (0, 0, 0);
+    let (mut loaded, mut empty, mut again) = (0, 0, 0);
+    // Keys that were in the last file.
+    let mut last: Vec<String> = Vec::new();
     let start = now();
     for kill in 0..kills {
         // The first few die at once, when there may be no file yet.
@@ -117,39 +138,171 @@ fn killed_at_any_moment_it_leaves_a_whole_file() {
                 let seen = &seen;
                 scope.spawn(move || press(address, kill * 4 + client, seen));
             }
-            while seen.answered.load(Ordering::Relaxed) < enough {
-                std::thread::yield_now();
-            }
+            let asked = catch_unwind(|| {
+                until("enough is answered", || seen.answered.load(Ordering::Relaxed) >= enough);
+            });
+            // Without a server the clients end, whatever failed.
             process.kill();
+            asked.unwrap();
         });
-        let found = keys(&process.folder.file("state"));
-        process.start_again();
-        // The hot keys may have recovered meanwhile.
-        let held = process.server.told("keys");
-        let most = found.unwrap_or(0);
-        assert!((most.saturating_sub(HOT as u64)..=most).contains(&held), "{kill}: {held} {most}");
+        let found = saved(&process.folder.file("state"));
         loaded += u64::from(found.is_some());
         empty += u64::from(found.is_none());
+        let found = found.unwrap_or_default();
         // What was in one snapshot is in all that follow.
-        assert!(most + HOT as u64 >= last, "{kill}: {most} keys, and {last} before");
-        last = most;
+        let missing: Vec<_> = last.iter().filter(|key| !has(&found, key)).collect();
+        assert!(missing.is_empty(), "{kill}: {missing:?} of {} keys", last.len());
+        let asked = seen.keys.lock().unwrap().clone();
+        last = asked.into_iter().filter(|key| has(&found, key)).collect();
+        process.start_again();
+        // The hot keys may have recovered since.
+        let held = usize::try_from(process.server.told("keys")).unwrap();
+        assert!((last.len()..=found.len()).contains(&held), "{kill}: {held} of {}", found.len());
+        // Some of them are asked again, others each time.
+        let mut peer = process.server.connect();
+        let first = usize::try_from(random.below(97)).unwrap();
+        let some: Vec<_> = last.iter().skip(first).step_by(97).collect();
+        again += some.iter().filter(|key| allowed(&mut peer, key, "gcra:1/366d")).count();
         if kill >= 5 {
             assert_eq!(process.server.connect().integers(OLD)[0], 0, "{kill}: an amnesty");
         }
     }
+    assert_eq!(again, 0, "keys that were in the file are admitted again");
     // A second more, for the server's clock is another than ours.
     let span = start.elapsed() + Duration::from_secs(1);
     let bound = BURST + BURST * u64::try_from(span.as_millis()).unwrap() / 1000;
     let admitted = seen.admitted.map(AtomicU64::into_inner);
     let most = admitted.into_iter().max().unwrap();
     println!(
-        "figure: killed {kills} times after {:?} replies: {loaded} files loaded, the last of {last} keys, \
-         {empty} times there was none, 0 damaged; a key had {most} units at most, of {bound} by its limit \
+        "figure: killed {kills} times after {:?} replies: {loaded} files loaded, the last of {} keys, \
+         {empty} times there was none, 0 damaged, 0 keys of one missing in the next; a key had {most} units at most, of {bound} by its limit \
          and {} by a burst for each loss",
         seen.answered,
+        last.len(),
         kills * BURST,
     );
     assert!(most <= bound + kills * BURST, "{admitted:?}");
     let names = process.folder.names();
-    assert!(names.iter().all(|name| name == "state" || name == "state.tmp"), "{names:?}");
+    // What the one that was killed last left behind is removed as the next one starts.
+    let expected =
+        |name: &String| name == "state" || name == "state.lock" || name.starts_with("state.tmp-");
+    assert!(names.len() <= 3 && names.iter().all(expected), "{names:?}");
+}
+
+fn allowed(peer: &mut Peer, key: &str, policy: &str) -> bool {
+    peer.integers(&format!("SG.TAKE {key} {policy}"))[0] == 1
+}
+
+/// Takes from keys by their numbers, all at once: how many were allowed.
+fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
+    let lines = keys.clone().map(|key| format!("SG.TAKE {name}{key} fixed-window:1/12h\r\n"));
+    peer.send(lines.collect::<String>());
+    keys.map(|_| integers(&peer.hear())[0]).filter(|&allowed| allowed == 1).count()
+}
+
+#[test]
+fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
+    const AT_ONCE: usize = 2_000;
+    const CLIENTS: usize = 3;
+    let name = "killed::every_older_key_is_in_every_snapshot_of_a_table_that_grows";
+    let Some(mut process) = process(name, 1024, |config, folder| {
+        config.state_file = Some(folder.join("state"));
+        config.snapshot_every = Duration::from_millis(1);
+        config.max_memory = 64 << 20;
+    }) else {
+        return;
+    };
+    let old = size("SLUICEGATE_GROWING_KEYS", 30_000);
+    let snapshots = size("SLUICEGATE_GROWING_SNAPSHOTS", 7);
+    let path = process.folder.file("state");
+    let mut peer = process.server.connect();
+    for start in (0..old).step_by(AT_ONCE) {
+        assert_eq!(take_all(&mut peer, "old", start..start + AT_ONCE), AT_ONCE);
+    }
+    until_written(&process.server);
+    let stop = AtomicBool::new(false);
+    let asked = [const { AtomicUsize::new(0) }; CLIENTS];
+    let files = std::thread::scope(|scope| {
+        for (client, asked) in asked.iter().enumerate() {
+            let (stop, server) = (&stop, &process.server);
+            scope.spawn(move || {
+                let mut peer = server.connect();
+                for start in (0..).step_by(AT_ONCE) {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    take_all(&mut peer, &format!("new{client}-"), start..start + AT_ONCE);
+                    asked.store(start + AT_ONCE, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut files: Vec<Vec<u8>> = Vec::new();
+        let start = now();
+        while files.len() < snapshots {
+            assert!(start.elapsed() < Duration::from_secs(300), "{} snapshots", files.len());
+            let file = fs::read(&path).unwrap();
+            if files.last().is_none_or(|last| *last != file) {
+                files.push(file);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        files
+    });
+    // Each has the old keys, and all that the one before it has.
+    let asked = asked.map(AtomicUsize::into_inner);
+    let new = (0..CLIENTS).flat_map(|client| (0..asked[client]).map(move |key| (client, key)));
+    let new = new.map(|(client, key)| format!("new{client}-{key}"));
+    let names: Vec<String> = (0..old).map(|key| format!("old{key}")).chain(new).collect();
+    let mut before: Vec<bool> = (0..names.len()).map(|key| key < old).collect();
+    let mut sizes = Vec::new();
+    for file in &files {
+        let store = loaded(file.clone());
+        let found: Vec<bool> = names.iter().map(|key| has(&store, key)).collect();
+        let missing =
+            before.iter().zip(&found).filter(|(before, found)| **before && !**found).count();
+        assert_eq!(missing, 0, "keys of the file before are missing in one of {}", store.len());
+        sizes.push(store.len());
+        before = found;
+    }
+    assert!(sizes[sizes.len() - 1] > sizes[0], "the table did not grow: {sizes:?}");
+    let mut again = 0;
+    for file in [&files[0], &files[files.len() / 2], &files[files.len() - 1]] {
+        process.kill();
+        fs::write(&path, file).unwrap();
+        process.start_again();
+        let mut peer = process.server.connect();
+        for start in (0..old).step_by(AT_ONCE) {
+            again += take_all(&mut peer, "old", start..start + AT_ONCE);
+        }
+    }
+    println!(
+        "figure: {snapshots} snapshots of {sizes:?} keys under a flood of new ones: 0 of {old} old keys missing, nor any of one \
+         file in the next; \
+         after 3 kills {again} admitted again"
+    );
+    assert_eq!(again, 0);
+}
+
+#[test]
+fn two_processes_never_share_a_state_file() {
+    let name = "killed::two_processes_never_share_a_state_file";
+    let Some(mut process) = process(name, 1024, |config, folder| {
+        config.state_file = Some(folder.join("state"));
+        config.snapshot_every = Duration::ZERO;
+    }) else {
+        return;
+    };
+    let second = process.start_second();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success());
+    let path = process.folder.file("state");
+    assert!(said.contains(&format!("state file `{}` is unavailable", path.display())), "{said}");
+    // The first is not disturbed, and the system lets go of the lock of one that is killed.
+    assert!(allowed(&mut process.server.connect(), "k", "gcra:1/366d"));
+    process.kill();
+    process.start_again();
+    assert!(allowed(&mut process.server.connect(), "k", "gcra:1/366d"), "nothing was saved");
+    println!(
+        "figure: a second process on one state file: does not start; after a kill the next one does"
+    );
 }

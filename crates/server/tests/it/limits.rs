@@ -1,6 +1,9 @@
 //! What a client may send, at the bound, one less and one more.
 
-use sluicegate_resp::Value;
+use std::io::{Read as _, Write as _};
+
+use sluicegate_resp::{Value, encode_command};
+use sluicegate_testing::eventually;
 
 use crate::harness::{Running, bulk, simple};
 
@@ -35,53 +38,80 @@ fn protocol_errors_are_told_before_closing() {
     assert_eq!(server.connect().say("PING"), simple("PONG"), "others are served");
 }
 
+/// RELIABILITY 26: each limit at n - 1, n and n + 1.
 #[test]
-fn arguments_are_bounded_in_number_and_length() {
-    let server = Running::new();
-    let mut peer = server.connect();
-    for count in [1023, 1024] {
+fn each_limit_holds_to_the_byte() {
+    let open = Running::new();
+    let locked = Running::with(|config| config.requirepass = Some("secret".into()));
+    let words = |count: usize| {
         let mut arguments = vec![&b"EXISTS"[..]];
         arguments.resize(count, b"k");
-        assert_eq!(peer.say_bytes(&arguments), Value::Integer(0), "{count}");
-    }
-    for length in [131_071, 131_072] {
-        assert_eq!(
-            peer.say_bytes(&[b"ECHO", &vec![b'x'; length]]),
-            Value::Bulk(vec![b'x'; length])
-        );
-    }
-    for length in [65_535, 65_536] {
-        let mut line = b"ECHO ".to_vec();
-        line.resize(length - 1, b'x');
-        line.extend_from_slice(b"\r\n");
-        peer.send(&line);
-        assert!(matches!(peer.hear(), Value::Bulk(_)), "{length}");
+        let mut bytes = Vec::new();
+        encode_command(&arguments, &mut bytes);
+        bytes
+    };
+    // What counts lies before the line feed.
+    let line = |length: usize| [b"ECHO ", &vec![b'x'; length - 6][..], b"\r\n"].concat();
+    let echo = |length: usize| {
+        let mut bytes = Vec::new();
+        encode_command(&[b"ECHO", &vec![b'x'; length]], &mut bytes);
+        bytes
+    };
+    type Case<'a> = (&'a str, &'a Running, usize, &'a dyn Fn(usize) -> Vec<u8>, &'a str);
+    let cases: [Case<'_>; 6] = [
+        ("arguments", &open, 1024, &words, "invalid multibulk length"),
+        ("argument", &open, 131_072, &echo, "invalid bulk length"),
+        ("line", &open, 65_536, &line, "too big inline request"),
+        ("arguments, unknown client", &locked, 10, &words, "unauthenticated multibulk length"),
+        ("argument, unknown client", &locked, 16_384, &echo, "unauthenticated bulk length"),
+        ("line, unknown client", &locked, 16_384, &line, "too big inline request"),
+    ];
+    for (name, server, most, bytes, reply) in cases {
+        for length in [most - 1, most] {
+            let mut peer = server.connect();
+            peer.send(bytes(length));
+            let heard = peer.hear();
+            let passed = match &heard {
+                Value::Error(text) => text.starts_with(b"NOAUTH") || text.starts_with(b"ERR wrong"),
+                _ => true,
+            };
+            assert!(passed, "{name}, {length}: {heard:?}");
+            peer.send("QUIT\r\n");
+            assert_eq!(peer.hear(), simple("OK"), "{name}, {length}: it is not closed");
+        }
+        closes(server, &bytes(most + 1), reply);
     }
 }
 
 #[test]
 fn a_command_is_bounded_in_all() {
+    const MOST: usize = 1 << 20;
     let server = Running::new();
-    let with = |arguments: usize| {
-        let mut bytes = format!("*{arguments}\r\n$6\r\nEXISTS\r\n").into_bytes();
-        for _ in 1..arguments {
-            bytes.extend_from_slice(b"$65536\r\n");
-            bytes.extend(std::iter::repeat_n(b'x', 65_536));
-            bytes.extend_from_slice(b"\r\n");
-        }
+    // Fifteen arguments of 64 KiB, and one that makes up the rest.
+    let of = |total: usize| {
+        let head = b"*17\r\n$6\r\nEXISTS\r\n".to_vec();
+        let long = [b"$65536\r\n", &vec![b'x'; 65_536][..], b"\r\n"].concat();
+        let rest = total - head.len() - 15 * long.len() - "$12345\r\n\r\n".len();
+        let last = [format!("${rest:05}\r\n").as_bytes(), &vec![b'x'; rest], b"\r\n"].concat();
+        let bytes = [head, long.repeat(15), last].concat();
+        assert_eq!(bytes.len(), total);
         bytes
     };
-    let mut peer = server.connect();
-    peer.send(with(16));
-    assert_eq!(peer.hear(), Value::Integer(0));
-    closes(&server, &with(17), "a command exceeds 1048576 bytes");
+    for total in [MOST - 1, MOST] {
+        let mut peer = server.connect();
+        peer.send(of(total));
+        assert_eq!(peer.hear(), Value::Integer(0), "{total}");
+    }
+    // It is what has been received and has not been answered that is bounded, and 16 KiB are read at
+    // once: one byte more may or may not come with those before it.
+    closes(&server, &of(MOST + 16 * 1024), "a command exceeds 1048576 bytes");
 }
 
 #[test]
 fn keys_of_any_length_up_to_the_bound() {
     let server = Running::new();
     let mut peer = server.connect();
-    for length in [0, 1, 65_536] {
+    for length in [0, 1, 65_535, 65_536] {
         let key = vec![0xff; length];
         let reply = peer.say_bytes(&[b"CL.THROTTLE", &key, b"15", b"30", b"60"]);
         assert_eq!(crate::harness::integers(&reply), [0, 16, 15, -1, 2], "{length}");
@@ -106,16 +136,20 @@ fn clients_beyond_the_bound_are_told_so() {
     assert_eq!(first.rest(), "");
     drop(first);
     // Its place is free as soon as the server has seen it leave.
-    loop {
+    eventually("a third client is served", || {
         let mut third = server.connect();
         third.send("PING\r\n");
         match third.hear() {
-            Value::Simple(pong) => break assert_eq!(pong, b"PONG"),
-            refused => {
-                assert_eq!(refused, Value::Error(b"ERR max number of clients reached".to_vec()))
+            Value::Error(text) => {
+                assert_eq!(text, b"ERR max number of clients reached");
+                Err("rejected")
+            }
+            served => {
+                assert_eq!(served, simple("PONG"));
+                Ok(())
             }
         }
-    }
+    });
 }
 
 #[test]
@@ -161,4 +195,38 @@ fn nonsense_harms_nobody() {
         std::io::Read::read_to_end(&mut peer.stream, &mut heard).unwrap();
     }
     assert_eq!(server.connect().say("PING"), simple("PONG"));
+}
+
+/// RELIABILITY 49: a page in a browser can have a request of HTTP sent to this port. None of it is executed.
+#[test]
+fn http_request_is_closed_before_any_command_is_executed() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE victim fixed-window:1/1h")[0], 1);
+    let body = "SG.RESET victim\r\nSG.CHARGE other fixed-window:1/1h\r\n";
+    for head in [
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1:6380\r\nContent-Length: 99\r\n\r\n",
+        "post / http/1.1\r\n\r\n",
+        "GET /SG.RESET HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\n",
+        "PUT /x HTTP/1.0\r\n",
+        "ANY / HTTP/1.1\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "Host: 127.0.0.1:6380\r\n",
+        "host: x\r\n",
+        "*2\r\n$4\r\nPOST\r\n$1\r\n/\r\n",
+    ] {
+        let mut browser = server.connect();
+        browser.send(head);
+        // It may be closed while it sends.
+        let _ = browser.stream.write_all(body.as_bytes());
+        let mut heard = Vec::new();
+        let _ = browser.stream.read_to_end(&mut heard);
+        assert_eq!(String::from_utf8_lossy(&heard), "", "{head}");
+        assert_eq!(peer.integers("SG.PEEK victim fixed-window:1/1h")[0], 0, "{head}");
+        assert_eq!(peer.integers("SG.PEEK other fixed-window:1/1h")[0], 1, "{head}");
+    }
+    // Commands that are not known are errors and no more, whatever they are called.
+    assert!(peer.error("GET key").starts_with("ERR unknown command"));
+    assert_eq!(peer.say("ECHO HTTP/1.1"), crate::harness::bulk("HTTP/1.1"));
 }

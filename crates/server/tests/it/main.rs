@@ -6,6 +6,8 @@ mod auth;
 mod batches;
 mod client_commands;
 mod clients;
+#[cfg(target_os = "linux")]
+mod clock;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod dashboard;
@@ -14,11 +16,15 @@ mod decisions;
 mod elsewhere;
 mod envoy;
 mod faces;
+mod fairness;
 mod harness;
+mod held;
 mod hierarchy;
 mod http;
 #[cfg(target_os = "linux")]
 mod killed;
+#[cfg(target_os = "linux")]
+mod latency;
 mod limits;
 mod patience;
 #[cfg(target_os = "linux")]

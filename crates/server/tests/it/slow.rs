@@ -8,10 +8,11 @@ use std::{
 };
 
 use sluicegate_server::Config;
+use sluicegate_testing::{eventually_within, until};
 
 use crate::{
     elsewhere::{most_files, with_files},
-    harness::{Running, now, simple, size},
+    harness::{PATIENCE, Running, now, simple, size},
 };
 
 const MANY: &str = "SLUICEGATE_TEST_MANY";
@@ -33,19 +34,25 @@ pub(crate) struct Dribble {
 /// done between two of them says how fast they come.
 fn dribble(mut streams: Vec<TcpStream>, mut between: impl FnMut()) -> usize {
     let mut bytes = 0;
-    while !streams.is_empty() {
+    eventually_within(PATIENCE, "all clients are closed", || {
         streams.retain_mut(|stream| {
             let sent = !is_closed(stream) && stream.write_all(b"x").is_ok();
             bytes += usize::from(sent);
             between();
             sent
         });
-    }
+        if streams.is_empty() { Ok(()) } else { Err(format!("{} are open", streams.len())) }
+    });
     bytes
 }
 
+/// Waits until the server has closed.
+pub(crate) fn until_closed(stream: &mut TcpStream) {
+    until("the server closes", || is_closed(stream));
+}
+
 /// Whether the server has closed.
-pub(crate) fn is_closed(stream: &mut TcpStream) -> bool {
+fn is_closed(stream: &mut TcpStream) -> bool {
     let mut read = [0; 4096];
     loop {
         match stream.read(&mut read) {
@@ -115,8 +122,11 @@ impl Dribble {
             start.elapsed(),
             beside.len(),
             late(beside.clone()),
-            late(alone),
+            late(alone.clone()),
         );
+        // Twice as long as alone, and what a busy machine adds.
+        let most = 2 * late(alone.clone()) + 20_000;
+        assert!(late(beside.clone()) <= most, "{} us, alone {} us", late(beside), late(alone));
         // The two that are asking.
         server.until_told("connected_clients", 2);
         assert_eq!(self.ask(&mut served, 1).len(), 1, "who finishes what it asks is not closed");

@@ -30,7 +30,7 @@ fn a_restart_is_no_amnesty() {
         assert_eq!(take(&server, "k"), left);
         assert_eq!(take(&server, &format!("round-{round}")), 2);
         drop(server);
-        assert_eq!(folder.names(), ["state"]);
+        assert_eq!(folder.names(), ["state", "state.lock"]);
     }
     let server = with_state(&path);
     assert_eq!(server.told("keys"), 6);
@@ -60,7 +60,7 @@ fn a_damaged_file_is_set_aside() {
         assert_eq!(fs::read(folder.file(aside)).unwrap(), damaged);
         fs::remove_file(folder.file(aside)).unwrap();
         drop(server);
-        assert_eq!(folder.names(), ["state"]);
+        assert_eq!(folder.names(), ["state", "state.lock"]);
     }
 }
 
@@ -85,17 +85,22 @@ fn whenever_it_is_killed_the_file_is_whole() {
             keys = store.unwrap_or_else(|error| panic!("round {round}: {error}")).len();
         }
         // And one of the next round is another than this one.
-        while server.told("snapshots") == before {
-            std::thread::yield_now();
-        }
+        server.until_at_least("snapshots", before + 1);
     }
     assert!(keys > 200, "{keys}");
     println!("50 copies were whole, the last of {keys} keys");
     drop(server);
 
-    // What a snapshot that was cut short left behind is in nobody's way.
-    fs::write(folder.file("state.tmp"), b"half").unwrap();
+    // What snapshots that were cut short left behind is removed, and nothing else.
+    let left = ["state.tmp", "state.tmp-0123456789abcdef"];
+    let kept = ["state.tmp-0", "state.tmp-0123456789abcdeg", "other.tmp-0123456789abcdef"];
+    for name in left.into_iter().chain(kept) {
+        fs::write(folder.file(name), b"half").unwrap();
+    }
     let server = with_state(&path);
+    let names = folder.names();
+    assert!(left.iter().all(|name| !names.contains(&(*name).to_owned())), "{names:?}");
+    assert!(kept.iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
     assert_eq!(server.told("keys"), 10_000);
     assert_eq!(take(&server, "flood0"), 1);
 }
@@ -116,21 +121,15 @@ fn snapshots_are_told_and_failed_ones_too() {
     });
     assert_eq!(take(&server, "k"), 2);
     let mut since = server.told("snapshots");
-    while server.told("snapshots") < since + 2 {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots", since + 2);
     assert_eq!(server.told("last_snapshot_keys"), 1);
     assert!(server.told("last_snapshot_time") > 1_500_000_000);
     fs::rename(folder.file("gone"), folder.file("elsewhere")).unwrap();
-    while server.told("snapshots_failed") == 0 {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots_failed", 1);
     assert_eq!(take(&server, "k"), 1, "decisions go on");
     fs::rename(folder.file("elsewhere"), folder.file("gone")).unwrap();
     since = server.told("snapshots");
-    while server.told("snapshots") == since {
-        std::thread::yield_now();
-    }
+    server.until_at_least("snapshots", since + 1);
 }
 
 /// Asks once for each of many keys, in one write. Which of them were allowed.
@@ -148,6 +147,7 @@ fn memory_is_bounded_and_told() {
     let mut peer = server.connect();
     let (mut denied, mut sent) = (0, 0);
     while denied < 1000 {
+        assert!(sent < 1_000_000, "{denied} of {sent} were denied");
         denied += flood(&mut peer, sent..sent + 1000).filter(|allowed| !allowed).count() as u64;
         sent += 1000;
     }
@@ -162,6 +162,7 @@ fn memory_is_bounded_and_told() {
     let mut peer = open.connect();
     let mut sent = 0;
     while open.told("turned_away") == 0 {
+        assert!(sent < 1_000_000, "the table is not full after {sent} keys");
         flood(&mut peer, sent..sent + 1000).for_each(|allowed| assert!(allowed));
         sent += 1000;
     }
@@ -176,4 +177,168 @@ fn a_test_clock_keeps_no_state() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let error = runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err();
     assert_eq!(error.to_string(), "a state file and a test clock exclude each other");
+}
+
+/// What a server says that does not start.
+fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
+    let mut config = config();
+    configure(&mut config);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(sluicegate_server::Server::bind(config));
+    server.map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_state_file_that_cannot_be_written_keeps_the_server_from_starting() {
+    let folder = Folder::new();
+    fs::write(folder.file("file"), b"").unwrap();
+    fs::create_dir(folder.file("folder")).unwrap();
+    let at = |path: &Path| refused(|config| config.state_file = Some(path.to_owned()));
+    let unwritable = "expected a file in a folder that exists and can be written to: ";
+    for (path, expected) in [
+        (folder.file("gone/state"), unwritable),
+        (folder.file("file/state"), unwritable),
+        ("/proc/1/state".into(), unwritable),
+        ("/sys/state".into(), unwritable),
+        (folder.file("folder"), "expected a file, not a folder"),
+        (folder.file(".."), "expected"),
+    ] {
+        let error = at(&path);
+        let start = format!("invalid state file `{}`: ", path.display());
+        assert!(error.starts_with(&start), "{error}");
+        assert!(error[start.len()..].starts_with(expected), "{error}");
+    }
+    assert_eq!(folder.names(), ["file", "folder"], "nothing is left behind");
+}
+
+#[test]
+#[cfg(unix)]
+fn symbolic_links_are_not_followed() {
+    let folder = Folder::new();
+    let target = folder.file("target");
+    fs::write(&target, b"precious").unwrap();
+    let link = |name: &str| std::os::unix::fs::symlink(&target, folder.file(name)).unwrap();
+    // Where older versions put what they wrote.
+    link("state.tmp");
+    let path = folder.file("state");
+    let server = with_state(&path);
+    assert_eq!(take(&server, "k"), 2);
+    drop(server);
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    assert_eq!(folder.names(), ["state", "state.lock", "state.tmp", "target"]);
+    // Nor the file itself, or its lock.
+    link("other");
+    let other = refused(|config| config.state_file = Some(folder.file("other")));
+    assert!(other.ends_with("expected a file, not a symbolic link: name its target"), "{other}");
+    link("third.lock");
+    let third = refused(|config| config.state_file = Some(folder.file("third")));
+    assert!(third.contains("third.lock`: expected a regular file"), "{third}");
+    // One that is put there later is replaced, and its target stays.
+    let server = with_state(&path);
+    fs::remove_file(&path).unwrap();
+    link("state");
+    drop(server);
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    println!(
+        "figure: symbolic links at 5 places of a state file: 0 followed, the target unchanged"
+    );
+}
+
+#[test]
+fn a_second_server_on_a_state_file_does_not_start() {
+    let folder = Folder::new();
+    let path = folder.file("state");
+    let server = with_state(&path);
+    assert_eq!(take(&server, "k"), 2);
+    let error = refused(|config| config.state_file = Some(path.clone()));
+    let expected =
+        format!("state file `{}` is unavailable: another server uses it", path.display());
+    assert!(error.starts_with(&expected), "{error}");
+    drop(server);
+    assert_eq!(take(&with_state(&path), "k"), 1);
+}
+
+/// In half the memory some keys do not fit: they are counted, and denied as long as they would have been.
+#[test]
+fn keys_that_do_not_fit_after_a_restart_are_counted_and_stay_denied() {
+    let folder = Folder::new();
+    let start = |max_memory, when_full| {
+        Running::with(|config| {
+            config.state_file = Some(folder.file("state"));
+            config.snapshot_every = Duration::ZERO;
+            (config.max_memory, config.when_full) = (max_memory, when_full);
+        })
+    };
+    let full = start(4 << 20, WhenFull::Deny);
+    let mut peer = full.connect();
+    let mut allowed = Vec::new();
+    while full.told("turned_away") < 20_000 {
+        let next = u32::try_from(allowed.len()).unwrap();
+        allowed.extend(flood_once(&mut peer, next..next + 5_000));
+    }
+    let held = full.told("keys");
+    drop((peer, full));
+    let same = start(4 << 20, WhenFull::Deny);
+    assert_eq!((same.told("keys"), same.told("state_keys_dropped")), (held, 0));
+    drop(same);
+    for when_full in [WhenFull::Deny, WhenFull::Deny, WhenFull::Allow] {
+        let half = start(2 << 20, when_full);
+        let (kept, dropped) = (half.told("keys"), half.told("state_keys_dropped"));
+        let mut again = 0;
+        let mut peer = half.connect();
+        for (start, allowed) in (0..).step_by(5_000).zip(allowed.chunks(5_000)) {
+            let now = flood_once(&mut peer, start..start + 5_000);
+            again += now.zip(allowed).filter(|(again, first)| *again && **first).count();
+        }
+        println!(
+            "figure: of {held} keys {kept} kept in half the memory and {dropped} dropped, {when_full:?}: \
+             {again} admitted again"
+        );
+        if when_full == WhenFull::Deny {
+            assert_eq!(again, 0);
+        }
+        assert!(dropped == 0 || kept + dropped == held);
+    }
+}
+
+/// As [`flood`], of keys that may be used once.
+fn flood_once(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bool> {
+    let lines = keys.clone().map(|key| format!("SG.TAKE once{key} fixed-window:1/12h\r\n"));
+    peer.send(lines.collect::<String>());
+    let allowed: Vec<_> = keys.map(|_| crate::harness::integers(&peer.hear())[0] == 1).collect();
+    allowed.into_iter()
+}
+
+/// A snapshot that cannot be written to its end, as on a disk that is full, leaves the file before it and nothing else.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_snapshot_that_finds_no_space_leaves_the_last_one_and_nothing_else() {
+    const LIMITED: &str = "SLUICEGATE_TEST_NO_SPACE";
+    if std::env::var_os(LIMITED).is_none() {
+        // Files of at most 32 KiB, in a process of its own.
+        let name = "state::a_snapshot_that_finds_no_space_leaves_the_last_one_and_nothing_else";
+        let script = format!("trap '' XFSZ; ulimit -f 64; exec \"$0\" --exact {name} --nocapture");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, std::env::current_exe().unwrap().to_str().unwrap()]);
+        let output = command.env(LIMITED, "").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("state");
+    let server = Running::with(|config| {
+        config.state_file = Some(path.clone());
+        config.snapshot_every = Duration::from_millis(1);
+    });
+    assert_eq!(take(&server, "early"), 2);
+    let written = server.told("snapshots");
+    server.until_told_more("snapshots", written + 1);
+    flood(&mut server.connect(), 0..3_000).for_each(|allowed| assert!(allowed));
+    server.until_told_more("snapshots_failed", 3);
+    drop(server);
+    assert_eq!(folder.names(), ["state", "state.lock"]);
+    let store = MemoryStore::load(File::open(&path).unwrap(), now(), 1 << 30, WhenFull::Deny);
+    assert!(store.unwrap().with_entry(b"early", |_| ()).is_some());
 }

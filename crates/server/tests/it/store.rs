@@ -6,7 +6,7 @@ use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
 use sluicegate_redis::{OnError, Options, Share};
 use sluicegate_resp::Value;
 use sluicegate_server::{Config, StoreConfig};
-use sluicegate_testing::{Engine, Server};
+use sluicegate_testing::{Engine, Server, until};
 
 use crate::{
     conformance::OverTheWire,
@@ -265,9 +265,9 @@ fn who_leaves_while_it_waits_gives_its_place_back() {
     server.until_told("blocked_clients", 1);
     let mut looks = server.connect();
     let mut remaining = || looks.integers(&format!("SG.PEEK q {policy}"))[2];
-    while remaining() != 3 {}
+    until("it has a place", || remaining() == 3);
     drop(waits);
-    while remaining() != 4 {}
+    until("it gave its place back", || remaining() == 4);
     server.until_told("blocked_clients", 0);
     // One that cannot pass in time is told so at once.
     let told = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));

@@ -9,13 +9,14 @@ use std::{
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, date_time_ymd,
 };
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
 };
 use sluicegate_server::{Server, TlsConfig};
+use sluicegate_testing::until;
 
 use crate::harness::{Folder, Running, any_port, config};
 
@@ -33,8 +34,18 @@ fn certificate(
     authority: &Authority,
     purpose: ExtendedKeyUsagePurpose,
 ) -> (rcgen::Certificate, KeyPair) {
+    certificate_until(authority, purpose, 4096)
+}
+
+/// The same, that expires at the begin of this year.
+fn certificate_until(
+    authority: &Authority,
+    purpose: ExtendedKeyUsagePurpose,
+    year: i32,
+) -> (rcgen::Certificate, KeyPair) {
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.extended_key_usages = vec![purpose];
+    params.not_after = date_time_ymd(year, 1, 1);
     let key = KeyPair::generate().unwrap();
     (params.signed_by(&key, authority).unwrap(), key)
 }
@@ -172,7 +183,7 @@ fn a_client_that_trusts_the_authority_is_served() {
         let info = say(&server, &ours, None, "INFO stats\r\n").unwrap();
         info.lines().any(|line| line == format!("tls_failures:{count}"))
     };
-    while !failures("2") {}
+    until("two failures are counted", || failures("2"));
 }
 
 #[test]
@@ -189,6 +200,14 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(health(http, &ours, Some(known)).unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(health(http, &ours, None).is_err());
     assert!(health(http, &ours, Some(stranger())).is_err());
+    // One of the right authority that has expired.
+    let expired = || certificate_until(&theirs, ExtendedKeyUsagePurpose::ClientAuth, 2020);
+    let error = say(&server, &ours, Some(expired()), "PING\r\n").unwrap_err();
+    assert!(error.to_string().contains("CertificateExpired"), "{error}");
+    assert!(health(http, &ours, Some(expired())).is_err());
+    // Others are served after all of these.
+    let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
+    assert_eq!(say(&server, &ours, Some(known), "PING\r\n").unwrap(), "+PONG\r\n+OK\r\n");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The Unix socket.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::Shutdown,
@@ -8,6 +9,11 @@ use std::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
     },
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
 };
 
 use sluicegate_server::Server;
@@ -72,4 +78,45 @@ fn a_file_that_nobody_listens_on_is_replaced() {
     }
     assert_eq!(fs::read(&file).unwrap(), b"precious");
     assert_eq!(server.connect().say("PING"), simple("PONG"));
+}
+
+/// RELIABILITY 63: the socket is never open to more than its permissions say, not even when it is made.
+#[test]
+fn socket_is_private_from_the_first_moment() {
+    let folder = Folder::new();
+    let path = folder.file("socket");
+    let watching = Arc::new(AtomicBool::new(true));
+    let watcher = {
+        let (path, watching) = (path.clone(), Arc::clone(&watching));
+        thread::spawn(move || {
+            // Every mode that anybody sees at its path, and of every socket in a folder that others may enter.
+            let mut modes = BTreeSet::new();
+            while watching.load(Ordering::Relaxed) {
+                if let Ok(found) = fs::symlink_metadata(&path) {
+                    modes.insert(found.permissions().mode() & 0o777);
+                }
+                for entry in fs::read_dir(path.parent().unwrap()).unwrap().flatten() {
+                    let Ok(found) = entry.metadata() else { continue };
+                    if found.is_dir() && found.permissions().mode() & 0o077 != 0 {
+                        modes.insert(found.permissions().mode() & 0o777);
+                    }
+                }
+            }
+            modes
+        })
+    };
+    for _ in 0..50 {
+        let server = Running::with(|config| {
+            config.unix = Some(path.clone());
+            config.unix_permissions = 0o600;
+        });
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(server);
+    }
+    watching.store(false, Ordering::Relaxed);
+    let modes = watcher.join().unwrap();
+    let modes: Vec<_> = modes.into_iter().map(|mode| format!("{mode:o}")).collect();
+    println!("figure: in 50 starts the socket was seen with modes {modes:?}");
+    assert!(modes.iter().all(|mode| mode == "600"), "{modes:?}");
+    assert!(folder.names().is_empty(), "{:?}", folder.names());
 }

@@ -4,3 +4,4 @@
 mod corpus;
 mod oracle;
 mod scenarios;
+mod sliding_counter;

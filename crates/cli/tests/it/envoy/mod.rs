@@ -6,6 +6,8 @@ mod spellings;
 
 use std::{fs, path::PathBuf, thread};
 
+use sluicegate_testing::eventually;
+
 use self::proxy::{Client, Envoy, Upstream, example};
 use crate::server::Server;
 
@@ -175,7 +177,10 @@ fn a_service_that_is_too_slow_is_not_waited_for() {
     assert_eq!(envoy.counter("cluster.shop.ratelimit.error"), 20);
     server.signal("-CONT");
     // Those that were given up may or may not have been counted; from here on, decisions come again.
-    while client.get("/", &free("ada")).code != 429 {}
+    eventually("the limit is reached", || match client.get("/", &free("ada")).code {
+        429 => Ok(()),
+        code => Err(code),
+    });
 }
 
 #[test]

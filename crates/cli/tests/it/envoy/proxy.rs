@@ -13,6 +13,8 @@ use std::{
     thread,
 };
 
+use sluicegate_testing::eventually;
+
 /// A folder of the repository.
 pub(super) fn example(file: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -86,12 +88,12 @@ impl Envoy {
     }
 
     fn wait_for(&mut self, ready: impl Fn(&Self) -> bool) {
-        while !ready(self) {
+        eventually("Envoy is ready", || {
             let ended = self.child.try_wait().unwrap();
-            let log = || fs::read_to_string(self.folder.join("log")).unwrap();
-            assert!(ended.is_none(), "Envoy has ended: {}", log());
-            thread::yield_now();
-        }
+            let log = fs::read_to_string(self.folder.join("log")).unwrap();
+            assert!(ended.is_none(), "Envoy has ended: {log}");
+            if ready(self) { Ok(()) } else { Err(log) }
+        });
     }
 
     /// What its administration says at `path`.

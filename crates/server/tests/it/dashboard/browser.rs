@@ -12,11 +12,9 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use sluicegate_testing::eventually_within;
 
-use crate::harness::{Folder, now};
-
-/// What a page does not do within this time it does not do at all.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::{Folder, PATIENCE};
 
 /// How it is started: what it needs, and nothing that goes out or asks anybody.
 const FLAGS: [&str; 11] = [
@@ -121,15 +119,13 @@ impl Browser {
 
     /// The same, for so long.
     pub(crate) fn until_within(&self, expression: &str, patience: Duration) -> Value {
-        let start = now();
-        loop {
+        eventually_within(patience, expression, || {
             let value = self.run(expression);
             if !matches!(value, Value::Null | Value::Bool(false)) && value != "" {
-                return value;
+                return Ok(value);
             }
-            let shown = || self.run("document.body.innerText");
-            assert!(start.elapsed() < patience, "never was: {expression}\n{}", shown());
-        }
+            Err(self.run("document.body.innerText"))
+        })
     }
 
     /// Puts `text` in the place of what stands in a field, as who types does.

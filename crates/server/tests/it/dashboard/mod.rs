@@ -6,3 +6,5 @@ mod page;
 mod pictures;
 mod rules;
 mod viewers;
+
+pub(crate) use viewers::Viewer;

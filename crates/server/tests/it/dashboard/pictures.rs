@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_testing::SetOnDrop;
+
 use super::{browser::Browser, rules::ruled};
 use crate::{
     harness::{Folder, Random, Running, now, size},
@@ -69,7 +71,7 @@ fn pictures_of_the_page() {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| traffic(&server, &over));
-        let done = Done(&over);
+        let done = SetOnDrop(&over);
         let browser = Browser::start(1280, 1010);
         browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
         browser.open(&format!("http://{}/", server.http.unwrap()));
@@ -105,13 +107,4 @@ fn pictures_of_the_page() {
         }
         assert_ne!(pictures[0].1, pictures[1].1, "light is not dark");
     });
-}
-
-/// Ends the traffic, also when a test fails.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_redis::{OnError, Options};
-use sluicegate_server::StoreConfig;
+use sluicegate_server::{FallbackDenial, StoreConfig};
 use sluicegate_testing::{Engine, Server};
 use tonic::Code as Failure;
 
@@ -30,6 +30,10 @@ descriptors:
 
 /// A service on `store`, which says so much of what it answers without.
 fn on(store: &Server, folder: &Folder, on_error: OnError) -> Service {
+    with(store, folder, on_error, FallbackDenial::Unavailable)
+}
+
+fn with(store: &Server, folder: &Folder, on_error: OnError, denial: FallbackDenial) -> Service {
     let file = folder.file("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     Service::with(|config| {
@@ -38,6 +42,7 @@ fn on(store: &Server, folder: &Folder, on_error: OnError) -> Service {
         at.options.deadline = Duration::from_secs(5);
         at.options.connect_timeout = Duration::from_secs(5);
         at.on_error = on_error;
+        config.fallback_denial = denial;
         config.store = Some(at);
         config.rules = vec![file];
     })
@@ -59,6 +64,7 @@ fn a_store_that_is_away_is_no_denial_that_nobody_asked_for() {
     let (mut store, folder) = (Server::start(Engine::Redis70), Folder::new());
     let denies = on(&store, &folder, OnError::Deny);
     let allows = on(&store, &folder, OnError::Allow);
+    let counts = with(&store, &folder, OnError::Deny, FallbackDenial::TooManyRequests);
     let all = ["user", "tried", "open", "closed", "free", "brought", "unknown"];
     for service in [&denies, &allows] {
         assert_eq!(passes(service, &all), Ok(true));
@@ -79,6 +85,7 @@ fn a_store_that_is_away_is_no_denial_that_nobody_asked_for() {
     ] {
         assert_eq!(passes(&denies, keys), without, "{keys:?}");
         assert_eq!(passes(&allows, keys), allowed, "{keys:?}");
+        assert_eq!(passes(&counts, keys), Ok(without == Ok(true)), "{keys:?}");
     }
     // What is given back cannot be told to anybody.
     let mut back = descriptor(&[("open", "x")]);

@@ -61,11 +61,11 @@ impl Service {
     }
 }
 
-pub(super) fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+pub(crate) fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 }
 }
 
-pub(super) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entries =
         entries.iter().map(|&(key, value)| Entry { key: key.into(), value: value.into() });
     RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }

@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 mod away;
 mod calls;
-mod client;
+pub(crate) mod client;
 mod malformed;
 mod metrics;
 mod rules;

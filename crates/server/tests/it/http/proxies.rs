@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::Duration,
 };
 
 use sluicegate_server::HeaderName;
+use sluicegate_testing::eventually_within;
 
 use super::client::{Client, Heard, server};
-use crate::harness::{Folder, Running, any_port, now, root};
+use crate::harness::{Folder, PATIENCE, Running, any_port, root};
 
 /// A proxy in front of an application, and the gate that it asks.
 pub(super) struct Proxy {
@@ -84,21 +84,19 @@ impl Proxy {
 
     /// Asks until it serves: then the request counts, as the first.
     fn first(&mut self) -> Heard {
-        let start = now();
-        loop {
+        eventually_within(PATIENCE, "the proxy serves", || {
             let listens = |address| TcpStream::connect(address).is_ok();
             if listens(self.app) && listens(self.front.address) {
                 let heard = self.ask("1.1.1.1");
                 // Traefik listens before it has read what to do.
                 if heard.status != 404 {
-                    return heard;
+                    return Ok(heard);
                 }
             }
-            let log = || fs::read_to_string(self.folder.file("log"));
-            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {:?}", log());
-            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", log());
-            thread::yield_now();
-        }
+            let log = fs::read_to_string(self.folder.file("log"));
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {log:?}");
+            Err(log)
+        })
     }
 
     /// A request of a client that says that it is another, and asks for something else.

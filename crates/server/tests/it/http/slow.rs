@@ -7,11 +7,13 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_testing::{SetOnDrop, eventually_within};
+
 use super::client::{Client, server};
 use crate::{
     elsewhere::process,
-    harness::{Running, any_port, now, size},
-    slow::{Dribble, is_closed, late},
+    harness::{PATIENCE, Running, any_port, now, size},
+    slow::{Dribble, late, until_closed},
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -60,7 +62,7 @@ fn who_rests_between_requests_is_not_closed() {
     let mut dribbles = Client::connect(&running);
     dribbles.send("GET /");
     // By the time that the one is closed, the other has rested as long.
-    while !is_closed(&mut dribbles.stream) {}
+    until_closed(&mut dribbles.stream);
     assert_eq!(rests.get("/healthz").status, 200);
 }
 
@@ -76,6 +78,7 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
     let alone = late((0..500).map(|_| ask()).collect());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = SetOnDrop(&over);
         let asking = scope.spawn(|| {
             let mut times = vec![ask()];
             while !over.load(Ordering::Relaxed) {
@@ -84,7 +87,7 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
             late(times)
         });
         let told = attack();
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         ([alone, asking.join().unwrap()], told)
     })
 }
@@ -112,7 +115,7 @@ fn requests_that_are_taken_back_cost_little() {
             }
             sent += 1;
         }
-        while !is_closed(&mut stream) {}
+        until_closed(&mut stream);
         sent
     });
     let resets = process.resident().saturating_sub(before);
@@ -160,7 +163,7 @@ fn who_takes_no_answers_is_closed() {
         stream.set_nonblocking(true).unwrap();
     }
     let mut most = before;
-    while !streams.is_empty() {
+    eventually_within(PATIENCE, "all clients are closed", || {
         streams.retain_mut(|(stream, sent)| match stream.write(&ask[*sent..]) {
             Ok(count) => {
                 *sent = (*sent + count) % ask.len();
@@ -169,7 +172,8 @@ fn who_takes_no_answers_is_closed() {
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         });
         most = most.max(process.resident());
-    }
+        if streams.is_empty() { Ok(()) } else { Err(format!("{} are open", streams.len())) }
+    });
     running.until_told("closed_slow", many as u64);
     let each = (most - before) / many;
     let after = process.resident().saturating_sub(before);

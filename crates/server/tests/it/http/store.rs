@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use sluicegate_conformance::{check_keys, check_traces};
+use sluicegate_redis::{OnError, Share};
+use sluicegate_server::FallbackDenial;
 use sluicegate_testing::{Engine, Server};
 
 use super::{client::Client, conformance::OverHttp};
 use crate::{
-    harness::{Running, any_port},
+    harness::{Folder, Running, any_port},
     store::on,
 };
 
@@ -78,7 +80,10 @@ fn while_the_store_is_away_something_is_answered() {
     assert_eq!(client.post("/v1/peek", ask).status, 200);
     store.kill();
     let heard = client.post("/v1/take", ask);
-    assert_eq!((heard.status, heard.json()["source"].as_str()), (429, Some("fallback")));
+    assert_eq!((heard.status, heard.json()["source"].as_str()), (503, Some("fallback")));
+    assert_eq!(heard.field("retry-after"), "1");
+    let kind = heard.json()["type"].as_str().unwrap().to_owned();
+    assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
     for path in ["/v1/charge", "/v1/refund"] {
         let heard = client.post(path, ask);
         assert_eq!((heard.status, heard.field("retry-after")), (503, "1"), "{path}");
@@ -88,4 +93,69 @@ fn while_the_store_is_away_something_is_answered() {
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
     let line = r#"sluicegate_decisions_total{face="http",outcome="denied",source="fallback"} 1"#;
     assert!(text.contains(line), "`{line}` is not in:\n{text}");
+}
+
+const RULES: &str = "rules: [{name: all, key: client, policy: 'fixed-window:2/1h'}]";
+
+/// A fallback denial is told from one that a limit made, on each way of asking; and so is readiness.
+#[test]
+fn fallback_denial_is_never_quota_exceeded() {
+    for (on_error, denial, take, ready) in [
+        (OnError::Deny, FallbackDenial::Unavailable, 503, 503),
+        (OnError::Deny, FallbackDenial::TooManyRequests, 429, 503),
+        (OnError::Allow, FallbackDenial::Unavailable, 200, 200),
+        (OnError::Local(Share::ALL), FallbackDenial::Unavailable, 503, 200),
+    ] {
+        let mut store = Server::start(Engine::Redis70);
+        let folder = Folder::new();
+        std::fs::write(folder.file("rules.yaml"), RULES).unwrap();
+        let running = on(&store, |config, at| {
+            config.http = Some(any_port());
+            config.fallback_denial = denial;
+            config.rules = vec![folder.file("rules.yaml")];
+            at.options.deadline = Duration::from_millis(200);
+            at.on_error = on_error;
+        });
+        let mut client = Client::connect(&running);
+        assert_eq!(client.get("/readyz").status, 200);
+        let ask = r#"{"key":"k","policy":"fixed-window:2/1h"}"#;
+        assert_eq!(client.post("/v1/take", ask).status, 200);
+        store.kill();
+        // Until `local` has no units left.
+        for _ in 0..3 {
+            let _ = client.post("/v1/take", ask);
+        }
+        let wait = r#"{"key":"k","policy":"fixed-window:2/1h","wait_us":1000}"#;
+        let mut heard = vec![client.post("/v1/take", ask), client.post("/v1/take", wait)];
+        for _ in 0..3 {
+            client.ask("GET", "/v1/gate", "X-Forwarded-Uri: /\r\n");
+            let answer = client.hear();
+            if heard.len() == 2 && answer.status != 200 {
+                heard.push(answer);
+            }
+        }
+        for heard in heard {
+            assert_eq!(heard.status, take, "{on_error:?}");
+            if take != 200 {
+                let kind = heard.json()["type"].as_str().unwrap().to_owned();
+                assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
+                assert!(heard.field("retry-after").parse::<u32>().unwrap() >= 1);
+            }
+        }
+        sluicegate_testing::until("readiness is told", || client.get("/readyz").status == ready);
+        if ready == 503 {
+            let detail = client.get("/readyz").detail();
+            assert!(
+                detail.starts_with("the store is unavailable, and requests are denied"),
+                "{detail}"
+            );
+        }
+        let text = String::from_utf8(client.get("/metrics").body).unwrap();
+        assert!(text.contains("sluicegate_store_left_alone 1\n"), "{text}");
+        // Nobody asks anything: it is noticed all the same.
+        store.restart();
+        let took =
+            sluicegate_testing::until("it is ready again", || client.get("/readyz").status == 200);
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
 }

@@ -1,0 +1,244 @@
+//! A store that is saved and loaded again: a full one keeps every key in as much memory; in less it keeps those
+//! that are limited for longest, and never admits the others early.
+
+use std::{io::Cursor, time::Duration};
+
+use sluicegate_core::{Operation, Outcome, Retry};
+use sluicegate_memory::{MemoryStore, Request, Rule, WhenFull};
+
+use super::{at, policy, size, take};
+
+const HOUR: u64 = 3_600_000_000;
+/// How full a store is when it is saved: a share of its bound in percent; for a flooded one, how many times the keys
+/// that filled it come after them.
+const FILLS: [(&str, usize, u64); 4] =
+    [("50 %", 50, 0), ("96 %", 96, 0), ("100 %", 100, 0), ("flooded", 100, 3)];
+
+fn bound() -> usize {
+    usize::try_from(size("SLUICEGATE_RESTART_BYTES", 3 << 20)).unwrap()
+}
+
+fn reloaded(store: &MemoryStore, now: u64, bound: usize, when_full: WhenFull) -> MemoryStore {
+    let mut bytes = Vec::new();
+    store.save(&mut bytes, at(now)).unwrap();
+    MemoryStore::load(Cursor::new(bytes), at(now), bound, when_full).unwrap()
+}
+
+/// What keys are asked for.
+struct Kind {
+    name: &'static str,
+    /// Policies of keys, in turn; none: each key has one of its own.
+    texts: &'static [&'static str],
+}
+
+const KINDS: [Kind; 4] = [
+    Kind { name: "windows", texts: &["fixed-window:1/12h"] },
+    Kind { name: "logs", texts: &["sliding-log:1/12h"] },
+    Kind {
+        name: "a mixture",
+        texts: &["fixed-window:1/12h", "sliding-log:1/6h", "gcra:1/9h", "gcra:1/1h,gcra:1/1d"],
+    },
+    Kind { name: "a policy a key", texts: &[] },
+];
+
+/// A store, and the rules of a kind of keys in it.
+struct Subject {
+    store: MemoryStore,
+    rules: Vec<Rule>,
+}
+
+impl Subject {
+    fn new(store: MemoryStore, kind: &Kind) -> Self {
+        let rules = kind.texts.iter().map(|text| store.rule(&policy(text), at(0))).collect();
+        Self { store, rules }
+    }
+
+    fn take(&self, key: u64, now: u64) -> bool {
+        let own = || self.store.rule(&policy(&format!("gcra:1/12h,gcra:{}/1d", key + 1)), at(0));
+        let turn = usize::try_from(key).unwrap() % self.rules.len().max(1);
+        let rule = self.rules.get(turn).cloned().unwrap_or_else(own);
+        take(&self.store, &key.to_le_bytes(), &rule, now)
+    }
+
+    /// Takes from new keys until the store is as full as that: the keys that it holds then.
+    fn fill(&self, share: usize, beyond: u64) -> Vec<u64> {
+        let (mut key, mut last) = (0, u64::MAX);
+        while key < last {
+            let usage = self.store.usage();
+            if share < 100 && usage.bytes >= usage.max_bytes / 100 * share {
+                break;
+            }
+            if last == u64::MAX && usage.turned_away > 0 {
+                last = key + key * beyond;
+            }
+            self.take(key, key % 1000);
+            key += 1;
+        }
+        (0..key).filter(|key| has(&self.store, *key)).collect()
+    }
+
+    fn reloaded(&self, kind: &Kind, now: u64, bound: usize, when_full: WhenFull) -> Self {
+        Self::new(reloaded(&self.store, now, bound, when_full), kind)
+    }
+}
+
+fn has(store: &MemoryStore, key: u64) -> bool {
+    store.with_entry(&key.to_le_bytes(), |_| ()).is_some()
+}
+
+#[test]
+fn in_as_much_memory_every_key_is_kept() {
+    for kind in &KINDS {
+        let sizes = [8 << 20, bound()].into_iter().filter(|size| *size <= bound());
+        for (bound, (name, share, beyond)) in sizes.flat_map(|size| FILLS.map(|fill| (size, fill)))
+        {
+            // These differ by what they hold, not by how full they are.
+            if share < 100 && matches!(kind.name, "logs" | "a policy a key") {
+                continue;
+            }
+            let both = [WhenFull::Deny, WhenFull::Allow];
+            // It says what becomes of keys for which there is no room.
+            for &when_full in &both[..if beyond > 0 { 2 } else { 1 }] {
+                let subject = Subject::new(MemoryStore::bounded(bound, when_full), kind);
+                let keys = subject.fill(share, beyond);
+                // Twice: what was loaded is as good as what was saved.
+                let loaded = subject.reloaded(kind, 2000, bound, when_full);
+                let loaded = loaded.reloaded(kind, 3000, bound, when_full);
+                let lost = keys.iter().filter(|key| !has(&loaded.store, **key)).count();
+                let again = keys.iter().filter(|key| loaded.take(**key, 4000)).count();
+                let usage = loaded.store.usage();
+                println!(
+                    "figure: {}, {name}, {when_full:?}: {} keys in {} KiB of {}, loaded twice in {} KiB: \
+                     {lost} lost, {again} admitted again",
+                    kind.name,
+                    keys.len(),
+                    subject.store.usage().bytes >> 10,
+                    bound >> 10,
+                    usage.bytes >> 10,
+                );
+                assert_eq!((lost, again, usage.keys_dropped), (0, 0, 0));
+                assert!(usage.bytes <= bound + bound / 20, "{usage:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn in_half_the_memory_no_key_is_admitted_early_and_each_is_kept_or_counted() {
+    for kind in &KINDS {
+        let bound = bound() / 3 * 4;
+        let less = bound / 2;
+        let subject = Subject::new(MemoryStore::bounded(bound, WhenFull::Deny), kind);
+        let keys = subject.fill(100, 2);
+        let mut loaded = subject.reloaded(kind, 2000, less, WhenFull::Deny);
+        let usage = loaded.store.usage();
+        let kept = keys.iter().filter(|key| has(&loaded.store, **key)).count();
+        assert_eq!((usage.keys, usage.keys_dropped), (kept, keys.len() - kept));
+        assert!(usage.bytes <= less + less / 20, "{usage:?}");
+        let mut again = 0;
+        // Nor after the next restarts, the last with all of the memory.
+        for (round, bound) in (0..).zip([less, bound]) {
+            again += keys.iter().filter(|key| loaded.take(**key, 3000 + round)).count();
+            loaded = loaded.reloaded(kind, 4000 + round, bound, WhenFull::Deny);
+        }
+        again += keys.iter().filter(|key| loaded.take(**key, 5000)).count();
+        let late = keys.iter().filter(|key| loaded.take(**key, 25 * HOUR)).count();
+        println!(
+            "figure: {}, half the memory: of {} keys {kept} kept in {} of {} KiB and {} dropped; \
+             {again} admitted early, {late} once all had recovered",
+            kind.name,
+            keys.len(),
+            usage.bytes >> 10,
+            less >> 10,
+            usage.keys_dropped,
+        );
+        assert_eq!(again, 0);
+        assert!(late > kept / 2);
+    }
+}
+
+/// Keys that are limited for long are kept before those that are limited for a short time, and a key that was
+/// dropped is admitted when it would have been.
+#[test]
+fn in_less_memory_the_keys_that_are_limited_for_longest_are_kept() {
+    for [long, short] in
+        [["fixed-window:1/12h", "fixed-window:1/1h"], ["sliding-log:1/12h", "sliding-log:1/1h"]]
+    {
+        let store = MemoryStore::bounded(bound(), WhenFull::Deny);
+        let mut known = [Vec::new(), Vec::new()];
+        let rules = [long, short].map(|text| store.rule(&policy(text), at(0)));
+        let mut key = 0_u64;
+        while store.usage().turned_away < 1000 {
+            // A third of the keys for long.
+            let kind = usize::from(!key.is_multiple_of(3));
+            if take(&store, &key.to_le_bytes(), &rules[kind], 0) {
+                known[kind].push(key);
+            }
+            key += 1;
+        }
+        let less = bound() * 2 / 3;
+        let loaded = reloaded(&store, 0, less, WhenFull::Deny);
+        let kept =
+            known.each_ref().map(|keys| keys.iter().filter(|key| has(&loaded, **key)).count());
+        println!(
+            "figure: {long} and {short}: of {} and {} keys {} and {} kept in {} KiB",
+            known[0].len(),
+            known[1].len(),
+            kept[0],
+            kept[1],
+            less >> 10,
+        );
+        assert_eq!(kept[0], known[0].len(), "a key that is limited for longest was dropped");
+        assert!(kept[1] < known[1].len());
+        // Once those have recovered that were dropped, new keys find what space is left.
+        let rule = loaded.rule(&policy(short), at(0));
+        let mut passed = [0_u64; 2];
+        for (passed, now) in passed.iter_mut().zip([HOUR - 1, HOUR]) {
+            for key in &known[1] {
+                *passed += u64::from(take(&loaded, &key.to_le_bytes(), &rule, now));
+            }
+        }
+        assert_eq!(passed[0], 0);
+        assert!(passed[1] > 0);
+    }
+}
+
+/// New keys while dropped keys are still limited.
+#[test]
+fn a_new_key_is_denied_only_where_a_dropped_one_may_be_it() {
+    for (when_full, least) in [(WhenFull::Deny, 0), (WhenFull::Allow, 1000)] {
+        let store = MemoryStore::bounded(8 << 20, WhenFull::Deny);
+        let rule = store.rule(&policy("sliding-log:1000/1h"), at(0));
+        // Some keys with much state: few are dropped.
+        for key in 0..400_u64 {
+            for _ in 0..1000 {
+                assert!(take(&store, &key.to_le_bytes(), &rule, key));
+            }
+        }
+        let bytes = store.usage().bytes;
+        let loaded = reloaded(&store, 1000, bytes - bytes / 20, when_full);
+        let dropped = loaded.usage().keys_dropped;
+        assert!((1..100).contains(&dropped), "{dropped}");
+        let short = loaded.rule(&policy("gcra:1/1s"), at(0));
+        let new =
+            |key: &u64| take(&loaded, &[b"new", &key.to_le_bytes()[..]].concat(), &short, 1000);
+        let passed = (0..1000).filter(new).count();
+        println!(
+            "figure: {when_full:?}, {dropped} keys dropped: {passed} of 1000 new keys are admitted"
+        );
+        assert!(passed >= least.max(800), "{passed}");
+        let request = |key: &u64| {
+            let key = &key.to_le_bytes();
+            loaded.ask(Request { key, rule: &short, operation: Operation::Take(1) }, at(1000))
+        };
+        let gone = (0..400).filter(|key| !has(&loaded, *key));
+        for decision in gone.map(|key| request(&key).unwrap()) {
+            assert_eq!(decision.allowed(), when_full == WhenFull::Allow);
+            if when_full == WhenFull::Deny {
+                let Outcome::Deny { retry } = decision.outcome else { panic!() };
+                let hour = Retry::After(Duration::from_secs(3590));
+                assert!(retry > hour, "{retry:?}");
+            }
+        }
+    }
+}

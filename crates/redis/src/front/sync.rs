@@ -1,0 +1,27 @@
+//! The primitives of leases, so that `shuttle` can put its own in their place.
+
+#[cfg(not(shuttle))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+#[cfg(not(shuttle))]
+use parking_lot::{Mutex, MutexGuard};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+#[cfg(shuttle)]
+use shuttle::sync::{Mutex, MutexGuard};
+
+/// A lock, whichever kind it is.
+#[derive(Debug, Default)]
+pub(crate) struct Lock<T>(Mutex<T>);
+
+impl<T> Lock<T> {
+    #[cfg(not(shuttle))]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+
+    #[cfg(shuttle)]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("no thread panics while it holds a lock")
+    }
+}

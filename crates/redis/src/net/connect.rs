@@ -1,0 +1,139 @@
+//! Making connections to one server, and pausing between them.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use redis::{PushInfo, PushKind};
+use tokio::time::{sleep, timeout};
+
+use super::{
+    keeper::jitter,
+    link::{Link, State, Up},
+};
+use crate::{StoreError, native};
+
+/// How long to wait after a first connection that could not be made, and after any later one; each more
+/// or less by chance, so that clients that lost a server together do not come back together.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+];
+/// A connection that ends sooner counts as one that could not be made.
+const SHORT_LIVED: Duration = Duration::from_millis(5);
+impl Link {
+    /// Begins to make a connection, if there is none and nobody does.
+    pub(super) fn connect(self: &Arc<Self>) {
+        let begins = self.state.send_if_modified(|state| {
+            let down = matches!(state, State::Down { .. });
+            if down {
+                *state = State::Connecting;
+            }
+            down
+        });
+        if begins {
+            if self.report.is_some() {
+                self.keep();
+            }
+            // Not by the caller, who may be gone before it is made.
+            self.context.spawn(Arc::clone(self).make());
+        }
+    }
+
+    async fn make(self: Arc<Self>) {
+        let why = match self.open().await {
+            Ok(up) => return self.use_from_now_on(up),
+            Err(why) => why,
+        };
+        let missed = self.missed.fetch_add(1, Ordering::Relaxed);
+        let until = self.context.now() + pause(missed);
+        tracing::debug!(%why, "no connection");
+        // There is nothing to count: no question can be asked.
+        self.unavailable(&why);
+        self.state.send_replace(State::Down { why, until });
+    }
+
+    /// Replaces the connection by a new one. Questions that are in flight get their answers on the old one.
+    pub(super) async fn replace(self: &Arc<Self>) {
+        if let Ok(up) = self.open().await {
+            self.use_from_now_on(up);
+        }
+    }
+
+    fn use_from_now_on(&self, up: Up) {
+        // Behind an address there may be another server than before.
+        self.module.store(up.has_module, Ordering::Relaxed);
+        self.look_later();
+        self.context.counts.connections.one();
+        self.state.send_replace(State::Up(up));
+    }
+
+    /// A new connection, or why there is none.
+    async fn open(self: &Arc<Self>) -> Result<Up, String> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let link = Arc::downgrade(self);
+        let pushed = move |info: PushInfo| {
+            if info.kind == PushKind::Disconnection
+                && let Some(link) = link.upgrade()
+            {
+                link.lost(Some(number), &format!("{} has closed the connection", link.place));
+            }
+            Ok::<_, ()>(())
+        };
+        let made = timeout(self.context.options.connect_timeout, async {
+            let (mut connection, address) = self.context.connect(&self.place, pushed).await?;
+            let looks = self.context.options.look_for_module.is_some();
+            let has_module = looks && native::is_there(&mut connection).await;
+            Ok((connection, address, has_module))
+        });
+        match made.await {
+            Ok(Ok((connection, address, has_module))) => {
+                let (flow, since) = (Arc::default(), self.context.now());
+                let address = Arc::new(address);
+                Ok(Up { connection, number, address, flow, since, has_module })
+            }
+            Ok(Err(StoreError::Unavailable(why))) => Err(format!("{}: {why}", self.place)),
+            Ok(Err(error)) => Err(format!("{}: {error}", self.place)),
+            Err(_) => Err(format!("{}: no connection in time", self.place)),
+        }
+    }
+
+    /// The connection of this number (any, for `None`) is of no use any more: another is made.
+    pub(crate) fn lost(self: &Arc<Self>, number: Option<u64>, why: &str) {
+        let now = self.context.now();
+        let mut wait = Duration::ZERO;
+        let was_up = self.state.send_if_modified(|state| {
+            let State::Up(up) = state else { return false };
+            if number.is_some_and(|number| number != up.number) {
+                return false;
+            }
+            if now < up.since + SHORT_LIVED {
+                wait = pause(self.missed.fetch_add(1, Ordering::Relaxed));
+            } else {
+                self.missed.store(0, Ordering::Relaxed);
+            }
+            *state = State::Down { why: why.to_owned(), until: now + wait };
+            true
+        });
+        if was_up && wait.is_zero() {
+            self.connect();
+        } else if was_up {
+            let link = Arc::downgrade(self);
+            self.context.spawn(async move {
+                sleep(wait).await;
+                if let Some(link) = link.upgrade() {
+                    link.connect();
+                }
+            });
+        }
+    }
+}
+
+/// How long to wait after so many connections that could not be made.
+fn pause(missed: u32) -> Duration {
+    let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
+    jitter(pause.copied().unwrap_or_default())
+}

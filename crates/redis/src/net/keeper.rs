@@ -1,0 +1,262 @@
+//! Watches over the connection to one server: probes it, opens and closes its circuit breaker, and finds
+//! the primary again.
+//!
+//! A probe deletes a key that does not exist. Only a server that takes writes does that; a `PING` is
+//! answered by a primary that was demoted too. While the breaker is open, the server is probed every
+//! [`PROBE_EVERY`]; while it is closed, when a question got no answer, and when there were no questions for
+//! [`IDLE`]. So an outage is noticed and ends without a question too.
+
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use ahash::RandomState;
+use redis::Value;
+use sluicegate_core::Timestamp;
+use tokio::time::{sleep, timeout};
+
+use super::{
+    context::Place,
+    link::{Deadline, Link, PROBE_TIMEOUT, Up},
+    report::Line,
+};
+use crate::{OnError, StoreError, script::TEST_PREFIX};
+
+/// How often a server whose breaker is open is probed.
+pub const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// How long a connection may be idle before the server is probed.
+const IDLE: Duration = Duration::from_secs(1);
+/// The least time between two probes.
+const SPACING: Duration = Duration::from_millis(20);
+/// How often sentinels are asked where the primary is while the one that they named takes no writes.
+const RESOLVE_EVERY: Duration = Duration::from_millis(400);
+/// How often the connection to a server that takes no writes is replaced: its address may lead to another
+/// one by now.
+const REPLACE_EVERY: Duration = Duration::from_secs(2);
+
+/// What a probe says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Probe {
+    /// The server answers, and takes writes.
+    Works,
+    /// It answers, but later than a question may wait.
+    Slow(Duration),
+    /// It answers that it takes no writes.
+    Refuses(String),
+    /// The user may not delete the key, so nothing is known of writes.
+    Forbidden,
+    /// No answer, or no connection.
+    Fails(String),
+}
+
+/// From half to one and a half times `span`, at random.
+pub(super) fn jitter(span: Duration) -> Duration {
+    let random = u32::try_from(RandomState::new().hash_one(0) % 1025).unwrap_or_default();
+    span / 2 + span * random / 1024
+}
+
+/// Whether the server says that it takes no writes now, whichever key they are to.
+pub(crate) fn refuses_writes(reply: &Value) -> bool {
+    const CODES: [&str; 8] = [
+        "READONLY",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "UNBLOCKED",
+        "LOADING",
+        "NOREPLICAS",
+        "MISCONF",
+        "BUSY",
+    ];
+    const IN_SCRIPT: [&str; 3] = ["READONLY You", "NOREPLICAS Not", "MISCONF "];
+    let Value::ServerError(error) = reply else { return false };
+    if is_about_slot(error.details()) {
+        return false;
+    }
+    // In a script, the server's own error may be behind other words.
+    CODES.contains(&error.code())
+        || error.details().is_some_and(|details| IN_SCRIPT.iter().any(|it| details.contains(it)))
+}
+
+/// Whether a `CLUSTERDOWN` is about the slot of one key.
+fn is_about_slot(details: Option<&str>) -> bool {
+    details.is_some_and(|details| details.starts_with("Hash slot not served"))
+}
+
+impl Link {
+    /// Begins to watch over the connection, if nobody does.
+    pub(super) fn keep(self: &Arc<Self>) {
+        if !self.is_kept.swap(true, Ordering::Relaxed) {
+            let (link, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
+            self.context.spawn(async move {
+                let mut keeper = Keeper { link, looked_at: None };
+                let mut pause = IDLE;
+                loop {
+                    // Whether it was woken does not matter.
+                    let _ = timeout(jitter(pause), wake.notified()).await;
+                    let Some(next) = keeper.turn().await else { return };
+                    pause = next;
+                    sleep(SPACING).await;
+                }
+            });
+        }
+    }
+
+    /// No question can be asked, or is answered.
+    pub(super) fn unavailable(&self, why: &str) {
+        if self.breaker.open() {
+            self.opened(why);
+        } else {
+            why.clone_into(&mut self.why.lock());
+        }
+    }
+
+    /// The breaker was opened.
+    pub(super) fn opened(&self, why: &str) {
+        why.clone_into(&mut self.why.lock());
+        self.context.counts.breaker_opened.one();
+        self.wake.notify_one();
+        self.log(|report, now| report.change(true, now));
+    }
+
+    fn works(&self) {
+        if self.breaker.close() {
+            self.log(|report, now| report.change(false, now));
+        }
+    }
+
+    /// The server is not asked any more, because others hold its slots.
+    pub(super) fn retire(&self) {
+        if self.breaker.is_open() {
+            tracing::info!(node = %self.place, "the node has left the cluster");
+        }
+    }
+
+    fn log(&self, line: impl FnOnce(&mut super::report::Report, Timestamp) -> Option<Line>) {
+        let Some(report) = &self.report else { return };
+        let line = line(&mut report.lock(), self.context.now());
+        let Some(line) = line else { return };
+        self.context.say(&self.place, line, &self.why.lock());
+    }
+}
+
+/// Watches over one connection.
+struct Keeper {
+    link: Weak<Link>,
+    /// When the primary was last looked for, since the server takes no writes.
+    looked_at: Option<Timestamp>,
+}
+
+impl Keeper {
+    /// Looks once. How long until the next time; `None`: the connection is not used any more.
+    async fn turn(&mut self) -> Option<Duration> {
+        let link = self.link.upgrade()?;
+        let is_open = link.breaker.is_open();
+        let is_suspect = link.is_suspect.swap(false, Ordering::Relaxed);
+        let has_answered = link.has_answered.swap(false, Ordering::Relaxed);
+        if is_open || is_suspect || !has_answered {
+            let probe = link.probe().await;
+            self.follow(&link, is_open, is_suspect, probe).await;
+        }
+        link.log(|report, now| report.due(now));
+        Some(if link.breaker.is_open() { PROBE_EVERY - SPACING } else { IDLE })
+    }
+
+    async fn follow(&mut self, link: &Arc<Link>, is_open: bool, is_suspect: bool, probe: Probe) {
+        match probe {
+            Probe::Forbidden if is_suspect => {
+                link.works();
+                self.find_primary(link).await;
+            }
+            Probe::Works | Probe::Forbidden => {
+                self.looked_at = None;
+                link.works();
+            }
+            // Questions that were too late have been counted.
+            Probe::Slow(_) if !is_open => {}
+            Probe::Slow(span) => {
+                let millis = span.as_millis();
+                link.unavailable(&format!("{}: answers after {millis} ms", link.place));
+            }
+            Probe::Refuses(why) => {
+                link.unavailable(&why);
+                self.find_primary(link).await;
+            }
+            Probe::Fails(why) => link.unavailable(&why),
+        }
+    }
+
+    /// Looks for the primary elsewhere, now and then.
+    async fn find_primary(&mut self, link: &Arc<Link>) {
+        let now = link.context.now();
+        let is_due = match (&link.place, self.looked_at) {
+            (Place::Primary { .. }, None) => true,
+            (Place::Primary { .. }, Some(at)) => now >= at + jitter(RESOLVE_EVERY),
+            // It may be promoted again in a moment.
+            (Place::At(_), None) => false,
+            (Place::At(_), Some(at)) => now >= at + jitter(REPLACE_EVERY),
+        };
+        if !is_due {
+            self.looked_at.get_or_insert(now);
+            return;
+        }
+        self.looked_at = Some(now);
+        if let Place::Primary { sentinels, name } = &link.place {
+            let found = timeout(PROBE_TIMEOUT, link.context.primary(sentinels, name)).await;
+            let Ok(Ok(address)) = found else { return };
+            if link.address().is_some_and(|known| *known == address) {
+                return;
+            }
+        }
+        link.replace().await;
+    }
+}
+
+impl Link {
+    /// Asks the server whether it takes writes.
+    async fn probe(self: &Arc<Self>) -> Probe {
+        let deadline = Deadline::after(PROBE_TIMEOUT);
+        let Up { mut connection, number, flow, .. } = match self.connection(deadline).await {
+            Ok(up) => up,
+            Err(StoreError::Unavailable(why)) => return Probe::Fails(why),
+            Err(error) => return Probe::Fails(error.to_string()),
+        };
+        let key = [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat();
+        let mut delete = redis::cmd("DEL");
+        delete.arg(key);
+        let begin = self.context.now();
+        let sent = flow.send(1, begin);
+        match deadline.within(connection.send_packed_command(&delete)).await {
+            Ok(Ok(reply)) => {
+                let now = self.context.now();
+                flow.answered(sent, now);
+                let span = now.as_micros().saturating_sub(begin.as_micros());
+                let span = Duration::from_micros(span);
+                match &reply {
+                    Value::ServerError(error) if refuses_writes(&reply) => {
+                        let (code, details) = (error.code(), error.details().unwrap_or_default());
+                        Probe::Refuses(format!("{}: {code} {details}", self.place))
+                    }
+                    Value::ServerError(error) if error.code() == "NOPERM" => Probe::Forbidden,
+                    _ if span > self.context.options.deadline => Probe::Slow(span),
+                    _ => Probe::Works,
+                }
+            }
+            // Replies may never come on this connection, whatever the server does.
+            _ => {
+                let why = format!("{} does not answer", self.place);
+                self.lost(Some(number), &why);
+                Probe::Fails(why)
+            }
+        }
+    }
+}
+
+/// What is answered while the store is unavailable, for the log.
+pub(super) fn answers(on_error: OnError) -> &'static str {
+    match on_error {
+        OnError::Deny => "requests are denied (on_error: deny)",
+        OnError::Allow => "requests are allowed without a limit (on_error: allow)",
+        OnError::Local(_) => "requests are decided in this process (on_error: local)",
+    }
+}

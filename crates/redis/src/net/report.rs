@@ -1,0 +1,134 @@
+//! What the log says of a node: one line when it becomes unavailable, one when it answers again.
+//!
+//! A node that flaps has its first outages told one by one; after that, lines are spaced, and the next
+//! one says how many outages it stands for.
+
+use std::time::Duration;
+
+use sluicegate_core::Timestamp;
+
+/// Outages in a row that have lines of their own.
+const BURST: u32 = 20;
+/// Time after which one more outage has.
+const REFILL: Duration = Duration::from_secs(3);
+
+/// What was logged of a node, and what was not yet.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// Since when the node has been unavailable.
+    down_since: Option<Timestamp>,
+    /// Whether the log says that it is.
+    is_told: bool,
+    /// Outages that no line has told.
+    untold: u32,
+    /// Outages that may be told now.
+    budget: u32,
+    refilled_at: Timestamp,
+}
+
+/// A line for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// The node is unavailable; `more` outages before this one have not been told.
+    Unavailable { more: u32 },
+    /// The node answers again, after so long.
+    Available { after: Duration },
+    /// The node answers, and was unavailable so many times that have not been told.
+    WasUnavailable { times: u32 },
+}
+
+impl Report {
+    pub(crate) const fn new() -> Self {
+        Self {
+            down_since: None,
+            is_told: false,
+            untold: 0,
+            budget: BURST,
+            refilled_at: Timestamp::EPOCH,
+        }
+    }
+
+    /// The node became unavailable, or answers again.
+    pub(crate) fn change(&mut self, is_down: bool, now: Timestamp) -> Option<Line> {
+        let since = self.down_since.take();
+        if is_down {
+            self.down_since = since.or(Some(now));
+            self.untold += u32::from(since.is_none());
+            return self.due(now);
+        }
+        let after = micros_since(since?, now);
+        std::mem::take(&mut self.is_told).then_some(Line::Available { after })
+    }
+
+    /// The line that may be logged by now, if one could not be before.
+    pub(crate) fn due(&mut self, now: Timestamp) -> Option<Line> {
+        let periods = micros_since(self.refilled_at, now).as_micros() / REFILL.as_micros();
+        if periods > 0 {
+            let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+            (self.budget, self.refilled_at) = (self.budget.saturating_add(periods).min(BURST), now);
+        }
+        if self.untold == 0 || self.budget == 0 {
+            return None;
+        }
+        self.budget -= 1;
+        let times = std::mem::take(&mut self.untold);
+        self.is_told = self.down_since.is_some();
+        Some(match self.is_told {
+            true => Line::Unavailable { more: times - 1 },
+            false => Line::WasUnavailable { times },
+        })
+    }
+}
+
+fn micros_since(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_micros(now.as_micros().saturating_sub(then.as_micros()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::EPOCH + Duration::from_millis(1_000_000 + millis)
+    }
+
+    #[test]
+    fn report_outage_has_one_line_each_way() {
+        let mut report = Report::new();
+        assert_eq!(report.change(true, at(0)), Some(Line::Unavailable { more: 0 }));
+        assert_eq!(report.change(true, at(10)), None);
+        assert_eq!(report.due(at(5000)), None);
+        let after = Duration::from_millis(6000);
+        assert_eq!(report.change(false, at(6000)), Some(Line::Available { after }));
+        assert_eq!(report.change(false, at(6001)), None);
+    }
+
+    #[test]
+    fn report_flapping_node_loses_no_outage() {
+        let mut report = Report::new();
+        let (mut told, mut lines) = (0, 0);
+        let mut add = |line: Option<Line>| match line {
+            Some(Line::Unavailable { more }) => (told, lines) = (told + more + 1, lines + 1),
+            Some(Line::WasUnavailable { times }) => (told, lines) = (told + times, lines + 1),
+            Some(Line::Available { .. }) | None => {}
+        };
+        for outage in 0..200 {
+            add(report.change(true, at(outage * 100)));
+            add(report.change(false, at(outage * 100 + 50)));
+        }
+        add(report.due(at(23_000)));
+        assert!(told == 200 && lines <= 30, "{told} outages in {lines} lines");
+    }
+
+    #[test]
+    fn report_outage_that_lasts_is_told_in_the_end() {
+        let mut report = Report::new();
+        for outage in 0..BURST {
+            let now = at(u64::from(outage) * 10);
+            assert!(report.change(true, now).is_some());
+            assert!(report.change(false, now).is_some());
+        }
+        assert_eq!(report.change(true, at(300)), None);
+        assert_eq!(report.due(at(3300)), Some(Line::Unavailable { more: 0 }));
+    }
+}

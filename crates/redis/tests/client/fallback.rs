@@ -1,0 +1,275 @@
+//! What `on_error: local` admits over several outages (RELIABILITY 46).
+
+use std::time::Duration;
+
+use sluicegate_core::{Operation, Policy};
+use sluicegate_redis::{OnError, Options, Question, RedisStore, Rule, Share, Source, Take};
+
+use sluicegate_testing::{Engine, Server, now, size};
+
+use crate::{
+    proxy::{Fault, Proxy},
+    servers::{patient, store_of, until},
+};
+
+/// Every algorithm, 100 units in a time in which next to nothing recovers.
+const POLICIES: [&str; 8] = [
+    "gcra:100/1h",
+    "token-bucket:100/1h",
+    "leaky-bucket:100/1h",
+    "token-bucket:100/1h:refill=interval",
+    "fixed-window:100/1h",
+    "sliding-log:100/1h",
+    "sliding-counter:100/1h",
+    "fixed-window:1000/1h,sliding-log:100/1h",
+];
+
+/// How a key is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Take,
+    Costs3,
+    Batch,
+    MultiKey,
+    Leased,
+}
+
+struct Subject {
+    key: Vec<u8>,
+    rule: Rule,
+    way: Way,
+    /// The share of the 100 units.
+    most: u64,
+    /// Units admitted in fallback.
+    admitted: u64,
+}
+
+fn subjects() -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for policy in POLICIES {
+        let policy: Policy = policy.parse().unwrap();
+        for (share, most) in [(Share::ALL, 100), (Share::of(1, 2).unwrap(), 50)] {
+            for way in [Way::Take, Way::Costs3, Way::Batch, Way::MultiKey, Way::Leased] {
+                let rule = Rule::new(&policy).on_error(OnError::Local(share));
+                let rule = match way {
+                    Way::Leased => match rule.lease(8) {
+                        Ok(rule) => rule,
+                        Err(_) => continue,
+                    },
+                    _ => rule,
+                };
+                let key = format!("k{}", subjects.len()).into_bytes();
+                subjects.push(Subject { key, rule, way, most, admitted: 0 });
+            }
+        }
+    }
+    subjects
+}
+
+impl Subject {
+    /// Asks once: how many units were admitted, and who decided.
+    async fn ask(&self, store: &RedisStore) -> (u64, Source) {
+        let Self { key, rule, .. } = self;
+        let cost = if self.way == Way::Costs3 { 3 } else { 1 };
+        let (allowed, source) = match self.way {
+            Way::Take | Way::Costs3 | Way::Leased => {
+                let answer = store.take(key, rule, cost).await.unwrap();
+                (answer.allowed(), answer.source)
+            }
+            Way::Batch => {
+                let question = Question { key, rule, operation: Operation::Take(1) };
+                let answer = store.ask_many(&[question]).await.remove(0).unwrap();
+                (answer.allowed(), answer.source)
+            }
+            Way::MultiKey => {
+                let other = [key, &b":other"[..]].concat();
+                let take = |key| Take { key, rule, cost };
+                let answer = store.take_together(&[take(key), take(&other)]).await.unwrap();
+                (answer.decision.allowed(), answer.source)
+            }
+        };
+        (if allowed { cost.into() } else { 0 }, source)
+    }
+}
+
+/// How the store fails.
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    Closed,
+    Stopped,
+    ReadOnly,
+    Slow,
+}
+
+impl Outage {
+    fn begin(self, server: &Server, proxy: &Proxy) {
+        match self {
+            Self::Closed => proxy.set(Fault::Closed),
+            Self::Stopped => server.signal("-STOP"),
+            Self::ReadOnly => server.ask("REPLICAOF 127.0.0.1 1"),
+            Self::Slow => proxy.set(Fault::Delay),
+        }
+    }
+
+    fn end(self, server: &Server, proxy: &Proxy) {
+        match self {
+            Self::Stopped => server.signal("-CONT"),
+            Self::ReadOnly => server.ask("REPLICAOF NO ONE"),
+            Self::Closed | Self::Slow => proxy.set(Fault::None),
+        }
+    }
+}
+
+/// The store fails again and again, and answers once in between: what is admitted in fallback is the
+/// share of the policy once, and not once each time.
+async fn flap(outage: Outage) {
+    let server = Server::start(Engine::Redis70);
+    let proxy = Proxy::to(server.port()).await;
+    let outages = size("SLUICEGATE_FLAPPING_OUTAGES", 4);
+    let mut options = Options::default();
+    options.deadline = Duration::from_millis(50);
+    let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
+    let probe = Rule::new(&"gcra:1000000/1h".parse().unwrap());
+    let back = async || {
+        until("the store answers", async || {
+            store.take(b"probe", &probe, 1).await.unwrap().source == Source::Store
+        })
+        .await;
+    };
+    let mut subjects = subjects();
+    let begin = now();
+    let mut answered = 0;
+    for _ in 0..outages {
+        back().await;
+        for subject in &subjects {
+            // One answer at least, that says how much is in use there.
+            answered += u64::from(subject.ask(&store).await.1 == Source::Store);
+        }
+        outage.begin(&server, &proxy);
+        until("the store is unavailable", async || {
+            store.take(b"probe", &probe, 1).await.unwrap().source == Source::Fallback
+        })
+        .await;
+        for subject in &mut subjects {
+            for _ in 0..110 {
+                let (units, source) = subject.ask(&store).await;
+                subject.admitted += if source == Source::Fallback { units } else { 0 };
+            }
+        }
+        outage.end(&server, &proxy);
+    }
+    back().await;
+    let (mut worst, mut least) = (0.0_f64, f64::MAX);
+    for Subject { rule, way, most, admitted, .. } in &subjects {
+        // What recovers meanwhile, rounded up.
+        let bound = most + begin.elapsed().as_secs() * most / 3600 + 1;
+        assert!(*admitted <= bound, "{rule:?} {way:?}: {admitted} admitted, bound {bound}");
+        let part = *admitted as f64 * 100.0 / *most as f64;
+        (worst, least) = (worst.max(part), least.min(part));
+    }
+    println!(
+        "figure: {outages} outages ({outage:?}) with {answered} answers in between: local fallback admits \
+         {least:.0} to {worst:.0} % of its share in all, under {} rules (bound 100 % and what recovers)",
+        subjects.len()
+    );
+    assert!(answered > 0 && worst > 50.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_fallback_flapping_connections_admits_its_share_once() {
+    flap(Outage::Closed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_fallback_flapping_stops_admits_its_share_once() {
+    flap(Outage::Stopped).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_fallback_flapping_demotions_admits_its_share_once() {
+    flap(Outage::ReadOnly).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_fallback_slow_store_admits_its_share_once() {
+    flap(Outage::Slow).await;
+}
+
+/// A flood of keys during an outage fills the table of local states: no key that is in use leaves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_fallback_key_flood_forgets_no_key_in_use() {
+    let mut server = Server::start(Engine::Redis70);
+    let mut options = patient();
+    options.max_local_memory = 2 << 20;
+    options.max_known_keys = 64;
+    let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
+    let rule: Rule = "fixed-window:5/1h".parse().unwrap();
+    let rule = rule.on_error(OnError::Local(Share::ALL));
+    assert_eq!(store.take(b"early0", &rule, 5).await.unwrap().source, Source::Store);
+    server.kill();
+    let mut admitted = [0; 20];
+    let mut ask = async || {
+        for (index, admitted) in admitted.iter_mut().enumerate() {
+            for _ in 0..10 {
+                let answer = store.take(format!("early{index}").as_bytes(), &rule, 1).await;
+                *admitted += u32::from(answer.unwrap().allowed());
+            }
+        }
+        admitted
+    };
+    ask().await;
+    let flood = size("SLUICEGATE_FALLBACK_FLOOD", 150_000);
+    let mut passed = 0_u64;
+    for key in 0..flood {
+        let answer = store.take(&key.to_le_bytes(), &rule, 1).await.unwrap();
+        passed += u64::from(answer.allowed());
+    }
+    let admitted = ask().await;
+    println!(
+        "figure: local fallback, 2 MiB of states and {flood} other keys, of which {passed} are admitted: 20 \
+         keys that were in use before admit {admitted:?} of 5"
+    );
+    assert!(passed < flood, "the table is full");
+    assert_eq!((admitted[0], &admitted[1..]), (0, &[5; 19][..]));
+}
+
+/// A change of rule between two outages: what was admitted here stays counted. A reset forgets it.
+#[tokio::test]
+async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() {
+    let mut server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let rule = |text: &str| text.parse::<Rule>().unwrap().on_error(OnError::Local(Share::ALL));
+    let (old, new) = (rule("fixed-window:60/1h"), rule("fixed-window:100/1h"));
+    let ask = async |rule: &Rule| {
+        let mut admitted = 0;
+        for _ in 0..110 {
+            let answer = store.take(b"k", rule, 1).await.unwrap();
+            admitted += u32::from(answer.allowed() && answer.source == Source::Fallback);
+        }
+        admitted
+    };
+    assert_eq!(store.take(b"k", &old, 20).await.unwrap().source, Source::Store);
+    server.kill();
+    // 20 of 60 are in use, as the store said under the rule of that time.
+    assert_eq!(ask(&new).await, 80);
+    server.restart();
+    let back = async || {
+        until("the store answers", async || {
+            store.take(b"j", &old, 1).await.unwrap().source == Source::Store
+        })
+        .await;
+    };
+    back().await;
+    let _ = store.take(b"k", &old, 1).await.unwrap();
+    server.kill();
+    assert_eq!(ask(&rule("fixed-window:120/1h")).await, 20);
+    // A reset that fails forgets nothing.
+    assert!(store.ask(b"k", &old, Operation::Reset).await.is_err());
+    assert_eq!(ask(&old).await, 0);
+    server.restart();
+    back().await;
+    assert!(store.ask(b"k", &old, Operation::Reset).await.is_ok());
+    server.kill();
+    assert_eq!(ask(&old).await, 60);
+    println!("figure: local fallback over changes of rule admits 80, 20 and, after a reset, 60");
+}

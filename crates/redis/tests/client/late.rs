@@ -1,0 +1,91 @@
+//! Commands that a server executes after nobody waits for them any more (RELIABILITY 57).
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use sluicegate_core::Operation;
+use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
+use sluicegate_testing::{Engine, Server, now, size};
+
+use crate::servers::{pass, until};
+
+const PIPELINE: usize = 30;
+
+/// Asks in pipelines of 30 until the span is over: how many takes the store admitted.
+async fn batches(store: &RedisStore, rule: &Rule, span: Duration) -> u64 {
+    let (start, mut admitted) = (now(), 0);
+    while start.elapsed() < span {
+        let take = Question { key: b"k", rule, operation: Operation::Take(1) };
+        for answer in store.ask_many(&[take; PIPELINE]).await {
+            let answer = answer.unwrap();
+            admitted += u64::from(answer.source == Source::Store && answer.allowed());
+        }
+        pass(Duration::from_micros(200)).await;
+    }
+    admitted
+}
+
+/// The same, 30 at a time that are no pipeline.
+async fn concurrent(store: &RedisStore, rule: &Rule, span: Duration) -> u64 {
+    let (start, mut admitted) = (now(), 0);
+    while start.elapsed() < span {
+        let takes = (0..PIPELINE).map(|_| store.take(b"k", rule, 1));
+        for answer in join_all(takes).await {
+            let answer = answer.unwrap();
+            admitted += u64::from(answer.source == Source::Store && answer.allowed());
+        }
+        pass(Duration::from_micros(200)).await;
+    }
+    admitted
+}
+
+/// A server stops again and again under load: what it does late is only charged, and little.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_server_executes_little_late() {
+    let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 300));
+    let outages = size("SLUICEGATE_LATE_OUTAGES", 3);
+    let rule: Rule = "gcra:100000000/365d".parse().unwrap();
+    for in_pipelines in [true, false] {
+        let server = Server::start(Engine::Redis70);
+        let mut options = Options::default();
+        // A machine that is busy is no outage.
+        options.deadline = Duration::from_millis(size("SLUICEGATE_LATE_DEADLINE_MS", 100));
+        let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
+        let (mut late, mut admitted) = (Vec::new(), 0);
+        for _ in 0..outages {
+            until("the store answers", async || {
+                store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
+            })
+            .await;
+            let (client, asked) = (store.clone(), rule.clone());
+            let load = tokio::spawn(async move {
+                let span = span + Duration::from_millis(100);
+                if in_pipelines {
+                    batches(&client, &asked, span).await
+                } else {
+                    concurrent(&client, &asked, span).await
+                }
+            });
+            pass(Duration::from_millis(50)).await;
+            server.signal("-STOP");
+            pass(span).await;
+            server.signal("-CONT");
+            admitted += load.await.unwrap();
+            until("the store answers again", async || {
+                store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
+            })
+            .await;
+            let peek = store.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+            let charged = u64::from(100_000_000 - peek.remaining);
+            // Nothing is admitted that is not charged.
+            assert!(charged >= admitted, "{charged} charged, {admitted} admitted");
+            late.push(charged - admitted - late.iter().sum::<u64>());
+        }
+        println!(
+            "figure: {outages} stops of {} ms under {}: {admitted} takes admitted, {late:?} executed late",
+            span.as_millis(),
+            if in_pipelines { "pipelines of 30" } else { "30 takes at a time" },
+        );
+        assert!(late.iter().all(|late| *late <= 40), "{late:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! One budget for the bytes that the server buffers for its clients.
+//!
+//! Unread input, request bodies and unsent replies of all connections are reserved here before they
+//! are kept, so that clients together make the process hold at most `--max-buffer-memory`. Each
+//! connection has a bound of its own as well, [`MAX_PER_CONNECTION`], so that one cannot take what
+//! all share.
+//!
+//! What a connection needs for ordinary requests (a read buffer of its worker, a short reply) is not
+//! counted: only what stays while the connection waits for its client.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// The most bytes that one connection buffers, whatever its protocol.
+pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
+/// Once so many bytes less are used than at the peak, freed memory goes back to the system; and once so
+/// many less when nothing changes.
+const RELEASE_STEP: usize = 8 * 1024 * 1024;
+const QUIET_STEP: usize = 512 * 1024;
+/// What a connection takes up besides, about, in bytes.
+const CONNECTION: usize = 4 * 1024;
+
+/// Bytes that all connections together may buffer, and how many they do.
+#[derive(Debug)]
+pub(crate) struct BufferBudget {
+    max: usize,
+    used: AtomicUsize,
+    /// The most that was used since memory was last returned to the system, and what was used when that was
+    /// last looked at.
+    peak: AtomicUsize,
+    last: AtomicUsize,
+    rejected: AtomicU64,
+}
+
+/// Bytes that are reserved for one purpose, until dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    budget: Arc<BufferBudget>,
+    bytes: usize,
+}
+
+impl BufferBudget {
+    /// A budget of `max` bytes.
+    pub(crate) const fn new(max: usize) -> Self {
+        Self {
+            max,
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            last: AtomicUsize::new(0),
+            rejected: AtomicU64::new(0),
+        }
+    }
+
+    /// A reservation of no bytes, to be resized.
+    pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reservation {
+        Reservation { budget: Arc::clone(self), bytes: 0 }
+    }
+
+    /// The bytes that may be reserved in all.
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// The bytes that are reserved now.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// How many reservations did not fit.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much has been freed, now that so many clients are connected, that it is worth returning it
+    /// to the system. To be asked every second or so: what is left of a flood is returned once all is quiet.
+    pub(crate) fn take_release_due(&self, clients: usize) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let now = self.used() + clients * CONNECTION;
+        let quiet = self.last.swap(now, relaxed) == now;
+        let peak = self.peak.fetch_max(now, relaxed).max(now);
+        let due = peak - now >= if quiet { QUIET_STEP } else { RELEASE_STEP };
+        if due {
+            self.peak.store(now, relaxed);
+        }
+        due
+    }
+
+    fn try_add(&self, bytes: usize) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        match self.used.fetch_update(relaxed, relaxed, fits) {
+            Ok(before) => {
+                self.peak.fetch_max(before + bytes, relaxed);
+                true
+            }
+            Err(_) => {
+                self.rejected.fetch_add(1, relaxed);
+                false
+            }
+        }
+    }
+}
+
+impl Reservation {
+    /// The bytes that are reserved.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reserves `bytes` in all in place of what was reserved so far. `false`: they do not fit, and
+    /// the reservation is as it was. Fewer bytes always fit.
+    #[must_use]
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        if bytes > self.bytes && !self.budget.try_add(bytes - self.bytes) {
+            return false;
+        }
+        if bytes < self.bytes {
+            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// As [`resize`](Self::resize), but only while half of the budget stays free: for what a client
+    /// can do without.
+    #[must_use]
+    pub(crate) fn resize_to_spare(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        self.budget.used() + more <= self.budget.max / 2 && self.resize(bytes)
+    }
+
+    /// Gives all back.
+    pub(crate) fn release(&mut self) {
+        if self.bytes > 0 {
+            let _fewer = self.resize(0);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservation_beyond_the_budget_is_rejected_and_changes_nothing() {
+        let budget = Arc::new(BufferBudget::new(100));
+        let (mut first, mut second) = (budget.reserve_nothing(), budget.reserve_nothing());
+        assert!(first.resize(60) && second.resize(40));
+        assert!(!second.resize(41) && !first.resize(usize::MAX));
+        assert_eq!((first.bytes(), second.bytes(), budget.used()), (60, 40, 100));
+        assert!(first.resize(10) && second.resize(90));
+        assert_eq!((budget.used(), budget.rejected()), (100, 2));
+        drop(second);
+        first.release();
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn release_due_after_a_peak_is_reported_once() {
+        let budget = Arc::new(BufferBudget::new(usize::MAX));
+        let mut reservation = budget.reserve_nothing();
+        assert!(reservation.resize(RELEASE_STEP) && !budget.take_release_due(0));
+        assert!(reservation.resize(1) && !budget.take_release_due(0), "it may go on");
+        assert!(budget.take_release_due(0), "nothing has changed since");
+        assert!(!budget.take_release_due(0) && !budget.take_release_due(10_000));
+        assert!(budget.take_release_due(0), "clients have left");
+        assert!(reservation.resize(QUIET_STEP) && !budget.take_release_due(0));
+        assert!(reservation.resize(1) && !budget.take_release_due(0));
+        assert!(!budget.take_release_due(0), "it is too little");
+    }
+}

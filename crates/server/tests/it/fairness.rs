@@ -1,0 +1,258 @@
+//! Clients that ask for much work, and others on the same worker (RELIABILITY 47, 55 and 62).
+
+use std::{
+    io::Read as _,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use sluicegate_resp::{Value, encode_command};
+
+use crate::harness::{Peer, Running, integers, now, simple, size};
+
+/// A server with one worker, so that all clients are on it.
+fn one_worker() -> Running {
+    Running::with(|config| config.workers = Some(1))
+}
+
+/// A key with `events` events in its log.
+fn fill(server: &Running, key: &str, events: usize) {
+    let mut peer = server.connect();
+    let mut bytes = Vec::new();
+    for _ in 0..500 {
+        let policy = "sliding-log:10000000/1d";
+        encode_command(&[b"SG.TAKE", key.as_bytes(), policy.as_bytes()], &mut bytes);
+    }
+    for _ in 0..events / 500 {
+        peer.send(&bytes);
+        (0..500).for_each(|_| drop(peer.hear()));
+    }
+}
+
+/// Asks `PING` until `stop`; how long each reply took.
+fn pings(server: &Running, stop: &AtomicBool) -> Vec<Duration> {
+    let mut peer = server.connect();
+    let mut times = Vec::new();
+    while !stop.load(Ordering::Relaxed) || times.len() < 20 {
+        let start = now();
+        assert_eq!(peer.say("PING"), simple("PONG"));
+        times.push(start.elapsed());
+    }
+    times
+}
+
+/// Does `work` while another client asks; how long that one waited for its replies, sorted.
+fn beside(server: &Running, work: impl FnOnce()) -> Vec<Duration> {
+    let stop = AtomicBool::new(false);
+    let mut times = thread::scope(|scope| {
+        let pings = scope.spawn(|| pings(server, &stop));
+        work();
+        stop.store(true, Ordering::Relaxed);
+        pings.join().unwrap()
+    });
+    times.sort_unstable();
+    times
+}
+
+fn figure(what: &str, times: &[Duration]) {
+    println!(
+        "figure: beside {what}, {} replies to another client took p50 {:?}, p99 {:?}, at most {:?}",
+        times.len(),
+        times[times.len() / 2],
+        times[times.len() * 99 / 100],
+        times[times.len() - 1],
+    );
+}
+
+/// The work of a command does not grow with what is stored of a key, and many commands give way to others.
+#[test]
+fn commands_on_a_large_key_let_others_pass() {
+    let server = one_worker();
+    let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
+    fill(&server, "large", events);
+    let names = vec!["large"; 1022].join(" ");
+    for (command, times) in [
+        (format!("EXISTS {names}"), 20),
+        ("TTL large".to_owned(), 200),
+        ("SG.INFO large".to_owned(), 200),
+        // Another policy each time: what is stored is carried over, and not copied.
+        (
+            "SG.TAKE large sliding-log:10000000/2d\r\nSG.TAKE large sliding-log:9000000/1d"
+                .to_owned(),
+            100,
+        ),
+        ("SG.PEEK large sliding-log:10000000/3d".to_owned(), 100),
+    ] {
+        let mut peer = server.connect();
+        let text = format!("{command}\r\n").repeat(times);
+        let replies = times * (1 + command.matches("\r\n").count());
+        let waited = beside(&server, || {
+            peer.send(&text);
+            (0..replies).for_each(|_| drop(peer.hear()));
+        });
+        let name: String = command.chars().take(30).collect();
+        figure(&format!("{replies} of `{name}` on {events} events"), &waited);
+        // Before, these took the worker for as long as all of them took together.
+        let most = waited[waited.len() - 1];
+        assert!(most < Duration::from_millis(300), "{name}: {most:?}");
+    }
+}
+
+/// A stop does not wait for all that was asked of a large key.
+#[test]
+fn stop_behind_expensive_commands_ends_within_five_seconds() {
+    let mut server = one_worker();
+    fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
+    let names = vec!["large"; 1022].join(" ");
+    let mut peers: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for peer in &mut peers {
+        peer.send(format!("EXISTS {names}\r\n").repeat(40));
+    }
+    let start = now();
+    server.begin_to_stop();
+    for peer in &mut peers {
+        // What had not arrived is not answered, and ends the connection.
+        let _ = peer.stream.read_to_end(&mut Vec::new());
+    }
+    drop(server);
+    let took = start.elapsed();
+    println!("figure: a stop behind 160 commands of 1022 names took {took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// Clients that send as much as they can have turns as short as others.
+#[test]
+fn greedy_pipelines_let_others_pass() {
+    let server = one_worker();
+    let seconds = size("SLUICEGATE_GREEDY_SECONDS", 1);
+    let stop = AtomicBool::new(false);
+    let times = thread::scope(|scope| {
+        for client in 0..4 {
+            let (server, stop) = (&server, &stop);
+            scope.spawn(move || {
+                let mut bytes = Vec::new();
+                let key = format!("greedy{client}");
+                while bytes.len() < 1024 * 1024 {
+                    encode_command(&[b"SG.TAKE", key.as_bytes(), b"gcra:1000/1s"], &mut bytes);
+                }
+                let mut peer = server.connect();
+                let mut reader = peer.stream.try_clone().unwrap();
+                let drain = thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+                while !stop.load(Ordering::Relaxed) {
+                    peer.send(&bytes);
+                }
+                peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
+                drain.join().unwrap().unwrap();
+            });
+        }
+        let times = beside(&server, || {
+            let start = now();
+            while start.elapsed() < Duration::from_secs(seconds as u64) {
+                sluicegate_testing::rest(Duration::from_millis(10));
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+        times
+    });
+    figure("four clients with pipelines of 1 MiB", &times);
+    // All processors are busy with the clients: what is asserted is that it has its turn at all.
+    assert!(times[times.len() / 2] < Duration::from_millis(50), "{:?}", times[times.len() / 2]);
+}
+
+/// A request that comes to a long line costs no more than one that comes to a short one.
+#[test]
+fn arrival_at_a_long_line_costs_what_it_costs_at_a_short_one() {
+    let server = one_worker();
+    let policy =
+        (1..=8).map(|hours| format!("sliding-log:1000/{hours}h")).collect::<Vec<_>>().join(",");
+    let mut peer = server.connect();
+    assert_eq!(peer.integers(&format!("SG.TAKE line {policy} COST 500"))[0], 1);
+    for _ in 0..500 {
+        assert_eq!(peer.integers(&format!("SG.TAKE line {policy}"))[0], 1);
+    }
+    let arrive = |peer: &mut Peer, count: usize| {
+        let start = now();
+        for _ in 0..count {
+            assert_eq!(peer.integers(&format!("SG.WAIT line {policy} TIMEOUT 1"))[0], 0);
+        }
+        start.elapsed() / u32::try_from(count).unwrap()
+    };
+    let mut waiting = Vec::new();
+    let wait = |waiting: &mut Vec<Peer>, count: usize| {
+        while waiting.len() < count {
+            let mut peer = server.connect();
+            peer.ask(&format!("SG.WAIT line {policy} TIMEOUT 86400000000"));
+            waiting.push(peer);
+        }
+        server.until_told("blocked_clients", count as u64);
+    };
+    wait(&mut waiting, 20);
+    let short = arrive(&mut peer, 50);
+    wait(&mut waiting, size("SLUICEGATE_WAITERS", 400).min(999));
+    let long = arrive(&mut peer, 50);
+    let times = beside(&server, || {
+        arrive(&mut peer, 50);
+    });
+    figure(&format!("arrivals at a line of {}", waiting.len()), &times);
+    println!(
+        "figure: an arrival took {short:?} behind 20 waiters, {long:?} behind {}",
+        waiting.len()
+    );
+    assert!(long < short * 5 + Duration::from_millis(5), "{short:?} {long:?}");
+}
+
+/// What a client sends behind a wait stays with the system until it is its turn.
+#[test]
+fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
+    let server = one_worker();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE k gcra:1/200ms")[0], 1);
+    let echo = format!("ECHO {}\r\n", "x".repeat(1000));
+    peer.send("SG.WAIT k gcra:1/200ms\r\n");
+    peer.send(echo.repeat(100));
+    assert_eq!(integers(&peer.hear())[0], 1);
+    for _ in 0..100 {
+        assert!(matches!(peer.hear(), Value::Bulk(text) if text.len() == 1000));
+    }
+    peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
+    peer.send(echo.repeat(100));
+    server.until_told("blocked_clients", 1);
+    drop(peer);
+    server.until_told("blocked_clients", 0);
+    assert_eq!(server.told("buffer_bytes"), 0);
+}
+
+/// One that sends more than is kept is noticed as well, and told when its turn has come.
+#[test]
+fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
+    let server = one_worker();
+    let line = format!("ECHO {}\r\n", "x".repeat(1000)).repeat(1000);
+    let mut left = server.connect();
+    assert_eq!(left.integers("SG.TAKE k gcra:1/1h")[0], 1);
+    let wait = |peer: &mut Peer, blocked| {
+        peer.send("SG.WAIT k gcra:1/1h TIMEOUT 7200000000\r\n");
+        peer.send(&line);
+        server.until_told("blocked_clients", blocked);
+    };
+    let mut stays = server.connect();
+    wait(&mut left, 1);
+    drop(left);
+    server.until_told("blocked_clients", 0);
+    wait(&mut stays, 1);
+    // What is sent is taken to the end, though only some of it is kept: more than the system buffers.
+    let mut sent = 0;
+    stays.stream.set_nonblocking(true).unwrap();
+    sluicegate_testing::eventually("all that is sent is taken", || {
+        use std::io::Write as _;
+        sent += stays.stream.write(&[b'x'; 65_536]).unwrap_or(0);
+        if sent > 32 << 20 { Ok(()) } else { Err(sent) }
+    });
+    stays.stream.set_nonblocking(false).unwrap();
+    assert!(server.told("buffer_bytes") <= 256 * 1024);
+    assert_eq!(server.connect().say("SG.RESET k"), Value::Integer(1));
+    assert_eq!(integers(&stays.hear())[0], 1);
+    let rest = stays.rest();
+    let end = &rest[rest.len().saturating_sub(200)..];
+    assert!(end.ends_with("262144 bytes behind a command that waits\r\n"), "{end}");
+}

@@ -1,0 +1,168 @@
+//! What clients of RESP can make the server hold (RELIABILITY 48): a process of its own, with default
+//! settings.
+
+use std::{
+    io::{self, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use sluicegate_testing::{eventually, eventually_within};
+
+use crate::{
+    elsewhere::{Process, most_files, process},
+    harness::{PATIENCE, simple, size},
+};
+
+/// What strangers may make it hold in all, in KiB.
+const MAX_HELD: usize = 128 * 1024;
+
+/// As many clients as a size says, and as this process may open.
+fn clients(name: &str, usual: usize) -> usize {
+    size(name, usual).min(most_files() - 100)
+}
+
+/// Connects so many clients, and sends `text` on each as far as the system takes it, until nothing moves.
+fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)> {
+    let mut peers: Vec<_> = (0..count)
+        .map(|_| {
+            let stream = TcpStream::connect(process.server.address).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            (stream, 0)
+        })
+        .collect();
+    let mut still = 0;
+    eventually_within(PATIENCE, "the server takes nothing more", || {
+        let mut moved = false;
+        for (stream, sent) in &mut peers {
+            while *sent < text.len() {
+                match stream.write(&text[*sent..]) {
+                    Ok(count) => *sent += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // Closed: it is not to be tried again.
+                    Err(_) => *sent = text.len(),
+                }
+                moved = true;
+            }
+        }
+        still = if moved { 0 } else { still + 1 };
+        if still > 100 { Ok(()) } else { Err(still) }
+    });
+    peers
+}
+
+/// The memory above `before` that is held now, once all clients have left, is little.
+fn all_is_returned(process: &Process, before: usize) -> usize {
+    process.server.until_told("connected_clients", 1);
+    process.server.until_told("buffer_bytes", 0);
+    let most = before + before / 10 + 8 * 1024;
+    eventually("memory goes back to the system", || {
+        let now = process.resident();
+        if now <= most { Ok(now.saturating_sub(before)) } else { Err((now, most)) }
+    })
+}
+
+#[test]
+fn waiting_clients_that_send_on_hold_little() {
+    let name = "held::waiting_clients_that_send_on_hold_little";
+    let Some(process) = process(name, 20_000, |_, _| {}) else { return };
+    let count = clients("SLUICEGATE_WAITING_CLIENTS", 300);
+    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    let before = process.resident();
+    let mut streams = Vec::new();
+    // A thousand may wait for one key.
+    for (key, part) in (0..count).step_by(900).enumerate() {
+        let text = format!("SG.WAIT k{key} gcra:1/1h TIMEOUT 9000000000000\r\n");
+        let mut text = text.into_bytes();
+        text.resize(1024 * 1024, b'x');
+        assert_eq!(process.server.connect().integers(&format!("SG.TAKE k{key} gcra:1/1h"))[0], 1);
+        streams.extend(flood(&process, 900.min(count - part), &text));
+    }
+    process.server.until_told("blocked_clients", count as u64);
+    let held = process.resident().saturating_sub(before);
+    drop(streams);
+    let left = all_is_returned(&process, before);
+    println!(
+        "figure: {count} waiting clients with 1 MB behind hold {held} KiB, {left} KiB after they left"
+    );
+    assert!(held <= MAX_HELD, "{held} KiB");
+}
+
+#[test]
+fn unfinished_commands_are_within_the_budget() {
+    let name = "held::unfinished_commands_are_within_the_budget";
+    let Some(process) = process(name, 20_000, |_, _| {}) else { return };
+    let count = clients("SLUICEGATE_UNFINISHED_CLIENTS", 1500);
+    let mut served = process.server.connect();
+    assert_eq!(served.say("PING"), simple("PONG"));
+    let before = process.resident();
+    let mut text = b"*2\r\n$4\r\nECHO\r\n$131072\r\n".to_vec();
+    text.resize(61_000, b'x');
+    let streams = flood(&process, count, &text);
+    let held = process.resident().saturating_sub(before);
+    let (bytes, most) =
+        (process.server.told("buffer_bytes"), process.server.told("buffer_max_bytes"));
+    let rejected = process.server.told("buffer_rejections");
+    assert!(bytes <= most && most == 64 << 20, "{bytes} of {most}");
+    assert!(rejected > 0, "all fit: {bytes} of {most}");
+    assert_eq!(served.integers("SG.TAKE k gcra:1/1h")[0], 1, "others are served");
+    drop((streams, served));
+    let left = all_is_returned(&process, before);
+    println!(
+        "figure: {count} clients with 60 KB of a command hold {held} KiB, {rejected} were rejected; {left} KiB \
+         after they left"
+    );
+    assert!(held <= MAX_HELD, "{held} KiB");
+}
+
+#[test]
+fn idle_clients_hold_no_buffers() {
+    let name = "held::idle_clients_hold_no_buffers";
+    let Some(process) = process(name, 20_000, |_, _| {}) else { return };
+    let count = clients("SLUICEGATE_IDLE_CLIENTS", 1500).min(9_990);
+    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    let before = process.resident();
+    // All have asked, and one has been answered much.
+    let text = "SG.TAKE k gcra:30/1m\r\n".repeat(400);
+    let streams: Vec<_> = (0..count)
+        .map(|_| {
+            let mut peer = process.server.connect();
+            peer.send(&text);
+            (0..400).for_each(|_| drop(peer.hear()));
+            peer
+        })
+        .collect();
+    let held = process.resident().saturating_sub(before);
+    println!("figure: {count} idle clients hold {held} KiB, {} bytes each", held * 1024 / count);
+    assert!(held * 1024 / count <= 7_000, "{} bytes each", held * 1024 / count);
+    drop(streams);
+    all_is_returned(&process, before);
+}
+
+#[test]
+fn budget_is_a_setting() {
+    let name = "held::budget_is_a_setting";
+    let Some(process) = process(name, 1024, |config, _| config.max_buffer_memory = 1 << 20) else {
+        return;
+    };
+    let mut first = process.server.connect();
+    first.send("*2\r\n$4\r\nECHO\r\n$131072\r\n");
+    first.send("x".repeat(100_000));
+    let mut text = b"*2\r\n$4\r\nECHO\r\n$131072\r\n".to_vec();
+    text.resize(100_000, b'x');
+    let mut peers = Vec::new();
+    let rejected = eventually_within(Duration::from_secs(20), "a client is rejected", || {
+        let mut peer = process.server.connect();
+        let _ = peer.stream.write_all(&text);
+        peers.push(peer);
+        let rejected = process.server.told("buffer_rejections");
+        if rejected > 0 { Ok(rejected) } else { Err(peers.len()) }
+    });
+    assert!(rejected > 0 && peers.len() < 20, "{}", peers.len());
+    // The one that came before them is served to the end.
+    drop(peers);
+    process.server.until_told("connected_clients", 2);
+    first.send("x".repeat(31_072));
+    first.send("\r\n");
+    assert!(matches!(first.hear(), sluicegate_resp::Value::Bulk(text) if text.len() == 131_072));
+}
