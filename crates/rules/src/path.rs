@@ -182,9 +182,23 @@ impl PathPattern {
 
     /// `None` if it does not match, else what `name` stands for.
     fn walk<'p>(&self, path: &'p str, name: Option<&str>) -> Option<Option<&'p str>> {
-        let mut left = path.strip_prefix('/').map(|rest| rest.split('/'));
-        step(&self.segments, left.as_mut()?.clone(), name, None)
+        let left = path.strip_prefix('/')?.split('/');
+        match step(&self.segments, left, name, None) {
+            Step::Matches(found) => Some(found),
+            Step::Differs | Step::NeverMatches => None,
+        }
     }
+}
+
+/// What comes of matching the rest of a pattern with the rest of a path.
+enum Step<'p> {
+    /// What the capture stands for.
+    Matches(Option<&'p str>),
+    /// Not from here.
+    Differs,
+    /// Nor from any later segment: a `**` has tried all that follow. Without this, a path that repeats a
+    /// segment between two `**` would take the square of its length.
+    NeverMatches,
 }
 
 fn step<'p>(
@@ -192,21 +206,24 @@ fn step<'p>(
     mut path: std::str::Split<'p, char>,
     name: Option<&str>,
     mut found: Option<&'p str>,
-) -> Option<Option<&'p str>> {
+) -> Step<'p> {
     for (index, segment) in pattern.iter().enumerate() {
         if *segment == Segment::Any {
             let behind = &pattern[index + 1..];
             if behind.is_empty() {
-                return Some(found);
+                return Step::Matches(found);
             }
             loop {
-                if let Some(found) = step(behind, path.clone(), name, found) {
-                    return Some(found);
+                match step(behind, path.clone(), name, found) {
+                    Step::Differs => {}
+                    end => return end,
                 }
-                path.next()?;
+                if path.next().is_none() {
+                    return Step::NeverMatches;
+                }
             }
         }
-        let next = path.next()?;
+        let Some(next) = path.next() else { return Step::Differs };
         let fits = match segment {
             Segment::Literal(literal) => **literal == *next,
             Segment::Glob(glob) => glob.matches(next.as_bytes()),
@@ -219,10 +236,10 @@ fn step<'p>(
             Segment::Any => false,
         };
         if !fits {
-            return None;
+            return Step::Differs;
         }
     }
-    path.next().is_none().then_some(found)
+    if path.next().is_none() { Step::Matches(found) } else { Step::Differs }
 }
 
 fn segment(text: &str) -> Result<Segment, String> {
@@ -279,6 +296,10 @@ mod tests {
             ("/**/edit", "/a/b/edit", true),
             ("/**/edit", "/a/edit/b", false),
             ("/a/**/c/*", "/a/b/c/c/d", true),
+            ("/**/a/**/b", "/a/x/a/b", true),
+            ("/**/a/**/b", "/x/a/b/a", false),
+            ("/**/a/b/**/c/d", "/a/a/b/c/c/d", true),
+            ("/**/a/b/**/c/d", "/a/b/c/x/d", false),
             ("/v*/items", "/v2/items", true),
             ("/v*/items", "/x2/items", false),
             ("/users/{id}", "/users/7", true),

@@ -188,6 +188,38 @@ rules:
     assert_eq!(names("/FREE/"), [""; 0]);
 }
 
+/// What a stranger may send in a head of 32 KiB takes about as long as its length.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
+fn path_long_and_hostile_takes_linear_time() {
+    let rules = rules(
+        "
+rules:
+  - {name: a, match: {path: '/**/edit/**/x'}, key: path, policy: 'gcra:9/1s'}
+  - {name: b, match: {path: {matches: '/**/e*t/**/*x*y*', case: insensitive, parameters: strip}}, policy: 'gcra:9/1s'}
+  - {name: c, match: {path: {not: '/**/edit/edit/**/x'}}, policy: 'gcra:9/1s'}
+",
+    );
+    let mut slowest = std::time::Duration::ZERO;
+    for piece in [
+        "/edit",
+        "/EDIT;a",
+        "%2fedit",
+        "/edit\\..",
+        "//edit/..//",
+        "/%252e%252e/edit",
+        "#/edit",
+        "/x",
+    ] {
+        let target = format!("/{}", piece.repeat(32_768 / piece.len()));
+        let start = std::time::Instant::now();
+        assert!(rules.matches(&Request::http("GET", &target, &())).len() <= 36);
+        slowest = slowest.max(start.elapsed());
+    }
+    println!("figure: the rules of a hostile target of 32 KiB take {slowest:?} at most");
+    assert!(slowest.as_secs() < 2, "{slowest:?}");
+}
+
 #[test]
 fn path_options_invalid_are_errors() {
     for (path, expected) in [
