@@ -22,11 +22,17 @@
 //! ```
 
 mod fields;
+mod forwarded;
 mod more;
+mod path_options;
 mod problem;
+mod target;
 
 pub use fields::Fields;
+pub use forwarded::AddressList;
+pub use path_options::PathOptions;
 pub use problem::{Problem, problem};
+pub use target::{Others, Reading, Readings, canonical_path};
 
 use std::time::Duration;
 

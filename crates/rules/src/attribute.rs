@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use sluicegate_headers::PathOptions;
+
 /// A property of a request: what a rule matches, builds keys from, or takes a cost from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -10,6 +12,8 @@ pub enum Attribute {
     Method,
     /// `path`, normalised, without the query.
     Path,
+    /// `path`, without the differences that a rule ignores.
+    LoosePath(PathOptions),
     /// `path.NAME`: the segment that `{NAME}` in the rule's path stands for.
     Capture(Arc<str>),
     /// `header.NAME`, in lower case.
@@ -67,7 +71,7 @@ impl fmt::Display for Attribute {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Method => formatter.write_str("method"),
-            Self::Path => formatter.write_str("path"),
+            Self::Path | Self::LoosePath(_) => formatter.write_str("path"),
             Self::Client => formatter.write_str("client"),
             Self::Domain => formatter.write_str("domain"),
             Self::Capture(name) => write!(formatter, "path.{name}"),

@@ -210,7 +210,7 @@ fn plain(rule: &Rule) -> Option<Plain<'_>> {
     let cost = match &settings.cost {
         None => 1,
         Some(Cost::Units(units)) => *units,
-        Some(Cost::Of(_)) => return None,
+        Some(Cost::Of { .. }) => return None,
     };
     let policy = level.policy.or(settings.policy)?;
     let policy = u16::try_from(policy).ok().filter(|policy| *policy < NONE)?;

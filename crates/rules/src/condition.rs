@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use ahash::AHashSet;
 use smallvec::SmallVec;
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::Attribute,
     glob::Glob,
@@ -46,9 +48,18 @@ impl Conditions {
         all.all(|(at, condition)| Some(at) == known || condition.holds(request))
     }
 
-    /// What `{name}` in the path stands for.
+    /// What `{name}` in the path stands for, where `path` is as [`path_options`](Self::path_options) leave it.
     pub(crate) fn capture<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
         self.patterns().find_map(|pattern| pattern.capture(path, name))
+    }
+
+    /// Differences between paths that are ignored.
+    pub(crate) fn path_options(&self) -> PathOptions {
+        let options = self.0.iter().find_map(|condition| match condition.attribute {
+            Attribute::LoosePath(options) => Some(options),
+            _ => None,
+        });
+        options.unwrap_or_default()
     }
 
     /// All patterns of paths.
@@ -81,7 +92,9 @@ impl Condition {
             || self.tests.iter().any(|test| match test {
                 Test::Present => true,
                 Test::Glob(glob) => glob.matches(&value),
-                Test::Path(pattern) => pattern.matches(request.path()),
+                Test::Path(pattern) => {
+                    std::str::from_utf8(&value).is_ok_and(|path| pattern.matches(path))
+                }
                 Test::Network(_) => false,
             })
     }
@@ -118,6 +131,12 @@ impl fmt::Display for Condition {
             word
         };
         write!(formatter, "{} {verb} {}", self.attribute, values.join(", "))?;
-        if more > 0 { write!(formatter, " and {more} more") } else { Ok(()) }
+        if more > 0 {
+            write!(formatter, " and {more} more")?;
+        }
+        match self.attribute {
+            Attribute::LoosePath(options) => options.fmt(formatter),
+            _ => Ok(()),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use sluicegate_core::Policy;
 
 use crate::{
+    attribute::Attribute,
     condition::Conditions,
     key::Part,
     rule::{Cost, Level, OnError, Overrides, Rule, Settings, Treatment},
@@ -45,6 +46,9 @@ impl RuleSet {
                 told.lines.push(("applies", "to descriptors at this place of the tree".into()))
             }
             None => told.lines.push(("applies", applies(&rule.conditions))),
+        }
+        if let Some(warning) = warning(rule) {
+            told.lines.push(("warning", warning));
         }
         for level in rule.levels() {
             told.lines.push(("key", key(level)));
@@ -121,7 +125,11 @@ impl RuleSet {
         }
         match &settings.cost {
             Some(Cost::Units(units)) => words.push(format!("cost {units}")),
-            Some(Cost::Of(attribute)) => words.push(format!("cost by {attribute}")),
+            Some(Cost::Of { attribute, min, default }) => {
+                words.push(format!(
+                    "cost by {attribute} (at least {min}; {default} if it is absent or no number)"
+                ));
+            }
             None => {}
         }
         match settings.shadow {
@@ -139,6 +147,40 @@ impl RuleSet {
         }
         words.join(", ")
     }
+}
+
+/// Words in the name or the path of a rule that protects a secret.
+const SECURITY: [&str; 3] = ["login", "password", "token"];
+
+/// The spellings that may escape a rule that looks like one against guessing of secrets.
+fn warning(rule: &Rule) -> Option<String> {
+    let conditions = rule.conditions.0.iter().filter(|condition| !condition.not);
+    let path = conditions.into_iter().find(|condition| {
+        matches!(condition.attribute, Attribute::Path | Attribute::LoosePath(_))
+    })?;
+    let about = format!("{} {path}", rule.name()).to_ascii_lowercase();
+    if !SECURITY.iter().any(|word| about.contains(word)) {
+        return None;
+    }
+    let options = rule.conditions.path_options();
+    let strict: Vec<_> = [
+        (options.ignore_case, "case: insensitive", "upper case"),
+        (options.ignore_trailing_slash, "trailing-slash: ignore", "a slash at the end"),
+        (options.strip_parameters, "parameters: strip", ";parameters"),
+    ]
+    .into_iter()
+    .filter(|(loose, ..)| !loose)
+    .collect();
+    if strict.is_empty() {
+        return None;
+    }
+    let what: Vec<_> = strict.iter().map(|(.., what)| *what).collect();
+    let options: Vec<_> = strict.iter().map(|(_, option, _)| format!("`{option}`")).collect();
+    Some(format!(
+        "paths with {} escape this rule, if the application accepts them; {} in `path` includes them",
+        what.join(", "),
+        options.join(", "),
+    ))
 }
 
 fn applies(conditions: &Conditions) -> String {

@@ -185,6 +185,11 @@ impl Draft {
     fn done(self) -> RuleSet {
         let native = || self.native.iter().map(|at| (*at, &self.rules[*at]));
         let index = Index::of(native().map(|(_, rule)| &rule.conditions));
+        let is_from_client =
+            |it: &&Attribute| matches!(it, Attribute::Header(_) | Attribute::Query(_));
+        let mut from_clients: Vec<_> =
+            self.attributes.iter().filter(is_from_client).cloned().collect();
+        from_clients.sort_by_key(ToString::to_string);
         RuleSet {
             cards: Cards::of(native(), |filed| index.known(filed)),
             index,
@@ -193,6 +198,7 @@ impl Draft {
             rules: self.rules,
             domains: self.domains,
             examples: self.examples,
+            from_clients,
         }
     }
 }

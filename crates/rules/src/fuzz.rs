@@ -22,9 +22,18 @@ pub fn check_rules(data: &[u8]) {
 /// Asks for requests that most rules have something to say about.
 fn exercise(rules: &RuleSet) {
     let headers = [("x-plan", "gold"), ("x-tenant", "acme"), ("x-user", "7"), ("x-tokens", "3")];
-    for target in ["/", "/login", "/v1/items/7?page=2&mode=fast", "/users/7/orders", "//a/../%zz"] {
-        let request = Request::http("POST", target, &headers);
-        let _ = rules.matches(&request.from([203, 0, 113, 7].into()));
+    for target in [
+        "/",
+        "/login",
+        "/v1/items/7?page=2&mode=fast",
+        "/users/7/orders",
+        "//a/../%zz",
+        "/LOGIN;x/",
+        "http://h/x%2f..\\..%2flogin#?page=1&page=2",
+    ] {
+        let request = Request::http("POST", target, &headers).from([203, 0, 113, 7].into());
+        let _ = rules.ambiguous(&request);
+        let _ = rules.matches(&request);
     }
     let entries = [("plan", "gold"), ("user", "bob"), ("path", "/files/a")];
     let descriptors = [1, 2, 3].map(|count| Descriptor { entries: &entries[..count], limit: None });

@@ -9,6 +9,8 @@
 use ahash::AHashMap;
 use smallvec::SmallVec;
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::Attribute,
     condition::{Condition, Conditions, Test},
@@ -29,6 +31,8 @@ pub(crate) struct Index {
     shelves: Vec<(Attribute, Shelf)>,
     networks: Nested<Network>,
     paths: Option<Box<Paths>>,
+    /// Patterns of paths, where rules ignore differences: by which.
+    loose_paths: Vec<(PathOptions, Paths)>,
     /// What must be asked each time.
     always: Vec<u32>,
     /// Of each, which condition holds if it is found; [`NONE`] if that is not known.
@@ -51,7 +55,7 @@ struct Shelf {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Exact(Attribute, Bytes),
-    Path(String),
+    Path(Attribute, String),
     Network(String),
     Prefix(Attribute, Bytes),
     Suffix(Attribute, Bytes),
@@ -109,6 +113,11 @@ impl Index {
         {
             paths.find(rest.split('/'), &mut found);
         }
+        for (options, paths) in &self.loose_paths {
+            if let Some(rest) = options.apply(request.path()).strip_prefix('/') {
+                paths.find(rest.split('/'), &mut found);
+            }
+        }
         if found.len() > 1 {
             found.sort_unstable();
             found.dedup();
@@ -141,7 +150,7 @@ fn places(condition: &Condition) -> Vec<Place> {
     let tests = condition.tests.iter().map(|test| match test {
         Test::Present => Place::Present(attribute()),
         Test::Network(network) => Place::Network(network.to_string()),
-        Test::Path(pattern) => Place::Path(pattern.text().to_owned()),
+        Test::Path(pattern) => Place::Path(attribute(), pattern.text().to_owned()),
         Test::Glob(glob) if !glob.prefix().is_empty() => {
             Place::Prefix(attribute(), Bytes::from_slice(glob.prefix()))
         }
@@ -157,7 +166,7 @@ fn places(condition: &Condition) -> Vec<Place> {
 const fn rank(place: &Place) -> usize {
     match place {
         Place::Exact(..) => 0,
-        Place::Path(_) => 1,
+        Place::Path(..) => 1,
         Place::Network(_) => 2,
         Place::Prefix(..) | Place::Suffix(..) => 3,
         Place::Present(_) => 4,
@@ -180,9 +189,7 @@ impl Filing {
         for test in &condition.tests {
             match test {
                 Test::Network(network) => self.networks.push((*network, item)),
-                Test::Path(pattern) => {
-                    self.index.paths.get_or_insert_default().add(pattern, item);
-                }
+                Test::Path(pattern) => self.paths(&condition.attribute).add(pattern, item),
                 Test::Present | Test::Glob(_) => {}
             }
         }
@@ -196,9 +203,21 @@ impl Filing {
                 // Of an address, presence is nothing that a shelf could tell by its text.
                 Place::Present(Attribute::Client) => self.index.always.push(item),
                 Place::Present(attribute) => self.shelf(&attribute).present.push(item),
-                Place::Network(_) | Place::Path(_) => {}
+                Place::Network(_) | Place::Path(..) => {}
             }
         }
+    }
+
+    fn paths(&mut self, attribute: &Attribute) -> &mut Paths {
+        let Attribute::LoosePath(options) = attribute else {
+            return self.index.paths.get_or_insert_default();
+        };
+        let all = &mut self.index.loose_paths;
+        let at = all.iter().position(|(it, _)| it == options).unwrap_or(all.len());
+        if at == all.len() {
+            all.push((*options, Paths::default()));
+        }
+        &mut all[at].1
     }
 
     fn ends(&mut self, attribute: Attribute) -> &mut Ends {

@@ -7,6 +7,8 @@
 
 use std::{fmt, net::IpAddr};
 
+use sluicegate_headers::PathOptions;
+
 use crate::{attribute::Attribute, error::quoted, network::Network, request::Request};
 
 /// A part of a key.
@@ -68,6 +70,13 @@ impl Part {
         match &self.from {
             From::Attribute(attribute) => Some(attribute),
             From::Client(..) => None,
+        }
+    }
+
+    /// Takes paths for one that differ only in what `options` ignore.
+    pub(crate) fn ignore(&mut self, options: PathOptions) {
+        if self.from == From::Attribute(Attribute::Path) && !options.is_strict() {
+            self.from = From::Attribute(Attribute::LoosePath(options));
         }
     }
 

@@ -40,3 +40,4 @@ pub use key::Part;
 pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Cost, Level, Match, OnError, Rule, Treatment};
 pub use set::{Format, Matches, RuleSet};
+pub use sluicegate_headers::PathOptions;

@@ -64,6 +64,9 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
             }]
         }
     };
+    for part in levels.iter_mut().flat_map(|level| &mut level.parts) {
+        part.ignore(conditions.path_options());
+    }
     let excepted = overrides.as_ref().map_or(&[][..], |it| &it.settings);
     check_policies(node, &settings, excepted, &levels)?;
     let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(Part::attribute);

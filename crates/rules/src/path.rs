@@ -1,67 +1,13 @@
-//! Paths: one spelling for each, and patterns of them.
+//! Patterns of paths, and values of queries.
 
 use std::borrow::Cow;
+
+use sluicegate_headers::{PathOptions, canonical_path};
 
 use crate::{error::quoted, glob::Glob};
 
 /// The most segments of a pattern.
 pub(crate) const MAX_SEGMENTS: usize = 32;
-
-/// `path` in the one spelling that rules see: `%` escapes of what needs none are undone, as are
-/// doubled slashes, `.` and `..`.
-pub(crate) fn normal(path: &str) -> Cow<'_, str> {
-    if !path.contains('%') && !path.contains("//") && !path.contains("/.") && path.starts_with('/')
-    {
-        return Cow::Borrowed(path);
-    }
-    let plain = unescaped(path);
-    let mut segments: Vec<&str> = Vec::new();
-    let mut parts = plain.split('/').peekable();
-    while let Some(segment) = parts.next() {
-        let last = parts.peek().is_none();
-        match segment {
-            ".." => {
-                segments.pop();
-            }
-            "." | "" => {}
-            _ => {
-                segments.push(segment);
-                continue;
-            }
-        }
-        if last {
-            segments.push("");
-        }
-    }
-    Cow::Owned(format!("/{}", segments.join("/")))
-}
-
-/// Undoes `%` escapes, but of what would then mean something else: `/`, `%`, `?`, `#`, controls and
-/// bytes beyond ASCII keep theirs, in capital letters.
-fn unescaped(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        match escape(rest.as_bytes()) {
-            Some(byte) if byte.is_ascii_graphic() && !b"/%?#\\".contains(&byte) => {
-                out.push(byte.into());
-                rest = &rest[3..];
-            }
-            Some(byte) => {
-                out.push_str(&format!("%{byte:02X}"));
-                rest = &rest[3..];
-            }
-            None => {
-                out.push('%');
-                rest = &rest[1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    out
-}
 
 /// The byte that `text` begins with an escape of.
 fn escape(text: &[u8]) -> Option<u8> {
@@ -98,6 +44,8 @@ pub(crate) fn decoded(text: &str) -> Cow<'_, [u8]> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathPattern {
     text: Box<str>,
+    /// The only path that it matches, if it has no wildcard.
+    literal: Option<Box<str>>,
     segments: Box<[Segment]>,
 }
 
@@ -113,13 +61,34 @@ pub(crate) enum Segment {
     Any,
 }
 
+impl Segment {
+    /// The only segment that it matches, if it has no wildcard.
+    fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Literal(text) => Some(text),
+            Self::Glob(_) | Self::One(_) | Self::Any => None,
+        }
+    }
+}
+
 impl PathPattern {
     /// The pattern that `text` says, or why it is none.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix('/') else {
             return Err(format!("path {} does not begin with `/`", quoted(text)));
         };
-        let segments: Vec<Segment> = rest.split('/').map(segment).collect::<Result<_, _>>()?;
+        Self::of(text, rest.split('/').map(segment).collect::<Result<_, _>>()?)
+    }
+
+    /// The pattern that only `text` matches as it stands, stars and braces too.
+    pub(crate) fn exactly(text: &str) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix('/') else {
+            return Err(format!("path {} does not begin with `/`", quoted(text)));
+        };
+        Self::of(text, rest.split('/').map(|it| Segment::Literal(it.into())).collect())
+    }
+
+    fn of(text: &str, segments: Vec<Segment>) -> Result<Self, String> {
         if segments.len() > MAX_SEGMENTS {
             return Err(format!("path {} has more than {MAX_SEGMENTS} segments", quoted(text)));
         }
@@ -127,15 +96,58 @@ impl PathPattern {
             return Err(format!("path {} has `**` more than twice", quoted(text)));
         }
         let literal = segments.iter().all(|it| matches!(it, Segment::Literal(_)));
-        if literal && *normal(text) != *text {
-            let normal = normal(text);
+        // The text of a literal pattern may quote a star, and is compared as the path that it says.
+        let said: Vec<&str> = segments.iter().filter_map(Segment::literal).collect();
+        let said = format!("/{}", said.join("/"));
+        let canonical = canonical_path(&said);
+        if literal && *canonical != *said {
             return Err(format!(
                 "path {} is seen as {}; that would do",
                 quoted(text),
-                quoted(&normal)
+                quoted(&canonical)
             ));
         }
-        Ok(Self { text: text.into(), segments: segments.into() })
+        // A segment that no path in canonical form has.
+        for segment in segments.iter().filter_map(Segment::literal).filter(|it| !it.is_empty()) {
+            let path = format!("/{segment}");
+            let canonical = canonical_path(&path);
+            if canonical != path {
+                let canonical = quoted(canonical.get(1..).unwrap_or_default());
+                return Err(format!(
+                    "segment {} of a path is seen as {canonical}; that would do",
+                    quoted(segment)
+                ));
+            }
+        }
+        Ok(Self {
+            text: text.into(),
+            literal: literal.then(|| said.into()),
+            segments: segments.into(),
+        })
+    }
+
+    /// The same, of paths that `options` were applied to.
+    pub(crate) fn under(self, options: PathOptions) -> Result<Self, String> {
+        if options.strip_parameters && self.text.contains(';') {
+            let text = quoted(&self.text);
+            return Err(format!("path {text} has a `;`, which `parameters: strip` removes"));
+        }
+        let mut segments = Vec::from(self.segments);
+        let ends_in_slash = segments.last().and_then(Segment::literal) == Some("");
+        if options.ignore_trailing_slash && ends_in_slash && segments.len() > 1 {
+            segments.pop();
+        }
+        if options.ignore_case {
+            for segment in &mut segments {
+                match segment {
+                    Segment::Literal(text) => text.make_ascii_lowercase(),
+                    Segment::Glob(glob) => *glob = Glob::new(&glob.text().to_ascii_lowercase()),
+                    Segment::One(_) | Segment::Any => {}
+                }
+            }
+        }
+        let literal = self.literal.map(|it| options.apply(&it).into());
+        Ok(Self { text: self.text, literal, segments: segments.into() })
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -148,8 +160,7 @@ impl PathPattern {
 
     /// The only path that it matches, if it has no wildcard.
     pub(crate) fn literal(&self) -> Option<&str> {
-        let literal = self.segments.iter().all(|it| matches!(it, Segment::Literal(_)));
-        literal.then_some(&self.text)
+        self.literal.as_deref()
     }
 
     /// The names of its captures.
@@ -171,9 +182,23 @@ impl PathPattern {
 
     /// `None` if it does not match, else what `name` stands for.
     fn walk<'p>(&self, path: &'p str, name: Option<&str>) -> Option<Option<&'p str>> {
-        let mut left = path.strip_prefix('/').map(|rest| rest.split('/'));
-        step(&self.segments, left.as_mut()?.clone(), name, None)
+        let left = path.strip_prefix('/')?.split('/');
+        match step(&self.segments, left, name, None) {
+            Step::Matches(found) => Some(found),
+            Step::Differs | Step::NeverMatches => None,
+        }
     }
+}
+
+/// What comes of matching the rest of a pattern with the rest of a path.
+enum Step<'p> {
+    /// What the capture stands for.
+    Matches(Option<&'p str>),
+    /// Not from here.
+    Differs,
+    /// Nor from any later segment: a `**` has tried all that follow. Without this, a path that repeats a
+    /// segment between two `**` would take the square of its length.
+    NeverMatches,
 }
 
 fn step<'p>(
@@ -181,21 +206,24 @@ fn step<'p>(
     mut path: std::str::Split<'p, char>,
     name: Option<&str>,
     mut found: Option<&'p str>,
-) -> Option<Option<&'p str>> {
+) -> Step<'p> {
     for (index, segment) in pattern.iter().enumerate() {
         if *segment == Segment::Any {
             let behind = &pattern[index + 1..];
             if behind.is_empty() {
-                return Some(found);
+                return Step::Matches(found);
             }
             loop {
-                if let Some(found) = step(behind, path.clone(), name, found) {
-                    return Some(found);
+                match step(behind, path.clone(), name, found) {
+                    Step::Differs => {}
+                    end => return end,
                 }
-                path.next()?;
+                if path.next().is_none() {
+                    return Step::NeverMatches;
+                }
             }
         }
-        let next = path.next()?;
+        let Some(next) = path.next() else { return Step::Differs };
         let fits = match segment {
             Segment::Literal(literal) => **literal == *next,
             Segment::Glob(glob) => glob.matches(next.as_bytes()),
@@ -208,10 +236,10 @@ fn step<'p>(
             Segment::Any => false,
         };
         if !fits {
-            return None;
+            return Step::Differs;
         }
     }
-    path.next().is_none().then_some(found)
+    if path.next().is_none() { Step::Matches(found) } else { Step::Differs }
 }
 
 fn segment(text: &str) -> Result<Segment, String> {
@@ -244,35 +272,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_one_spelling() {
-        for (given, expected) in [
-            ("/login", "/login"),
-            ("/%6Cogin", "/login"),
-            ("//login", "/login"),
-            ("/./login", "/login"),
-            ("/a/../login", "/login"),
-            ("/../../login", "/login"),
-            ("/%2e%2E/login", "/login"),
-            ("/a/..", "/"),
-            ("/a/b/..", "/a/"),
-            ("/a/.", "/a/"),
-            ("/a/", "/a/"),
-            ("/a//", "/a/"),
-            ("/a%2fb", "/a%2Fb"),
-            ("/a%", "/a%"),
-            ("/a%zz", "/a%zz"),
-            ("/%c3%bc", "/%C3%BC"),
-            ("", "/"),
-            ("login", "/login"),
-            ("*", "/*"),
-            ("/.well-known", "/.well-known"),
-        ] {
-            assert_eq!(normal(given), expected, "{given}");
-            assert_eq!(normal(&normal(given)), expected, "{given}");
-        }
-    }
-
-    #[test]
     fn a_query_is_decoded() {
         assert_eq!(&*decoded("a+b%20c%2"), b"a b c%2");
         assert_eq!(&*decoded("%"), b"%");
@@ -297,6 +296,10 @@ mod tests {
             ("/**/edit", "/a/b/edit", true),
             ("/**/edit", "/a/edit/b", false),
             ("/a/**/c/*", "/a/b/c/c/d", true),
+            ("/**/a/**/b", "/a/x/a/b", true),
+            ("/**/a/**/b", "/x/a/b/a", false),
+            ("/**/a/b/**/c/d", "/a/a/b/c/c/d", true),
+            ("/**/a/b/**/c/d", "/a/b/c/x/d", false),
             ("/v*/items", "/v2/items", true),
             ("/v*/items", "/x2/items", false),
             ("/users/{id}", "/users/7", true),
@@ -304,6 +307,22 @@ mod tests {
             let matches = PathPattern::new(pattern).unwrap().matches(path);
             assert_eq!(matches, expected, "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn under_options_patterns_match_what_options_leave() {
+        let all =
+            PathOptions { ignore_case: true, ignore_trailing_slash: true, strip_parameters: true };
+        for (pattern, path, expected) in [
+            ("/Login/", "/login", true),
+            ("/A*/{id}", "/ab/7", true),
+            ("/", "/", true),
+            ("/a/**", "/a", true),
+        ] {
+            let pattern = PathPattern::new(pattern).unwrap().under(all).unwrap();
+            assert_eq!(pattern.matches(&all.apply(path)), expected, "{pattern:?} {path}");
+        }
+        assert!(PathPattern::new("/a;b").unwrap().under(all).unwrap_err().contains("has a `;`"));
     }
 
     #[test]
@@ -321,6 +340,9 @@ mod tests {
             ("a", "path `a` does not begin with `/`"),
             ("/{}", "segment `{}` is not `{name}`"),
             ("/a//b", "path `/a//b` is seen as `/a/b`; that would do"),
+            ("/%61/b", "path `/%61/b` is seen as `/a/b`; that would do"),
+            ("/ü/*", "segment `ü` of a path is seen as `%C3%BC`; that would do"),
+            ("/../*", "segment `..` of a path is seen as ``; that would do"),
             ("/**/**/**", "path `/**/**/**` has `**` more than twice"),
         ] {
             assert_eq!(PathPattern::new(text).unwrap_err(), expected);

@@ -5,6 +5,8 @@ use std::{borrow::Cow, sync::Arc};
 use sluicegate_core::Policy;
 use smallvec::SmallVec;
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::Attribute,
     condition::Conditions,
@@ -48,8 +50,15 @@ pub enum OnError {
 pub enum Cost {
     /// Always so many units.
     Units(u32),
-    /// The whole number that an attribute says; 1 where it says none.
-    Of(Attribute),
+    /// The whole number that an attribute gives.
+    Of {
+        /// The attribute.
+        attribute: Attribute,
+        /// Lower bound: a smaller number costs this.
+        min: u32,
+        /// Cost where the attribute is absent or is not a whole number; at least `min`.
+        default: u32,
+    },
 }
 
 /// What a rule, or an override of it, says of those requests that it is about. `None` where it says
@@ -118,7 +127,10 @@ impl Level {
         let mut key = Vec::with_capacity(48);
         let mut parts = self.parts.iter();
         let write = |part: &Part, key: &mut Vec<u8>| {
-            part.write(request, |name| conditions.capture(request.path(), name), key)
+            let path =
+                if part.is_capture() { conditions.path_options() } else { PathOptions::default() };
+            let path = path.apply(request.path());
+            part.write(request, |name| conditions.capture(&path, name), key)
         };
         if let Some((before, count)) = &self.shared {
             key.push(b'{');
@@ -246,12 +258,23 @@ impl Cost {
     fn of(&self, request: &Request<'_>) -> u32 {
         match self {
             Self::Units(units) => *units,
-            Self::Of(attribute) => request
-                .value(attribute)
-                .and_then(|value| std::str::from_utf8(&value).ok()?.trim().parse().ok())
-                .unwrap_or(1),
+            Self::Of { attribute, min, default } => {
+                let units = request.value(attribute).and_then(|value| units(&value));
+                units.map_or(*default, |units| units.max(*min))
+            }
         }
     }
+}
+
+/// The whole number that a client says, without a sign. One beyond the domain is its maximum, because a
+/// smaller cost would admit more than the number says.
+fn units(value: &[u8]) -> Option<u32> {
+    let digits = value.trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |sum: u32, digit: &u8| sum.checked_mul(10)?.checked_add(u32::from(*digit - b'0'));
+    Some(digits.iter().try_fold(0, add).unwrap_or(u32::MAX))
 }
 
 /// What is charged of a match: one, rarely more.
@@ -278,6 +301,25 @@ pub struct Match<'s> {
     pub metric: Cow<'s, str>,
     /// What Envoy is told of the limit, where it is one of envoyproxy's form.
     pub wire: Option<Wire<'s>>,
+}
+
+impl Match<'_> {
+    /// Whether it may deny the request.
+    pub(crate) fn is_limiting(&self) -> bool {
+        !self.shadow && self.treatment != Treatment::Unlimited
+    }
+
+    /// Whether it asks for the same as another.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let what = |it: &Self| (it.treatment, it.cost, it.shadow, it.on_error);
+        let same = |(one, other): (&Charge<'_>, &Charge<'_>)| {
+            one.key == other.key && one.policy == other.policy
+        };
+        std::ptr::eq(self.rule, other.rule)
+            && what(self) == what(other)
+            && self.charges.len() == other.charges.len()
+            && self.charges.iter().zip(&other.charges).all(same)
+    }
 }
 
 /// A key with the policy that it is charged under.

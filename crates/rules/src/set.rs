@@ -2,8 +2,10 @@
 
 use ahash::AHashMap;
 use sluicegate_core::Policy;
+use sluicegate_headers::Others;
 
 use crate::{
+    attribute::Attribute,
     card::Cards,
     draft::Draft,
     envoy::{Descriptor, Domain},
@@ -67,6 +69,8 @@ pub struct RuleSet {
     pub(crate) index: Index,
     pub(crate) domains: AHashMap<Box<str>, Domain>,
     pub(crate) examples: Vec<Example>,
+    /// Headers and parameters of queries that rules use.
+    pub(crate) from_clients: Vec<Attribute>,
 }
 
 impl RuleSet {
@@ -131,11 +135,53 @@ impl RuleSet {
     /// The rules that apply to `request`, in the order written: all of them are to be asked, and
     /// all must let it pass. What is behind one that says `stop`, or that blocks or lets through
     /// without a limit, does not apply.
+    ///
+    /// A target that servers read differently has the rules of all its readings, without repetitions: it must
+    /// pass whatever the server behind the limiter makes of it. Reject a request that is
+    /// [ambiguous](Self::ambiguous) instead.
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
         self.find(request, false, &mut matches);
+        if let Some(others) = request.others() {
+            self.find_in_others(request, others, &mut matches);
+        }
         matches
+    }
+
+    /// A header or a parameter of the query that rules use and that `request` gives several times, with
+    /// different values. Applications differ in which one they use, so no rule can tell what it is about.
+    #[must_use]
+    pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
+        self.from_clients.iter().find(|attribute| request.is_ambiguous(attribute))
+    }
+
+    /// Adds the rules that apply to other readings of the target.
+    #[cold]
+    fn find_in_others<'s>(
+        &'s self,
+        request: &Request<'_>,
+        others: &Others<'_>,
+        matches: &mut Matches<'s>,
+    ) {
+        let read_as = |reading| {
+            let mut found = Matches::new();
+            self.find(&request.read_as(reading), false, &mut found);
+            found
+        };
+        for found in others.readings.iter().flat_map(read_as) {
+            if !matches.iter().any(|known| known.is_same(&found)) {
+                matches.push(found);
+            }
+        }
+        // An exemption from a rule holds if the path as sent is exempt too. A rule that limits the request
+        // already is not asked again, so that a spelling makes no key of its own.
+        for found in others.as_sent.iter().flat_map(read_as) {
+            let same = |known: &&Match<'_>| std::ptr::eq(known.rule, found.rule);
+            if !matches.iter().filter(same).any(Match::is_limiting) {
+                matches.push(found);
+            }
+        }
     }
 
     /// Adds the rules that apply to `request`; only those that ask for entries of descriptors, where that

@@ -109,6 +109,9 @@ impl<'s> Trial<'s> {
     }
 
     fn decide(&mut self, asked: &Asked, now: Timestamp) -> Verdict {
+        if asked.http().is_some_and(|request| self.rules.ambiguous(&request).is_some()) {
+            return REJECTED;
+        }
         let all = self.matches(asked);
         let Asked::Envoy { hits, .. } = asked else {
             let matches: Vec<_> = all.into_iter().flatten().collect();
@@ -225,6 +228,9 @@ impl<'s> Trial<'s> {
         self.faults.len() == before
     }
 }
+
+/// A request that the server rejects before it asks any rule.
+const REJECTED: Verdict = Verdict { allowed: false, rule: None, remaining: None, retry: None };
 
 const LET_THROUGH: Verdict = Verdict { allowed: true, rule: None, remaining: None, retry: None };
 

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use hyper::header::HeaderName;
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::{OnError, Options};
 
@@ -51,9 +52,11 @@ pub struct Config {
     /// What the dashboard shows, at `/` of HTTP. Default: all that it can.
     pub dashboard: DashboardMode,
     /// How many proxies of ours a request has come through when one of them asks the gate of HTTP
-    /// about it: of `X-Forwarded-For`, so many entries are believed, from the last. Default: 1, the
+    /// about it: of the list of addresses, so many entries are believed, from the last. Default: 1, the
     /// one that asks.
     pub http_trusted_hops: usize,
+    /// By which headers a proxy describes the request that it asks the gate about.
+    pub gate: GateConfig,
     /// The password that clients of RESP must give before anything else. Default: none is asked for.
     pub requirepass: Option<String>,
     /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
@@ -106,6 +109,27 @@ pub enum HttpHeaders {
     /// Nothing.
     #[serde(rename = "none")]
     None,
+}
+
+/// Headers by which a proxy describes the original request to the gate. A header that is named here is the
+/// only one that counts. Where none is named, all known headers that are present must agree; if they
+/// differ, the request is rejected, because a client may have sent one of them.
+///
+/// ```
+/// use sluicegate_server::{GateConfig, HeaderName};
+///
+/// let mut gate = GateConfig::default();
+/// gate.uri_header = Some(HeaderName::from_static("x-original-uri"));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct GateConfig {
+    /// Path and query. Known: `X-Forwarded-Uri`, `X-Original-URI`, `X-Original-URL`.
+    pub uri_header: Option<HeaderName>,
+    /// The method. Known: `X-Forwarded-Method`, `X-Original-Method`.
+    pub method_header: Option<HeaderName>,
+    /// The list of addresses; `Forwarded` is read as in RFC 7239. Known: `X-Forwarded-For`, `Forwarded`.
+    pub address_header: Option<HeaderName>,
 }
 
 /// What a client of HTTP or Envoy is answered when a request is denied because the store is unavailable.
@@ -210,6 +234,7 @@ impl Default for Config {
             http_headers: HttpHeaders::default(),
             dashboard: DashboardMode::default(),
             http_trusted_hops: 1,
+            gate: GateConfig::default(),
             requirepass: None,
             test_clock: false,
             max_clients: 10_000,

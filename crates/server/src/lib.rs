@@ -47,8 +47,11 @@ mod wait;
 mod web;
 mod worker;
 
-pub use config::{Config, DashboardMode, FallbackDenial, HttpHeaders, StoreConfig, TlsConfig};
+pub use config::{
+    Config, DashboardMode, FallbackDenial, GateConfig, HttpHeaders, StoreConfig, TlsConfig,
+};
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
+pub use hyper::header::HeaderName;
 pub use ruleset::Reloaded;
 pub use server::{Reloader, Server};
 pub use sluicegate_memory::WhenFull;

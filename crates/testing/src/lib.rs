@@ -4,6 +4,7 @@
 //! - [`Engine`]: which server, and where its program is;
 //! - [`Server`]: one that runs; [`Cluster`]: six of them; [`Folder`]: where one keeps its files;
 //! - [`Peer`]: a connection that asks in words;
+//! - [`Application`]: what a rate limiter stands before, in other languages;
 //! - [`FakeClock`]: a wall clock that steps;
 //! - [`corpus()`], [`check_mutations`]: what fuzzing has found, for ordinary tests;
 //! - [`cargo()`], [`module()`]: what is built beside the tests;
@@ -13,6 +14,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
+mod application;
 mod cargo;
 mod cluster;
 mod corpus;
@@ -24,6 +26,7 @@ mod patience;
 mod peer;
 mod server;
 
+pub use application::{Application, LOGIN_SPELLINGS, LOGIN_VARIANTS, get};
 pub use cargo::cargo;
 pub use cluster::Cluster;
 pub use corpus::{check_mutations, corpus};

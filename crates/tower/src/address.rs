@@ -7,6 +7,7 @@ use std::{
 };
 
 use http::{Extensions, HeaderName, HeaderValue, header::FORWARDED};
+use sluicegate_headers::AddressList;
 
 use crate::{
     Head,
@@ -138,24 +139,15 @@ impl Address {
     #[inline(never)]
     fn behind(&self, peer: Option<&SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
         let peer = peer.map(|it| it.ip().to_canonical());
-        let values = |name: &HeaderName| head.headers.get_all(name).iter().rev().map(text);
-        match self.proxies {
-            Proxies::None => peer,
+        let (list, name, proxies) = match self.proxies {
+            Proxies::None => return peer,
             Proxies::XForwardedFor(proxies) => {
-                let entries = values(&X_FORWARDED_FOR)
-                    .flat_map(|value| value.rsplit(','))
-                    .filter(|entry| !entry.trim().is_empty())
-                    .map(address);
-                farthest(peer, entries.take(proxies))
+                (AddressList::XForwardedFor, X_FORWARDED_FOR, proxies)
             }
-            Proxies::Forwarded(proxies) => {
-                let entries = values(&FORWARDED)
-                    .flat_map(elements_from_the_last)
-                    .filter(|element| !element.trim().is_empty())
-                    .map(|element| address(for_of(element)?));
-                farthest(peer, entries.take(proxies))
-            }
-        }
+            Proxies::Forwarded(proxies) => (AddressList::Forwarded, FORWARDED, proxies),
+        };
+        let lines = head.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        list.client(lines, proxies).or(peer)
     }
 
     /// Adds the network that the client is in to a key, as text.
@@ -235,93 +227,6 @@ impl Network {
             if prefix == 128 { Some(()) } else { write!(text, "/{prefix}").ok() }
         });
     }
-}
-
-/// The farthest address with nobody unknown before it.
-fn farthest(peer: Option<IpAddr>, entries: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
-    entries.map_while(|entry| entry).last().or(peer)
-}
-
-/// The text of a value; something that is no address if it is none.
-fn text(value: &HeaderValue) -> &str {
-    value.to_str().unwrap_or("?")
-}
-
-/// The address in an entry: `192.0.2.7`, `192.0.2.7:80`, `2001:db8::7`, `[2001:db8::7]:80`.
-fn address(entry: &str) -> Option<IpAddr> {
-    let entry = entry.trim();
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|it| it.is_ascii_digit());
-    let (host, port) = if let Some(bracketed) = entry.strip_prefix('[') {
-        let (host, rest) = bracketed.split_once(']')?;
-        (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) })
-    } else {
-        match entry.split_once(':') {
-            // More than one colon is an address of IPv6.
-            Some((host, port)) if !port.contains(':') => (host, Some(port)),
-            _ => (entry, None),
-        }
-    };
-    if !port.is_none_or(is_port) {
-        return None;
-    }
-    match host.split_once('%') {
-        Some((host, _zone)) => host.parse().ok().map(IpAddr::V6),
-        None => host.parse().ok(),
-    }
-    .map(|it: IpAddr| it.to_canonical())
-}
-
-/// The elements of a list from the last, commas in quotes aside. Read from the end, as what is further to
-/// the front was written by others, and its quotes may be open.
-fn elements_from_the_last(list: &str) -> impl Iterator<Item = &str> {
-    let mut rest = Some(list);
-    std::iter::from_fn(move || {
-        let text = rest?;
-        let bytes = text.as_bytes();
-        let mut quoted = false;
-        for (place, &byte) in bytes.iter().enumerate().rev() {
-            match byte {
-                b'"' if !is_escaped(bytes, place) => quoted = !quoted,
-                b',' if !quoted => {
-                    rest = Some(&text[..place]);
-                    return Some(&text[place + 1..]);
-                }
-                _ => {}
-            }
-        }
-        rest = None;
-        Some(text)
-    })
-}
-
-/// Whether a quote is text and no end of text.
-fn is_escaped(bytes: &[u8], place: usize) -> bool {
-    bytes[..place].iter().rev().take_while(|&&it| it == b'\\').count() % 2 == 1
-}
-
-/// What is behind `for=` in an element of `Forwarded`, without quotes.
-fn for_of(element: &str) -> Option<&str> {
-    let (mut quoted, bytes) = (false, element.as_bytes());
-    let is_end = |(place, char): (usize, char)| {
-        if char == '"' && !is_escaped(bytes, place) {
-            quoted = !quoted;
-        }
-        (char == ';' && !quoted).then_some(place)
-    };
-    let mut start = 0;
-    for end in element.char_indices().filter_map(is_end).chain([element.len()]) {
-        if let Some((name, value)) = element[start..end].split_once('=')
-            && name.trim().eq_ignore_ascii_case("for")
-        {
-            let value = value.trim();
-            return match value.strip_prefix('"') {
-                Some(quoted) => quoted.strip_suffix('"'),
-                None => Some(value),
-            };
-        }
-        start = end + 1;
-    }
-    None
 }
 
 fn mask_v4(prefix: u8) -> u32 {

@@ -3,6 +3,7 @@
 use std::{cell::Cell, fmt, ops::Deref, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
+use sluicegate_headers::canonical_path;
 
 use crate::{
     Address, Head,
@@ -215,7 +216,9 @@ enum Kind {
 type OwnPart = dyn Fn(&Head<'_>, &mut Bytes) -> Option<()> + Send + Sync;
 
 impl Part {
-    /// The first value of a header: a token, an account.
+    /// The value of a header: a token, an account. Requests that give it several times with different values
+    /// are counted together, apart from all others: which value the service uses is not known, and values
+    /// that a client adds make no new key.
     #[must_use]
     pub const fn header(name: HeaderName) -> Self {
         Self(Kind::Header(name))
@@ -227,7 +230,7 @@ impl Part {
         Self(Kind::Method)
     }
 
-    /// The path as it was sent, without the query. Who may choose it freely may choose a new key each time:
+    /// The path in canonical form, without the query. Who may choose it freely may choose a new key each time:
     /// better the name of a rule that [`Routes`](crate::Routes) finds.
     #[must_use]
     pub const fn path() -> Self {
@@ -260,9 +263,16 @@ impl Part {
     #[inline(never)]
     fn push(&self, head: &Head<'_>, key: &mut Bytes) {
         let there = match &self.0 {
-            Kind::Header(name) => head.headers.get(name).map(HeaderValue::as_bytes),
+            Kind::Header(name) => {
+                let mut values = head.headers.get_all(name).iter();
+                let first = values.next();
+                if values.any(|value| Some(value) != first) {
+                    return key.extend_from_slice(AMBIGUOUS);
+                }
+                first.map(HeaderValue::as_bytes)
+            }
             Kind::Method => Some(head.method.as_str().as_bytes()),
-            Kind::Path => Some(head.path().as_bytes()),
+            Kind::Path => return push(canonical_path(head.path()).as_bytes(), key),
             Kind::Address(address) => return address.push(head, key),
             Kind::Own(own) => return push_written(key, |to| own(head, to)),
         };
@@ -281,6 +291,9 @@ pub(crate) fn push_missing(key: &mut Bytes) {
 
 /// In place of a part that is not there.
 const MISSING: &[u8] = b"-,";
+
+/// In place of a header that has several different values.
+const AMBIGUOUS: &[u8] = b"*,";
 
 impl From<Address> for Part {
     fn from(address: Address) -> Self {

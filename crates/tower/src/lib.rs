@@ -43,3 +43,4 @@ pub use layer::RateLimitLayer;
 pub use refuse::{Event, Grpc, ProblemJson, Refusal, Refuse};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
+pub use sluicegate_headers::PathOptions;

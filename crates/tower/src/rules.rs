@@ -11,7 +11,7 @@ use std::{
 
 use http::Method;
 use sluicegate_core::{Limit, Policy};
-use sluicegate_headers::Fields;
+use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key};
 
@@ -81,6 +81,10 @@ impl From<Policy> for NamedPolicy {
 
 /// Policies by method and path; the first that fits is the one.
 ///
+/// A path that servers read differently (`/x%2f..%2flogin`) fits a limited route if it does in any reading,
+/// and an unlimited one only if it does in all of them. The case of letters, a slash at the end and
+/// `;parameters` count, unless [`ignoring`](Self::ignoring) says otherwise.
+///
 /// ```
 /// use http::Method;
 /// use sluicegate_tower::{NamedPolicy, Routes};
@@ -96,6 +100,7 @@ impl From<Policy> for NamedPolicy {
 pub struct Routes {
     routes: Vec<Route>,
     otherwise: Option<NamedPolicy>,
+    options: PathOptions,
 }
 
 #[derive(Clone, Debug)]
@@ -138,13 +143,25 @@ impl Routes {
         self
     }
 
+    /// Differences between paths that all routes ignore.
+    #[must_use]
+    pub fn ignoring(mut self, options: PathOptions) -> Self {
+        self.options = options;
+        self
+    }
+
     fn with(mut self, method: Option<Method>, path: &str, policy: Option<NamedPolicy>) -> Self {
         self.routes.push(Route { method, path: path.to_owned(), policy });
         self
     }
 
     fn find(&self, head: &Head<'_>) -> Option<&NamedPolicy> {
-        match self.routes.iter().find(|route| route.fits(head)) {
+        let readings = Readings::of(head.path());
+        let fits = |route: &&Route| {
+            route.method.as_ref().is_none_or(|method| method == head.method)
+                && route.fits(&readings, self.options)
+        };
+        match self.routes.iter().find(fits) {
             Some(route) => route.policy.as_ref(),
             None => self.otherwise.as_ref(),
         }
@@ -152,12 +169,28 @@ impl Routes {
 }
 
 impl Route {
-    fn fits(&self, head: &Head<'_>) -> bool {
-        let path = match self.path.strip_suffix('*') {
-            Some(above) if above.ends_with('/') => head.path().starts_with(above),
-            _ => head.path() == self.path,
-        };
-        path && self.method.as_ref().is_none_or(|method| method == head.method)
+    fn fits(&self, readings: &Readings<'_>, options: PathOptions) -> bool {
+        let mut paths = readings.all().map(|reading| &*reading.path);
+        match &readings.others {
+            None => self.fits_path(&readings.first.path, options),
+            Some(_) if self.policy.is_some() => paths.any(|path| self.fits_path(path, options)),
+            Some(others) => {
+                let as_sent = others.as_sent.as_ref().map(|reading| &*reading.path);
+                paths.chain(as_sent).all(|path| self.fits_path(path, options))
+            }
+        }
+    }
+
+    fn fits_path(&self, path: &str, options: PathOptions) -> bool {
+        let path = options.apply(path);
+        match self.path.strip_suffix('*') {
+            Some(above) if above.ends_with('/') => {
+                let above = options.apply(above);
+                let rest = path.strip_prefix(above.trim_end_matches('/'));
+                rest.is_some_and(|rest| rest.starts_with('/'))
+            }
+            _ => path == options.apply(&self.path),
+        }
     }
 }
 
@@ -271,5 +304,48 @@ mod tests {
             let found = found.each_ref().map(|it| it.as_ref().map(|it| it.name()));
             assert_eq!(found, names, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn find_no_spelling_escapes_a_route_or_reaches_an_exemption() {
+        let named = |name: &str| NamedPolicy::new(name, "gcra:1/1s".parse().unwrap());
+        let routes = Routes::new()
+            .unlimited("/health")
+            .unlimited("/static/*")
+            .at("/login", named("login"))
+            .otherwise(named("other"));
+        let find = |routes: &Routes, path: &str| {
+            let request = Request::builder().uri(path).body(()).unwrap();
+            Rules::from(routes.clone()).find(&Head::of(&request)).map(|it| it.name().to_owned())
+        };
+        for (path, expected) in [
+            ("/health", None),
+            ("/static/a", None),
+            ("/static/a%20b", None),
+            ("/login", Some("login")),
+            ("/%6cogin", Some("login")),
+            ("/%2flogin", Some("login")),
+            ("//login", Some("login")),
+            ("/x/../login", Some("login")),
+            ("/x%2f..%2flogin", Some("login")),
+            ("/static/..%2flogin", Some("login")),
+            ("http://h/login", Some("login")),
+            ("//health", Some("other")),
+            ("/static/../x", Some("other")),
+            ("/LOGIN", Some("other")),
+            ("/login/", Some("other")),
+            ("/login;x", Some("other")),
+        ] {
+            assert_eq!(find(&routes, path).as_deref(), expected, "{path}");
+        }
+        let loose = routes.ignoring(PathOptions {
+            ignore_case: true,
+            ignore_trailing_slash: true,
+            strip_parameters: true,
+        });
+        for path in ["/LOGIN", "/login/", "/login;x", "/login"] {
+            assert_eq!(find(&loose, path).as_deref(), Some("login"), "{path}");
+        }
+        assert_eq!(find(&loose, "/Static/a/"), None);
     }
 }

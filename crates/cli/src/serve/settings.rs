@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, DashboardMode, HttpHeaders, TlsConfig, WhenFull};
+use sluicegate_server::{Config, DashboardMode, HeaderName, HttpHeaders, TlsConfig, WhenFull};
 
 use super::{envoy::Envoy, store::Store};
 
@@ -69,6 +69,16 @@ pub(crate) struct Settings {
     /// How many proxies of ours a request has come through when one asks `/v1/gate` about it
     #[arg(long, env = "SLUICEGATE_HTTP_TRUSTED_HOPS", value_name = "N", default_value_t = 1)]
     http_trusted_hops: usize,
+    /// Header with the original path and query at `/v1/gate`, and no other; X-Forwarded-Uri,
+    /// X-Original-URI or X-Original-URL if not given, and those present must agree
+    #[arg(long, env = "SLUICEGATE_GATE_URI_HEADER", value_name = "NAME", value_parser = header)]
+    gate_uri_header: Option<HeaderName>,
+    /// Header with the original method; X-Forwarded-Method or X-Original-Method if not given
+    #[arg(long, env = "SLUICEGATE_GATE_METHOD_HEADER", value_name = "NAME", value_parser = header)]
+    gate_method_header: Option<HeaderName>,
+    /// Header with the addresses of client and proxies; X-Forwarded-For or Forwarded if not given
+    #[arg(long, env = "SLUICEGATE_GATE_ADDRESS_HEADER", value_name = "NAME", value_parser = header)]
+    gate_address_header: Option<HeaderName>,
     /// Close clients that do not finish a request for so long; 0: never
     #[arg(long, env = "SLUICEGATE_INPUT_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
     input_timeout: u64,
@@ -162,6 +172,9 @@ impl Settings {
             Some(Headers::Ietf) | None => HttpHeaders::Ietf,
         };
         config.http_trusted_hops = self.http_trusted_hops;
+        config.gate.uri_header = self.gate_uri_header;
+        config.gate.method_header = self.gate_method_header;
+        config.gate.address_header = self.gate_address_header;
         config.input_timeout = Duration::from_secs(self.input_timeout);
         config.output_timeout = Duration::from_secs(self.output_timeout.max(1));
         config.envoy = self.envoy.config();
@@ -205,6 +218,10 @@ fn bytes(text: &str) -> Result<usize, String> {
     number
         .and_then(|number| number.checked_mul(unit))
         .ok_or_else(|| "a whole number of bytes, kb, mb or gb would do, as `256mb`".to_owned())
+}
+
+fn header(text: &str) -> Result<HeaderName, String> {
+    text.parse().map_err(|_| "expected the name of a header, as `X-Original-URI`".to_owned())
 }
 
 /// Buffer memory: less than 1 MiB would not hold a single request.

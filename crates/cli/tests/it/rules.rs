@@ -56,7 +56,7 @@ api (line 4)
   key        rule:api|<client>|<header.x-user?>
   but        not to requests without client: that it needs
   policy     gcra:10/1s
-  with       cost by header.x-tokens
+  with       cost by header.x-tokens (at least 1; 1 if it is absent or no number)
   override   where header.x-plan is gold: gcra:100/1s
 
 gcra:10/1s
@@ -95,6 +95,34 @@ FAIL ten pass (line 11)
 0 of 1 examples hold
 ";
     assert_eq!((ended.code, &*ended.out), (Some(1), expected));
+}
+
+#[test]
+fn rules_check_prints_path_options_and_warns_where_they_are_missing() {
+    let text = "\
+rules:
+  - name: login
+    match: {path: {is: /login, case: insensitive, trailing-slash: ignore, parameters: strip}}
+    policy: gcra:5/1m
+  - {name: reset, match: {path: /password/reset}, policy: 'gcra:5/1m'}
+";
+    let file = File::new("warned.yaml", text);
+    let words = output(&["rules", "check", file.name()], "");
+    let expected = "\
+2 rules, 0 named policies, 0 examples
+
+login (line 2)
+  applies    where path is /login (in any case, with or without a slash at the end, with or without ;parameters)
+  key        rule:login
+  policy     gcra:5/1m
+
+reset (line 5)
+  applies    where path is /password/reset
+  warning    paths with upper case, a slash at the end, ;parameters escape this rule, if the application accepts them; `case: insensitive`, `trailing-slash: ignore`, `parameters: strip` in `path` includes them
+  key        rule:reset
+  policy     gcra:5/1m
+";
+    assert!(words.starts_with(expected), "{words}");
 }
 
 /// The signal is asked for by hand, and heard although nothing is watched that changed.

@@ -1,5 +1,7 @@
 //! `match`: what a request must be for a rule to apply.
 
+use sluicegate_headers::PathOptions;
+
 use crate::{
     attribute::{Attribute, KNOWN},
     condition::{Condition, Conditions, Test},
@@ -9,7 +11,7 @@ use crate::{
     nested::Bytes,
     network::Network,
     path::PathPattern,
-    tree::{Kind, Node},
+    tree::{Fields, Kind, Node},
 };
 
 /// Families of attributes, whose names may stand below or behind a dot.
@@ -46,9 +48,13 @@ pub(super) fn condition(
     node: &Node,
     draft: &mut Draft,
 ) -> Result<Condition, Fault> {
+    if attribute == Attribute::Path
+        && let Kind::Map(_) = &node.kind
+    {
+        return path(node, draft);
+    }
     draft.uses(&attribute, node)?;
-    let mut condition =
-        Condition { attribute, not: false, literals: Default::default(), tests: Vec::new() };
+    let mut condition = Condition::about(attribute);
     let Kind::Map(entries) = &node.kind else {
         condition.values(node)?;
         return Ok(condition);
@@ -71,10 +77,64 @@ pub(super) fn condition(
     Ok(condition)
 }
 
+/// A path with how it is meant, and with the differences that are ignored.
+fn path(node: &Node, draft: &mut Draft) -> Result<Condition, Fault> {
+    let mut fields = Fields::of(node, "a path")?;
+    let (is, matches) = (fields.take("is"), fields.take("matches"));
+    let (not, present) = (fields.take("not"), fields.take("present"));
+    let options = PathOptions {
+        ignore_case: choice(&mut fields, "case", ["sensitive", "insensitive"])?,
+        ignore_trailing_slash: choice(&mut fields, "trailing-slash", ["strict", "ignore"])?,
+        strip_parameters: choice(&mut fields, "parameters", ["keep", "strip"])?,
+    };
+    fields.done()?;
+    let strict = options.is_strict();
+    let attribute = if strict { Attribute::Path } else { Attribute::LoosePath(options) };
+    draft.uses(&attribute, node)?;
+    let mut condition = Condition::about(attribute);
+    match (is, matches, not, present) {
+        (Some(is), None, None, None) => condition.exactly(is)?,
+        (None, Some(matches), None, None) => condition.values(matches)?,
+        (None, None, Some(not), None) => {
+            condition.not = true;
+            condition.values(not)?;
+        }
+        (None, None, None, Some(present)) => {
+            condition.not = !present.truth("present")?;
+            condition.tests.push(Test::Present);
+        }
+        _ => {
+            return Err(node.fault(
+                "invalid path: expected one of `is: PATH` (as it stands, `*` too), \
+                 `matches: PATTERN`, `not: PATTERN`, `present: true` or `present: false`",
+            ));
+        }
+    }
+    Ok(condition)
+}
+
+/// Whether an option has the second of its values; the first is the default.
+fn choice(fields: &mut Fields<'_>, name: &'static str, values: [&str; 2]) -> Result<bool, Fault> {
+    let Some(node) = fields.take(name) else { return Ok(false) };
+    let text = node.text(name)?;
+    match values.iter().position(|value| **value == **text) {
+        Some(at) => Ok(at == 1),
+        None => {
+            let [first, second] = values;
+            let shown = quoted(text);
+            Err(node.fault(format!("invalid {name} {shown}: expected `{first}` or `{second}`")))
+        }
+    }
+}
+
 const HOW: &str = "a map that does not say how a value is meant; one of `is: VALUE` (as it stands, \
                    `*` too), `not: VALUE`, `present: true`, `present: false` would do";
 
 impl Condition {
+    fn about(attribute: Attribute) -> Self {
+        Self { attribute, not: false, literals: Default::default(), tests: Vec::new() }
+    }
+
     fn values(&mut self, node: &Node) -> Result<(), Fault> {
         for item in items(node)? {
             let text = item.text("value")?;
@@ -93,8 +153,8 @@ impl Condition {
                 }
                 self.literals.insert(Bytes::from_vec(text.to_ascii_uppercase().into_bytes()));
             }
-            Attribute::Path => {
-                let pattern = PathPattern::new(text)?;
+            Attribute::Path | Attribute::LoosePath(_) => {
+                let pattern = PathPattern::new(text)?.under(self.path_options())?;
                 match pattern.literal() {
                     Some(literal) => {
                         self.literals.insert(Bytes::from_slice(literal.as_bytes()));
@@ -121,9 +181,24 @@ impl Condition {
             return self.values(node);
         }
         for item in items(node)? {
-            self.literals.insert(Bytes::from_slice(item.text("value")?.as_bytes()));
+            let text = item.text("value")?;
+            if matches!(self.attribute, Attribute::Path | Attribute::LoosePath(_)) {
+                let literal =
+                    PathPattern::exactly(text).and_then(|it| it.under(self.path_options()));
+                let literal = literal.map_err(|message| item.fault(message))?;
+                self.literals.extend(literal.literal().map(|it| Bytes::from_slice(it.as_bytes())));
+            } else {
+                self.literals.insert(Bytes::from_slice(text.as_bytes()));
+            }
         }
         Ok(())
+    }
+
+    fn path_options(&self) -> PathOptions {
+        match self.attribute {
+            Attribute::LoosePath(options) => options,
+            _ => PathOptions::default(),
+        }
     }
 }
 

@@ -38,14 +38,22 @@ pub(super) fn settings(fields: &mut Fields<'_>, draft: &mut Draft) -> Result<Set
 }
 
 fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
+    if let Kind::Map(_) = &node.kind {
+        let mut fields = Fields::of(node, "a cost")?;
+        let from = fields.need("from")?;
+        let text = from.text("from")?;
+        let Some(attribute) = Attribute::named(text) else {
+            return Err(from.fault(format!("invalid from {}: expected {KNOWN}", quoted(text))));
+        };
+        let min = fields.take("min").map(|it| it.number("min", 0)).transpose()?.unwrap_or(1);
+        let default = fields.take("default").map(|it| it.number("default", min)).transpose()?;
+        fields.done()?;
+        return cost_of(attribute, min, default, from, draft);
+    }
     if let Kind::Scalar { text, .. } = &node.kind
         && let Some(attribute) = Attribute::named(text)
     {
-        if matches!(attribute, Attribute::Capture(_)) {
-            return Err(node.fault(format!("a cost from a path; {KNOWN} would do")));
-        }
-        draft.uses(&attribute, node)?;
-        return Ok(Cost::Of(attribute));
+        return cost_of(attribute, 1, None, node, draft);
     }
     node.number("cost", 0).map(Cost::Units).map_err(|_| {
         let shown = node.described();
@@ -54,6 +62,21 @@ fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
              `header.x-tokens`"
         ))
     })
+}
+
+/// The cost that `attribute` gives, which stands at `node`.
+fn cost_of(
+    attribute: Attribute,
+    min: u32,
+    default: Option<u32>,
+    node: &Node,
+    draft: &mut Draft,
+) -> Result<Cost, Fault> {
+    if matches!(attribute, Attribute::Capture(_)) {
+        return Err(node.fault(format!("a cost from a path; {KNOWN} would do")));
+    }
+    draft.uses(&attribute, node)?;
+    Ok(Cost::Of { attribute, min, default: default.unwrap_or(min.max(1)) })
 }
 
 pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
+mod costs;
 mod documents;
 mod envoy;
 mod errors;
@@ -9,6 +10,8 @@ mod examples;
 mod hostile;
 mod many;
 mod native;
+mod repeated;
+mod spellings;
 
 use sluicegate_rules::{Descriptor, Format, Match, Request, RuleSet};
 

@@ -153,22 +153,6 @@ rules:
 }
 
 #[test]
-fn a_cost_may_come_with_the_request() {
-    let rules = rules("rules: [{name: a, cost: header.x-tokens, policy: 'gcra:9/1s'}]");
-    for (tokens, expected) in
-        [("7", 7), (" 7 ", 7), ("0", 0), ("-1", 1), ("x", 1), ("4294967296", 1)]
-    {
-        let headers = [("x-tokens", tokens)];
-        assert_eq!(
-            rules.matches(&Request::http("GET", "/", &headers))[0].cost,
-            expected,
-            "{tokens}"
-        );
-    }
-    assert_eq!(rules.matches(&Request::http("GET", "/", &()))[0].cost, 1);
-}
-
-#[test]
 fn a_hierarchy_has_a_key_for_each_level_in_one_place_of_a_cluster() {
     let text = "
 rules:

@@ -1,6 +1,6 @@
 //! What is wrong with a request, as a problem (RFC 9457) that names the value and what would do.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use hyper::{
     Method, Response, StatusCode,
@@ -40,6 +40,11 @@ impl Problem {
 
     pub(crate) fn malformed(error: &serde_json::Error) -> Self {
         Self::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+    }
+
+    /// The request says two different things where one is expected.
+    pub(super) fn contradictory(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
     /// What was said cannot be done, whatever the state of keys.
@@ -127,6 +132,12 @@ impl Problem {
             headers.insert(name, value);
         }
         reply
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.detail)
     }
 }
 

@@ -18,6 +18,15 @@ fn parts_are_told_apart() {
         key(&request, &[Part::method(), Part::path(), user, other, own, Address::peer().into()]),
         "4:POST,4:/a/b,1:7,-,2:77,-,"
     );
+    let path = |path: &str| key(&Request::get(path).body(()).unwrap(), &[Part::path()]);
+    for spelling in ["/a/b", "/a/./b", "//a/b", "/a/%62", "/a/c/../b"] {
+        assert_eq!(path(spelling), "4:/a/b,", "{spelling}");
+    }
+    let twice = |one: &str, other: &str| {
+        let request = Request::get("/").header("x-user", one).header("x-user", other);
+        key(&request.body(()).unwrap(), &[Part::header(HeaderName::from_static("x-user"))])
+    };
+    assert_eq!([twice("7", "7"), twice("7", "8"), twice("8", "7")], ["1:7,", "*,", "*,"]);
     let empty = Request::get("/").header("x-other", "").body(()).unwrap();
     let part = Part::header(HeaderName::from_static("x-other"));
     assert_eq!(key(&empty, &[part]), "0:,");

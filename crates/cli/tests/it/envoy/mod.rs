@@ -2,6 +2,7 @@
 
 mod proxy;
 mod script;
+mod spellings;
 
 use std::{fs, path::PathBuf, thread};
 

@@ -143,6 +143,11 @@ impl Upstream {
         Self { port, served }
     }
 
+    /// One that runs already.
+    pub(super) fn at(port: u16) -> Self {
+        Self { port, served: Arc::default() }
+    }
+
     pub(super) fn served(&self) -> u64 {
         self.served.load(Ordering::SeqCst)
     }

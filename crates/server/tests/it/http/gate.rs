@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use super::client::{Client, server};
+use sluicegate_server::{Config, HeaderName};
+
+use super::client::{Client, Heard, server};
 use crate::harness::{Folder, Running};
 
 const RULES: &str = "
@@ -17,9 +19,23 @@ rules:
 ";
 
 fn with_rules(folder: &Folder) -> Running {
+    serve(folder, RULES, |_| ())
+}
+
+fn serve(folder: &Folder, rules: &str, configure: impl FnOnce(&mut Config)) -> Running {
     let path = folder.file("rules.yaml");
-    fs::write(&path, RULES).unwrap();
-    server(|config| config.rules = vec![path])
+    fs::write(&path, rules).unwrap();
+    server(|config| {
+        config.rules = vec![path];
+        configure(config);
+    })
+}
+
+/// The answer to fields about a request.
+fn ask(client: &mut Client, fields: &[(&str, &str)]) -> Heard {
+    let lines = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+    client.ask("GET", "/v1/gate", &lines.collect::<String>());
+    client.hear()
 }
 
 #[test]
@@ -46,7 +62,7 @@ fn a_proxy_is_told_by_the_rules() {
     assert_eq!(ask("GET", "/closed", "203.0.113.7").json()["title"], "Blocked");
     let heard = client.get("/v1/gate");
     assert_eq!(heard.status, 422);
-    assert!(heard.detail().contains("`X-Forwarded-Uri: /path?query` would do"));
+    assert!(heard.detail().starts_with("missing X-Forwarded-Uri: expected"));
 
     // Named policies are there for the verbs as well, and the rules may be read again.
     let text = format!("policies: {{plan: 'fixed-window:7/1h'}}\n{RULES}");
@@ -67,5 +83,178 @@ fn a_proxy_is_told_by_the_rules() {
         "sluicegate_rules 2",
     ] {
         assert!(text.contains(line), "`{line}` is not in:\n{text}");
+    }
+}
+
+/// Test 50 (M1): what a client adds to what its proxy says never decides.
+#[test]
+fn gate_client_header_beside_that_of_the_proxy_never_decides() {
+    let folder = Folder::new();
+    let rules = "
+rules:
+  - {name: login, match: {method: POST, path: /login}, key: client, policy: 'fixed-window:2/1h'}
+";
+    let proxies: [[&str; 3]; 2] = [
+        ["X-Original-URI", "X-Original-Method", "Forwarded"],
+        ["X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-For"],
+    ];
+    let mut rejected = 0;
+    for (by_proxy, by_client) in [(0, 1), (1, 0)] {
+        let [uri, method, address] = proxies[by_proxy];
+        let honest = |from: &str| {
+            let from = if address == "Forwarded" { format!("for={from}") } else { from.to_owned() };
+            [(uri, "/login".to_owned()), (method, "POST".to_owned()), (address, from)]
+        };
+        let lies = [
+            (proxies[by_client][0], "/healthz"),
+            (proxies[by_client][1], "GET"),
+            (proxies[by_client][2], if by_client == 0 { "for=1.1.1.1" } else { "1.1.1.1" }),
+        ];
+        for named in [false, true] {
+            let running = serve(&folder, rules, |config| {
+                let header = |name: &str| named.then(|| name.parse::<HeaderName>().unwrap());
+                config.gate.uri_header = header(uri);
+                config.gate.method_header = header(method);
+                config.gate.address_header = header(address);
+            });
+            let mut client = Client::connect(&running);
+            let mut with = |from: &str, lies: &[(&str, &str)]| {
+                let honest = honest(from);
+                let mut fields: Vec<_> = honest.iter().map(|(name, it)| (*name, &**it)).collect();
+                fields.extend(lies);
+                ask(&mut client, &fields)
+            };
+            let statuses = [(); 3].map(|()| with("203.0.113.7", &[]).status);
+            assert_eq!(statuses, [200, 200, 429], "{uri}");
+            for lie in lies {
+                let heard = with("203.0.113.7", &[lie]);
+                if named {
+                    assert_eq!(heard.status, 429, "{uri} {lie:?}");
+                } else {
+                    assert_eq!(heard.status, 400, "{uri} {lie:?}");
+                    let detail = heard.detail().to_lowercase();
+                    let at = lies.iter().position(|it| *it == lie).unwrap();
+                    for name in [proxies[by_proxy][at], lie.0] {
+                        assert!(detail.contains(&name.to_lowercase()), "{detail}");
+                    }
+                    rejected += 1;
+                }
+            }
+            // What agrees with the proxy is no lie, and the rule goes on counting.
+            assert_eq!(with("203.0.113.8", &[(proxies[by_client][0], "/login")]).status, 200);
+            // The same header twice.
+            assert_eq!(with("203.0.113.7", &[(uri, "/healthz")]).status, 400, "{uri}");
+            assert_eq!(with("203.0.113.7", &[(method, "GET")]).status, 400, "{uri}");
+        }
+    }
+    println!(
+        "figure: client headers beside those of the proxy: 0 of 12 decide, {rejected} rejected"
+    );
+}
+
+/// Test 53 (M4): no value of a header passes on a spent limit, but for a 0 that the rule allows.
+#[test]
+fn gate_cost_from_a_header_admits_no_more_than_cost_one() {
+    let folder = Folder::new();
+    let rules = "
+rules:
+  - {name: a, match: {path: /a}, cost: header.x-tokens, policy: 'fixed-window:10/1h'}
+  - {name: free, match: {path: /free}, cost: {from: header.x-tokens, min: 0}, policy: 'fixed-window:10/1h'}
+";
+    let running = serve(&folder, rules, |_| ());
+    let mut client = Client::connect(&running);
+    let mut passed = 0;
+    for path in ["/a", "/free"] {
+        let mut status = |fields: &[(&str, &str)]| {
+            let fields = [&[("X-Forwarded-Uri", path)], fields].concat();
+            ask(&mut client, &fields).status
+        };
+        assert_eq!([(); 11].map(|()| status(&[])), [[200; 10].as_slice(), &[429]].concat()[..]);
+        for value in ["0", "-5", "99999999999", "text", "", "-0", "+0", "0.0", "0x0"] {
+            let expected = if path == "/free" && value == "0" { 200 } else { 429 };
+            for _ in 0..20 {
+                let found = status(&[("x-tokens", value)]);
+                assert_eq!(found, expected, "{path} {value}");
+                passed += usize::from(path == "/a" && found == 200);
+            }
+        }
+    }
+    println!("figure: costs from a header on a spent limit: {passed} of 180 pass");
+}
+
+/// Test 68 (L13): several values of what a rule uses are rejected.
+#[test]
+fn gate_repeated_header_or_parameter_that_a_rule_uses_is_rejected() {
+    let folder = Folder::new();
+    let rules = "
+rules:
+  - {name: a, match: {header.x-plan: free}, key: query.user, policy: 'fixed-window:2/1h'}
+";
+    let running = serve(&folder, rules, |_| ());
+    let mut client = Client::connect(&running);
+    for (target, plans, status) in [
+        ("/?user=1", &["free"][..], 200),
+        ("/?user=1&user=1", &["free", "free"], 200),
+        ("/?user=1", &["free", "gold"], 400),
+        ("/?user=1", &["gold", "free"], 400),
+        ("/?user=1&user=2", &["free"], 400),
+        ("/?user=2&us%65r=1", &["free"], 400),
+        ("/?other=1&other=2&user=1", &["free"], 429),
+    ] {
+        let mut fields = vec![("X-Forwarded-Uri", target), ("Accept", "a"), ("Accept", "b")];
+        fields.extend(plans.iter().map(|plan| ("X-Plan", *plan)));
+        let heard = ask(&mut client, &fields);
+        assert_eq!(heard.status, status, "{target} {plans:?}");
+        if status == 400 {
+            let detail = heard.detail();
+            assert!(detail.contains("is given several times with different values"), "{detail}");
+        }
+    }
+}
+
+/// Test 43 (H1), without a proxy: spellings of one path share one limit.
+#[test]
+fn gate_spellings_of_a_path_share_its_limit() {
+    let folder = Folder::new();
+    let rules = "rules: [{name: login, match: {path: /login}, policy: 'fixed-window:2/1h'}]";
+    let running = serve(&folder, rules, |_| ());
+    let mut client = Client::connect(&running);
+    let spellings = [
+        "/login",
+        "/login#x",
+        "/login#?x",
+        "/%2flogin",
+        "/x%2f..%2flogin",
+        "/%2e/login",
+        "/./login",
+        "/x/../login",
+        "//login",
+        "///login",
+        "//h/login",
+        "http://h/login",
+        "HTTP://h:80/login",
+        "\\login",
+        "/x\\..\\login",
+        "/%6cogin",
+        "/%256cogin",
+        "/login%00",
+        "/login?x#y",
+        "/login/.",
+    ];
+    let mut passed = 0;
+    for spelling in spellings.iter().cycle().take(200) {
+        let status = ask(&mut client, &[("X-Forwarded-Uri", spelling)]).status;
+        passed += usize::from(status == 200);
+        assert!(status == 200 || status == 429, "{spelling}: {status}");
+    }
+    println!(
+        "figure: {passed} of 200 requests in {} spellings of /login pass the gate",
+        spellings.len()
+    );
+    assert_eq!(passed, 2);
+    for (spelling, status) in
+        [("/lo\tgin", 422), ("/login x", 422), ("/LOGIN", 200), ("/login/", 200)]
+    {
+        assert_eq!(ask(&mut client, &[("X-Forwarded-Uri", spelling)]).status, status, "{spelling}");
     }
 }

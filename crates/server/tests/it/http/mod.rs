@@ -9,5 +9,6 @@ mod proxies;
 mod refused;
 #[cfg(target_os = "linux")]
 mod slow;
+mod spellings;
 mod store;
 mod waiting;

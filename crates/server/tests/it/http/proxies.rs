@@ -5,24 +5,25 @@ use std::{
     env, fs,
     io::{BufRead as _, BufReader, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
 };
 
+use sluicegate_server::HeaderName;
 use sluicegate_testing::eventually_within;
 
 use super::client::{Client, Heard, server};
 use crate::harness::{Folder, PATIENCE, Running, any_port, root};
 
 /// A proxy in front of an application, and the gate that it asks.
-struct Proxy {
+pub(super) struct Proxy {
     child: Child,
-    gate: Option<Running>,
+    pub(super) gate: Option<Running>,
     /// Where it takes requests.
-    front: Running,
+    pub(super) front: Running,
     app: SocketAddr,
-    folder: Folder,
+    pub(super) folder: Folder,
 }
 
 impl Drop for Proxy {
@@ -34,18 +35,27 @@ impl Drop for Proxy {
 
 impl Proxy {
     /// `run` makes the command of the example's text, with its ports, for a folder of its own.
-    fn start(
+    pub(super) fn start(
         example: &str,
         app: SocketAddr,
+        rules: &Path,
+        change: impl FnOnce(String) -> String,
         run: impl FnOnce(&Folder, SocketAddr) -> Command,
     ) -> Self {
         let folder = Folder::new();
         fs::create_dir(folder.file("work")).unwrap();
-        let rules = root().join("examples/gate/rules.yaml");
-        let gate = server(|config| config.rules = vec![rules]);
+        let gate = server(|config| {
+            config.rules = vec![rules.to_owned()];
+            // The others clear what clients send.
+            if example == "traefik.yaml" {
+                config.gate.uri_header = Some(HeaderName::from_static("x-forwarded-uri"));
+                config.gate.method_header = Some(HeaderName::from_static("x-forwarded-method"));
+                config.gate.address_header = Some(HeaderName::from_static("x-forwarded-for"));
+            }
+        });
         let port = free_port();
         let text = fs::read_to_string(root().join("examples/gate").join(example)).unwrap();
-        let text = text
+        let text = change(text)
             .replace("127.0.0.1:8080", &gate.http.unwrap().to_string())
             .replace("127.0.0.1:8000", &port.to_string())
             .replace("127.0.0.1:3000", &app.to_string())
@@ -94,7 +104,8 @@ impl Proxy {
         let mut client = Client::connect(&self.front);
         let fields = format!(
             "X-Forwarded-For: {from}\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n\
-             Content-Length: 0\r\n"
+             X-Original-URI: /\r\nX-Original-URL: /\r\nX-Original-Method: GET\r\n\
+             Forwarded: for={from}\r\nX-Real-IP: {from}\r\nContent-Length: 0\r\n"
         );
         client.ask("POST", "/login?next=1", &fields);
         client.hear()
@@ -122,7 +133,7 @@ impl Proxy {
 }
 
 /// A port that is free now.
-fn free_port() -> SocketAddr {
+pub(super) fn free_port() -> SocketAddr {
     TcpListener::bind(any_port()).unwrap().local_addr().unwrap()
 }
 
@@ -143,7 +154,7 @@ fn app() -> SocketAddr {
 }
 
 /// A program that `cargo xtask test` puts into `target/tools`, or where `SLUICEGATE_TOOLS` says.
-fn program(name: &str) -> PathBuf {
+pub(super) fn program(name: &str) -> PathBuf {
     let tools =
         env::var_os("SLUICEGATE_TOOLS").map_or_else(|| "target/tools".into(), PathBuf::from);
     let program = root().join(tools).join("proxies/bin").join(name);
@@ -151,36 +162,48 @@ fn program(name: &str) -> PathBuf {
     program
 }
 
+pub(super) fn nginx(folder: &Folder, _: SocketAddr) -> Command {
+    let mut nginx = Command::new("nginx");
+    nginx.arg("-p").arg(folder.file("work")).arg("-c").arg(folder.file("nginx.conf"));
+    // One process, which ends as it is told to.
+    nginx.args(["-e", "stderr", "-g", "master_process off;"]);
+    nginx
+}
+
+pub(super) fn caddy(folder: &Folder, _: SocketAddr) -> Command {
+    let mut caddy = Command::new(program("caddy"));
+    caddy.args(["run", "--config"]).arg(folder.file("Caddyfile"));
+    caddy
+}
+
+pub(super) fn traefik(folder: &Folder, port: SocketAddr) -> Command {
+    let mut traefik = Command::new(program("traefik"));
+    traefik.arg(format!("--entryPoints.web.address={port}"));
+    let file = folder.file("traefik.yaml");
+    traefik.arg(format!("--providers.file.filename={}", file.display()));
+    traefik
+}
+
+fn with_example_rules(
+    example: &str,
+    app: SocketAddr,
+    run: impl FnOnce(&Folder, SocketAddr) -> Command,
+) -> Proxy {
+    let rules = root().join("examples/gate/rules.yaml");
+    Proxy::start(example, app, &rules, |text| text, run)
+}
+
 #[test]
 fn nginx_asks_before_it_serves() {
-    let proxy = Proxy::start("nginx.conf", free_port(), |folder, _| {
-        let mut nginx = Command::new("nginx");
-        nginx.arg("-p").arg(folder.file("work")).arg("-c").arg(folder.file("nginx.conf"));
-        // One process, which ends as it is told to.
-        nginx.args(["-e", "stderr", "-g", "master_process off;"]);
-        nginx
-    });
-    proxy.lets_five_through();
+    with_example_rules("nginx.conf", free_port(), nginx).lets_five_through();
 }
 
 #[test]
 fn caddy_asks_before_it_serves() {
-    let proxy = Proxy::start("Caddyfile", free_port(), |folder, _| {
-        let mut caddy = Command::new(program("caddy"));
-        caddy.args(["run", "--config"]).arg(folder.file("Caddyfile"));
-        caddy
-    });
-    proxy.lets_five_through();
+    with_example_rules("Caddyfile", free_port(), caddy).lets_five_through();
 }
 
 #[test]
 fn traefik_asks_before_it_serves() {
-    let proxy = Proxy::start("traefik.yaml", app(), |folder, port| {
-        let mut traefik = Command::new(program("traefik"));
-        traefik.arg(format!("--entryPoints.web.address={port}"));
-        let file = folder.file("traefik.yaml");
-        traefik.arg(format!("--providers.file.filename={}", file.display()));
-        traefik
-    });
-    proxy.lets_five_through();
+    with_example_rules("traefik.yaml", app(), traefik).lets_five_through();
 }

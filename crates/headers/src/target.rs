@@ -1,0 +1,370 @@
+//! How servers read the target of a request: its path and its query.
+//!
+//! Servers differ in what they make of unusual spellings: whether `%2F` and `\` separate segments, whether
+//! `#` ends the path, whether `//x` names a host, what `..` removes. A limiter in front of them cannot know
+//! which one answers, so [`Readings`] holds each path that a common server delivers. Nearly all targets are
+//! plain and have one reading, which borrows.
+//!
+//! A path in a reading is canonical: an escape stands only for a byte that needs one, in capital letters,
+//! so that two spellings of one path are equal bytes. Reading a canonical path again changes nothing.
+
+use std::borrow::Cow;
+
+/// A path and a query, as one kind of server reads a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading<'t> {
+    /// The path in canonical form. It begins with `/`.
+    pub path: Cow<'t, str>,
+    /// The text after the first `?`, as sent; empty if there is none.
+    pub query: Cow<'t, str>,
+}
+
+/// Everything that servers make of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readings<'t> {
+    /// The reading of RFC 3986: an escaped slash is data, repeated slashes are one, `.` and `..` are
+    /// removed, and `#` ends the target.
+    pub first: Reading<'t>,
+    /// What differs from it; `None` for nearly every target.
+    pub others: Option<Box<Others<'t>>>,
+}
+
+/// What servers make of a target besides the first reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Others<'t> {
+    /// Different readings by other servers, up to ten.
+    pub readings: Vec<Reading<'t>>,
+    /// The path as sent, with its repeated slashes and dots; `None` where one of the readings equals it.
+    /// A server that resolves nothing delivers it.
+    pub as_sent: Option<Reading<'t>>,
+}
+
+/// What a kind of server does with a target, as flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Server(u8);
+
+impl Server {
+    /// `#` ends the target, rather than being data.
+    const HASH: Self = Self(1);
+    /// `%2F` is a slash.
+    const SLASH: Self = Self(2);
+    /// `\` is a slash, and `%5C` is one where `%2F` is.
+    const BACKSLASH: Self = Self(4);
+    /// Slashes at the start announce a host.
+    const HOST: Self = Self(8);
+    /// Repeated slashes become one before `..` is resolved, rather than after it.
+    const MERGE: Self = Self(16);
+    /// A `.` or `..` at the end leaves no slash at the end.
+    const CLEAN: Self = Self(32);
+    /// Nothing is resolved: dots and repeated slashes stay.
+    const AS_SENT: Self = Self(64);
+    /// The target is decoded before it is read, as behind a server that passes on what it has decoded.
+    const TWICE: Self = Self(128);
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// RFC 3986, and servers that merge slashes.
+const FIRST: Server = Server::HASH.and(Server::MERGE);
+/// WSGI frameworks and routers that compare the text.
+const AS_SENT: Server = Server::AS_SENT;
+
+/// All others, by name.
+const OTHERS: [Server; 10] = [
+    // nginx `$uri`, WSGI servers with a normalising application.
+    Server::HASH.and(Server::SLASH).and(Server::MERGE),
+    // Go: `path.Clean(request.URL.Path)`, Caddy.
+    Server::SLASH.and(Server::MERGE).and(Server::CLEAN),
+    // Python: `posixpath.normpath(unquote(path))`.
+    Server::HASH.and(Server::SLASH).and(Server::MERGE).and(Server::CLEAN),
+    // Envoy and others that resolve dots before they merge slashes.
+    Server::HASH,
+    // WHATWG: `new URL(request.url, base)` in Node and others.
+    Server::HASH.and(Server::BACKSLASH).and(Server::HOST),
+    // The same, decoded by the application.
+    Server::HASH.and(Server::SLASH).and(Server::BACKSLASH).and(Server::HOST).and(Server::MERGE),
+    // Python: `urlsplit(target).path`, which knows hosts and not backslashes.
+    Server::HASH.and(Server::SLASH).and(Server::HOST).and(Server::MERGE),
+    // Windows: IIS, ASP.NET.
+    Server::HASH.and(Server::SLASH).and(Server::BACKSLASH).and(Server::MERGE),
+    // A chain of two that both decode.
+    Server::TWICE.and(Server::HASH).and(Server::SLASH).and(Server::BACKSLASH).and(Server::MERGE),
+    Server::TWICE.and(Server::HASH).and(Server::SLASH).and(Server::BACKSLASH).and(Server::HOST),
+];
+
+impl<'t> Readings<'t> {
+    /// All readings of a target as it came: a path with a query, or the absolute form with a host.
+    ///
+    /// ```
+    /// use sluicegate_headers::Readings;
+    ///
+    /// let plain = Readings::of("/v2/items?page=3");
+    /// assert_eq!((&*plain.first.path, &*plain.first.query), ("/v2/items", "page=3"));
+    /// assert!(plain.others.is_none());
+    ///
+    /// let odd = Readings::of("/x%2f..%2flogin#top");
+    /// assert!(odd.all().any(|reading| reading.path == "/login"));
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn of(target: &'t str) -> Self {
+        match plain(target) {
+            Some((path, query)) => Self { first: Reading::borrowed(path, query), others: None },
+            None => Self::unusual(target),
+        }
+    }
+
+    /// Every reading but that of the path as sent.
+    pub fn all(&self) -> impl Iterator<Item = &Reading<'t>> {
+        let others = self.others.iter().flat_map(|others| &others.readings);
+        std::iter::once(&self.first).chain(others)
+    }
+
+    #[cold]
+    fn unusual(target: &'t str) -> Self {
+        // Browsers and Python drop these before they read anything; others keep them as data.
+        let is_blank = |char: char| matches!(char, '\t' | '\r' | '\n');
+        let trimmed = target.trim_matches(|char: char| char <= ' ');
+        let clean = match trimmed.contains(is_blank) {
+            true => Cow::Owned(trimmed.replace(is_blank, "")),
+            false => Cow::Borrowed(trimmed),
+        };
+        let first = Reading::by(FIRST, &clean);
+        let mut readings: Vec<Reading<'t>> = Vec::new();
+        let mut add = |reading: Reading<'t>| {
+            if reading != first && !readings.contains(&reading) {
+                readings.push(reading);
+            }
+        };
+        OTHERS.into_iter().for_each(|server| add(Reading::by(server, &clean)));
+        if clean != target {
+            add(Reading::by(FIRST, target));
+        }
+        let as_sent = Reading::by(AS_SENT, target);
+        let as_sent = (as_sent != first && !readings.contains(&as_sent)).then_some(as_sent);
+        let others = !readings.is_empty() || as_sent.is_some();
+        Self { first, others: others.then(|| Box::new(Others { readings, as_sent })) }
+    }
+}
+
+impl<'t> Reading<'t> {
+    const fn borrowed(path: &'t str, query: &'t str) -> Self {
+        Self { path: Cow::Borrowed(path), query: Cow::Borrowed(query) }
+    }
+
+    fn by(server: Server, target: &str) -> Self {
+        let target = match target.split_once('#') {
+            Some((before, _)) if server.has(Server::HASH) => before,
+            _ => target,
+        };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let twice = server.has(Server::TWICE).then(|| decoded(path.as_bytes()));
+        let path = match &twice {
+            Some(text) => {
+                // The second server finds these in what the first has decoded; C strings end at a zero.
+                let end = text.iter().position(|byte| b"?#\0".contains(byte));
+                &text[..end.unwrap_or(text.len())]
+            }
+            None => path.as_bytes(),
+        };
+        let path = resolved(server, &separated(server, without_host(server, path)));
+        Self { path: Cow::Owned(path), query: Cow::Owned(query.to_owned()) }
+    }
+}
+
+/// `path` in the canonical form of the first reading, host and query aside.
+#[must_use]
+pub fn canonical_path(path: &str) -> Cow<'_, str> {
+    match plain(path) {
+        Some((whole, _)) if whole.len() == path.len() => Cow::Borrowed(path),
+        _ => Cow::Owned(resolved(FIRST, &separated(FIRST, path.as_bytes()))),
+    }
+}
+
+/// Path and query of a target that all servers read alike; `None` for any other.
+#[inline]
+fn plain(target: &str) -> Option<(&str, &str)> {
+    let bytes = target.as_bytes();
+    let mut before = 0;
+    let mut end = bytes.len();
+    for (at, &byte) in bytes.iter().enumerate() {
+        match CLASS[usize::from(byte)] {
+            PLAIN => {}
+            // `//` and `/.`
+            SLASH | DOT if before == b'/' => return None,
+            SLASH | DOT => {}
+            QUERY => {
+                end = at;
+                break;
+            }
+            _ => return None,
+        }
+        before = byte;
+    }
+    if bytes.first() != Some(&b'/') {
+        return None;
+    }
+    let query = target.get(end + 1..).unwrap_or_default();
+    let plain = query.bytes().all(|byte| byte > b' ' && byte != b'#' && byte != 0x7f);
+    plain.then_some((&target[..end], query))
+}
+
+const PLAIN: u8 = 0;
+const SLASH: u8 = 1;
+const DOT: u8 = 2;
+const QUERY: u8 = 3;
+const ODD: u8 = 4;
+
+/// What a byte may mean in a path.
+const CLASS: [u8; 256] = {
+    let (mut class, mut byte) = ([PLAIN; 256], 0);
+    while byte < 256 {
+        if byte <= 0x20 || byte >= 0x7f {
+            class[byte] = ODD;
+        }
+        byte += 1;
+    }
+    class[b'/' as usize] = SLASH;
+    class[b'.' as usize] = DOT;
+    class[b'?' as usize] = QUERY;
+    class[b'#' as usize] = ODD;
+    class[b'%' as usize] = ODD;
+    class[b'\\' as usize] = ODD;
+    class
+};
+
+/// The path without a scheme and a host before it.
+fn without_host(server: Server, path: &[u8]) -> &[u8] {
+    let is_slash = |byte: u8| byte == b'/' || byte == b'\\' && server.has(Server::BACKSLASH);
+    let slashes = |path: &[u8]| path.iter().take_while(|&&byte| is_slash(byte)).count();
+    let behind_host = |rest: &'_ [u8]| rest.iter().position(|&byte| is_slash(byte));
+    let (scheme, rest) = match scheme(path) {
+        Some(length) => (&path[..length], &path[length + 1..]),
+        None => (&path[..0], path),
+    };
+    let count = slashes(rest);
+    let skipped = match (scheme.is_empty(), server.has(Server::HOST)) {
+        // `http://host/path`, for everybody.
+        (false, false) if rest.starts_with(b"//") => 2,
+        // `//host/path`, and with any number of slashes; `http:/host/path` where the server has another
+        // scheme.
+        (_, true) if count >= 2 => count,
+        (false, true) if count == 1 && server.has(Server::SLASH) => count,
+        // `http:/path` and `http:path`.
+        (false, _) if count == 1 || is_web(scheme) => return rest,
+        _ => return path,
+    };
+    let rest = &rest[skipped..];
+    behind_host(rest).map_or(&[], |at| &rest[at..])
+}
+
+/// How long the scheme is that `path` begins with, without its colon.
+fn scheme(path: &[u8]) -> Option<usize> {
+    let length = path
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+        .count();
+    let named = path.first().is_some_and(u8::is_ascii_alphabetic);
+    (named && path.get(length) == Some(&b':')).then_some(length)
+}
+
+/// Whether a path may stand behind this scheme without a slash between them.
+fn is_web(scheme: &[u8]) -> bool {
+    ["http", "https", "ws", "wss"].iter().any(|web| web.as_bytes().eq_ignore_ascii_case(scheme))
+}
+
+/// The path with every separator as `/`, and every other byte that is not plain as `%XX`.
+fn separated(server: Server, path: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut out = String::with_capacity(path.len() + 8);
+    let mut rest = path;
+    while let [first, behind @ ..] = rest {
+        let (byte, escaped) = match escape(rest) {
+            Some(byte) => (byte, true),
+            None => (*first, false),
+        };
+        rest = if escaped { &rest[3..] } else { behind };
+        let decodes = !escaped || server.has(Server::SLASH);
+        let separates = byte == b'/' || byte == b'\\' && server.has(Server::BACKSLASH);
+        if separates && decodes {
+            out.push('/');
+        } else if byte.is_ascii_graphic() && !b"/\\%?#".contains(&byte) {
+            out.push(byte.into());
+        } else {
+            out.push('%');
+            out.push(DIGITS[usize::from(byte >> 4)].into());
+            out.push(DIGITS[usize::from(byte & 15)].into());
+        }
+    }
+    out
+}
+
+/// The path with dots and repeated slashes resolved as the server does.
+fn resolved(server: Server, path: &str) -> String {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    if server.has(Server::AS_SENT) {
+        return format!("/{path}");
+    }
+    let mut segments: Vec<&str> = Vec::new();
+    let mut ends_in_slash = false;
+    for segment in path.split('/') {
+        ends_in_slash = true;
+        match segment {
+            ".." => {
+                segments.pop();
+                ends_in_slash = !server.has(Server::CLEAN);
+            }
+            "." => ends_in_slash = !server.has(Server::CLEAN),
+            "" if server.has(Server::MERGE) => {}
+            _ => {
+                segments.push(segment);
+                ends_in_slash = segment.is_empty();
+            }
+        }
+    }
+    segments.retain(|segment| !segment.is_empty());
+    let mut out = String::with_capacity(path.len() + 1);
+    for segment in &segments {
+        out.push('/');
+        out.push_str(segment);
+    }
+    if ends_in_slash || segments.is_empty() {
+        out.push('/');
+    }
+    out
+}
+
+/// The byte that `text` begins with an escape of.
+fn escape(text: &[u8]) -> Option<u8> {
+    let [b'%', high, low, ..] = text else { return None };
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    Some(16 * digit(high)? + digit(low)?)
+}
+
+/// `text` with every escape undone.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, behind @ ..] = rest {
+        match escape(rest) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &rest[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use crate::PATIENCE;
+
+/// Targets that some server or application reads as `/login`.
+pub const LOGIN_SPELLINGS: [&str; 38] = [
+    "/login",
+    "/login#x",
+    "/login#",
+    "/login#?x",
+    "/login?x",
+    "/login?x#y",
+    "/%2flogin",
+    "/%2Flogin",
+    "/%6Cogin",
+    "/%6c%6f%67%69%6e",
+    "/x%2f..%2flogin",
+    "/x/..%2flogin",
+    "/x/%2e%2e/login",
+    "/x/%2e%2e%2flogin",
+    "/%2e/login",
+    "/./login",
+    "/x/../login",
+    "//login",
+    "///login",
+    "//h/login",
+    "/x//../../login",
+    "/login/.",
+    "/login/x/..",
+    "http://h/login",
+    "HTTP://h:80/login",
+    "http://h//login",
+    "http:/login",
+    "\\login",
+    "/\\login",
+    "/\\h/login",
+    "/x\\..\\login",
+    "/x/..\\login",
+    "/x%5c..%5clogin",
+    "/%256cogin",
+    "/lo\tgin",
+    "/login%00",
+    "/login%20",
+    "/x#/../login",
+];
+
+/// Targets that a rule on `/login` tells apart from it unless its options say otherwise.
+pub const LOGIN_VARIANTS: [&str; 6] =
+    ["/LOGIN", "/Login", "/login/", "/login;x", "/login/;x", "/LOGIN;x=y/"];
+
+/// An application in another language, until dropped. It answers each request with the paths that its
+/// language makes of the target, one a line.
+#[derive(Debug)]
+pub struct Application {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Application {
+    /// One in Python, by `urllib.parse` and `posixpath`.
+    #[must_use]
+    pub fn python() -> Self {
+        Self::start("python3", "app.py")
+    }
+
+    /// One in Node, by `new URL` and `url.parse`.
+    #[must_use]
+    pub fn node() -> Self {
+        Self::start("node", "app.mjs")
+    }
+
+    fn start(program: &str, file: &str) -> Self {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("applications").join(file);
+        // It ends with the test, however that ends.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", program])
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("{program} says `{line}`"));
+        Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)) }
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Status and body of the answer to a GET of `target` as it is, on a connection of its own; status 0 where
+/// there is none.
+#[must_use]
+pub fn get(server: SocketAddr, target: &str, fields: &str) -> (u16, String) {
+    let answer = || {
+        let mut stream = TcpStream::connect(server)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
+        stream.write_all(head.as_bytes())?;
+        let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
+        // Envoy leaves connections open for a while behind its last answer.
+        while !is_whole(&answer) {
+            match stream.read(&mut chunk)? {
+                0 => break,
+                count => answer.extend_from_slice(&chunk[..count]),
+            }
+        }
+        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    let answer = answer().unwrap_or_default();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
+    (status, body.to_owned())
+}
+
+/// Whether an answer has as many bytes as it says; `false` where it does not say.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    length.and_then(|it| it.trim().parse().ok()).is_some_and(|length: usize| body.len() >= length)
+}
