@@ -29,6 +29,9 @@ static ADDRESS: [HeaderName; 3] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
+/// Longest path. Rules read an unusual one up to twelve times, and this bounds what that takes.
+const MAX_PATH: usize = 8192;
+
 /// Path and query.
 pub(super) fn target<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<&'h str, Problem> {
     let expected = "expected the original path and query, in visible ASCII";
@@ -42,7 +45,16 @@ pub(super) fn target<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<
     };
     let text = std::str::from_utf8(value.as_bytes()).ok();
     let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
-    text.ok_or_else(|| Problem::unprocessable(format!("invalid {}: {expected}", name(found))))
+    let text =
+        text.ok_or_else(|| Problem::unprocessable(format!("invalid {}: {expected}", name(found))))?;
+    let length = text.find('?').unwrap_or(text.len());
+    if length > MAX_PATH {
+        let name = name(found);
+        return Err(Problem::unprocessable(format!(
+            "invalid {name}: its path has {length} bytes, expected up to {MAX_PATH}"
+        )));
+    }
+    Ok(text)
 }
 
 /// The method; `GET` if nothing gives it.
@@ -187,6 +199,18 @@ mod tests {
                 }
                 _ => panic!("{fields:?}: {found:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn target_path_has_a_bound_and_the_query_none() {
+        let config = GateConfig::default();
+        let path = format!("/{}", "x".repeat(MAX_PATH - 1));
+        for (text, expected) in
+            [(path.clone(), true), (format!("{path}?{path}"), true), (format!("{path}x"), false)]
+        {
+            let found = headers(&[("x-forwarded-uri", &text)]);
+            assert_eq!(target(&found, &config).is_ok(), expected, "{}", text.len());
         }
     }
 
