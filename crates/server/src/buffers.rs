@@ -76,9 +76,9 @@ impl BufferBudget {
         due
     }
 
-    fn try_add(&self, bytes: usize) -> bool {
+    fn try_add(&self, bytes: usize, max: usize) -> bool {
         let relaxed = Ordering::Relaxed;
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
         match self.used.fetch_update(relaxed, relaxed, fits) {
             Ok(before) => {
                 self.peak.fetch_max(before + bytes, relaxed);
@@ -102,7 +102,13 @@ impl Reservation {
     /// the reservation is as it was. Fewer bytes always fit.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        if bytes > self.bytes && !self.budget.try_add(bytes - self.bytes) {
+        self.resize_within(bytes, self.budget.max)
+    }
+
+    /// The same where all together may reserve no more than `max` of the budget.
+    #[must_use]
+    pub(crate) fn resize_within(&mut self, bytes: usize, max: usize) -> bool {
+        if bytes > self.bytes && !self.budget.try_add(bytes - self.bytes, max) {
             return false;
         }
         if bytes < self.bytes {

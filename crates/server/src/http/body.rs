@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::{
     Version,
-    body::{Body as _, Incoming},
+    body::Body as _,
     header::{CONTENT_TYPE, EXPECT},
     http::request::Parts,
 };
@@ -14,7 +14,10 @@ use sluicegate_core::Timestamp;
 use tokio::{task::spawn_local, time::timeout};
 
 use super::problem::Problem;
-use crate::{web::DRAIN, worker::Worker};
+use crate::{
+    web::{BodyError, DRAIN, RequestBody},
+    worker::Worker,
+};
 
 /// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -27,7 +30,7 @@ const REST_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn json(
     worker: &Worker,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<(Bytes, Timestamp), Problem> {
     if let Some(kind) = head.headers.get(CONTENT_TYPE)
@@ -71,9 +74,10 @@ fn is_json(kind: &[u8]) -> bool {
 pub(super) async fn pass(
     worker: &Worker,
     head: &Parts,
-    mut body: Incoming,
+    mut body: RequestBody,
     (start, refused): (Timestamp, bool),
 ) -> bool {
+    body.discard();
     let most = match worker.shared.config.input_timeout {
         most if most.is_zero() => Duration::MAX,
         most => most,
@@ -102,7 +106,7 @@ pub(super) async fn pass(
 }
 
 /// Whether that was all of it.
-async fn drop_some(body: &mut Incoming, most: usize) -> bool {
+async fn drop_some(body: &mut RequestBody, most: usize) -> bool {
     let mut dropped = 0;
     while dropped <= most {
         match data(body).await {
@@ -114,7 +118,7 @@ async fn drop_some(body: &mut Incoming, most: usize) -> bool {
     false
 }
 
-async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {
+async fn collect(body: &mut RequestBody) -> Result<Bytes, Problem> {
     let Some(first) = data(body).await? else { return Ok(Bytes::new()) };
     if body.is_end_stream() {
         return check(first);
@@ -136,10 +140,17 @@ fn check(body: Bytes) -> Result<Bytes, Problem> {
     if body.len() > MAX_BODY { Err(Problem::too_large(MAX_BODY)) } else { Ok(body) }
 }
 
+fn unreadable(error: &BodyError) -> Problem {
+    match error {
+        BodyError::Cut(_) => Problem::cut(error),
+        BodyError::NoMemory => Problem::no_memory(),
+    }
+}
+
 /// The next piece of data.
-async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
+async fn data(body: &mut RequestBody) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.map_err(|error| Problem::cut(&error))?.into_data() {
+        if let Ok(data) = frame.map_err(|error| unreadable(&error))?.into_data() {
             return Ok(Some(data));
         }
     }

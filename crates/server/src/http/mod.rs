@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
     Request, Response,
-    body::{Body as _, Incoming},
+    body::Body as _,
     header::{AUTHORIZATION, CONNECTION, HeaderValue},
     http::request::Parts,
 };
@@ -34,7 +34,7 @@ use crate::{
     dashboard, metrics,
     shared::Seat,
     stream::Socket,
-    web::{self, MAX_HEAD},
+    web::{self, MAX_HEAD, RequestBody},
     worker::Worker,
 };
 
@@ -54,12 +54,13 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let address = address.map(|address| address.ip().to_canonical());
     let client = Rc::new(Client { worker: Rc::clone(&worker), address });
     let answer = move |request| answer(Rc::clone(&client), request);
-    web::serve(socket, seat, worker, answer).await;
+    let unavailable = || Problem::no_memory().reply().map(Either::Left);
+    web::serve(socket, seat, worker, answer, unavailable).await;
 }
 
 async fn answer(
     client: Rc<Client>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<dashboard::Body>, Infallible> {
     let worker = &client.worker;
     let stats = worker.stats();
@@ -67,7 +68,7 @@ async fn answer(
     let start = worker.shared.now();
     let (head, mut body) = request.into_parts();
     let replied = match dashboard::find(worker, head.uri.path()) {
-        Some(page) => match check_size(&head) {
+        Some(page) => match check_size(&body) {
             // It is long: in a box, so that it is not moved with every other request.
             Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
             Err(problem) => Err(problem),
@@ -98,7 +99,7 @@ async fn answer(
 pub(crate) async fn key_of(
     worker: &Worker,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
 ) -> Result<Vec<u8>, Problem> {
     let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
     let ask = ask::Ask::read(&body)?;
@@ -110,7 +111,7 @@ pub(crate) async fn key_of(
 pub(crate) async fn read_json<T: DeserializeOwned>(
     worker: &Worker,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
 ) -> Result<T, Problem> {
     let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
     ask::read(&body)
@@ -119,19 +120,19 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
 async fn carry_out(
     client: &Client,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let worker = &*client.worker;
-    check_size(head)?;
+    check_size(body)?;
     let route = find(head.uri.path(), &head.method)?;
     if !route.is_open() {
         authorize(worker, head)?;
     }
     match route {
         Route::Decide(verb) => {
-            let (body, now) = body::json(worker, head, body, now).await?;
-            decide::one(worker, verb, &body, now).await
+            let (text, now) = body::json(worker, head, body, now).await?;
+            decide::one(worker, verb, (&text, body), now).await
         }
         // What is asked less often is kept apart, so that what is kept of each request stays small.
         Route::TakeMany => {
@@ -156,13 +157,8 @@ async fn carry_out(
 }
 
 /// Refuses a head that is too large: on HTTP/2 that was done before it came here.
-fn check_size(head: &Parts) -> Result<(), Problem> {
-    /// What each field takes up besides its name and value, as HTTP/2 counts it.
-    const EACH: usize = 32;
-    // Most heads are of a few short fields: those need not be added up.
-    let fields = head.headers.iter().map(|(name, value)| EACH + name.as_str().len() + value.len());
-    let size = fields.sum::<usize>() + head.uri.path().len() + head.uri.query().map_or(0, str::len);
-    let most = usize::try_from(MAX_HEAD).unwrap_or(usize::MAX);
+fn check_size(body: &RequestBody) -> Result<(), Problem> {
+    let (size, most) = (body.head_size(), usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 

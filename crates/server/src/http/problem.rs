@@ -13,7 +13,7 @@ use sluicegate_commands::{CommandError, shown};
 use sluicegate_headers as headers;
 
 use super::Reply;
-use crate::{home::Trouble, wait::Failure};
+use crate::{home::Trouble, wait::Failure, web::BodyError};
 
 pub(super) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -75,7 +75,7 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
 
-    pub(super) fn cut(error: &hyper::Error) -> Self {
+    pub(super) fn cut(error: &BodyError) -> Self {
         Self::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))
     }
 
@@ -89,6 +89,18 @@ impl Problem {
     pub(super) fn head_too_large(size: usize, most: usize) -> Self {
         let detail = format!("the head of the request has {size} bytes; {most} at most would do");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+    }
+
+    /// Who ends its side of the connection is taken to have left when the answer is to wait.
+    pub(super) fn half_closed() -> Self {
+        let detail = "the client has closed its side of the connection, and `wait_us` needs it open \
+                      until the answer; leaving `wait_us` out would do";
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// The server buffers as much for its clients as it may.
+    pub(super) fn no_memory() -> Self {
+        Self::unavailable("the memory for requests and replies is used up; later, it is not")
     }
 
     /// Nobody can tell now.
