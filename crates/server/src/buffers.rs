@@ -15,16 +15,21 @@ use std::sync::{
 
 /// The most bytes that one connection buffers, whatever its protocol.
 pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
-/// Once so many bytes less are reserved than at the peak, freed memory goes back to the system.
+/// Once so many bytes were let go of, freed memory goes back to the system.
 const RELEASE_STEP: usize = 8 * 1024 * 1024;
+/// The same where nothing more is let go of for a while.
+const LAST_STEP: usize = 256 * 1024;
+/// The least that counts as let go of at once: what comes and goes with single requests is used again.
+const RELEASE_UNIT: usize = 12 * 1024;
 
 /// Bytes that all connections together may buffer, and how many they do.
 #[derive(Debug)]
 pub(crate) struct BufferBudget {
     max: usize,
     used: AtomicUsize,
-    /// The most that was reserved since memory was last returned to the system.
-    peak: AtomicUsize,
+    /// What was let go of since memory was last returned to the system, and at the last look.
+    freed: AtomicUsize,
+    freed_before: AtomicUsize,
     rejected: AtomicU64,
 }
 
@@ -41,7 +46,8 @@ impl BufferBudget {
         Self {
             max,
             used: AtomicUsize::new(0),
-            peak: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+            freed_before: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
         }
     }
@@ -66,24 +72,28 @@ impl BufferBudget {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Whether so much was freed since the last call that it is worth returning it to the system.
+    /// Whether so much was freed that it is worth returning it to the system: much, or a little and
+    /// nothing since the last call.
     pub(crate) fn take_release_due(&self) -> bool {
-        let used = self.used();
-        let due = self.peak.load(Ordering::Relaxed) >= used + RELEASE_STEP;
+        let freed = self.freed.load(Ordering::Relaxed);
+        let before = self.freed_before.swap(freed, Ordering::Relaxed);
+        let due = freed >= RELEASE_STEP || freed >= LAST_STEP && freed == before;
         if due {
-            self.peak.store(used, Ordering::Relaxed);
+            self.freed.fetch_sub(freed, Ordering::Relaxed);
         }
         due
+    }
+
+    /// So many bytes were let go of that were never reserved.
+    pub(crate) fn count_freed(&self, bytes: usize) {
+        self.freed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn try_add(&self, bytes: usize, max: usize) -> bool {
         let relaxed = Ordering::Relaxed;
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
         match self.used.fetch_update(relaxed, relaxed, fits) {
-            Ok(before) => {
-                self.peak.fetch_max(before + bytes, relaxed);
-                true
-            }
+            Ok(_) => true,
             Err(_) => {
                 self.rejected.fetch_add(1, relaxed);
                 false
@@ -112,7 +122,11 @@ impl Reservation {
             return false;
         }
         if bytes < self.bytes {
-            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            let fewer = self.bytes - bytes;
+            self.budget.used.fetch_sub(fewer, Ordering::Relaxed);
+            if fewer >= RELEASE_UNIT {
+                self.budget.count_freed(fewer);
+            }
         }
         self.bytes = bytes;
         true
@@ -151,13 +165,22 @@ mod tests {
     }
 
     #[test]
-    fn release_due_after_a_peak_is_reported_once() {
+    fn release_is_due_once_much_was_freed_or_a_little_and_no_more() {
         let budget = Arc::new(BufferBudget::new(usize::MAX));
         let mut reservation = budget.reserve_nothing();
-        assert!(reservation.resize(RELEASE_STEP - 1) && !budget.take_release_due());
-        assert!(reservation.resize(0) && !budget.take_release_due());
-        assert!(reservation.resize(RELEASE_STEP) && !budget.take_release_due());
-        assert!(reservation.resize(0) && budget.take_release_due());
-        assert!(!budget.take_release_due());
+        for (bytes, expected) in [
+            (RELEASE_STEP, [true, false]),
+            (RELEASE_STEP - 1, [false, true]),
+            (LAST_STEP - 1, [false, false]),
+        ] {
+            assert!(reservation.resize(bytes) && !budget.take_release_due());
+            assert!(reservation.resize(0));
+            assert_eq!([budget.take_release_due(), budget.take_release_due()], expected, "{bytes}");
+            assert!(!budget.take_release_due());
+        }
+        for _ in 0..1_000 {
+            assert!(reservation.resize(RELEASE_UNIT - 1) && reservation.resize(0));
+        }
+        assert!(!budget.take_release_due(), "what comes and goes is used again");
     }
 }

@@ -14,6 +14,9 @@ const STEP: usize = 4 * 1024;
 /// Bytes that may be reserved beyond what is held, so that not each request changes what all share.
 const SLACK: usize = 8 * 1024;
 
+/// What a connection takes up that rests, about; it is not reserved.
+const CONNECTION: usize = 3 * 1024;
+
 /// The bytes that a connection holds for its client, and what its requests must know of it.
 #[derive(Debug)]
 pub(super) struct ConnectionBuffers {
@@ -138,6 +141,12 @@ impl Held {
         }
         self.connection.waiting.fetch_add(1, Ordering::Relaxed);
         Some(HeldBack(Arc::clone(&self.connection)))
+    }
+}
+
+impl Drop for ConnectionBuffers {
+    fn drop(&mut self) {
+        self.budget.count_freed(CONNECTION);
     }
 }
 

@@ -82,10 +82,12 @@ pub(crate) async fn serve<A, F, B>(
 {
     let client = &seat.client;
     let mut stopping = worker.stop.subscribe();
-    let Some(stream) = worker.open(socket, client, &mut stopping).await else { return };
+    // In a box that is gone afterwards: a connection that rests is to take up little.
+    let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
+    let Some(stream) = opened else { return };
     let connection = ConnectionBuffers::new(&worker.shared.buffers);
     let progress = Progress::new(connection.clone());
-    let mut stream = Watched::new(stream, Rc::clone(&progress));
+    let stream = Watched::new(stream, Rc::clone(&progress));
     let answering = Rc::new(Answering { progress: Rc::clone(&progress), answer, unavailable });
     // There is none before the first byte, nor while a client of HTTP/1.1 rests.
     let mut session: Option<Box<dyn Session>> = None;
@@ -135,7 +137,7 @@ pub(crate) async fn serve<A, F, B>(
                     if worker.shared.tls(client.face).is_none() && !is_http2 {
                         stream.say(Face::Http.full());
                     }
-                    let _ = timeout(LINGER, stream.drain(DRAIN)).await;
+                    linger(stream).await;
                     return;
                 }
                 session = Some(begin(stream.clone(), &answering, is_http2));
@@ -144,8 +146,7 @@ pub(crate) async fn serve<A, F, B>(
                 if let Err(error) = ended {
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
-                // Who was refused halfway may not have read why.
-                let _ = timeout(LINGER, stream.drain(DRAIN)).await;
+                linger(stream).await;
                 return;
             }
             Event::Rest => rest(&mut session, &stream, &mut charged),
@@ -173,6 +174,12 @@ pub(crate) async fn serve<A, F, B>(
             }
         }
     }
+}
+
+/// Lets a client that was refused halfway read why: to close on what it still sends would make its
+/// system drop our last words unread.
+async fn linger(mut stream: Watched) {
+    let _ = Box::pin(timeout(LINGER, stream.drain(DRAIN))).await;
 }
 
 /// Lets go of the buffers of a client of HTTP/1.1 that asks nothing at present.

@@ -119,6 +119,11 @@ impl Progress {
         hold(&self.unsent, unsent, FREE_OUTPUT)
     }
 
+    /// Whether no more than one request is in flight.
+    pub(super) fn is_alone(&self) -> bool {
+        self.flying.get() <= 1
+    }
+
     /// What was written waits for the client to take it.
     pub(super) fn flush_waits(&self) {
         self.stuck.set(true);

@@ -48,9 +48,9 @@ const MAX_PENDING: usize = 16 * 1024;
 /// What a conversation takes up, in bytes: on HTTP/1.1 and HTTP/2.
 const HTTP1: usize = 16 * 1024;
 const HTTP2: usize = 20 * 1024;
-/// What a request in flight takes up on HTTP/2, besides its head; the first of a connection too.
+/// What each request in flight beyond the first takes up on HTTP/2, besides its head.
 const STREAM: usize = 4 * 1024;
-/// What is free of charge: of a head on HTTP/1.1, and of a reply.
+/// What is free of charge: of the head of a lone request, and of a reply.
 const FREE_HEAD: usize = 2 * 1024;
 const FREE_REPLY: usize = 2 * 1024;
 
@@ -150,7 +150,8 @@ where
         let is_http2 = request.version() == Version::HTTP_2;
         let head = head_size(&request);
         let mut flight = self.progress.begin();
-        let cost = if is_http2 { STREAM + head } else { head.saturating_sub(FREE_HEAD) };
+        let cost =
+            if self.progress.is_alone() { head.saturating_sub(FREE_HEAD) } else { STREAM + head };
         let unavailable = self.unavailable;
         if flight.hold(cost) {
             let request = request.map(|body| RequestBody::new(body, flight.hold_nothing(), head));

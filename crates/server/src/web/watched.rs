@@ -61,9 +61,11 @@ impl Watched {
 
     /// Has these bytes of a request read again.
     pub(super) fn unread(&self, bytes: Bytes) {
-        if !bytes.is_empty() {
-            self.progress.has_begun(bytes.len());
+        if bytes.is_empty() {
+            // An empty part of a buffer would keep all of it.
+            return;
         }
+        self.progress.has_begun(bytes.len());
         self.connection.borrow_mut().unread = bytes;
     }
 
@@ -73,8 +75,7 @@ impl Watched {
         let _ = self.connection.borrow().stream.write_now(bytes);
     }
 
-    /// Reads and drops what the client still sends, `most` bytes of it. To close on it would make its
-    /// system drop our last words unread.
+    /// Reads and drops what the client still sends, `most` bytes of it.
     pub(super) async fn drain(&mut self, most: usize) -> io::Result<()> {
         let (mut dropped, mut sum) = ([0; 4096], 0);
         while sum < most {
