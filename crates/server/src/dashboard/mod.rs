@@ -56,6 +56,13 @@ pub(crate) enum Page {
     Play,
 }
 
+impl Page {
+    /// Whether it is the same for everybody.
+    pub(crate) const fn is_open(self) -> bool {
+        matches!(self, Self::File(_))
+    }
+}
+
 /// What stands at `path`, if the dashboard does.
 #[inline]
 pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {

@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::{
-    Version,
+    HeaderMap, Version,
     body::Body as _,
     header::{CONTENT_TYPE, EXPECT},
     http::request::Parts,
@@ -33,10 +33,8 @@ pub(super) async fn json(
     body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<(Bytes, Timestamp), Problem> {
-    if let Some(kind) = head.headers.get(CONTENT_TYPE)
-        && !is_json(kind.as_bytes())
-    {
-        return Err(Problem::no_json(kind.as_bytes()));
+    if !is_json_type(&head.headers) {
+        return Err(Problem::no_json(head.headers.get(CONTENT_TYPE)));
     }
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(Problem::too_large(MAX_BODY));
@@ -55,6 +53,12 @@ pub(super) async fn json(
             Ok((body?, worker.shared.now()))
         }
     }
+}
+
+/// Whether a request says that its body is JSON. That nothing is said does not do: browsers let any
+/// page send that, and the types of forms, to anybody.
+pub(super) fn is_json_type(fields: &HeaderMap) -> bool {
+    fields.get(CONTENT_TYPE).is_some_and(|kind| is_json(kind.as_bytes()))
 }
 
 /// `application/json`, or a type that is built on it; parameters say nothing.

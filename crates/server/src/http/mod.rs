@@ -6,6 +6,7 @@
 
 mod ask;
 mod body;
+mod cross_site;
 mod decide;
 mod gate;
 mod problem;
@@ -25,8 +26,9 @@ use hyper::{
 use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::problem::Problem;
+pub(crate) use self::{cross_site::HostNames, problem::Problem};
 use self::{
+    cross_site::{Audience, check},
     reply::plain,
     route::{Route, find},
 };
@@ -68,11 +70,15 @@ async fn answer(
     let start = worker.shared.now();
     let (head, mut body) = request.into_parts();
     let replied = match dashboard::find(worker, head.uri.path()) {
-        Some(page) => match check_size(&body) {
-            // It is long: in a box, so that it is not moved with every other request.
-            Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
-            Err(problem) => Err(problem),
-        },
+        Some(page) => {
+            let audience = if page.is_open() { Audience::Visitors } else { Audience::Clients };
+            let checked = check_size(&body);
+            match checked.and_then(|()| check(&worker.shared.http_hosts, audience, &head)) {
+                // It is long: in a box, so that it is not moved with every other request.
+                Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
+                Err(problem) => Err(problem),
+            }
+        }
         None => {
             carry_out(&client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
         }
@@ -125,7 +131,9 @@ async fn carry_out(
 ) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     check_size(body)?;
-    let route = find(head.uri.path(), &head.method)?;
+    let route = find(head.uri.path(), &head.method);
+    check(&worker.shared.http_hosts, audience(route.as_ref().ok().copied()), head)?;
+    let route = route?;
     if !route.is_open() {
         authorize(worker, head)?;
     }
@@ -144,6 +152,7 @@ async fn carry_out(
             Box::pin(decide::reset(worker, &body, now)).await
         }
         Route::Gate => Box::pin(gate::ask(client, head, now)).await,
+        Route::Reload if !body::is_json_type(&head.headers) => Err(Problem::no_json(None)),
         Route::Reload => match Box::pin(worker.shared.rules.reload()).await {
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
@@ -153,6 +162,15 @@ async fn carry_out(
         Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),
         Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
         Route::Ready => Ok(plain("ready\n")),
+    }
+}
+
+/// Who may ask for it, as far as pages in browsers are concerned.
+const fn audience(route: Option<Route>) -> Audience {
+    match route {
+        Some(Route::Health | Route::Ready) => Audience::Anybody,
+        Some(Route::Gate) => Audience::Proxies,
+        _ => Audience::Clients,
     }
 }
 

@@ -79,10 +79,10 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))
     }
 
-    pub(super) fn no_json(media_type: &[u8]) -> Self {
-        let media_type = shown(media_type);
-        let detail =
-            format!("the body is `{media_type}`; `Content-Type: application/json` would do");
+    pub(super) fn no_json(media_type: Option<&HeaderValue>) -> Self {
+        let told =
+            media_type.map_or("missing".to_owned(), |it| format!("`{}`", shown(it.as_bytes())));
+        let detail = format!("Content-Type is {told}; expected `application/json`");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
     }
 
@@ -96,6 +96,28 @@ impl Problem {
         let detail = "the client has closed its side of the connection, and `wait_us` needs it open \
                       until the answer; leaving `wait_us` out would do";
         Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// A page of somebody else has its reader's browser ask.
+    pub(super) fn cross_site() -> Self {
+        let detail = "the request comes from a web page of another origin, by its `Sec-Fetch-Site` or \
+                      `Origin`; expected a page of this server, or a client that is no browser";
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// The server is not called so.
+    pub(super) fn no_host(host: &[u8]) -> Self {
+        let detail = format!(
+            "invalid host `{}`: expected `localhost`, a loopback address, or a name that \
+             --http-allowed-hosts gives",
+            shown(host)
+        );
+        Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
+    }
+
+    /// What HTTP/1.1 asks of each request.
+    pub(super) fn host_count() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "`Host` is missing or repeated: expected it once")
     }
 
     /// The server buffers as much for its clients as it may.
