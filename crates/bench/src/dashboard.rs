@@ -91,7 +91,7 @@ fn load(address: SocketAddr, over: &AtomicBool) -> io::Result<()> {
 fn look(address: SocketAddr, viewers: usize, measured: Duration) -> io::Result<f64> {
     let connect = |_| {
         let mut stream = TcpStream::connect(address)?;
-        stream.write_all(b"GET /dashboard/events HTTP/1.1\r\nHost: here\r\n\r\n")?;
+        stream.write_all(b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let mut first = [0; 15];
         stream.read_exact(&mut first)?;
         stream.set_nonblocking(true)?;

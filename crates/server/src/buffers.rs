@@ -15,22 +15,21 @@ use std::sync::{
 
 /// The most bytes that one connection buffers, whatever its protocol.
 pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
-/// Once so many bytes less are used than at the peak, freed memory goes back to the system; and once so
-/// many less when nothing changes.
+/// Once so many bytes were let go of, freed memory goes back to the system.
 const RELEASE_STEP: usize = 8 * 1024 * 1024;
-const QUIET_STEP: usize = 512 * 1024;
-/// What a connection takes up besides, about, in bytes.
-const CONNECTION: usize = 4 * 1024;
+/// The same where nothing more is let go of for a while.
+const LAST_STEP: usize = 256 * 1024;
+/// The least that counts as let go of at once: what comes and goes with single requests is used again.
+const RELEASE_UNIT: usize = 12 * 1024;
 
 /// Bytes that all connections together may buffer, and how many they do.
 #[derive(Debug)]
 pub(crate) struct BufferBudget {
     max: usize,
     used: AtomicUsize,
-    /// The most that was used since memory was last returned to the system, and what was used when that was
-    /// last looked at.
-    peak: AtomicUsize,
-    last: AtomicUsize,
+    /// What was let go of since memory was last returned to the system, and at the last look.
+    freed: AtomicUsize,
+    freed_before: AtomicUsize,
     rejected: AtomicU64,
 }
 
@@ -47,8 +46,8 @@ impl BufferBudget {
         Self {
             max,
             used: AtomicUsize::new(0),
-            peak: AtomicUsize::new(0),
-            last: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+            freed_before: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
         }
     }
@@ -73,28 +72,28 @@ impl BufferBudget {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Whether so much has been freed, now that so many clients are connected, that it is worth returning it
-    /// to the system. To be asked every second or so: what is left of a flood is returned once all is quiet.
-    pub(crate) fn take_release_due(&self, clients: usize) -> bool {
-        let relaxed = Ordering::Relaxed;
-        let now = self.used() + clients * CONNECTION;
-        let quiet = self.last.swap(now, relaxed) == now;
-        let peak = self.peak.fetch_max(now, relaxed).max(now);
-        let due = peak - now >= if quiet { QUIET_STEP } else { RELEASE_STEP };
+    /// Whether so much was freed that it is worth returning it to the system: much, or a little and
+    /// nothing since the last call.
+    pub(crate) fn take_release_due(&self) -> bool {
+        let freed = self.freed.load(Ordering::Relaxed);
+        let before = self.freed_before.swap(freed, Ordering::Relaxed);
+        let due = freed >= RELEASE_STEP || freed >= LAST_STEP && freed == before;
         if due {
-            self.peak.store(now, relaxed);
+            self.freed.fetch_sub(freed, Ordering::Relaxed);
         }
         due
     }
 
-    fn try_add(&self, bytes: usize) -> bool {
+    /// So many bytes were let go of that were never reserved.
+    pub(crate) fn count_freed(&self, bytes: usize) {
+        self.freed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn try_add(&self, bytes: usize, max: usize) -> bool {
         let relaxed = Ordering::Relaxed;
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
         match self.used.fetch_update(relaxed, relaxed, fits) {
-            Ok(before) => {
-                self.peak.fetch_max(before + bytes, relaxed);
-                true
-            }
+            Ok(_) => true,
             Err(_) => {
                 self.rejected.fetch_add(1, relaxed);
                 false
@@ -113,11 +112,21 @@ impl Reservation {
     /// the reservation is as it was. Fewer bytes always fit.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        if bytes > self.bytes && !self.budget.try_add(bytes - self.bytes) {
+        self.resize_within(bytes, self.budget.max)
+    }
+
+    /// The same where all together may reserve no more than `max` of the budget.
+    #[must_use]
+    pub(crate) fn resize_within(&mut self, bytes: usize, max: usize) -> bool {
+        if bytes > self.bytes && !self.budget.try_add(bytes - self.bytes, max) {
             return false;
         }
         if bytes < self.bytes {
-            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            let fewer = self.bytes - bytes;
+            self.budget.used.fetch_sub(fewer, Ordering::Relaxed);
+            if fewer >= RELEASE_UNIT {
+                self.budget.count_freed(fewer);
+            }
         }
         self.bytes = bytes;
         true
@@ -164,16 +173,22 @@ mod tests {
     }
 
     #[test]
-    fn release_due_after_a_peak_is_reported_once() {
+    fn release_is_due_once_much_was_freed_or_a_little_and_no_more() {
         let budget = Arc::new(BufferBudget::new(usize::MAX));
         let mut reservation = budget.reserve_nothing();
-        assert!(reservation.resize(RELEASE_STEP) && !budget.take_release_due(0));
-        assert!(reservation.resize(1) && !budget.take_release_due(0), "it may go on");
-        assert!(budget.take_release_due(0), "nothing has changed since");
-        assert!(!budget.take_release_due(0) && !budget.take_release_due(10_000));
-        assert!(budget.take_release_due(0), "clients have left");
-        assert!(reservation.resize(QUIET_STEP) && !budget.take_release_due(0));
-        assert!(reservation.resize(1) && !budget.take_release_due(0));
-        assert!(!budget.take_release_due(0), "it is too little");
+        for (bytes, expected) in [
+            (RELEASE_STEP, [true, false]),
+            (RELEASE_STEP - 1, [false, true]),
+            (LAST_STEP - 1, [false, false]),
+        ] {
+            assert!(reservation.resize(bytes) && !budget.take_release_due());
+            assert!(reservation.resize(0));
+            assert_eq!([budget.take_release_due(), budget.take_release_due()], expected, "{bytes}");
+            assert!(!budget.take_release_due());
+        }
+        for _ in 0..1_000 {
+            assert!(reservation.resize(RELEASE_UNIT - 1) && reservation.resize(0));
+        }
+        assert!(!budget.take_release_due(), "what comes and goes is used again");
     }
 }

@@ -46,6 +46,11 @@ pub struct Config {
     /// The token that clients of HTTP must give (`Authorization: Bearer ...`), but for health and
     /// documentation. Default: none is asked for.
     pub http_token: Option<String>,
+    /// Names by which clients may call the server at `http`, with or without a port, besides
+    /// `localhost` and loopback addresses. Where some are given, or the server listens on a loopback
+    /// address and asks for no token, requests by other names are rejected (DNS rebinding); the gate
+    /// answers proxies by the names of their sites. Default: none.
+    pub http_allowed_hosts: Vec<String>,
     /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
     /// Default: `RateLimit`.
     pub http_headers: HttpHeaders,
@@ -231,6 +236,7 @@ impl Default for Config {
             grpc_tls: None,
             envoy: EnvoyConfig::default(),
             http_token: None,
+            http_allowed_hosts: Vec::new(),
             http_headers: HttpHeaders::default(),
             dashboard: DashboardMode::default(),
             http_trusted_hops: 1,

@@ -40,12 +40,14 @@ impl Face {
         }
     }
 
-    /// What a client hears for which there is no seat.
+    /// What a client hears for which there is no room.
     pub(crate) const fn full(self) -> &'static [u8] {
         match self {
             Self::Resp => b"-ERR max number of clients reached\r\n",
-            // It is taken in, to ask about health.
-            Self::Http => b"",
+            Self::Http => {
+                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+                  Content-Length: 0\r\n\r\n"
+            }
             // A client of HTTP/2 tries elsewhere, or later, when it is closed before it has begun.
             Self::Grpc => b"",
         }

@@ -4,7 +4,7 @@
 //! Requests that were gathered hold a [`Known`] rather than a [`Rule`], whose count of holders is
 //! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
 
-use std::{cell::OnceCell, sync::Arc};
+use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, TextKey, Texts};
@@ -53,7 +53,7 @@ struct Held {
     rule: Rule,
     /// What it is called, where the rules of the server give it a name.
     name: Option<Box<str>>,
-    fields: OnceCell<Fields>,
+    fields: OnceCell<Rc<Fields>>,
 }
 
 impl Rules {
@@ -141,10 +141,10 @@ impl Rules {
 
     /// What responses of HTTP say of the rule that was looked up.
     #[inline]
-    pub(crate) fn fields(&self, known: Known) -> &Fields {
+    pub(crate) fn fields(&self, known: Known) -> &Rc<Fields> {
         let held = self.held(known);
         let name = held.name.as_deref().unwrap_or(NAME);
-        held.fields.get_or_init(|| Fields::new(name, held.rule.policy()))
+        held.fields.get_or_init(|| Rc::new(Fields::new(name, held.rule.policy())))
     }
 
     #[inline]

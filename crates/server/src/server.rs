@@ -171,7 +171,7 @@ impl Server {
 
 /// Returns freed memory to the system when clients have let go of much of it.
 fn release_memory(shared: &Shared) {
-    if shared.buffers.take_release_due(shared.clients.len()) {
+    if shared.buffers.take_release_due() {
         // It takes milliseconds, and clients are to be accepted meanwhile.
         drop(spawn_blocking(release_free_memory));
     }

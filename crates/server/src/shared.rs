@@ -21,6 +21,7 @@ use crate::{
     dashboard::Hub,
     face::Face,
     home::Home,
+    http::HostNames,
     incidents::Incidents,
     listen::Addresses,
     ruleset::Live,
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     /// In the order of [`Face::ALL`].
     tls: [Option<Arc<ServerConfig>>; 3],
     password: Option<Secret>,
+    /// What clients of HTTP may call the server.
+    pub(crate) http_hosts: HostNames,
     /// What clients of HTTP must give.
     pub(crate) http_token: Option<Secret>,
 }
@@ -81,6 +84,7 @@ impl Shared {
             dashboard: Hub::new(config.dashboard),
             tls,
             password: config.requirepass.take().as_deref().map(Secret::new),
+            http_hosts: HostNames::new(&config, addresses.http),
             http_token: config.http_token.take().as_deref().map(Secret::new),
             config,
             addresses,

@@ -82,7 +82,7 @@ fn reload(address: SocketAddr, file: &Path, count: u64, done: &AtomicBool) -> io
     let mut reloads = 0;
     while !done.load(Ordering::Relaxed) {
         write(file, count, 2 + reloads)?;
-        socket.write_all(b"POST /admin/reload HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
+        socket.write_all(b"POST /admin/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\r\n")?;
         let mut answer = [0; 4096];
         let length = socket.read(&mut answer)?;
         let answer = &answer[..length];

@@ -62,6 +62,15 @@ pub(crate) struct Settings {
     /// The token that clients of HTTP must give, as `Authorization: Bearer TOKEN`
     #[arg(long, env = "SLUICEGATE_HTTP_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     http_token: Option<String>,
+    /// Names by which clients of HTTP may call the server, besides `localhost` and loopback
+    /// addresses; separated by commas
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_ALLOWED_HOSTS",
+        value_name = "HOSTS",
+        value_delimiter = ','
+    )]
+    http_allowed_hosts: Vec<String>,
     /// Which fields responses of HTTP have, unless a request says otherwise; `ietf` (RateLimit) if
     /// not given
     #[arg(long, env = "SLUICEGATE_HTTP_HEADERS", value_enum)]
@@ -166,6 +175,7 @@ impl Settings {
         config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
         config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
         config.http_token = self.http_token;
+        config.http_allowed_hosts = self.http_allowed_hosts;
         config.http_headers = match self.http_headers {
             Some(Headers::XRateLimit) => HttpHeaders::XRateLimit,
             Some(Headers::None) => HttpHeaders::None,

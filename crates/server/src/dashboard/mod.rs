@@ -26,7 +26,6 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
     Method, Response,
-    body::Incoming,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
@@ -40,6 +39,7 @@ pub(crate) use self::{hub::Hub, watch::Watch};
 use crate::{
     DashboardMode,
     http::{Problem, authorize, key_of, read_json},
+    web::RequestBody,
     worker::Worker,
 };
 
@@ -54,6 +54,13 @@ pub(crate) enum Page {
     Rules,
     Key,
     Play,
+}
+
+impl Page {
+    /// Whether it is the same for everybody.
+    pub(crate) const fn is_open(self) -> bool {
+        matches!(self, Self::File(_))
+    }
 }
 
 /// What stands at `path`, if the dashboard does.
@@ -80,7 +87,7 @@ pub(crate) async fn answer(
     worker: &Rc<Worker>,
     page: Page,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
 ) -> Result<Response<Body>, Problem> {
     let takes = match page {
         Page::File(_) | Page::Events | Page::Rules => Method::GET,

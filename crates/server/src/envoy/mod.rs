@@ -26,5 +26,6 @@ use crate::{shared::Seat, stream::Socket, web, worker::Worker};
 /// Serves a client until it leaves, is closed, or the server stops.
 pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let services = Rc::clone(&worker.grpc);
-    web::serve(socket, seat, worker, move |request| services.call(request)).await;
+    let answer = move |request| services.call(request);
+    web::serve(socket, seat, worker, answer, services::unavailable).await;
 }

@@ -11,7 +11,6 @@ use std::{
 
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::Incoming,
     header::{ALLOW, CONTENT_TYPE, HeaderValue},
 };
 use sluicegate_proto::{
@@ -32,7 +31,7 @@ use tonic_health::{
 };
 
 use super::calls::Calls;
-use crate::shared::Shared;
+use crate::{shared::Shared, web::RequestBody};
 
 /// Bytes of a message: Envoy makes descriptors of header fields, which it takes up to 60 KiB of.
 const MAX_MESSAGE: usize = 128 * 1024;
@@ -41,7 +40,7 @@ const MAX_MESSAGE: usize = 128 * 1024;
 const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
-type Dispatch = Box<dyn Fn(Request<Incoming>) -> Answer>;
+type Dispatch = Box<dyn Fn(Request<RequestBody>) -> Answer>;
 
 /// The services, as one worker has them.
 pub(crate) struct Services {
@@ -90,7 +89,7 @@ impl Services {
     /// Answers a call.
     pub(crate) fn call(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
         let mut answer = match refusal(&request) {
             Some(refusal) => said(refusal),
@@ -124,9 +123,14 @@ impl Services {
 fn dispatch<S>(service: S) -> (String, Dispatch)
 where
     S: NamedService + Clone + 'static,
-    S: Service<Request<Incoming>, Future = BoxFuture<Response<Body>, Infallible>>,
+    S: Service<Request<RequestBody>, Future = BoxFuture<Response<Body>, Infallible>>,
 {
     (format!("/{}/", S::NAME), Box::new(move |request| service.clone().call(request)))
+}
+
+/// What is answered where there is no memory for more.
+pub(super) fn unavailable() -> Response<Body> {
+    Status::unavailable("the memory for requests and replies is used up").into_http()
 }
 
 /// An answer that is there.
@@ -135,7 +139,7 @@ fn said(response: Response<Body>) -> Answer {
 }
 
 /// What is answered to a request that is no call.
-fn refusal(request: &Request<Incoming>) -> Option<Response<Body>> {
+fn refusal(request: &Request<RequestBody>) -> Option<Response<Body>> {
     let mut response = Response::new(Body::empty());
     if request.method() != Method::POST {
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;

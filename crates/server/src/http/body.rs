@@ -5,8 +5,8 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::{
-    Version,
-    body::{Body as _, Incoming},
+    HeaderMap, Version,
+    body::Body as _,
     header::{CONTENT_TYPE, EXPECT},
     http::request::Parts,
 };
@@ -14,7 +14,10 @@ use sluicegate_core::Timestamp;
 use tokio::{task::spawn_local, time::timeout};
 
 use super::problem::Problem;
-use crate::{web::DRAIN, worker::Worker};
+use crate::{
+    web::{BodyError, DRAIN, RequestBody},
+    worker::Worker,
+};
 
 /// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -27,13 +30,11 @@ const REST_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn json(
     worker: &Worker,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<(Bytes, Timestamp), Problem> {
-    if let Some(kind) = head.headers.get(CONTENT_TYPE)
-        && !is_json(kind.as_bytes())
-    {
-        return Err(Problem::no_json(kind.as_bytes()));
+    if !is_json_type(&head.headers) {
+        return Err(Problem::no_json(head.headers.get(CONTENT_TYPE)));
     }
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(Problem::too_large(MAX_BODY));
@@ -54,6 +55,12 @@ pub(super) async fn json(
     }
 }
 
+/// Whether a request says that its body is JSON. That nothing is said does not do: browsers let any
+/// page send that, and the types of forms, to anybody.
+pub(super) fn is_json_type(fields: &HeaderMap) -> bool {
+    fields.get(CONTENT_TYPE).is_some_and(|kind| is_json(kind.as_bytes()))
+}
+
 /// `application/json`, or a type that is built on it; parameters say nothing.
 fn is_json(kind: &[u8]) -> bool {
     let kind = kind.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
@@ -71,9 +78,10 @@ fn is_json(kind: &[u8]) -> bool {
 pub(super) async fn pass(
     worker: &Worker,
     head: &Parts,
-    mut body: Incoming,
+    mut body: RequestBody,
     (start, refused): (Timestamp, bool),
 ) -> bool {
+    body.discard();
     let most = match worker.shared.config.input_timeout {
         most if most.is_zero() => Duration::MAX,
         most => most,
@@ -102,7 +110,7 @@ pub(super) async fn pass(
 }
 
 /// Whether that was all of it.
-async fn drop_some(body: &mut Incoming, most: usize) -> bool {
+async fn drop_some(body: &mut RequestBody, most: usize) -> bool {
     let mut dropped = 0;
     while dropped <= most {
         match data(body).await {
@@ -114,7 +122,7 @@ async fn drop_some(body: &mut Incoming, most: usize) -> bool {
     false
 }
 
-async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {
+async fn collect(body: &mut RequestBody) -> Result<Bytes, Problem> {
     let Some(first) = data(body).await? else { return Ok(Bytes::new()) };
     if body.is_end_stream() {
         return check(first);
@@ -136,10 +144,17 @@ fn check(body: Bytes) -> Result<Bytes, Problem> {
     if body.len() > MAX_BODY { Err(Problem::too_large(MAX_BODY)) } else { Ok(body) }
 }
 
+fn unreadable(error: &BodyError) -> Problem {
+    match error {
+        BodyError::Cut(_) => Problem::cut(error),
+        BodyError::NoMemory => Problem::no_memory(),
+    }
+}
+
 /// The next piece of data.
-async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
+async fn data(body: &mut RequestBody) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.map_err(|error| Problem::cut(&error))?.into_data() {
+        if let Ok(data) = frame.map_err(|error| unreadable(&error))?.into_data() {
             return Ok(Some(data));
         }
     }

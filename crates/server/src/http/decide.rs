@@ -1,7 +1,10 @@
 //! From what is asked to what is answered.
 
+use std::rc::Rc;
+
 use sluicegate_commands::PolicyText;
 use sluicegate_core::{Operation, Timestamp};
+use sluicegate_headers::Fields;
 use sluicegate_memory::Request;
 use sluicegate_redis::{Answer, Source};
 
@@ -19,6 +22,7 @@ use crate::{
     rules::Known,
     shared::Shared,
     wait::{self, Waiting},
+    web::RequestBody,
     worker::Worker,
 };
 
@@ -26,7 +30,7 @@ use crate::{
 pub(super) async fn one(
     worker: &Worker,
     verb: Verb,
-    body: &[u8],
+    (body, request): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let shared = &worker.shared;
@@ -42,41 +46,47 @@ pub(super) async fn one(
     if timeout.is_none()
         && let Some(answer) = here(worker, &key, known, operation, now)
     {
-        return Ok(tell(worker, &key, answer?, known, style));
+        let answer = answer?;
+        let mut rules = worker.rules.borrow_mut();
+        let reply = tell(worker, &key, answer, rules.fields(known), style);
+        rules.settle();
+        return Ok(reply);
     }
-    let held = worker.rules.borrow().get(known).clone();
+    // What was looked up is kept until the answer is there: whatever becomes of the rules meanwhile,
+    // a request that was charged is told so.
+    let (held, fields) = {
+        let rules = worker.rules.borrow();
+        (rules.get(known).clone(), Rc::clone(rules.fields(known)))
+    };
     // In a box of its own: most requests are answered above, and need not keep room for it.
     let answer = Box::pin(async {
         match timeout {
             None => elsewhere(shared, &key, &held, operation, now).await,
             Some(timeout) => {
+                // A client that leaves takes its request back.
+                let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
                 Ok::<_, Problem>(wait::wait(shared, waiting, worker.stop.subscribe()).await?)
             }
         }
     });
-    let answer = answer.await?;
-    // Others were looked up meanwhile.
-    let known = rule(worker, ask.policy()?, now)?;
-    Ok(tell(worker, &key, answer, known, style))
+    let reply = tell(worker, &key, answer.await?, &fields, style);
+    worker.rules.borrow_mut().settle();
+    Ok(reply)
 }
 
-/// The reply to a request that was decided. Nothing that was looked up is held any more.
+/// The reply to a request that was decided.
 #[inline]
 fn tell(
     worker: &Worker,
     key: &[u8],
     Answer { decision, source }: Answer,
-    known: Known,
+    fields: &Fields,
     style: HttpHeaders,
 ) -> Reply {
     worker.stats().decided(Face::Http, source, &decision);
     worker.stats().watch.note(key, &decision);
-    let mut rules = worker.rules.borrow_mut();
-    let told = Told::new(worker, &decision, source, rules.fields(known), style);
-    let reply = reply::decision(&told);
-    rules.settle();
-    reply
+    reply::decision(&Told::new(worker, &decision, source, fields, style))
 }
 
 /// Several takes, each for itself.

@@ -6,6 +6,7 @@
 
 mod ask;
 mod body;
+mod cross_site;
 mod decide;
 mod gate;
 mod problem;
@@ -18,15 +19,16 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
     Request, Response,
-    body::{Body as _, Incoming},
+    body::Body as _,
     header::{AUTHORIZATION, CONNECTION, HeaderValue},
     http::request::Parts,
 };
 use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::problem::Problem;
+pub(crate) use self::{cross_site::HostNames, problem::Problem};
 use self::{
+    cross_site::{Audience, check},
     reply::plain,
     route::{Route, find},
 };
@@ -34,7 +36,7 @@ use crate::{
     dashboard, metrics,
     shared::Seat,
     stream::Socket,
-    web::{self, MAX_HEAD},
+    web::{self, MAX_HEAD, RequestBody},
     worker::Worker,
 };
 
@@ -57,12 +59,13 @@ pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
     let reserved = seat.client.reserved;
     let client = Rc::new(Client { worker: Rc::clone(&worker), address, reserved });
     let answer = move |request| answer(Rc::clone(&client), request);
-    web::serve(socket, seat, worker, answer).await;
+    let unavailable = || Problem::no_memory().reply().map(Either::Left);
+    web::serve(socket, seat, worker, answer, unavailable).await;
 }
 
 async fn answer(
     client: Rc<Client>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<dashboard::Body>, Infallible> {
     let worker = &client.worker;
     let stats = worker.stats();
@@ -71,11 +74,15 @@ async fn answer(
     let (head, mut body) = request.into_parts();
     let replied = match dashboard::find(worker, head.uri.path()) {
         _ if client.reserved && !is_health(head.uri.path()) => Err(Problem::too_many_clients()),
-        Some(page) => match check_size(&head) {
-            // It is long: in a box, so that it is not moved with every other request.
-            Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
-            Err(problem) => Err(problem),
-        },
+        Some(page) => {
+            let audience = if page.is_open() { Audience::Visitors } else { Audience::Clients };
+            let checked = check_size(&body);
+            match checked.and_then(|()| check(&worker.shared.http_hosts, audience, &head)) {
+                // It is long: in a box, so that it is not moved with every other request.
+                Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
+                Err(problem) => Err(problem),
+            }
+        }
         None => {
             carry_out(&client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
         }
@@ -105,7 +112,7 @@ async fn answer(
 pub(crate) async fn key_of(
     worker: &Worker,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
 ) -> Result<Vec<u8>, Problem> {
     let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
     let ask = ask::Ask::read(&body)?;
@@ -117,7 +124,7 @@ pub(crate) async fn key_of(
 pub(crate) async fn read_json<T: DeserializeOwned>(
     worker: &Worker,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
 ) -> Result<T, Problem> {
     let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
     ask::read(&body)
@@ -126,19 +133,21 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
 async fn carry_out(
     client: &Client,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let worker = &*client.worker;
-    check_size(head)?;
-    let route = find(head.uri.path(), &head.method)?;
+    check_size(body)?;
+    let route = find(head.uri.path(), &head.method);
+    check(&worker.shared.http_hosts, audience(route.as_ref().ok().copied()), head)?;
+    let route = route?;
     if !route.is_open() {
         authorize(worker, head)?;
     }
     match route {
         Route::Decide(verb) => {
-            let (body, now) = body::json(worker, head, body, now).await?;
-            decide::one(worker, verb, &body, now).await
+            let (text, now) = body::json(worker, head, body, now).await?;
+            decide::one(worker, verb, (&text, body), now).await
         }
         // What is asked less often is kept apart, so that what is kept of each request stays small.
         Route::TakeMany => {
@@ -150,6 +159,7 @@ async fn carry_out(
             Box::pin(decide::reset(worker, &body, now)).await
         }
         Route::Gate => Box::pin(gate::ask(client, head, now)).await,
+        Route::Reload if !body::is_json_type(&head.headers) => Err(Problem::no_json(None)),
         Route::Reload => match Box::pin(worker.shared.rules.reload()).await {
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
@@ -170,14 +180,18 @@ fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
+/// Who may ask for it, as far as pages in browsers are concerned.
+const fn audience(route: Option<Route>) -> Audience {
+    match route {
+        Some(Route::Health | Route::Ready) => Audience::Anybody,
+        Some(Route::Gate) => Audience::Proxies,
+        _ => Audience::Clients,
+    }
+}
+
 /// Refuses a head that is too large: on HTTP/2 that was done before it came here.
-fn check_size(head: &Parts) -> Result<(), Problem> {
-    /// What each field takes up besides its name and value, as HTTP/2 counts it.
-    const EACH: usize = 32;
-    // Most heads are of a few short fields: those need not be added up.
-    let fields = head.headers.iter().map(|(name, value)| EACH + name.as_str().len() + value.len());
-    let size = fields.sum::<usize>() + head.uri.path().len() + head.uri.query().map_or(0, str::len);
-    let most = usize::try_from(MAX_HEAD).unwrap_or(usize::MAX);
+fn check_size(body: &RequestBody) -> Result<(), Problem> {
+    let (size, most) = (body.head_size(), usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 

@@ -13,7 +13,7 @@ use sluicegate_commands::{CommandError, shown};
 use sluicegate_headers as headers;
 
 use super::Reply;
-use crate::{home::Trouble, wait::Failure};
+use crate::{home::Trouble, wait::Failure, web::BodyError};
 
 pub(super) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -80,20 +80,54 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
 
-    pub(super) fn cut(error: &hyper::Error) -> Self {
+    pub(super) fn cut(error: &BodyError) -> Self {
         Self::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))
     }
 
-    pub(super) fn no_json(media_type: &[u8]) -> Self {
-        let media_type = shown(media_type);
-        let detail =
-            format!("the body is `{media_type}`; `Content-Type: application/json` would do");
+    pub(super) fn no_json(media_type: Option<&HeaderValue>) -> Self {
+        let told =
+            media_type.map_or("missing".to_owned(), |it| format!("`{}`", shown(it.as_bytes())));
+        let detail = format!("Content-Type is {told}; expected `application/json`");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
     }
 
     pub(super) fn head_too_large(size: usize, most: usize) -> Self {
         let detail = format!("the head of the request has {size} bytes; {most} at most would do");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+    }
+
+    /// Who ends its side of the connection is taken to have left when the answer is to wait.
+    pub(super) fn half_closed() -> Self {
+        let detail = "the client has closed its side of the connection, and `wait_us` needs it open \
+                      until the answer; leaving `wait_us` out would do";
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// A page of somebody else has its reader's browser ask.
+    pub(super) fn cross_site() -> Self {
+        let detail = "the request comes from a web page of another origin, by its `Sec-Fetch-Site` or \
+                      `Origin`; expected a page of this server, or a client that is no browser";
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// The server is not called so.
+    pub(super) fn no_host(host: &[u8]) -> Self {
+        let detail = format!(
+            "invalid host `{}`: expected `localhost`, a loopback address, or a name that \
+             --http-allowed-hosts gives",
+            shown(host)
+        );
+        Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
+    }
+
+    /// What HTTP/1.1 asks of each request.
+    pub(super) fn host_count() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "`Host` is missing or repeated: expected it once")
+    }
+
+    /// The server buffers as much for its clients as it may.
+    pub(super) fn no_memory() -> Self {
+        Self::unavailable("the memory for requests and replies is used up; later, it is not")
     }
 
     /// Nobody can tell now.

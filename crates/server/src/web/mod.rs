@@ -7,31 +7,48 @@
 //! Invariants:
 //! - a client that begins something and does not finish it is closed, whatever bytes it sends, and
 //!   so is one that does not take its replies ([`progress`]);
-//! - what is kept for a connection is bounded: what was read of it, what is pending for it, and how
-//!   many requests it makes at a time.
+//! - what is kept for a connection is bounded, and reserved from the memory that all share
+//!   ([`held`]): unfinished input, bodies of requests, requests in flight, replies until they are
+//!   taken ([`reply`]), and what it takes to speak HTTP at all ([`session`]).
 
 mod age;
+mod chunks;
+mod held;
+mod input;
+mod patience;
 mod progress;
+mod reply;
+mod request;
+mod session;
 mod watched;
 
-use std::{future::Future, pin::pin, rc::Rc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
 
+use bytes::Bytes;
 use futures_util::{
     FutureExt as _, StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered,
 };
-use hyper::{Request, Response, body::Body, body::Incoming, rt::Executor, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::conn::auto::Builder,
-};
+use hyper::{Request, Response, body::Body};
 use tokio::{
-    task::{spawn_local, yield_now},
+    task::yield_now,
     time::{sleep, timeout},
 };
 
+use self::held::Held;
+pub(crate) use self::request::{BodyError, RequestBody};
 use self::{
     age::old_age,
-    progress::{Ended, Patience, Progress},
+    held::ConnectionBuffers,
+    patience::{Ended, Patience},
+    progress::Progress,
+    session::{Answering, Session, begin},
     watched::Watched,
 };
 use crate::{
@@ -41,50 +58,41 @@ use crate::{
     worker::Worker,
 };
 
-/// The most that is kept of the head of a request, and of what is pending on HTTP/1.1, in bytes.
-const MAX_BUFFER: usize = 128 * 1024;
 /// The most that the fields of a request's head may take up, in bytes.
 pub(crate) const MAX_HEAD: u32 = 32 * 1024;
-/// The most fields in a request's head, on HTTP/1.1.
-const MAX_FIELDS: usize = 100;
-/// Requests of one client at a time, on HTTP/2.
-const MAX_STREAMS: u32 = 256;
-/// Requests that a client may take back before they were looked at.
-const MAX_RESETS: usize = 32;
-/// Requests that we may refuse for what is wrong in them.
-const MAX_REFUSALS: usize = 128;
-/// How much a client may send of one body, and of all, before it is read, on HTTP/2.
-const WINDOW: u32 = 128 * 1024;
-const WINDOW_OF_ALL: u32 = 512 * 1024;
-/// The most that is pending for one request on HTTP/2, in bytes.
-const MAX_PENDING: usize = 64 * 1024;
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
 /// The most bytes that it may send meanwhile, as of a body whose request is answered: more than any
 /// that is refused in good faith.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
-/// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests.
-pub(crate) async fn serve<A, F, B, E>(socket: Socket, seat: Seat, worker: Rc<Worker>, answer: A)
-where
-    A: Fn(Request<Incoming>) -> F + 'static,
-    F: Future<Output = Result<Response<B>, E>> + 'static,
-    B: Body + 'static,
+/// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests,
+/// and `unavailable` is the reply where there is no memory for one.
+pub(crate) async fn serve<A, F, B>(
+    socket: Socket,
+    seat: Seat,
+    worker: Rc<Worker>,
+    answer: A,
+    unavailable: fn() -> Response<B>,
+) where
+    A: Fn(Request<RequestBody>) -> F + 'static,
+    F: Future<Output = Result<Response<B>, Infallible>> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let client = &seat.client;
     let mut stopping = worker.stop.subscribe();
-    let Some(stream) = worker.open(socket, client, &mut stopping).await else { return };
-    let progress = Rc::new(Progress::default());
-    let flights = Rc::clone(&progress);
-    let service = service_fn(move |request| {
-        let flight = flights.begin();
-        answer(request).inspect(move |_| drop(flight))
-    });
-    let builder = builder();
-    let mut stream = Watched::new(stream, Rc::clone(&progress));
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream.clone()), service));
+    // In a box that is gone afterwards: a connection that rests is to take up little.
+    let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
+    let Some(stream) = opened else { return };
+    let connection = ConnectionBuffers::new(&worker.shared.buffers);
+    let progress = Progress::new(connection.clone());
+    let stream = Watched::new(stream, Rc::clone(&progress));
+    let answering = Rc::new(Answering { progress: Rc::clone(&progress), answer, unavailable });
+    // There is none before the first byte, nor while a client of HTTP/1.1 rests.
+    let mut session: Option<Box<dyn Session>> = None;
+    let mut charged = connection.hold_nothing();
+    let mut rested = progress.requests();
     let mut patience = Patience::new(&worker.shared.config);
     // What happens seldom is polled when it has happened, and not with each request.
     let seldom: FuturesUnordered<LocalBoxFuture<'_, Event>> = FuturesUnordered::new();
@@ -97,7 +105,7 @@ where
         Event::Stop
     }));
     let look = |after: Duration| Box::pin(sleep(after).map(|()| Event::Look));
-    seldom.push(look(patience.next_look()));
+    seldom.push(look(patience.next_look(worker.shared.now())));
     // Envoys keep their connections, however many servers there are.
     let age = match client.face {
         Face::Grpc => worker.shared.config.envoy.max_age,
@@ -105,76 +113,94 @@ where
     };
     seldom.push(Box::pin(sleep(old_age(age)).map(|()| Event::Stop)));
     loop {
+        let next = poll_fn(|context| match &mut session {
+            None => stream.poll_version(context).map(Event::Spoken),
+            Some(it) => match it.poll(context) {
+                Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
+                Poll::Pending if connection.is_scarce() && progress.is_at_rest() => {
+                    Poll::Ready(Event::Rest)
+                }
+                Poll::Pending => Poll::Pending,
+            },
+        });
         let event = tokio::select! {
             biased;
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(client = client.id, %error, "a connection ended");
-                }
-                // Who was refused halfway may not have read why.
-                let _ = timeout(LINGER, stream.drain(DRAIN)).await;
-                return;
-            }
+            event = next => event,
             Some(event) = seldom.next() => event,
         };
         match event {
             Event::Killed => return,
-            Event::Stop => connection.as_mut().graceful_shutdown(),
+            Event::Spoken(None) => return,
+            Event::Spoken(Some(is_http2)) => {
+                if !charged.resize_for_connection(session::cost(is_http2)) {
+                    tracing::debug!(client = client.id, "there is no memory for a connection");
+                    if worker.shared.tls(client.face).is_none() && !is_http2 {
+                        stream.say(Face::Http.full());
+                    }
+                    linger(stream).await;
+                    return;
+                }
+                session = Some(begin(stream.clone(), &answering, is_http2));
+            }
+            Event::Ended(ended) => {
+                if let Err(error) = ended {
+                    tracing::debug!(client = client.id, %error, "a connection ended");
+                }
+                linger(stream).await;
+                return;
+            }
+            Event::Rest => rest(&mut session, &stream, &mut charged),
+            Event::Stop => {
+                if session.is_none() {
+                    // What has come is read, and answered.
+                    let first = poll_fn(|context| Poll::Ready(stream.poll_version(context)));
+                    let Poll::Ready(Some(is_http2)) = first.await else { return };
+                    session = Some(begin(stream.clone(), &answering, is_http2));
+                }
+                session.iter_mut().for_each(|it| it.stop());
+            }
             Event::Look => {
-                match patience.look(&progress, worker.shared.now()) {
+                let now = worker.shared.now();
+                match patience.look(&progress, now) {
                     None => {}
                     Some(Ended::Idle) => return worker.stats().idle.add(),
                     Some(Ended::Slow) => return worker.stats().slow.add(),
                 }
-                seldom.push(look(patience.next_look()));
+                if session.is_some() && progress.is_at_rest() && progress.requests() == rested {
+                    rest(&mut session, &stream, &mut charged);
+                }
+                rested = progress.requests();
+                seldom.push(look(patience.next_look(now)));
             }
         }
     }
 }
 
-/// What happens to a connection besides requests.
+/// Lets a client that was refused halfway read why: to close on what it still sends would make its
+/// system drop our last words unread.
+async fn linger(mut stream: Watched) {
+    let _ = Box::pin(timeout(LINGER, stream.drain(DRAIN))).await;
+}
+
+/// Lets go of the buffers of a client of HTTP/1.1 that asks nothing at present.
+fn rest(session: &mut Option<Box<dyn Session>>, stream: &Watched, charged: &mut Held) {
+    if let Some(unread) = session.take().map(Session::into_unread) {
+        stream.unread(unread);
+    }
+    let _fewer = charged.resize_for_connection(0);
+}
+
+/// What happens to a connection.
 enum Event {
     /// Somebody asked for it to be closed.
     Killed,
+    /// The first bytes have come, and tell whether HTTP/2 is spoken; `None`: the client has left.
+    Spoken(Option<bool>),
+    /// It asks nothing, and others need the memory.
+    Rest,
+    Ended(hyper::Result<()>),
     /// The server stops.
     Stop,
     /// It is time to look whether it gets on.
     Look,
-}
-
-/// How both versions of HTTP are spoken. Which one it is, the client's first bytes tell.
-fn builder() -> Builder<Local> {
-    let mut builder = Builder::new(Local);
-    // How long a head may take is our own affair: `progress`.
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(None)
-        .max_buf_size(MAX_BUFFER)
-        .max_headers(MAX_FIELDS);
-    builder
-        .http2()
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD)
-        .max_pending_accept_reset_streams(MAX_RESETS)
-        .max_local_error_reset_streams(MAX_REFUSALS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW_OF_ALL)
-        .max_send_buf_size(MAX_PENDING);
-    builder
-}
-
-/// Runs what belongs to a connection on the worker's own thread.
-#[derive(Clone, Copy, Debug)]
-struct Local;
-
-impl<F> Executor<F> for Local
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    fn execute(&self, future: F) {
-        // It ends with its connection.
-        drop(spawn_local(future));
-    }
 }

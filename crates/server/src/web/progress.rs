@@ -2,35 +2,39 @@
 //! take.
 //!
 //! A request costs a few plain stores here and no look at the clock: a timer looks now and then
-//! whether what was pending then is pending still, and since when. So a client is closed a little
-//! later than its time, and never earlier.
+//! ([`patience`](super::patience)).
 
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    time::Duration,
+    sync::Arc,
 };
 
 use sluicegate_core::Timestamp;
 
-use crate::Config;
+use super::{
+    chunks::Chunks,
+    held::{ConnectionBuffers, Held},
+    input::Input,
+};
 
-/// What a client of HTTP/2 says first.
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Fields of a request's head, and those of a head that did not fit into one frame.
-const HEADERS: u8 = 1;
-const CONTINUATION: u8 = 9;
-/// Says on either that the head is whole.
-const END_HEADERS: u8 = 4;
-
-/// How often at most, and at least, is looked.
-const SHORTEST_LOOK: Duration = Duration::from_millis(20);
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// Bytes of unfinished input, and of unsent output, up to which nothing is reserved: what a
+/// connection is charged for covers them.
+const FREE_INPUT: usize = 2 * 1024;
+const FREE_OUTPUT: usize = 8 * 1024;
 
 /// What has passed over a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
+    connection: Arc<ConnectionBuffers>,
     input: RefCell<Input>,
+    /// What is held of input that is not finished, and of output that was not sent.
+    unfinished: RefCell<Held>,
+    unsent: RefCell<Held>,
+    /// What is held for replies that have ended and may not have left yet, as the client takes nothing.
+    ended: RefCell<Held>,
+    /// Parts of replies, on HTTP/2, that the client has not taken.
+    chunks: RefCell<Chunks>,
     /// Changes with all that is begun.
     begun: Cell<u64>,
     /// Requests so far.
@@ -43,299 +47,201 @@ pub(super) struct Progress {
     taken: Cell<u64>,
 }
 
-/// A request that is not answered yet, until dropped.
+/// A request whose reply is not made or not taken yet, until dropped.
 #[derive(Debug)]
-pub(super) struct Flight(Rc<Progress>);
-
-/// What a client has said so far.
-#[derive(Debug)]
-enum Input {
-    /// So many bytes of [`PREFACE`], and nothing else.
-    Unknown(usize),
-    /// HTTP/1.1; whether bytes have come of a request whose head is not whole.
-    One {
-        begun: bool,
-    },
-    Two(Frames),
+pub(super) struct Flight {
+    progress: Rc<Progress>,
+    held: Held,
 }
 
-/// Where in its frames a client of HTTP/2 is.
-#[derive(Debug, Default)]
-struct Frames {
-    head: [u8; 9],
-    /// How much of the frame's head has come.
-    had: usize,
-    /// How much of its body is to come.
-    to_come: usize,
-    /// Whether fields are to come that belong to those before.
-    open: bool,
-}
-
-impl Default for Input {
-    fn default() -> Self {
-        Self::Unknown(0)
-    }
+/// A part of a reply that the client has not taken, until dropped.
+#[derive(Debug)]
+pub(super) struct SentChunk {
+    progress: Rc<Progress>,
+    at: usize,
 }
 
 impl Progress {
+    pub(super) fn new(connection: Arc<ConnectionBuffers>) -> Rc<Self> {
+        let held = || RefCell::new(connection.hold_nothing());
+        Rc::new(Self {
+            unfinished: held(),
+            unsent: held(),
+            ended: held(),
+            connection,
+            input: RefCell::default(),
+            chunks: RefCell::default(),
+            begun: Cell::default(),
+            requests: Cell::default(),
+            flying: Cell::default(),
+            stuck: Cell::default(),
+            taken: Cell::default(),
+        })
+    }
+
     /// A request has come.
     #[inline]
     pub(super) fn begin(self: &Rc<Self>) -> Flight {
         self.requests.set(self.requests.get() + 1);
         self.flying.set(self.flying.get() + 1);
         self.input.borrow_mut().finished();
-        Flight(Rc::clone(self))
+        Flight { progress: Rc::clone(self), held: self.connection.hold_nothing() }
     }
 
+    /// These bytes have come. `false`: what is not finished is more than may be held.
     #[inline]
-    pub(super) fn read(&self, bytes: &[u8]) {
+    #[must_use]
+    pub(super) fn read(&self, bytes: &[u8]) -> bool {
         let mut input = self.input.borrow_mut();
         let before = input.begun();
         input.read(bytes);
         if !before {
             self.begun.set(self.begun.get() + 1);
         }
+        // Bodies are counted by who reads them.
+        let unfinished = match *input {
+            Input::One { .. } if self.flying.get() > 0 => 0,
+            ref input => input.unfinished(),
+        };
+        hold(&self.unfinished, unfinished, FREE_INPUT)
     }
 
+    /// So many bytes were not sent when the client was to take some. `false`: they are more than may
+    /// be held.
     #[inline]
-    pub(super) fn wrote(&self, stuck: bool) {
+    #[must_use]
+    pub(super) fn wrote(&self, stuck: bool, unsent: usize) -> bool {
         self.stuck.set(stuck);
         if !stuck {
             self.taken.set(self.taken.get() + 1);
+            hold(&self.ended, 0, 0);
         }
+        hold(&self.unsent, unsent, FREE_OUTPUT)
+    }
+
+    /// Whether no more than one request is in flight.
+    pub(super) fn is_alone(&self) -> bool {
+        self.flying.get() <= 1
+    }
+
+    /// What was written waits for the client to take it.
+    pub(super) fn flush_waits(&self) {
+        self.stuck.set(true);
+    }
+
+    /// Whether the client takes nothing.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.get()
+    }
+
+    /// So many bytes of a request have come already.
+    pub(super) fn has_begun(&self, bytes: usize) {
+        *self.input.borrow_mut() = Input::One { begun: true, bytes };
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    /// Which version of HTTP is spoken; `None`: the first bytes do not tell yet.
+    pub(super) fn is_http2(&self) -> Option<bool> {
+        match *self.input.borrow() {
+            Input::Unknown(_) => None,
+            Input::One { .. } => Some(false),
+            Input::Two(_) => Some(true),
+        }
+    }
+
+    /// Whether nothing has begun, on HTTP/1.1, nor is to be sent.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.rests() && matches!(*self.input.borrow(), Input::One { begun: false, .. })
+    }
+
+    /// While the client takes nothing: what changes when it does.
+    pub(super) fn stuck(&self) -> Option<u64> {
+        self.stuck.get().then(|| self.taken.get())
+    }
+
+    /// Since when the oldest part of a reply is not taken that is there at a look at `now`.
+    pub(super) fn oldest_chunk(&self, now: Timestamp) -> Option<Timestamp> {
+        self.chunks.borrow_mut().look(now)
+    }
+
+    /// Whether no request is in flight, nor anything to be sent.
+    pub(super) fn rests(&self) -> bool {
+        self.flying.get() == 0 && !self.stuck.get()
+    }
+
+    /// While something has begun that is not whole: what changes with each that begins.
+    pub(super) fn begun(&self) -> Option<u64> {
+        self.input.borrow().begun().then(|| self.begun.get())
+    }
+
+    /// How many requests there were.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// The client has ended its side. Whether that may be passed over for now, since a request is to
+    /// be answered. One whose answer is held back is taken back by it.
+    pub(super) fn close_read(&self) -> bool {
+        let is_answered = self.flying.get() > 0
+            && !self.connection.is_waiting()
+            && self.is_http2() == Some(false);
+        if is_answered {
+            self.connection.close_read();
+        }
+        is_answered
+    }
+}
+
+/// Holds so many bytes, unless they are few. `false`: they do not fit.
+#[inline]
+fn hold(held: &RefCell<Held>, bytes: usize, free: usize) -> bool {
+    let mut held = held.borrow_mut();
+    let bytes = if bytes > free { bytes } else { 0 };
+    held.bytes() == bytes || held.resize(bytes)
+}
+
+impl Flight {
+    /// Holds so many bytes more for the request. `false`: they do not fit.
+    #[must_use]
+    pub(super) fn hold(&mut self, bytes: usize) -> bool {
+        bytes == 0 || self.held.resize(self.held.bytes() + bytes)
+    }
+
+    /// Nothing yet, to be held for the body of the request.
+    pub(super) fn hold_nothing(&self) -> Held {
+        self.progress.connection.hold_nothing()
+    }
+
+    /// A part of the reply is handed to the connection.
+    pub(super) fn send_chunk(&self) -> SentChunk {
+        let at = self.progress.chunks.borrow_mut().add();
+        SentChunk { progress: Rc::clone(&self.progress), at }
+    }
+
+    /// Whether the client takes nothing.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.progress.is_stuck()
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.flying.set(self.0.flying.get() - 1);
-        self.0.input.borrow_mut().finished();
-    }
-}
-
-impl Input {
-    /// Whether something has begun that is not whole yet.
-    const fn begun(&self) -> bool {
-        match self {
-            Self::Unknown(had) => *had > 0,
-            Self::One { begun } => *begun,
-            Self::Two(frames) => frames.had > 0 || frames.to_come > 0 || frames.open,
-        }
-    }
-
-    /// What was begun on HTTP/1.1 is whole. On HTTP/2 the frames tell.
-    const fn finished(&mut self) {
-        if let Self::One { begun } = self {
-            *begun = false;
-        }
-    }
-
-    #[inline]
-    fn read(&mut self, bytes: &[u8]) {
-        match self {
-            Self::One { begun } => *begun = true,
-            Self::Two(frames) => frames.read(bytes),
-            Self::Unknown(had) => {
-                let expected = &PREFACE[*had..];
-                let length = expected.len().min(bytes.len());
-                let (front, behind) = bytes.split_at(length);
-                if front != &expected[..length] {
-                    *self = Self::One { begun: true };
-                    return;
-                }
-                *had += length;
-                if *had == PREFACE.len() {
-                    let mut frames = Frames::default();
-                    frames.read(behind);
-                    *self = Self::Two(frames);
-                }
-            }
+        let progress = &self.progress;
+        progress.flying.set(progress.flying.get() - 1);
+        progress.input.borrow_mut().finished();
+        let bytes = self.held.bytes();
+        if bytes > 0 && progress.stuck.get() && self.held.resize(0) {
+            let mut ended = progress.ended.borrow_mut();
+            let _fits = {
+                let sum = ended.bytes() + bytes;
+                ended.resize(sum)
+            };
         }
     }
 }
 
-impl Frames {
-    fn read(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            if self.to_come > 0 {
-                let length = self.to_come.min(bytes.len());
-                self.to_come -= length;
-                bytes = &bytes[length..];
-                continue;
-            }
-            let length = (self.head.len() - self.had).min(bytes.len());
-            let (front, behind) = bytes.split_at(length);
-            self.head[self.had..self.had + length].copy_from_slice(front);
-            self.had += length;
-            bytes = behind;
-            if self.had == self.head.len() {
-                let [high, middle, low, kind, flags, ..] = self.head;
-                self.to_come =
-                    usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-                if kind == HEADERS || kind == CONTINUATION {
-                    self.open = flags & END_HEADERS == 0;
-                }
-                self.had = 0;
-            }
-        }
-    }
-}
-
-/// Why a client is to be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// It asks nothing, or does not finish what it began to ask.
-    Idle,
-    /// It does not take its replies.
-    Slow,
-}
-
-/// For how long what is waited for, of one client.
-#[derive(Debug)]
-pub(super) struct Patience {
-    /// A request whose head is not whole.
-    input: Bound,
-    /// A request, after the one before was answered.
-    next: Bound,
-    /// That the client takes something.
-    output: Bound,
-}
-
-/// How long one thing may last. A limit of zero: for ever.
-#[derive(Debug)]
-struct Bound {
-    limit: Duration,
-    seen: Option<(u64, Timestamp)>,
-}
-
-impl Patience {
-    pub(super) const fn new(config: &Config) -> Self {
-        Self {
-            input: Bound { limit: config.input_timeout, seen: None },
-            next: Bound { limit: config.timeout, seen: None },
-            output: Bound { limit: config.output_timeout, seen: None },
-        }
-    }
-
-    /// When to look again.
-    pub(super) fn next_look(&self) -> Duration {
-        let limits = [&self.input, &self.next, &self.output].map(|bound| bound.limit);
-        let least = limits.into_iter().filter(|limit| !limit.is_zero()).min();
-        least.map_or(LONGEST_LOOK, |least| (least / 4).clamp(SHORTEST_LOOK, LONGEST_LOOK))
-    }
-
-    /// Looks. Why the client is to be closed, if it is.
-    pub(super) fn look(&mut self, progress: &Progress, now: Timestamp) -> Option<Ended> {
-        let stuck = progress.stuck.get().then(|| progress.taken.get());
-        if self.output.is_over(stuck, now) {
-            return Some(Ended::Slow);
-        }
-        let rests = progress.flying.get() == 0 && !progress.stuck.get();
-        let begun = rests && progress.input.borrow().begun();
-        let begun = begun.then(|| progress.begun.get());
-        let next = rests.then(|| progress.requests.get());
-        // Both are looked at: each begins when it is first seen.
-        let over = [self.input.is_over(begun, now), self.next.is_over(next, now)];
-        over.contains(&true).then_some(Ended::Idle)
-    }
-}
-
-impl Bound {
-    /// Whether `what` is there, and has been the same for longer than may be.
-    fn is_over(&mut self, what: Option<u64>, now: Timestamp) -> bool {
-        let Some(what) = what else {
-            self.seen = None;
-            return false;
-        };
-        let since = match self.seen {
-            Some((seen, since)) if seen == what => since,
-            _ => now,
-        };
-        self.seen = Some((what, since));
-        let lasted = now.as_micros().saturating_sub(since.as_micros());
-        !self.limit.is_zero() && Duration::from_micros(lasted) >= self.limit
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seconds(seconds: u64) -> Timestamp {
-        Timestamp::EPOCH + Duration::from_secs(seconds)
-    }
-
-    /// Whether `Progress` says that something has begun after each of `parts` came.
-    fn begun(parts: &[&[u8]]) -> Vec<bool> {
-        let progress = Progress::default();
-        parts
-            .iter()
-            .map(|part| {
-                progress.read(part);
-                progress.input.borrow().begun()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_head_in_parts_is_begun_until_it_is_asked() {
-        assert_eq!(begun(&[b"G", b"ET / HTTP/1.1\r\n"]), [true, true]);
-        assert_eq!(begun(&[b"PRI * HTTP/1.1\r\n"]), [true]);
-        let progress = Rc::new(Progress::default());
-        progress.read(b"POST / HTTP/1.1\r\n\r\n");
-        let flight = progress.begin();
-        assert!(!progress.input.borrow().begun());
-        progress.read(b"the body");
-        drop(flight);
-        assert!(!progress.input.borrow().begun());
-    }
-
-    #[test]
-    fn frames_are_begun_until_they_are_whole() {
-        let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-        let open_headers = [0, 0, 1, HEADERS, 0, 0, 0, 0, 1, 0x82];
-        let continued = [0, 0, 1, CONTINUATION, END_HEADERS, 0, 0, 0, 1, 0x84];
-        let parts: [&[u8]; 8] = [
-            &PREFACE[..10],
-            &PREFACE[10..],
-            &ping,
-            &ping[..3],
-            &ping[3..11],
-            &ping[11..],
-            &open_headers,
-            &continued,
-        ];
-        let expected = [true, false, false, true, true, false, true, false];
-        assert_eq!(begun(&parts), expected);
-        let all = [&PREFACE[..], &ping, &ping, &continued].concat();
-        assert_eq!(begun(&[&all, &open_headers[..9]]), [false, true]);
-    }
-
-    #[test]
-    fn what_lasts_is_over() {
-        let config = Config { timeout: Duration::from_secs(100), ..Config::default() };
-        let progress = Rc::new(Progress::default());
-        let mut patience = Patience::new(&config);
-        assert_eq!(patience.next_look(), Duration::from_millis(2500));
-        assert_eq!(patience.look(&progress, seconds(0)), None);
-        assert_eq!(patience.look(&progress, seconds(99)), None);
-        assert_eq!(patience.look(&progress, seconds(100)), Some(Ended::Idle), "nothing is asked");
-
-        let mut patience = Patience::new(&config);
-        progress.read(b"G");
-        assert_eq!(patience.look(&progress, seconds(10)), None);
-        progress.read(b"E");
-        assert_eq!(patience.look(&progress, seconds(39)), None);
-        assert_eq!(patience.look(&progress, seconds(40)), Some(Ended::Idle), "it is not finished");
-        let flight = progress.begin();
-        assert_eq!(patience.look(&progress, seconds(500)), None, "it is not answered yet");
-        progress.wrote(true);
-        assert_eq!(patience.look(&progress, seconds(501)), None);
-        progress.wrote(false);
-        progress.wrote(true);
-        assert_eq!(patience.look(&progress, seconds(510)), None);
-        assert_eq!(patience.look(&progress, seconds(519)), None);
-        assert_eq!(patience.look(&progress, seconds(520)), Some(Ended::Slow));
-        drop(flight);
+impl Drop for SentChunk {
+    fn drop(&mut self) {
+        self.progress.chunks.borrow_mut().remove(self.at);
     }
 }

@@ -5,28 +5,77 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
+use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use super::progress::Progress;
 use crate::stream::Stream;
 
+/// The most bytes that are read at a time: what a client sends ahead of its turn stays small.
+const MAX_READ: usize = 8 * 1024;
+/// The first bytes, which tell what is spoken.
+const FIRST: usize = 24;
+
 /// A connection whose bytes are noted as they pass. Copies of it are the same connection.
 #[derive(Clone)]
 pub(super) struct Watched {
-    stream: Rc<RefCell<Stream>>,
+    connection: Rc<RefCell<Connection>>,
     progress: Rc<Progress>,
+}
+
+struct Connection {
+    stream: Stream,
+    /// What was read and is to be read again.
+    unread: Bytes,
 }
 
 impl Watched {
     pub(super) fn new(stream: Stream, progress: Rc<Progress>) -> Self {
-        Self { stream: Rc::new(RefCell::new(stream)), progress }
+        let connection = Connection { stream, unread: Bytes::new() };
+        Self { connection: Rc::new(RefCell::new(connection)), progress }
     }
 
-    /// Reads and drops what the client still sends, `most` bytes of it. To close on it would make its
-    /// system drop our last words unread.
+    /// Waits until the first bytes tell whether HTTP/2 is spoken. `None`: the client has left.
+    pub(super) fn poll_version(&self, context: &mut Context<'_>) -> Poll<Option<bool>> {
+        let mut connection = self.connection.borrow_mut();
+        loop {
+            if !connection.unread.is_empty()
+                && let Some(is_http2) = self.progress.is_http2()
+            {
+                return Poll::Ready(Some(is_http2));
+            }
+            let mut first = [0; FIRST];
+            let length = FIRST - connection.unread.len();
+            let mut buffer = ReadBuf::new(&mut first[..length]);
+            let read = ready!(Pin::new(&mut connection.stream).poll_read(context, &mut buffer));
+            let new = buffer.filled();
+            if read.is_err() || new.is_empty() || !self.progress.read(new) {
+                return Poll::Ready(None);
+            }
+            connection.unread = [&connection.unread, new].concat().into();
+        }
+    }
+
+    /// Has these bytes of a request read again.
+    pub(super) fn unread(&self, bytes: Bytes) {
+        if bytes.is_empty() {
+            // An empty part of a buffer would keep all of it.
+            return;
+        }
+        self.progress.has_begun(bytes.len());
+        self.connection.borrow_mut().unread = bytes;
+    }
+
+    /// Sends a few last bytes, if they can be sent at once.
+    pub(super) fn say(&self, bytes: &[u8]) {
+        // Whether the client hears that or not, it is closed.
+        let _ = self.connection.borrow().stream.write_now(bytes);
+    }
+
+    /// Reads and drops what the client still sends, `most` bytes of it.
     pub(super) async fn drain(&mut self, most: usize) -> io::Result<()> {
         let (mut dropped, mut sum) = ([0; 4096], 0);
         while sum < most {
@@ -39,6 +88,11 @@ impl Watched {
     }
 }
 
+/// More is held for the client than may be.
+fn no_memory() -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
+}
+
 impl AsyncRead for Watched {
     #[inline]
     fn poll_read(
@@ -46,13 +100,30 @@ impl AsyncRead for Watched {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut *self.stream.borrow_mut()).poll_read(context, buffer);
-        let new = buffer.filled().get(before..).unwrap_or_default();
-        if !new.is_empty() {
-            self.progress.read(new);
+        let mut connection = self.connection.borrow_mut();
+        if !connection.unread.is_empty() {
+            let length = connection.unread.len().min(buffer.remaining());
+            buffer.put_slice(&connection.unread[..length]);
+            connection.unread.advance(length);
+            return Poll::Ready(Ok(()));
         }
-        read
+        let before = buffer.filled().len();
+        let stream = Pin::new(&mut connection.stream);
+        if buffer.remaining() <= MAX_READ {
+            ready!(stream.poll_read(context, buffer))?;
+        } else {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(MAX_READ));
+            ready!(stream.poll_read(context, &mut part))?;
+            let count = part.filled().len();
+            buffer.advance(count);
+        }
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if new.is_empty() && buffer.remaining() > 0 && self.progress.close_read() {
+            // It is seen again when the request is answered.
+            return Poll::Pending;
+        }
+        let fits = new.is_empty() || self.progress.read(new);
+        Poll::Ready(if fits { Ok(()) } else { Err(no_memory()) })
     }
 }
 
@@ -63,21 +134,29 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write(context, bytes);
-        self.progress.wrote(written.is_pending());
-        written
+        let stream = &mut self.connection.borrow_mut().stream;
+        let written = Pin::new(stream).poll_write(context, bytes);
+        let sent = match &written {
+            Poll::Ready(Ok(sent)) => *sent,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        if self.progress.wrote(written.is_pending(), bytes.len() - sent) {
+            written
+        } else {
+            Poll::Ready(Err(no_memory()))
+        }
     }
 
     #[inline]
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut *self.stream.borrow_mut()).poll_flush(context);
+        let flushed = Pin::new(&mut self.connection.borrow_mut().stream).poll_flush(context);
         if flushed.is_pending() {
-            self.progress.wrote(true);
+            self.progress.flush_waits();
         }
         flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(context)
+        Pin::new(&mut self.connection.borrow_mut().stream).poll_shutdown(context)
     }
 }

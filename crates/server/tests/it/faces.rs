@@ -30,7 +30,7 @@ fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&heard).into_owned()
 }
 
-const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 #[test]
 fn each_face_answers_at_its_port() {
@@ -83,7 +83,7 @@ fn they_share_the_seats() {
 fn a_stop_closes_them_all() {
     let mut server = all();
     let mut clients = [connect(server.http), connect(server.grpc)];
-    clients[0].write_all(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    clients[0].write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut first = [0; 15];
     clients[0].read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");

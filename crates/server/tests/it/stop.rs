@@ -105,7 +105,7 @@ const OF_RESP: Batch = Batch {
 /// One at a time: what else a client of HTTP/1.1 has sent, a server may leave to another connection.
 const OF_HTTP: Batch = Batch {
     face: "HTTP",
-    text: Cow::Borrowed("GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"),
+    text: Cow::Borrowed("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     times: 1,
     end: "\r\n\r\nok\n",
     connect: |server| http::client::Client::connect(server).stream,

@@ -67,14 +67,14 @@ impl Client {
 
     /// Sends a request without a body.
     pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &str) {
-        self.send(format!("{method} {path} HTTP/1.1\r\nHost: here\r\n{fields}\r\n"));
+        self.send(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
     }
 
     /// Sends a request with a body of JSON.
     pub(crate) fn ask_json(&mut self, path: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n",
             body.len()
         );

@@ -59,10 +59,10 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
     client.ask("GET", "/v1/take", "");
     let heard = client.hear();
     assert_eq!((heard.status, heard.field("allow")), (405, "POST"));
-    client.send("POST /v1/take HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+    client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
     let heard = client.hear();
     assert_eq!(heard.status, 415);
-    assert!(heard.detail().contains("`text/plain`; `Content-Type: application/json` would do"));
+    assert!(heard.detail().contains("Content-Type is `text/plain`; expected `application/json`"));
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn what_is_too_large_is_refused() {
     let running = server(|_| {});
     // A body of 10 MB that says how long it is, and one that does not.
     let mut client = Client::connect(&running);
-    client.send("POST /v1/take HTTP/1.1\r\nHost: h\r\nContent-Length: 10000000\r\n\r\n");
+    client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10000000\r\n\r\n");
     let heard = client.hear();
     assert_eq!(heard.status, 413);
     assert!(heard.detail().contains("longer than 1048576 bytes"));
     let mut client = Client::connect(&running);
-    client.send("POST /v1/take HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
     for _ in 0..65 {
         client.send(&chunk);
@@ -95,7 +95,7 @@ fn what_is_too_large_is_refused() {
     assert_eq!(heard.status, 431);
     assert!(heard.detail().contains("32768 at most would do"), "{}", heard.detail());
     let mut client = Client::connect(&running);
-    let head = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Long: {}", "x".repeat(1_000_000));
+    let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}", "x".repeat(1_000_000));
     client.send(head);
     assert_eq!(client.hear().status, 431);
 }
@@ -111,7 +111,11 @@ fn a_token_is_asked_for() {
         ("Authorization: Bearer s3cretx\r\n", 401),
         ("Authorization: bearer s3cret\r\n", 422),
     ] {
-        client.ask("POST", "/v1/take", &format!("{fields}Content-Length: 2\r\n"));
+        client.ask(
+            "POST",
+            "/v1/take",
+            &format!("{fields}Content-Type: application/json\r\nContent-Length: 2\r\n"),
+        );
         client.send("{}");
         let heard = client.hear();
         assert_eq!(heard.status, expected, "{fields}");

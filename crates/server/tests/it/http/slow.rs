@@ -28,7 +28,7 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
 
 /// The head of `GET /healthz`, by the static table of HPACK and plain texts.
 fn head() -> Vec<u8> {
-    [&[0x82, 0x86, 0x04, 8][..], b"/healthz", &[0x41, 4], b"here"].concat()
+    [&[0x82, 0x86, 0x04, 8][..], b"/healthz", &[0x41, 9], b"localhost"].concat()
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_byte_now_and_then_holds_no_connection() {
     // The byte is: of a field, of a body, of a preface that is none, of a frame.
     let begun = vec![
         b"GET /healthz HTTP/1.1\r\nHost: ".to_vec(),
-        b"POST /v1/take HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n{".to_vec(),
+        b"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{".to_vec(),
         b"PRI * HTTP".to_vec(),
         [PREFACE, SETTINGS, &frame(1, 0, 1, &head())].concat(),
     ];
@@ -49,7 +49,7 @@ fn a_byte_now_and_then_holds_no_connection() {
         },
         address: |server| server.http.unwrap(),
         begun,
-        ask: ("GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n", "\r\n\r\nok\n"),
+        ask: ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "\r\n\r\nok\n"),
     };
     dribble.all_are_closed();
 }
@@ -156,7 +156,7 @@ fn who_takes_no_answers_is_closed() {
     let many = size("SLUICEGATE_SLOW_READERS", 50);
     assert_eq!(Client::connect(running).get("/healthz").status, 200);
     let before = process.resident();
-    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n";
+    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut streams: Vec<_> =
         (0..many).map(|_| (Client::connect(running).stream, 0_usize)).collect();
     for (stream, _) in &streams {
