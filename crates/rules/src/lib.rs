@@ -40,3 +40,6 @@ pub use key::Part;
 pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Cost, Level, Match, OnError, Rule, Treatment};
 pub use set::{Format, Matches, RuleSet};
+
+/// The longest name in metrics, in bytes: what is beyond is cut off.
+pub const MAX_METRIC_NAME: usize = 128;
