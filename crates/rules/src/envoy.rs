@@ -6,6 +6,7 @@ mod tree;
 use std::borrow::Cow;
 
 pub(crate) use self::{read::read, tree::Domain};
+use crate::MAX_METRIC_NAME;
 
 /// A span of time as Envoy names it. On the clock, and all of the same length: a month has 30 days
 /// and a year has 365.
@@ -136,10 +137,15 @@ pub(crate) fn window(requests: u32, unit: Unit) -> Option<sluicegate_core::Polic
 
 /// A part of a metric's name.
 fn dotted<'a>(name: &mut String, key: &str, value: Option<Cow<'a, str>>) {
+    // What is beyond is not told, and may be as long as strangers like.
+    if name.len() > MAX_METRIC_NAME {
+        return;
+    }
+    let cut = |text: &str| text.floor_char_boundary(MAX_METRIC_NAME);
     name.push('.');
-    name.push_str(key);
+    name.push_str(&key[..cut(key)]);
     if let Some(value) = value.filter(|value| !value.is_empty()) {
         name.push('_');
-        name.push_str(&value);
+        name.push_str(&value[..cut(&value)]);
     }
 }

@@ -41,3 +41,6 @@ pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Cost, Level, Match, OnError, Rule, Treatment};
 pub use set::{Format, Matches, RuleSet};
 pub use sluicegate_headers::PathOptions;
+
+/// The longest name in metrics, in bytes: what is beyond is cut off.
+pub const MAX_METRIC_NAME: usize = 128;

@@ -296,7 +296,7 @@ pub struct Match<'s> {
     /// The keys to charge, all or none of them; empty unless the treatment is
     /// [`Limit`](Treatment::Limit).
     pub charges: Charges<'s>,
-    /// What it is counted under in the metrics: the rule's name, and values where the rule asks for
+    /// What it is counted under in the metrics, where [`MAX_METRIC_NAME`](crate::MAX_METRIC_NAME) bytes are told: the rule's name, and values where the rule asks for
     /// them.
     pub metric: Cow<'s, str>,
     /// What Envoy is told of the limit, where it is one of envoyproxy's form.

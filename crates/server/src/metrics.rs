@@ -3,8 +3,9 @@
 //! Nothing is counted for this: each worker counts for itself anyway, and whoever asks adds it up.
 //! Names and labels are documented in `docs/metrics.md` and stay. A key is never a label.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, iter::once, sync::Arc};
 
+use bytes::Bytes;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, text},
@@ -16,7 +17,7 @@ use sluicegate_redis::Source;
 use crate::{
     face::Face,
     home::Home,
-    ruleset::Event,
+    ruleset::{Event, Named},
     shared::Shared,
     stats::{BOUNDS, Counter, Latency, Outcomes, Stats},
 };
@@ -27,14 +28,106 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
-/// All that is counted, as text.
-pub(crate) fn told(shared: &Arc<Shared>) -> String {
+/// Rules that are told of at a time.
+const PAGE: usize = 16;
+
+/// All that is counted, as text, in parts: those about rules are written as they are taken, so that
+/// who asks costs the same however many there are.
+pub(crate) fn told(shared: &Arc<Shared>) -> impl Iterator<Item = Bytes> + use<> {
     let mut registry = Registry::with_prefix("sluicegate");
     registry.register_collector(Box::new(Metrics(Arc::clone(shared))));
     let mut text = String::new();
     // A string takes all that is written to it.
-    let _ = text::encode(&mut text, &registry);
+    let _ = text::encode_registry(&mut text, &registry);
+    let all = shared.rules.tallies.all();
+    let count = all.len();
+    let pages = move |family: &'static RuleFamily| {
+        let all = Arc::clone(&all);
+        let page = move |at: usize| page(family, &all[at..(at + PAGE).min(count)]);
+        once(family.head()).chain((0..count).step_by(PAGE).map(page))
+    };
+    once(text)
+        .chain(pages(&DECISIONS))
+        .chain(pages(&NEAR_LIMIT))
+        .chain(once("# EOF\n".to_owned()))
+        .map(Bytes::from)
+}
+
+/// Counters of each rule.
+struct RuleFamily {
+    name: &'static str,
+    help: &'static str,
+    /// What is counted, and whether a label says which of them.
+    events: &'static [Event],
+    has_outcome: bool,
+}
+
+static DECISIONS: RuleFamily = RuleFamily {
+    name: "sluicegate_rule_decisions",
+    help: "What became of requests by the rules, by the name of the rule",
+    events: &[
+        Event::Allowed,
+        Event::Denied,
+        Event::Shadow,
+        Event::Unlimited,
+        Event::Blocked,
+        Event::Fallback,
+    ],
+    has_outcome: true,
+};
+
+static NEAR_LIMIT: RuleFamily = RuleFamily {
+    name: "sluicegate_rule_near_limit",
+    help: "Of those that were allowed, the ones that left less than a fifth of the limit",
+    events: &[Event::Near],
+    has_outcome: false,
+};
+
+impl RuleFamily {
+    fn head(&self) -> String {
+        let Self { name, help, .. } = self;
+        format!("# HELP {name} {help}\n# TYPE {name} counter\n")
+    }
+
+    /// Whether a count is told: all that each rule has, and of others those that are not 0.
+    const fn is_told(event: Event, count: u64) -> bool {
+        count > 0 || matches!(event, Event::Allowed | Event::Denied | Event::Near)
+    }
+}
+
+/// What is counted of these rules.
+fn page(family: &RuleFamily, rules: &[Named]) -> String {
+    let mut text = String::new();
+    for (rule, tally) in rules {
+        for &event in family.events {
+            let count = tally.count(event);
+            if RuleFamily::is_told(event, count) {
+                text.push_str(family.name);
+                text.push_str("_total{rule=\"");
+                escape(rule, &mut text);
+                if family.has_outcome {
+                    text.push_str("\",outcome=\"");
+                    text.push_str(event.word());
+                }
+                text.push_str("\"} ");
+                text.push_str(itoa::Buffer::new().format(count));
+                text.push('\n');
+            }
+        }
+    }
     text
+}
+
+/// The value of a label.
+fn escape(value: &str, out: &mut String) {
+    for character in value.chars() {
+        match character {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            other => out.push(other),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -174,23 +267,6 @@ fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
 }
 
 fn rules(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
-    let help = "What became of requests by the rules, by the name of the rule";
-    out.labelled("rule_decisions", help, MetricType::Counter, |family| {
-        for (rule, tally) in shared.rules.tallies.all() {
-            for event in Event::ALL.into_iter().filter(|event| *event != Event::Near) {
-                let labels = [("rule", &*rule), ("outcome", event.word())];
-                count(family, &labels, tally.count(event))?;
-            }
-        }
-        Ok(())
-    })?;
-    let help = "Of those that were allowed, the ones that left less than a fifth of the limit";
-    out.labelled("rule_near_limit", help, MetricType::Counter, |family| {
-        for (rule, tally) in shared.rules.tallies.all() {
-            count(family, &[("rule", &*rule)], tally.count(Event::Near))?;
-        }
-        Ok(())
-    })?;
     let (version, told) = (shared.rules.now(), shared.rules.told());
     out.gauge("rules", "Rules that are in force", version.rules().rules().len())?;
     let number = usize::try_from(version.number()).unwrap_or(usize::MAX);

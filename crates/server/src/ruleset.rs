@@ -23,7 +23,7 @@ use sluicegate_rules::{Charge, OnError, RuleSet};
 
 use self::{files::Files, watch::Wishes};
 pub(crate) use self::{
-    tally::{Event, Tallies, Tally},
+    tally::{Event, Named, Tallies, Tally},
     watch::Watch,
 };
 use crate::{

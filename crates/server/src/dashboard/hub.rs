@@ -8,11 +8,10 @@
 //! - a viewer that does not take its frames keeps nobody waiting: it finds the last one when it does,
 //!   and what lies between is skipped. For how long it may take nothing, `web` says.
 
-use std::{convert::Infallible, pin::Pin, rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{Stream, stream::unfold};
-use http_body_util::StreamBody;
+use futures_util::stream::unfold;
 use hyper::body::Frame;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -22,7 +21,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::frame::Reader;
+use super::{Stream, frame::Reader};
 use crate::{DashboardMode, shared::Shared, shared::stopped, worker::Worker};
 
 /// How many may look at a time.
@@ -47,9 +46,6 @@ struct Looking {
     /// Whether there is a task that makes frames.
     publishing: bool,
 }
-
-/// What is sent to one viewer.
-pub(super) type Events = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>>>>>;
 
 impl Hub {
     pub(crate) fn new(mode: DashboardMode) -> Self {
@@ -94,7 +90,7 @@ impl Drop for Viewer {
 }
 
 /// The frames from now on, until the server stops. `None`: too many look already.
-pub(super) fn look(worker: &Rc<Worker>) -> Option<Events> {
+pub(super) fn look(worker: &Rc<Worker>) -> Option<Stream> {
     let hub = &worker.shared.dashboard;
     let mut looking = hub.looking.lock();
     if looking.viewers >= MOST {
@@ -107,7 +103,7 @@ pub(super) fn look(worker: &Rc<Worker>) -> Option<Events> {
         let keys = matches!(hub.mode, DashboardMode::On | DashboardMode::Masked);
         worker.shared.workers.iter().for_each(|stats| stats.watch.start(keys));
         // It ends when nobody looks, or with the worker.
-        drop(spawn_local(publish(Publishing(Rc::clone(worker)))));
+        drop(spawn_local(publish(Publishing { worker: Rc::clone(worker), ended: false })));
     }
     drop(looking);
     let mut frames = hub.frames.subscribe();
@@ -120,7 +116,7 @@ pub(super) fn look(worker: &Rc<Worker>) -> Option<Events> {
         };
         Some((Ok(Frame::data(frame)), it))
     });
-    Some(StreamBody::new(Box::pin(events)))
+    Some(Box::pin(events))
 }
 
 /// The next frame that was not seen yet: the last one.
@@ -135,16 +131,23 @@ async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
 }
 
 /// The task that makes frames. Should it fail, the next viewer starts another.
-struct Publishing(Rc<Worker>);
+struct Publishing {
+    worker: Rc<Worker>,
+    /// Whether it has said itself that it ends: another may have been started since.
+    ended: bool,
+}
 
 impl Drop for Publishing {
     fn drop(&mut self) {
-        self.0.shared.dashboard.looking.lock().publishing = false;
+        if !self.ended {
+            self.worker.shared.dashboard.looking.lock().publishing = false;
+        }
     }
 }
 
-async fn publish(publishing: Publishing) {
-    let shared = &*publishing.0.shared;
+async fn publish(mut publishing: Publishing) {
+    let shared = Arc::clone(&publishing.worker.shared);
+    let shared = &*shared;
     let hub = &shared.dashboard;
     let mut reader = Reader::new(shared);
     let mut turns = interval(EVERY);
@@ -152,8 +155,8 @@ async fn publish(publishing: Publishing) {
     loop {
         turns.tick().await;
         if hub.rest(shared) {
-            // Another may have been started since.
-            return std::mem::forget(publishing);
+            publishing.ended = true;
+            return;
         }
         hub.frames.send_replace(reader.event(shared));
     }

@@ -20,12 +20,13 @@ mod sketch;
 mod store;
 mod watch;
 
-use std::rc::Rc;
+use std::{convert::Infallible, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use http_body_util::{Either, Full, StreamBody};
 use hyper::{
     Method, Response,
+    body::Frame,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
@@ -33,7 +34,7 @@ use serde::Serialize;
 
 use self::{
     assets::{ASSETS, Asset, harden},
-    hub::{Events, MOST},
+    hub::MOST,
 };
 pub(crate) use self::{hub::Hub, watch::Watch};
 use crate::{
@@ -44,7 +45,10 @@ use crate::{
 };
 
 /// The body of a response, whether all of it is there or it goes on.
-pub(crate) type Body = Either<Full<Bytes>, Events>;
+pub(crate) type Body = Either<Full<Bytes>, StreamBody<Stream>>;
+/// The parts of a body that goes on.
+pub(crate) type Stream =
+    Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>>>>;
 
 /// What is asked of the dashboard.
 #[derive(Clone, Copy)]
@@ -122,7 +126,7 @@ fn events(worker: &Rc<Worker>) -> Result<Response<Body>, Problem> {
             "{MOST} viewers look at the dashboard, which is as many as may; when one has left would do"
         )));
     };
-    let mut reply = Response::new(Either::Right(events));
+    let mut reply = Response::new(Either::Right(StreamBody::new(events)));
     let fields = reply.headers_mut();
     harden(fields);
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

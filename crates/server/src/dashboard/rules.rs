@@ -1,6 +1,6 @@
 //! The rules in force: what became of requests by each of them, and what they say.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
@@ -73,13 +73,14 @@ struct Policy {
 #[derive(Debug)]
 pub(super) struct Reader {
     /// How many requests each had decided when somebody began to look.
-    before: BTreeMap<Box<str>, u64>,
+    before: BTreeMap<Arc<str>, u64>,
 }
 
 impl Reader {
     pub(super) fn new(shared: &Shared) -> Self {
-        let all = shared.rules.tallies.all().into_iter();
-        Self { before: all.map(|(name, tally)| (name, tally.requests())).collect() }
+        let all = shared.rules.tallies.all();
+        let all = all.iter().map(|(name, tally)| (Arc::clone(name), tally.requests()));
+        Self { before: all.collect() }
     }
 
     /// What is in force; `None` where there are no files of rules.
@@ -102,15 +103,15 @@ impl Reader {
             reloads: told.reloads,
             failed: told.failed,
             problem: told.problem,
-            decisions: top.into_iter().map(|(rule, tally)| decided(rule, &tally)).collect(),
+            decisions: top.into_iter().map(|(rule, tally)| decided(&rule, &tally)).collect(),
             names,
         })
     }
 }
 
-fn decided(rule: Box<str>, tally: &Tally) -> Decided {
+fn decided(rule: &str, tally: &Tally) -> Decided {
     Decided {
-        rule,
+        rule: rule.into(),
         allowed: tally.count(Event::Allowed),
         denied: tally.count(Event::Denied),
         shadow_denied: tally.count(Event::Shadow),

@@ -75,9 +75,17 @@ fn decide_here(
     let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     match catch_unwind(AssertUnwindSafe(&mut poll)) {
         Ok(Poll::Ready(decided)) => decided,
-        Ok(Poll::Pending) => Err(Status::internal("the call waits for what is here")),
+        Ok(Poll::Pending) => Err(Status::internal(format!("{FAULT}waits for what is here"))),
         Err(panic) => Err(failed(&*panic)),
     }
+}
+
+/// How what is said begins where we have failed.
+const FAULT: &str = "the call ";
+
+/// Whether a status says that we have failed.
+pub(super) fn is_our_fault(status: &Status) -> bool {
+    status.message().starts_with(FAULT)
 }
 
 /// What is answered where we have failed.
@@ -85,5 +93,5 @@ fn failed(panic: &(dyn Any + Send)) -> Status {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("unknown"), "a call failed");
-    Status::internal("the call failed; the log of the server says why")
+    Status::internal(format!("{FAULT}failed; the log of the server says why"))
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use http_body_util::{BodyExt as _, combinators::MapErr};
 use hyper::{
     Method, Request, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE, HeaderValue},
@@ -19,7 +20,7 @@ use sluicegate_proto::{
 };
 use tokio::time::sleep;
 use tonic::{
-    Status,
+    Code, Status,
     body::Body,
     codegen::{BoxFuture, Service},
     server::NamedService,
@@ -30,8 +31,11 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use super::calls::Calls;
-use crate::{shared::Shared, web::RequestBody};
+use super::calls::{Calls, is_our_fault};
+use crate::{
+    shared::Shared,
+    web::{BodyError, RequestBody},
+};
 
 /// Bytes of a message: Envoy makes descriptors of header fields, which it takes up to 60 KiB of.
 const MAX_MESSAGE: usize = 128 * 1024;
@@ -40,7 +44,9 @@ const MAX_MESSAGE: usize = 128 * 1024;
 const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
-type Dispatch = Box<dyn Fn(Request<RequestBody>) -> Answer>;
+type Dispatch = Box<dyn Fn(Request<CallBody>) -> Answer>;
+/// The body of a call, whose errors are statuses.
+type CallBody = MapErr<RequestBody, fn(BodyError) -> Status>;
 
 /// The services, as one worker has them.
 pub(crate) struct Services {
@@ -96,7 +102,10 @@ impl Services {
             None => {
                 let path = request.uri().path();
                 match self.services.iter().find(|(begin, _)| path.starts_with(begin)) {
-                    Some((_, dispatch)) => dispatch(request),
+                    Some((_, dispatch)) => {
+                        let unread: fn(BodyError) -> Status = unread;
+                        dispatch(request.map(|body| body.map_err(unread)))
+                    }
                     None => said(Status::unimplemented("there is no such service").into_http()),
                 }
             }
@@ -104,7 +113,7 @@ impl Services {
         let (patience, mut timer) = (self.patience, None);
         // Small, as what is spawned for a call is moved about.
         poll_fn(move |context| match answer.as_mut().poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer),
+            Poll::Ready(answer) => Poll::Ready(answer.map(blame)),
             Poll::Pending if patience.is_zero() => Poll::Pending,
             Poll::Pending => {
                 // Most calls are there as a whole, and need no clock.
@@ -123,7 +132,7 @@ impl Services {
 fn dispatch<S>(service: S) -> (String, Dispatch)
 where
     S: NamedService + Clone + 'static,
-    S: Service<Request<RequestBody>, Future = BoxFuture<Response<Body>, Infallible>>,
+    S: Service<Request<CallBody>, Future = BoxFuture<Response<Body>, Infallible>>,
 {
     (format!("/{}/", S::NAME), Box::new(move |request| service.clone().call(request)))
 }
@@ -131,6 +140,27 @@ where
 /// What is answered where there is no memory for more.
 pub(super) fn unavailable() -> Response<Body> {
     Status::unavailable("the memory for requests and replies is used up").into_http()
+}
+
+/// Why the message of a call was not read.
+#[expect(clippy::needless_pass_by_value, reason = "an error is mapped by value")]
+fn unread(error: BodyError) -> Status {
+    match error {
+        BodyError::NoMemory => Status::unavailable(error.to_string()),
+        BodyError::Cut(_) => Status::cancelled(error.to_string()),
+    }
+}
+
+/// Says of a message that cannot be read that it is invalid: tonic takes it for a fault of its own,
+/// or for a number that is out of range.
+fn blame(response: Response<Body>) -> Response<Body> {
+    let Some(status) = response.extensions().get::<Status>() else { return response };
+    match status.code() {
+        Code::Internal if !is_our_fault(status) => {}
+        Code::OutOfRange => {}
+        _ => return response,
+    }
+    Status::invalid_argument(status.message()).into_http()
 }
 
 /// An answer that is there.

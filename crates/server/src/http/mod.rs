@@ -16,10 +16,10 @@ mod route;
 use std::{convert::Infallible, net::IpAddr, rc::Rc};
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use http_body_util::{Either, Full, StreamBody};
 use hyper::{
     Request, Response,
-    body::Body as _,
+    body::{Body as _, Frame},
     header::{AUTHORIZATION, CONNECTION, HeaderValue},
     http::request::Parts,
 };
@@ -83,9 +83,7 @@ async fn answer(
                 Err(problem) => Err(problem),
             }
         }
-        None => {
-            carry_out(&client, &head, &mut body, start).await.map(|reply| reply.map(Either::Left))
-        }
+        None => carry_out(&client, &head, &mut body, start).await,
     };
     let refused = replied.is_err();
     let mut reply = replied.unwrap_or_else(|problem| {
@@ -135,7 +133,7 @@ async fn carry_out(
     head: &Parts,
     body: &mut RequestBody,
     now: Timestamp,
-) -> Result<Reply, Problem> {
+) -> Result<Response<dashboard::Body>, Problem> {
     let worker = &*client.worker;
     check_size(body)?;
     let route = find(head.uri.path(), &head.method);
@@ -144,7 +142,13 @@ async fn carry_out(
     if !route.is_open() {
         authorize(worker, head)?;
     }
-    match route {
+    if route == Route::Metrics {
+        let parts = metrics::told(&worker.shared).map(|text| Ok(Frame::data(text)));
+        let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
+        let reply = reply::text(metrics::MEDIA_TYPE, Bytes::new());
+        return Ok(reply.map(|_| Either::Right(StreamBody::new(parts))));
+    }
+    let replied = match route {
         Route::Decide(verb) => {
             let (text, now) = body::json(worker, head, body, now).await?;
             decide::one(worker, verb, (&text, body), now).await
@@ -165,14 +169,16 @@ async fn carry_out(
             Err(problem) => Err(Problem::unprocessable(problem)),
         },
         Route::Health => Ok(plain("ok\n")),
-        Route::Metrics => Ok(reply::text(metrics::MEDIA_TYPE, metrics::told(&worker.shared))),
-        Route::OpenApi => Ok(reply::text("application/json", include_str!("openapi.json"))),
+        Route::OpenApi | Route::Metrics => {
+            Ok(reply::text("application/json", include_str!("openapi.json")))
+        }
         Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
         Route::Ready => match worker.shared.home.not_ready(&worker.shared.config) {
             Some(why) => Err(Problem::unavailable(why)),
             None => Ok(plain("ready\n")),
         },
-    }
+    };
+    replied.map(|reply| reply.map(Either::Left))
 }
 
 /// Whether what is at `path` answers even clients beyond `--max-clients`.

@@ -4,15 +4,18 @@ use std::{
     cmp::Reverse,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use ahash::AHashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use sluicegate_rules::MAX_METRIC_NAME;
 
-/// The most names that are counted for themselves: rules may ask for a name for every value.
-const MOST: usize = 20_000;
+/// The most names that are counted for themselves, and the most bytes of names: rules may ask for a
+/// name for every value, and values come from strangers.
+const MAX_NAMES: usize = 20_000;
+const MAX_NAME_BYTES: usize = 512 * 1024;
 /// What all others are counted under.
 const OTHERS: &str = "(others)";
 
@@ -84,50 +87,85 @@ impl Tally {
 }
 
 /// The counts of one name, with the name.
-pub(crate) type Named = (Box<str>, Arc<Tally>);
+pub(crate) type Named = (Arc<str>, Arc<Tally>);
 
-/// All counts, by name.
+/// All counts, by name. Names that are equal in their first [`MAX_METRIC_NAME`] bytes are counted
+/// together.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies(RwLock<AHashMap<Box<str>, Arc<Tally>>>);
+pub(crate) struct Tallies {
+    names: RwLock<Names>,
+    others: Arc<Tally>,
+    /// Whether names are no longer added: then none is written down, whatever is asked.
+    is_full: AtomicBool,
+    /// All of them in order, as they were when somebody asked last.
+    sorted: Mutex<Arc<[Named]>>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    tallies: AHashMap<Arc<str>, Arc<Tally>>,
+    bytes: usize,
+}
 
 impl Tallies {
     /// Counts what became of a request by the rule that metrics call `name`.
     pub(crate) fn add(&self, name: &str, events: impl IntoIterator<Item = Event>) {
-        let events = events.into_iter();
-        if let Some(tally) = self.0.read().get(name) {
+        let (name, events) =
+            (&name[..name.floor_char_boundary(MAX_METRIC_NAME)], events.into_iter());
+        if let Some(tally) = self.names.read().tallies.get(name) {
             return events.for_each(|event| tally.add(event));
         }
-        let mut all = self.0.write();
-        let name = if all.len() < MOST { name } else { OTHERS };
-        let tally = all.entry(name.into()).or_default();
+        if self.is_full.load(Ordering::Relaxed) {
+            return events.for_each(|event| self.others.add(event));
+        }
+        let mut names = self.names.write();
+        let Names { tallies, bytes } = &mut *names;
+        if !tallies.contains_key(name) {
+            if tallies.len() >= MAX_NAMES || *bytes + name.len() > MAX_NAME_BYTES {
+                self.is_full.store(true, Ordering::Relaxed);
+                return events.for_each(|event| self.others.add(event));
+            }
+            *bytes += name.len();
+        }
+        let tally = tallies.entry(name.into()).or_default();
         events.for_each(|event| tally.add(event));
     }
 
     /// The `most` of them that `rank` puts first, the highest rank first, and how many there are.
+    /// They are ranked in the order of their names.
     pub(crate) fn top(
         &self,
         most: usize,
         mut rank: impl FnMut(&str, &Tally) -> u64,
     ) -> (Vec<Named>, usize) {
-        let all = self.0.read();
+        let all = self.all();
         let mut ranked: Vec<_> =
-            all.iter().map(|it| (Reverse(rank(it.0, it.1)), it.0, it.1)).collect();
+            all.iter().map(|it| (Reverse(rank(&it.0, &it.1)), &it.0, &it.1)).collect();
         if ranked.len() > most {
             ranked.select_nth_unstable_by_key(most, |it| (it.0, it.1));
             ranked.truncate(most);
         }
         ranked.sort_unstable_by_key(|it| (it.0, it.1));
-        let top = ranked.into_iter().map(|(_, name, tally)| (name.clone(), Arc::clone(tally)));
+        let top = ranked.into_iter().map(|(_, name, tally)| (Arc::clone(name), Arc::clone(tally)));
         (top.collect(), all.len())
     }
 
-    /// All of them, in the order of their names.
-    pub(crate) fn all(&self) -> Vec<Named> {
-        let all = self.0.read();
-        let mut all: Vec<_> =
-            all.iter().map(|(name, tally)| (name.clone(), Arc::clone(tally))).collect();
-        all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        all
+    /// All of them, in the order of their names: shared by all who ask, until there are more.
+    pub(crate) fn all(&self) -> Arc<[Named]> {
+        let is_full = self.is_full.load(Ordering::Relaxed);
+        let mut sorted = self.sorted.lock();
+        let names = self.names.read();
+        // No name ever goes.
+        if sorted.len() < names.tallies.len() + usize::from(is_full) {
+            let tallies = &names.tallies;
+            let named = tallies.iter().map(|(name, tally)| (Arc::clone(name), Arc::clone(tally)));
+            let others = is_full.then(|| (OTHERS.into(), Arc::clone(&self.others)));
+            let mut all: Vec<_> = named.chain(others).collect();
+            drop(names);
+            all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+            *sorted = all.into();
+        }
+        Arc::clone(&sorted)
     }
 }
 
@@ -138,14 +176,14 @@ mod tests {
     #[test]
     fn names_are_bounded() {
         let tallies = Tallies::default();
-        for index in 0..MOST + 10 {
+        for index in 0..MAX_NAMES + 10 {
             tallies.add(&format!("rule{index}"), [Event::Denied]);
         }
         tallies.add("rule7", [Event::Allowed, Event::Near]);
         let (top, count) = tallies.top(2, |_, tally| tally.requests());
-        assert_eq!((&*top[0].0, &*top[1].0, count), (OTHERS, "rule7", MOST + 1));
+        assert_eq!((&*top[0].0, &*top[1].0, count), (OTHERS, "rule7", MAX_NAMES + 1));
         let all = tallies.all();
-        assert_eq!(all.len(), MOST + 1);
+        assert_eq!(all.len(), MAX_NAMES + 1);
         let count = |name: &str, event| {
             all.iter().find(|(it, _)| **it == *name).map(|(_, tally)| tally.count(event))
         };
@@ -154,5 +192,39 @@ mod tests {
             (count("rule7", Event::Allowed), count("rule7", Event::Denied)),
             (Some(1), Some(1))
         );
+    }
+
+    #[test]
+    fn long_names_are_cut_and_bounded_in_all() {
+        let tallies = Tallies::default();
+        let long = |index: usize| format!("{index}{}", "\u{e9}".repeat(30_000));
+        for index in 0..10_000 {
+            tallies.add(&long(index), [Event::Allowed]);
+        }
+        tallies.add(&format!("{}x", long(7)), [Event::Allowed]);
+        let all = tallies.all();
+        let bytes: usize = all.iter().map(|(name, _)| name.len()).sum();
+        assert!(all.iter().all(|(name, _)| name.len() <= MAX_METRIC_NAME));
+        assert!(
+            (MAX_NAME_BYTES - MAX_METRIC_NAME..=MAX_NAME_BYTES + OTHERS.len()).contains(&bytes)
+        );
+        let sum: u64 = all.iter().map(|(_, tally)| tally.count(Event::Allowed)).sum();
+        assert_eq!(sum, 10_001, "each request is counted");
+        let cut = &long(7)[..MAX_METRIC_NAME - 1];
+        let counted = all.iter().find(|(name, _)| **name == *cut).unwrap();
+        assert_eq!(counted.1.count(Event::Allowed), 2, "what is equal up to there");
+    }
+
+    #[test]
+    fn full_tallies_are_counted_without_a_write_lock() {
+        let tallies = Tallies::default();
+        for index in 0..=MAX_NAMES {
+            tallies.add(&index.to_string(), [Event::Denied]);
+        }
+        // Somebody reads for as long as it takes: a writer would wait for ever.
+        let reading = tallies.names.read();
+        tallies.add("one more", [Event::Denied]);
+        drop(reading);
+        assert_eq!(tallies.others.count(Event::Denied), 2);
     }
 }

@@ -9,6 +9,10 @@ use parking_lot::Mutex;
 
 use crate::buffers::{BufferBudget, MAX_PER_CONNECTION, Reservation};
 
+/// What of a connection's bytes is left to what it needs to be served at all: unfinished input and
+/// unsent output, so that requests that hold all they may do not end it.
+const SPARE: usize = 256 * 1024;
+
 /// Reservations grow and shrink in steps of so many bytes.
 const STEP: usize = 4 * 1024;
 /// Bytes that may be reserved beyond what is held, so that not each request changes what all share.
@@ -32,6 +36,13 @@ pub(super) struct ConnectionBuffers {
 struct Usage {
     held: usize,
     reservation: Reservation,
+}
+
+/// What may be held at most, in bytes.
+#[derive(Clone, Copy)]
+struct Bounds {
+    of_connection: usize,
+    of_all: usize,
 }
 
 /// Bytes that are held for one purpose, until dropped.
@@ -80,15 +91,15 @@ impl ConnectionBuffers {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Holds `to` bytes for a purpose in place of `from`. `most`: what the whole process may then
-    /// hold. `false`: that is too much, and nothing has changed.
-    fn change(&self, from: usize, to: usize, most: usize) -> bool {
+    /// Holds `to` bytes for a purpose in place of `from`. `most`: what may then be
+    /// held. `false`: that is too much, and nothing has changed.
+    fn change(&self, from: usize, to: usize, most: Bounds) -> bool {
         let mut usage = self.usage.lock();
         let Usage { held, reservation } = &mut *usage;
         let sum = *held - from + to;
         if to > from && sum > reservation.bytes() {
             let wanted = sum.next_multiple_of(STEP);
-            if wanted > MAX_PER_CONNECTION || !reservation.resize_within(wanted, most) {
+            if wanted > most.of_connection || !reservation.resize_within(wanted, most.of_all) {
                 return false;
             }
         } else if to < from && (sum == 0 || reservation.bytes() - sum > SLACK) {
@@ -107,16 +118,18 @@ impl Held {
     /// keep others from being served.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
-        self.resize_within(bytes, self.connection.budget.max() / 4 * 3)
+        let of_all = self.connection.budget.max() / 4 * 3;
+        self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION - SPARE, of_all })
     }
 
     /// The same, for what a connection needs to be served at all.
     #[must_use]
     pub(super) fn resize_for_connection(&mut self, bytes: usize) -> bool {
-        self.resize_within(bytes, self.connection.budget.max())
+        let of_all = self.connection.budget.max();
+        self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
     }
 
-    fn resize_within(&mut self, bytes: usize, most: usize) -> bool {
+    fn resize_within(&mut self, bytes: usize, most: Bounds) -> bool {
         let fits = bytes == self.bytes || self.connection.change(self.bytes, bytes, most);
         if fits {
             self.bytes = bytes;
@@ -171,8 +184,9 @@ mod tests {
         let budget = Arc::new(BufferBudget::new(8 * 1024 * 1024));
         let one = ConnectionBuffers::new(&budget);
         let (mut first, mut second) = (one.hold_nothing(), one.hold_nothing());
-        assert!(first.resize(MAX_PER_CONNECTION - 1) && !second.resize(4097));
-        assert_eq!((second.bytes(), budget.used()), (0, MAX_PER_CONNECTION));
+        assert!(first.resize(MAX_PER_CONNECTION - SPARE) && !second.resize(1));
+        assert!(second.resize_for_connection(SPARE) && !second.resize_for_connection(SPARE + 1));
+        assert_eq!((second.bytes(), budget.used()), (SPARE, MAX_PER_CONNECTION));
         let other = ConnectionBuffers::new(&budget);
         let mut third = other.hold_nothing();
         assert!(third.resize(2 * 1024 * 1024) && !third.resize(2 * 1024 * 1024 + 1));

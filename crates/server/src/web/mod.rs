@@ -178,7 +178,7 @@ pub(crate) async fn serve<A, F, B>(
 
 /// Lets a client that was refused halfway read why: to close on what it still sends would make its
 /// system drop our last words unread.
-async fn linger(mut stream: Watched) {
+async fn linger(stream: Watched) {
     let _ = Box::pin(timeout(LINGER, stream.drain(DRAIN))).await;
 }
 

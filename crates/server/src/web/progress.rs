@@ -197,7 +197,7 @@ impl Progress {
 fn hold(held: &RefCell<Held>, bytes: usize, free: usize) -> bool {
     let mut held = held.borrow_mut();
     let bytes = if bytes > free { bytes } else { 0 };
-    held.bytes() == bytes || held.resize(bytes)
+    held.bytes() == bytes || held.resize_for_connection(bytes)
 }
 
 impl Flight {
@@ -234,7 +234,7 @@ impl Drop for Flight {
             let mut ended = progress.ended.borrow_mut();
             let _fits = {
                 let sum = ended.bytes() + bytes;
-                ended.resize(sum)
+                ended.resize_for_connection(sum)
             };
         }
     }

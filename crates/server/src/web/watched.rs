@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    future::poll_fn,
     io,
     pin::Pin,
     rc::Rc,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::progress::Progress;
 use crate::stream::Stream;
@@ -76,10 +77,17 @@ impl Watched {
     }
 
     /// Reads and drops what the client still sends, `most` bytes of it.
-    pub(super) async fn drain(&mut self, most: usize) -> io::Result<()> {
+    pub(super) async fn drain(&self, most: usize) -> io::Result<()> {
         let (mut dropped, mut sum) = ([0; 4096], 0);
         while sum < most {
-            match self.read(&mut dropped).await? {
+            let mut buffer = ReadBuf::new(&mut dropped);
+            // What is dropped at once is not held.
+            poll_fn(|context| {
+                let stream = &mut self.connection.borrow_mut().stream;
+                Pin::new(stream).poll_read(context, &mut buffer)
+            })
+            .await?;
+            match buffer.filled().len() {
                 0 => break,
                 count => sum += count,
             }

@@ -111,12 +111,29 @@ impl Client {
             (name.to_owned(), value.to_owned())
         });
         let mut heard = Heard { status, fields: fields.collect(), body: Vec::new() };
+        if heard.field("transfer-encoding") == "chunked" {
+            while let length @ 1.. = self.chunk_length() {
+                heard.body.extend(self.take(length));
+                self.take(2);
+            }
+            self.take(2);
+            return heard;
+        }
         let length = heard.field("content-length").parse().unwrap_or(0);
         while self.received.len() < length {
             assert!(self.read() > 0, "closed before the end of a response");
         }
         heard.body = self.received.drain(..length).collect();
         heard
+    }
+
+    /// How long the next chunk of a body is.
+    fn chunk_length(&mut self) -> usize {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.extend(self.take(1));
+        }
+        usize::from_str_radix(str::from_utf8(&line).unwrap().trim_end(), 16).unwrap()
     }
 
     /// The next bytes, whatever they are.

@@ -2,7 +2,12 @@
 
 pub(crate) mod client;
 mod conformance;
+mod cross_site;
 mod decisions;
+#[cfg(target_os = "linux")]
+mod flood;
+#[cfg(target_os = "linux")]
+mod frames;
 mod gate;
 mod metrics;
 mod proxies;

@@ -9,27 +9,15 @@ use std::{
 
 use sluicegate_testing::{SetOnDrop, eventually_within};
 
-use super::client::{Client, server};
+use super::{
+    client::{Client, server},
+    frames::{PREFACE, SETTINGS, frame, head},
+};
 use crate::{
     elsewhere::process,
     harness::{PATIENCE, Running, any_port, now, size},
     slow::{Dribble, late, until_closed},
 };
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Settings that are empty.
-const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
-}
-
-/// The head of `GET /healthz`, by the static table of HPACK and plain texts.
-fn head() -> Vec<u8> {
-    [&[0x82, 0x86, 0x04, 8][..], b"/healthz", &[0x41, 9], b"localhost"].concat()
-}
 
 #[test]
 fn a_byte_now_and_then_holds_no_connection() {
@@ -38,7 +26,7 @@ fn a_byte_now_and_then_holds_no_connection() {
         b"GET /healthz HTTP/1.1\r\nHost: ".to_vec(),
         b"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{".to_vec(),
         b"PRI * HTTP".to_vec(),
-        [PREFACE, SETTINGS, &frame(1, 0, 1, &head())].concat(),
+        [PREFACE, SETTINGS, &frame(1, 0, 1, &head("/healthz"))].concat(),
     ];
     let dribble = Dribble {
         name: "http::slow::a_byte_now_and_then_holds_no_connection",
@@ -109,7 +97,8 @@ fn requests_that_are_taken_back_cost_little() {
         let mut sent = 0;
         for number in 0..streams {
             let id = number * 2 + 1;
-            let both = [frame(1, 5, id, &head()), frame(3, 0, id, &[0, 0, 0, 8])].concat();
+            let both =
+                [frame(1, 5, id, &head("/healthz")), frame(3, 0, id, &[0, 0, 0, 8])].concat();
             if stream.write_all(&both).is_err() {
                 break;
             }
@@ -122,7 +111,7 @@ fn requests_that_are_taken_back_cost_little() {
     // Heads that never end: fields on and on, each in a frame of its own.
     let (floods_late, continued) = beside(running, || {
         let mut flood = Client::connect(running).stream;
-        flood.write_all(&[PREFACE, SETTINGS, &frame(1, 0, 1, &head())].concat()).unwrap();
+        flood.write_all(&[PREFACE, SETTINGS, &frame(1, 0, 1, &head("/healthz"))].concat()).unwrap();
         let field = [&[0x00, 1][..], b"x", &[127, 0x81, 0x1f], &vec![b'y'; 4096]].concat();
         let mut continued = 0;
         while flood.write_all(&frame(9, 0, 1, &field)).is_ok() {

@@ -1,0 +1,304 @@
+//! Clients that make the server hold as much as they can: bodies, replies that they do not take, and
+//! connections. What strangers can make it hold is bounded, whatever they do, and others are
+//! answered meanwhile.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use super::{
+    client::Client,
+    frames::{Frames, frame, head, post},
+};
+use crate::{
+    elsewhere::{Process, process},
+    harness::{any_port, now, size},
+};
+
+/// What strangers may make the server hold, in KiB.
+const BOUND: usize = 128 * 1024;
+/// Requests of one client at a time.
+const STREAMS: u32 = 256;
+/// INITIAL_WINDOW_SIZE, by its number.
+const INITIAL_WINDOW: u16 = 4;
+
+/// Resident memory now and at most, in KiB.
+struct Memory<'a> {
+    process: &'a Process,
+    before: usize,
+    most: usize,
+}
+
+impl<'a> Memory<'a> {
+    fn of(process: &'a Process) -> Self {
+        // What the first clients need is there already.
+        for _ in 0..20 {
+            assert_eq!(Client::connect(&process.server).get("/openapi.json").status, 200);
+            is_served(process);
+        }
+        let before = process.resident();
+        Self { process, before, most: before }
+    }
+
+    fn look(&mut self) {
+        self.most = self.most.max(self.process.resident());
+    }
+
+    /// How many MiB more there were at most.
+    fn more(&self) -> usize {
+        (self.most - self.before) / 1024
+    }
+
+    /// Waits until it is as before, but for a tenth; how long that took.
+    fn until_back(&self) -> Duration {
+        let (start, most) = (now(), self.before / 10 * 11);
+        while self.process.resident() > most {
+            let more = self.process.resident() - self.before;
+            assert!(start.elapsed() < Duration::from_secs(10), "{more} KiB are still held");
+            std::thread::yield_now();
+        }
+        start.elapsed()
+    }
+}
+
+/// Whether another client is answered, and how long that takes.
+fn is_served(process: &Process) -> Duration {
+    let start = now();
+    let mut other = Client::connect(&process.server);
+    let heard = other.post("/v1/take", r#"{"key":"k","policy":"gcra:9/1s"}"#);
+    assert!(matches!(heard.status, 200 | 429), "{heard:?}");
+    start.elapsed()
+}
+
+#[test]
+fn bodies_of_many_streams_are_bounded() {
+    let name = "http::flood::bodies_of_many_streams_are_bounded";
+    let Some(process) = process(name, 1024, |config, _| config.http = Some(any_port())) else {
+        return;
+    };
+    let mut memory = Memory::of(&process);
+    let many = size("SLUICEGATE_FLOOD_CONNECTIONS", 3);
+    let mut connections: Vec<_> =
+        (0..many).map(|_| Frames::connect(&process.server, &[])).collect();
+    let ids = || (0..STREAMS).map(|number| number * 2 + 1);
+    for connection in &mut connections {
+        ids().for_each(|id| connection.request(id, &post("/v1/take"), false));
+    }
+    let (mut sent, mut slowest) = (0, Duration::ZERO);
+    // Until the server takes no more.
+    let mut quiet = now();
+    while quiet.elapsed() < Duration::from_millis(700) {
+        for connection in &mut connections {
+            connection.read();
+            for id in ids() {
+                let count = connection.data(id, 16_384);
+                sent += count;
+                if count > 0 {
+                    quiet = now();
+                }
+                if sent > many << 28 {
+                    break;
+                }
+            }
+        }
+        memory.look();
+        slowest = slowest.max(is_served(&process));
+    }
+    for c in &connections {
+        eprintln!(
+            "DBG window {} closed {} open {} minwin {:?} answered {} reset {} ended {}",
+            c.books().0,
+            c.is_closed,
+            c.streams.values().filter(|s| !s.ended).count(),
+            c.books().1,
+            c.streams.values().filter(|s| s.answered).count(),
+            c.streams.values().filter(|s| s.reset).count(),
+            c.streams.values().filter(|s| s.ended).count()
+        );
+    }
+    let refused: usize =
+        connections.iter().map(|it| it.streams.values().filter(|it| it.answered).count()).sum();
+    drop(connections);
+    let back = memory.until_back();
+    println!(
+        "figure: {many} clients with {STREAMS} bodies at a time: {} MiB sent, {refused} refused, {} MiB \
+         more at most, given back after {back:?}; another was answered within {slowest:?}",
+        sent >> 20,
+        memory.more(),
+    );
+    assert!(refused > 0, "4 MiB a connection is all");
+    assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
+}
+
+#[test]
+fn replies_that_flow_control_holds_back_are_bounded_and_closed() {
+    let name = "http::flood::replies_that_flow_control_holds_back_are_bounded_and_closed";
+    let output_timeout = Duration::from_secs(2);
+    let Some(process) = process(name, 1024, |config, _| {
+        config.http = Some(any_port());
+        config.output_timeout = output_timeout;
+    }) else {
+        return;
+    };
+    let server = &process.server;
+    let mut memory = Memory::of(&process);
+    let paths = ["/metrics", "/openapi.json", "/healthz"];
+    let mut clients: Vec<_> = paths
+        .iter()
+        .map(|path| {
+            let mut client = Frames::connect(server, &[(INITIAL_WINDOW, 0)]);
+            for number in 0..STREAMS - 6 {
+                client.request(number * 2 + 1, &head(path), true);
+            }
+            client
+        })
+        .collect();
+    let start = now();
+    let mut lasted = vec![None; clients.len()];
+    let mut rounds = 0_u32;
+    while lasted.contains(&None) {
+        for (client, lasted) in clients.iter_mut().zip(&mut lasted) {
+            // Whatever it says besides: settings, pings, room for the connection as a whole.
+            if lasted.is_none() && rounds.is_multiple_of(1 << 6) {
+                client.send(&frame(4, 0, 0, &[]));
+                client.send(&frame(6, 0, 0, &[7; 8]));
+                client.send(&frame(8, 0, 0, &[0, 0, 0, 1]));
+            }
+            client.read();
+            if client.is_closed && lasted.is_none() {
+                *lasted = Some(start.elapsed());
+            }
+        }
+        memory.look();
+        rounds += 1;
+        assert!(start.elapsed() < output_timeout * 5, "not closed: {lasted:?}");
+    }
+    server.until_told("closed_slow", clients.len() as u64);
+    drop(clients);
+    let back = memory.until_back();
+    let lasted: Vec<_> = lasted.into_iter().flatten().collect();
+    println!(
+        "figure: clients that take no byte of 250 replies each ({paths:?}): {} MiB more at most, closed \
+         after {lasted:?} (bound {output_timeout:?} and a quarter), given back after {back:?}",
+        memory.more(),
+    );
+    assert!(lasted.iter().all(|lasted| *lasted >= output_timeout), "{lasted:?}");
+    assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
+}
+
+/// One reply that is never taken, while others are: the client is closed for that one.
+#[test]
+fn each_reply_must_be_taken() {
+    let running = super::client::server(|config| {
+        config.output_timeout = Duration::from_secs(1);
+    });
+    let mut client = Frames::connect(&running, &[(INITIAL_WINDOW, 0)]);
+    client.request(1, &head("/healthz"), true);
+    let (start, mut id, mut taken) = (now(), 1, 0);
+    while !client.is_closed {
+        id += 2;
+        client.request(id, &head("/healthz"), true);
+        client.send(&frame(8, 0, id, &[0, 0, 1, 0]));
+        while !client.is_closed && !client.streams[&id].ended {
+            client.read();
+        }
+        taken += 1;
+        assert!(start.elapsed() < Duration::from_secs(10), "one that is not taken is kept");
+    }
+    println!(
+        "figure: {taken} replies were taken beside one that was not, in {:?}",
+        start.elapsed()
+    );
+    running.until_told("closed_slow", 1);
+}
+
+#[test]
+fn bodies_of_many_connections_are_bounded() {
+    let name = "http::flood::bodies_of_many_connections_are_bounded";
+    let Some(process) = process(name, 4096, |config, _| config.http = Some(any_port())) else {
+        return;
+    };
+    let mut memory = Memory::of(&process);
+    let many = size("SLUICEGATE_FLOOD_BODIES", 300);
+    let body = vec![b' '; 1_000_000];
+    let mut slowest = Duration::ZERO;
+    let mut refused = 0;
+    let mut clients: Vec<TcpStream> = Vec::new();
+    for number in 0..many {
+        let mut client = Client::connect(&process.server).stream;
+        // A whole body, but for its end: it is refused while it comes, or waits for the rest.
+        let head =
+            b"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                     Content-Length: 1048576\r\n\r\n";
+        let sent = client.write_all(head).and_then(|()| client.write_all(&body));
+        refused += usize::from(sent.is_err());
+        clients.push(client);
+        memory.look();
+        if number % 20 == 0 {
+            slowest = slowest.max(is_served(&process));
+        }
+    }
+    slowest = slowest.max(is_served(&process));
+    memory.look();
+    for client in &mut clients {
+        client.set_nonblocking(true).unwrap();
+        refused += usize::from(matches!(client.read(&mut [0; 64]), Ok(1..)));
+    }
+    drop(clients);
+    let back = memory.until_back();
+    println!(
+        "figure: {many} bodies of 1 MB over HTTP/1.1: {refused} refused, {} MiB more at most, \
+         given back after {back:?}; another was answered within {slowest:?}",
+        memory.more()
+    );
+    assert!(refused > 0);
+    assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
+}
+
+/// As many connections as there may be, each of which has asked once, of both versions.
+#[test]
+fn connections_themselves_are_bounded() {
+    let name = "http::flood::connections_themselves_are_bounded";
+    let Some(process) = process(name, 20_000, |config, _| config.http = Some(any_port())) else {
+        return;
+    };
+    let many = size("SLUICEGATE_FLOOD_IDLE", 1_500);
+    for (version, asks) in [
+        ("HTTP/1.1", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
+        (
+            "HTTP/2",
+            [super::frames::PREFACE, super::frames::SETTINGS, &frame(1, 5, 1, &head("/healthz"))]
+                .concat(),
+        ),
+    ] {
+        let mut memory = Memory::of(&process);
+        let address = process.server.http.unwrap();
+        let mut refused = 0;
+        let mut clients = Vec::with_capacity(many);
+        for number in 0..many {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.write_all(&asks).unwrap();
+            let mut answer = [0; 12];
+            let heard = client.read(&mut answer).unwrap_or(0);
+            refused += usize::from(heard == 0 || answer.starts_with(b"HTTP/1.1 503"));
+            clients.push(client);
+            if number % 100 == 0 {
+                memory.look();
+            }
+        }
+        memory.look();
+        let slowest = is_served(&process);
+        let each = (memory.most - memory.before) as f64 / many as f64;
+        drop(clients);
+        process.server.until_told("connected_clients", 1);
+        let back = memory.until_back();
+        println!(
+            "figure: {many} connections of {version}: {refused} refused, {each:.1} KiB each, {} MiB in \
+             all, given back after {back:?}; another was answered within {slowest:?}",
+            memory.more()
+        );
+        assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
+    }
+}
