@@ -18,17 +18,21 @@ const NAME: &str = "default";
 
 /// A rule that was looked up, until [`Rules::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    at: u32,
-    /// Whether a decision may take long: it grows with what is stored.
-    heavy: bool,
-}
+pub(crate) struct Known(
+    /// Twice its place; and one more where a decision may take long, since it grows with what is stored.
+    usize,
+);
 
 impl Known {
     /// Whether a decision under the rule may take long.
     #[inline]
     pub(crate) const fn is_heavy(self) -> bool {
-        self.heavy
+        self.0 & 1 == 1
+    }
+
+    #[inline]
+    const fn place(self) -> usize {
+        self.0 >> 1
     }
 }
 
@@ -116,7 +120,7 @@ impl Rules {
         self.texts.find(key).or_else(|unknown| {
             let known = self.add(make()?, name);
             let gone = self.texts.keep(unknown, key, known);
-            self.replaced.extend(gone.map(|it| it.at as usize));
+            self.replaced.extend(gone.map(Known::place));
             Ok(known)
         })
     }
@@ -128,9 +132,9 @@ impl Rules {
             self.rules.push(None);
         }
         let name = name.map(|name| String::from_utf8_lossy(name).into());
-        let heavy = rule.policy().grows();
+        let heavy = usize::from(rule.policy().grows());
         self.rules[at] = Some(Held { rule, name, fields: OnceCell::new() });
-        Known { at: u32::try_from(at).expect("texts are bounded"), heavy }
+        Known(at << 1 | heavy)
     }
 
     /// The rule that was looked up.
@@ -149,9 +153,7 @@ impl Rules {
 
     #[inline]
     fn held(&self, known: Known) -> &Held {
-        self.rules[known.at as usize]
-            .as_ref()
-            .expect("what was looked up is kept until all is settled")
+        self.rules[known.place()].as_ref().expect("what was looked up is kept until all is settled")
     }
 
     /// What was looked up holds on for as long as this stays as it is.

@@ -72,6 +72,8 @@ pub(super) struct Connection<'a> {
     sent: usize,
     /// For `out`, while the client does not take it.
     out_reserved: Reservation,
+    /// Whether it keeps its buffers while it is idle: few connections of a worker do.
+    keeps: bool,
     /// Whether what the client sent while it waited was more than is kept.
     overrun: bool,
     /// Bytes that were read since the worker turned to this connection.
@@ -130,6 +132,7 @@ impl<'a> Connection<'a> {
             out: Vec::new(),
             sent: 0,
             out_reserved: buffers.reserve_nothing(),
+            keeps: worker.buffers.keep(),
             overrun: false,
             turn: 0,
             asked: client.since,

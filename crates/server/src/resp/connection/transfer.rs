@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{Connection, MAX_UNREAD, NO_MEMORY};
 use crate::{
-    resp::pool::{CHUNK, SMALL},
+    resp::pool::{CHUNK, MAX_KEPT, SMALL},
     stream::Stream,
 };
 
@@ -25,6 +25,14 @@ use crate::{
 pub(super) const MAX_READ_AHEAD: usize = 256 * 1024;
 /// How long such a client is not read from before what it sends is dropped.
 const MAX_STALL: Duration = Duration::from_secs(2);
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        if self.keeps {
+            self.worker.buffers.let_go();
+        }
+    }
+}
 
 impl Connection<'_> {
     /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
@@ -86,6 +94,9 @@ impl Connection<'_> {
             let room = (self.unread.capacity() - length).min(CHUNK);
             return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
         }
+        if self.keeps && self.unread.capacity() >= self.unread.len() + CHUNK {
+            return poll_read_chunk(&mut self.stream, &mut self.unread, CHUNK, context);
+        }
         let mut buffer = self.worker.buffers.take();
         buffer.extend_from_slice(&self.unread);
         let read = poll_read_chunk(&mut self.stream, &mut buffer, CHUNK, context);
@@ -127,7 +138,11 @@ impl Connection<'_> {
             self.out_reserved.release();
         }
         self.sent = 0;
-        self.worker.buffers.put(std::mem::take(&mut self.out));
+        if self.keeps && self.out.capacity() <= MAX_KEPT {
+            self.out.clear();
+        } else {
+            self.worker.buffers.put(std::mem::take(&mut self.out));
+        }
         Ok(())
     }
 
@@ -135,6 +150,12 @@ impl Connection<'_> {
     /// memory for it, and the client is to be closed.
     pub(super) fn compact(&mut self) -> bool {
         let left = self.unread.len() - self.start;
+        if left == 0 && self.keeps && self.unread.capacity() <= MAX_KEPT {
+            self.start = 0;
+            self.unread.clear();
+            self.unread_reserved.release();
+            return true;
+        }
         if left <= SMALL {
             let small = self.unread[self.start..].to_vec();
             self.worker.buffers.put(std::mem::replace(&mut self.unread, small));
