@@ -63,6 +63,9 @@ pub(super) fn is_json_type(fields: &HeaderMap) -> bool {
 
 /// `application/json`, or a type that is built on it; parameters say nothing.
 fn is_json(kind: &[u8]) -> bool {
+    if kind == b"application/json" {
+        return true;
+    }
     let kind = kind.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
     let json = b"+json";
     kind.eq_ignore_ascii_case(b"application/json")
