@@ -5,4 +5,5 @@ mod browser;
 mod page;
 mod pictures;
 mod rules;
+mod strangers;
 mod viewers;
