@@ -223,3 +223,67 @@ fn read_tls(config: &Config) -> io::Result<[Option<Arc<ServerConfig>>; 3]> {
     }
     Ok(read)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A server as a part of another program: when it has ended, nothing of it is left.
+    #[tokio::test]
+    async fn viewers_that_come_and_go_leave_nothing_of_the_server() {
+        let mut config = Config { grpc: None, workers: Some(1), ..Config::default() };
+        config.listen.set_port(0);
+        config.http.iter_mut().for_each(|http| http.set_port(0));
+        let server = Server::bind(config).await.unwrap();
+        let (http, shared) = (server.http_addr().unwrap(), Arc::downgrade(&server.shared));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(server.run(async { drop(stopped.await) }));
+        let size = |name, usual| {
+            std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+        };
+        let viewers: usize = size("SLUICEGATE_VIEWERS", 100);
+        let seen = Arc::downgrade(&shared.upgrade().unwrap());
+        let watching = spawn_blocking(move || {
+            let publishing = || {
+                let shared = seen.upgrade().unwrap();
+                let stats = &shared.workers[0].watch;
+                stats.looked_at().is_some()
+            };
+            let ask = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            for round in 0..viewers / 50 {
+                let mut streams: Vec<_> = (0..50)
+                    .map(|_| {
+                        let mut stream = TcpStream::connect(http).unwrap();
+                        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                        stream.write_all(ask).unwrap();
+                        stream
+                    })
+                    .collect();
+                for stream in &mut streams {
+                    assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+                }
+                assert!(publishing(), "in round {round}");
+                drop(streams);
+                // The task that writes frames ends when it finds that nobody looks.
+                while publishing() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        watching.await.unwrap();
+        stop.send(()).unwrap();
+        running.await.unwrap().unwrap();
+        println!(
+            "figure: {viewers} viewers came and went; {} hold the server",
+            shared.strong_count()
+        );
+        assert_eq!(shared.strong_count(), 0);
+    }
+}

@@ -55,8 +55,10 @@ pub(super) async fn one(
     // What was looked up is kept until the answer is there: whatever becomes of the rules meanwhile,
     // a request that was charged is told so.
     let (held, fields) = {
-        let rules = worker.rules.borrow();
-        (rules.get(known).clone(), Rc::clone(rules.fields(known)))
+        let mut rules = worker.rules.borrow_mut();
+        let kept = (rules.get(known).clone(), Rc::clone(rules.fields(known)));
+        rules.settle();
+        kept
     };
     // In a box of its own: most requests are answered above, and need not keep room for it.
     let answer = Box::pin(async {
@@ -70,9 +72,7 @@ pub(super) async fn one(
             }
         }
     });
-    let reply = tell(worker, &key, answer.await?, &fields, style);
-    worker.rules.borrow_mut().settle();
-    Ok(reply)
+    Ok(tell(worker, &key, answer.await?, &fields, style))
 }
 
 /// The reply to a request that was decided.

@@ -17,7 +17,7 @@ use sluicegate_testing::eventually_within;
 use crate::harness::{Folder, PATIENCE};
 
 /// How it is started: what it needs, and nothing that goes out or asks anybody.
-const FLAGS: [&str; 11] = [
+const FLAGS: [&str; 10] = [
     "--headless",
     "--remote-debugging-pipe",
     "--no-sandbox",
@@ -28,7 +28,6 @@ const FLAGS: [&str; 11] = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
 /// A browser with one page, until dropped.
@@ -45,6 +44,11 @@ pub(crate) struct Browser {
 impl Browser {
     /// A browser whose page is so wide and so high.
     pub(crate) fn start(width: u32, height: u32) -> Self {
+        Self::with_names(width, height, "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+    }
+
+    /// The same, which resolves names by these rules.
+    pub(crate) fn with_names(width: u32, height: u32, names: &str) -> Self {
         let profile = Folder::new();
         // It reads from 3 and writes to 4, and ends when nobody speaks to it any more: with the test,
         // however that ends.
@@ -52,6 +56,7 @@ impl Browser {
             .args(["--pdeathsig", "TERM", "--", "sh", "-c"])
             .args([r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#, "sh", "chromium"])
             .args(FLAGS)
+            .arg(format!("--host-resolver-rules={names}"))
             .arg(format!("--user-data-dir={}", profile.file("data").display()))
             .env("HOME", profile.file(""))
             .stdin(Stdio::piped())

@@ -5,6 +5,7 @@ mod browser;
 mod page;
 mod pictures;
 mod rules;
+mod strangers;
 mod viewers;
 
 pub(crate) use viewers::Viewer;

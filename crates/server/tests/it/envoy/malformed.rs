@@ -171,3 +171,55 @@ fn broken_calls_end_for_themselves() {
         }
     }
 }
+
+/// What is wrong with a message is the caller's, and said to be.
+#[test]
+fn invalid_messages_are_invalid_arguments() {
+    let service = Service::new();
+    let mut not_utf8 = request(vec![limited(&[("user", "????")], 10)]).encode_to_vec();
+    let at = not_utf8.windows(4).position(|it| it == b"????").unwrap();
+    not_utf8[at] = 0xff;
+    let compressed = [&[1][..], &framed(&not_utf8)[1..]].concat();
+    let cases: [(&str, Vec<u8>); 7] = [
+        ("no message of the proto", framed(&[0xff; 9])),
+        ("a text that is no UTF-8", framed(&not_utf8)),
+        ("longer than may be", framed(&vec![0; 200_000])),
+        ("said to be longer than may be", [&[0][..], &u32::MAX.to_be_bytes()].concat()),
+        ("said to be compressed", compressed),
+        ("with a flag that is none", [&[7][..], &framed(&not_utf8)[1..]].concat()),
+        ("cut short", framed(&not_utf8)[..12].to_vec()),
+    ];
+    for (what, body) in cases {
+        let code = service.runtime.block_on(code(&service, body));
+        println!("figure: a message {what} is answered with code {code:?}");
+        // 3 is INVALID_ARGUMENT; none: the stream was reset.
+        assert!(matches!(code, None | Some(3)), "{what}: {code:?}");
+    }
+}
+
+/// The code that a call with this body ends with; `None`: it was reset.
+async fn code(service: &Service, body: Vec<u8>) -> Option<u8> {
+    let stream = tokio::net::TcpStream::connect(service.server.grpc.unwrap()).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let path = "http://x/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let call = hyper::Request::post(path)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .unwrap();
+    let (response, mut sender) = client.send_request(call, false).unwrap();
+    let sent = sender.send_data(body.into(), true);
+    let code = async {
+        sent.ok()?;
+        let mut response = response.await.ok()?;
+        let status = match response.headers().get("grpc-status") {
+            Some(status) => status.clone(),
+            None => response.body_mut().trailers().await.ok()??.get("grpc-status")?.clone(),
+        };
+        status.to_str().unwrap().parse().ok()
+    };
+    let code = code.await;
+    connection.abort();
+    code
+}

@@ -78,3 +78,42 @@ descriptors:
     told("sluicegate_request_errors_total 1\n".to_owned());
     assert!(!text.contains("told-to-nobody"));
 }
+
+/// Values of strangers, as long as they like, in names of metrics.
+#[test]
+#[cfg(target_os = "linux")]
+fn long_values_of_strangers_cost_metrics_little() {
+    let (service, _folder) = service(
+        "
+domain: shop
+descriptors:
+  - key: user
+    detailed_metric: true
+    rate_limit: {unit: UNIT, requests_per_unit: 2}
+",
+    );
+    let many = crate::harness::size("SLUICEGATE_LABELS", 5_000);
+    for number in 0..many {
+        let value =
+            format!("{number}{}", "\u{e9}\"\\".repeat(if many > 5_000 { 15_000 } else { 500 }));
+        service.ask(request(vec![descriptor(&[("user", &value)])])).unwrap();
+    }
+    let start = crate::harness::now();
+    let body = Client::connect(&service.server).get("/metrics").body;
+    let lasted = start.elapsed();
+    let text = String::from_utf8(body).unwrap();
+    let label = |line: &str| {
+        let start = line.find("rule=\"")? + 6;
+        let end = line.find("\",outcome=").or_else(|| line.find("\"} "))?;
+        Some(line[start..end].replace("\\\\", "/").replace("\\\"", "'").len())
+    };
+    let longest = text.lines().filter_map(label).max().unwrap();
+    println!(
+        "figure: {many} long values of strangers: /metrics has {} KiB in {lasted:?}, its longest label \
+         {longest} bytes",
+        text.len() / 1024
+    );
+    assert!(longest <= 128 && longest > 100, "{longest} bytes");
+    assert!(text.len() < 8 << 20, "{} bytes", text.len());
+    assert!(text.contains("rule=\"(others)\"") && text.ends_with("# EOF\n"));
+}

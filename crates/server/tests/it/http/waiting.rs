@@ -3,7 +3,7 @@
 use std::{net::Shutdown, time::Duration};
 
 use super::client::{Client, server};
-use crate::harness::now;
+use crate::harness::{Folder, now};
 
 #[test]
 fn the_answer_is_held_until_the_request_passes() {
@@ -41,4 +41,40 @@ fn a_stop_denies_those_who_wait() {
     running.until_told("blocked_clients", 1);
     running.begin_to_stop();
     assert_eq!(client.hear().status, 429);
+}
+
+/// Whatever becomes of the rules while a request waits under a name of theirs: once it was charged it
+/// is told so, by the policy that it was charged by.
+#[test]
+fn who_waited_is_told_by_the_policy_that_it_waited_under() {
+    let folder = Folder::new();
+    let file = folder.file("rules.yaml");
+    let named = |name: &str| format!("policies: {{{name}: 'gcra:2/1h:burst=1'}}\nrules: []\n");
+    std::fs::write(&file, named("gold")).unwrap();
+    let running = server(|config| config.rules = vec![file.clone()]);
+    let mut other = Client::connect(&running);
+    let key = |client: usize| format!(r#""key":"k{client}","policy":"@gold""#);
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(&running)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.post("/v1/take", format!("{{{}}}", key(number))).status, 200);
+        client.ask_json("/v1/take", format!(r#"{{{},"wait_us":7200000000}}"#, key(number)));
+    }
+    running.until_told("blocked_clients", 20);
+    std::fs::write(&file, named("silver")).unwrap();
+    running.reload().unwrap();
+    assert_eq!(other.post("/v1/take", r#"{"key":"x","policy":"@gold"}"#).status, 422);
+    for (number, client) in clients.iter_mut().enumerate() {
+        // The next one may pass at once.
+        let reset = format!(r#"{{"key":"k{number}"}}"#);
+        assert_eq!(other.post("/v1/reset", reset).status, 200);
+        let heard = client.hear();
+        assert_eq!(heard.status, 200);
+        assert_eq!(
+            heard.field("ratelimit-policy"),
+            "\"gold\";q=2;w=3600;pb=1".split(";pb").next().unwrap()
+        );
+    }
+    println!(
+        "figure: 20 requests that waited while their policy went were answered, none with 422"
+    );
 }
