@@ -32,6 +32,9 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
+/// The most bytes that are kept encrypted for a client that does not take them.
+const MAX_SEALED: usize = 16 * 1024;
+
 /// A client that is silent is asked for after a minute, and is gone a minute later.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(60))
@@ -52,7 +55,9 @@ impl Socket {
                 match tls {
                     Some(tls) => {
                         let acceptor = TlsAcceptor::from(Arc::clone(tls));
-                        Ok(Stream::Tls(Box::new(acceptor.accept(stream).await?)))
+                        let mut stream = acceptor.accept(stream).await?;
+                        stream.get_mut().1.set_buffer_limit(Some(MAX_SEALED));
+                        Ok(Stream::Tls(Box::new(stream)))
                     }
                     None => Ok(Stream::Tcp(stream)),
                 }

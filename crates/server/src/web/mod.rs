@@ -82,10 +82,15 @@ pub(crate) async fn serve<A, F, B>(
 {
     let client = &seat.client;
     let mut stopping = worker.stop.subscribe();
+    let connection = ConnectionBuffers::new(&worker.shared.buffers);
+    let mut secured = connection.hold_nothing();
+    if worker.shared.tls(client.face).is_some() && !secured.resize_for_connection(session::TLS) {
+        tracing::debug!(client = client.id, "there is no memory for a connection over TLS");
+        return;
+    }
     // In a box that is gone afterwards: a connection that rests is to take up little.
     let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };
-    let connection = ConnectionBuffers::new(&worker.shared.buffers);
     let progress = Progress::new(connection.clone());
     let stream = Watched::new(stream, Rc::clone(&progress));
     let answering = Rc::new(Answering { progress: Rc::clone(&progress), answer, unavailable });

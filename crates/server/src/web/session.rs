@@ -48,6 +48,8 @@ const MAX_PENDING: usize = 16 * 1024;
 /// What a conversation takes up, in bytes: on HTTP/1.1 and HTTP/2.
 const HTTP1: usize = 16 * 1024;
 const HTTP2: usize = 20 * 1024;
+/// What TLS takes up, from the handshake on, while a connection rests as well.
+pub(super) const TLS: usize = 12 * 1024;
 /// What each request in flight beyond the first takes up on HTTP/2, besides its head.
 const STREAM: usize = 4 * 1024;
 /// What is free of charge: of the head of a lone request, and of a reply.

@@ -106,18 +106,6 @@ fn bodies_of_many_streams_are_bounded() {
         memory.look();
         slowest = slowest.max(is_served(&process));
     }
-    for c in &connections {
-        eprintln!(
-            "DBG window {} closed {} open {} minwin {:?} answered {} reset {} ended {}",
-            c.books().0,
-            c.is_closed,
-            c.streams.values().filter(|s| !s.ended).count(),
-            c.books().1,
-            c.streams.values().filter(|s| s.answered).count(),
-            c.streams.values().filter(|s| s.reset).count(),
-            c.streams.values().filter(|s| s.ended).count()
-        );
-    }
     let refused: usize =
         connections.iter().map(|it| it.streams.values().filter(|it| it.answered).count()).sum();
     drop(connections);

@@ -92,13 +92,6 @@ impl Frames {
         self.send(&frame(HEADERS, if ends { 5 } else { 4 }, id, head));
     }
 
-    pub(super) fn books(&self) -> (i64, Vec<i64>) {
-        let mut v: Vec<_> = self.streams.values().filter(|s| !s.ended).map(|s| s.window).collect();
-        v.sort();
-        v.dedup();
-        (self.window, v)
-    }
-
     /// Sends bytes as they are, as long as the server takes them.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         self.is_closed |= self.stream.write_all(bytes).is_err();
