@@ -1,7 +1,7 @@
 //! Commands on one connection that have no reply yet, and whether replies come at all.
 //!
 //! A node that stops answering still executes later whatever was sent to it. So once replies have not come
-//! for a fifth of the deadline, nothing more is sent but a `PING` now and then, until one comes: what is executed late is
+//! for [`STALL`], nothing more is sent but a `PING` now and then, until one comes: what is executed late is
 //! what was in flight when the node stopped, and what was sent within that time.
 
 use std::{
@@ -12,9 +12,8 @@ use std::{
 use sluicegate_core::Timestamp;
 use tokio::sync::Notify;
 
-/// Of the deadline of a question, the part that may pass without a reply before commands are held back. One that
-/// is held back until the next reply comes still has time for its own, wherever the deadline fits the network.
-const STALLS: u32 = 5;
+/// Time without a reply after which commands are held back.
+const STALL: Duration = Duration::from_millis(3);
 /// Time between two `PING`s on a connection that has stalled.
 const PING_EVERY: Duration = Duration::from_millis(5);
 
@@ -52,10 +51,10 @@ impl Flow {
         self.moved.notify_waiters();
     }
 
-    /// Whether commands wait for replies that do not come. `deadline`: how long a question may take.
-    pub(crate) fn is_stalled(&self, now: Timestamp, deadline: Duration) -> bool {
+    /// Whether commands wait for replies that do not come.
+    pub(crate) fn is_stalled(&self, now: Timestamp) -> bool {
         let moved_at = self.moved_at.load(Ordering::Relaxed);
-        Self::is_past(moved_at, deadline / STALLS, now)
+        Self::is_past(moved_at, STALL, now)
             && self.sent.load(Ordering::Relaxed) > self.answered.load(Ordering::Relaxed)
     }
 
@@ -81,8 +80,6 @@ impl Flow {
 mod tests {
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_millis(15);
-
     fn at(millis: u64) -> Timestamp {
         Timestamp::EPOCH + Duration::from_millis(millis)
     }
@@ -90,16 +87,16 @@ mod tests {
     #[test]
     fn flow_without_replies_is_stalled_until_one_comes() {
         let flow = Flow::default();
-        assert!(!flow.is_stalled(at(1000), DEADLINE));
+        assert!(!flow.is_stalled(at(1000)));
         let first = flow.send(1, at(1000));
         let second = flow.send(30, at(1002));
-        assert!(!flow.is_stalled(at(1002), DEADLINE) && flow.is_stalled(at(1003), DEADLINE));
+        assert!(!flow.is_stalled(at(1002)) && flow.is_stalled(at(1003)));
         flow.answered(first, at(1010));
-        assert!(!flow.is_stalled(at(1012), DEADLINE) && flow.is_stalled(at(1013), DEADLINE));
+        assert!(!flow.is_stalled(at(1012)) && flow.is_stalled(at(1013)));
         flow.answered(second, at(1020));
-        assert!(!flow.is_stalled(at(9000), DEADLINE), "nothing waits for a reply");
+        assert!(!flow.is_stalled(at(9000)), "nothing waits for a reply");
         flow.send(1, at(9000));
-        assert!(!flow.is_stalled(at(9002), DEADLINE), "the time begins with what was sent");
+        assert!(!flow.is_stalled(at(9002)), "the time begins with what was sent");
     }
 
     #[test]

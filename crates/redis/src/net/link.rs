@@ -246,7 +246,7 @@ impl Link {
         }
         let up = self.connection(deadline).await?;
         let mut now = self.context.now();
-        while up.flow.is_stalled(now, self.context.options.deadline) {
+        while up.flow.is_stalled(now) {
             let moves = up.flow.moves();
             if up.flow.pings(now) {
                 self.context.spawn(Arc::clone(self).ping(up.clone()));
