@@ -111,6 +111,10 @@ impl Client {
             (name.to_owned(), value.to_owned())
         });
         let mut heard = Heard { status, fields: fields.collect(), body: Vec::new() };
+        if heard.field("content-type") == "text/event-stream" {
+            // It ends when either side closes.
+            return heard;
+        }
         if heard.field("transfer-encoding") == "chunked" {
             while let length @ 1.. = self.chunk_length() {
                 heard.body.extend(self.take(length));
