@@ -76,6 +76,11 @@ impl ConnectionBuffers {
         self.budget.used() > self.budget.max() / 2
     }
 
+    /// Whether so much is in use that connections which ask nothing should leave.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.budget.used() > self.budget.max() / 8 * 7
+    }
+
     /// The client has ended its side.
     pub(super) fn close_read(&self) {
         self.read_closed.store(true, Ordering::Relaxed);

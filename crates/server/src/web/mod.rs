@@ -98,6 +98,8 @@ pub(crate) async fn serve<A, F, B>(
     let mut session: Option<Box<dyn Session>> = None;
     let mut charged = connection.hold_nothing();
     let mut rested = progress.requests();
+    // Whether a client of HTTP/2 was told to leave, as it asks nothing and others need the memory.
+    let mut leaves = false;
     let mut patience = Patience::new(&worker.shared.config);
     // What happens seldom is polled when it has happened, and not with each request.
     let seldom: FuturesUnordered<LocalBoxFuture<'_, Event>> = FuturesUnordered::new();
@@ -141,8 +143,8 @@ pub(crate) async fn serve<A, F, B>(
                     tracing::debug!(client = client.id, "there is no memory for a connection");
                     if worker.shared.tls(client.face).is_none() && !is_http2 {
                         stream.say(Face::Http.full());
+                        linger(stream).await;
                     }
-                    linger(stream).await;
                     return;
                 }
                 session = Some(begin(stream.clone(), &answering, is_http2));
@@ -171,8 +173,17 @@ pub(crate) async fn serve<A, F, B>(
                     Some(Ended::Idle) => return worker.stats().idle.add(),
                     Some(Ended::Slow) => return worker.stats().slow.add(),
                 }
-                if session.is_some() && progress.is_at_rest() && progress.requests() == rested {
-                    rest(&mut session, &stream, &mut charged);
+                let has_rested = progress.rests() && progress.requests() == rested;
+                match &mut session {
+                    Some(_) if has_rested && progress.is_at_rest() => {
+                        rest(&mut session, &stream, &mut charged);
+                    }
+                    Some(_) if has_rested && leaves => return worker.stats().idle.add(),
+                    Some(it) if has_rested && connection.is_nearly_full() => {
+                        leaves = true;
+                        it.stop();
+                    }
+                    _ => {}
                 }
                 rested = progress.requests();
                 seldom.push(look(patience.next_look(now)));

@@ -290,3 +290,34 @@ fn connections_themselves_are_bounded() {
         assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
     }
 }
+
+/// Clients of HTTP/2 that ask nothing hold memory that others need: they are told to leave.
+#[test]
+fn idle_connections_make_room_for_others() {
+    let name = "http::flood::idle_connections_make_room_for_others";
+    let Some(process) = process(name, 1024, |config, _| {
+        config.http = Some(any_port());
+        config.max_buffer_memory = 2 << 20;
+        config.output_timeout = Duration::from_millis(500);
+    }) else {
+        return;
+    };
+    let mut clients: Vec<_> =
+        (0..200).map(|_| Frames::connect(&process.server, &[(INITIAL_WINDOW, 1)])).collect();
+    let start = now();
+    let mut refused = 0;
+    while process.server.told("buffer_rejections") == 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "200 clients fit");
+    }
+    // There is no room for another until some have left.
+    while Client::connect(&process.server).get("/openapi.json").status != 200 {
+        refused += 1;
+        clients.iter_mut().for_each(Frames::read);
+        assert!(start.elapsed() < Duration::from_secs(20), "no idle client leaves");
+    }
+    let lasted = start.elapsed();
+    println!(
+        "figure: 200 idle clients of HTTP/2 in a budget of 2 MiB: another is served after {lasted:?} and \
+         {refused} tries"
+    );
+}

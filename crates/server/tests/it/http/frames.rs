@@ -24,6 +24,9 @@ const END_STREAM: u8 = 1;
 const WINDOW: i64 = 64 * 1024;
 const CONNECTION_WINDOW: i64 = 65_535;
 
+/// What is sent of a body at the most: it would be taken, were it to end.
+const BODY: usize = 1_000_000;
+
 /// A frame of HTTP/2.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
@@ -57,6 +60,7 @@ fn field(head: &mut Vec<u8>, name: &[u8], value: &str) {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
     window: i64,
+    sent: usize,
     pub(super) data: usize,
     pub(super) answered: bool,
     pub(super) ended: bool,
@@ -103,10 +107,11 @@ impl Frames {
             return 0;
         };
         let may = stream.window.min(self.window).clamp(0, 16_384);
-        let count = most.min(usize::try_from(may).unwrap());
+        let count = most.min(usize::try_from(may).unwrap()).min(BODY - stream.sent);
         if count > 0 {
             let sent = i64::try_from(count).unwrap();
             stream.window -= sent;
+            stream.sent += count;
             self.window -= sent;
             self.send(&frame(DATA, 0, id, &vec![b' '; count]));
         }
