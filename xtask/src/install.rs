@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 8] = [
+const DEBIAN: [(&str, &str); 10] = [
     // With libfaketime, for servers whose clock jumps.
     ("faketime", "faketime"),
     ("redis-server", "redis-server"),
@@ -30,6 +30,8 @@ const DEBIAN: [(&str, &str); 8] = [
     ("chromium", "chromium"),
     ("goaccess", "goaccess"),
     ("nginx", "nginx-light"),
+    ("php", "php-cli"),
+    ("php", "php-redis"),
 ];
 
 /// Python clients.
