@@ -13,7 +13,7 @@ pub enum Operation {
     Peek(u32),
     /// Take `cost` units whether or not they fit, for a cost that is known only afterwards.
     Charge(u32),
-    /// Return up to `cost` of the units in use.
+    /// Give back up to `cost` of the units in use.
     Refund(u32),
     /// Take `cost` units now, for use after a delay of at most `max_wait`.
     Reserve {

@@ -117,7 +117,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Charge(cost)).await
     }
 
-    /// Returns up to `cost` of the units in use.
+    /// Gives back up to `cost` of the units in use.
     ///
     /// # Errors
     /// As [`Limiter::charge`]. The store may have executed the refund: do not repeat it.
@@ -306,7 +306,7 @@ impl Limiter {
         }
     }
 
-    /// Returns unused leased units to the store. Without this call, they are forfeited.
+    /// Gives unused leased units back to the store. Without this call, they are forfeited.
     pub async fn close(&self) {
         if let Backend::Redis(store) = &self.0 {
             store.close().await;

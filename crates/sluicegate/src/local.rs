@@ -75,7 +75,7 @@ impl LocalLimiter {
         self.certain(key.as_ref(), rule, Operation::Charge(cost));
     }
 
-    /// Returns up to `cost` of the units in use.
+    /// Gives back up to `cost` of the units in use.
     #[expect(unused_must_use, reason = "what was given back is, whatever is answered")]
     pub fn refund(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
         self.certain(key.as_ref(), rule, Operation::Refund(cost));
