@@ -44,3 +44,8 @@ pub use refuse::{Event, Grpc, ProblemJson, Refusal, Refuse};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
 pub use sluicegate_headers::PathOptions;
+
+/// The programs of a page of the documentation are compiled as well.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tower.md")]
+mod page {}
