@@ -1,4 +1,4 @@
-//! Exact rate limits, in this process or shared through Redis, Valkey or a cluster of them.
+//! Exact rate limits, in the process or shared through Redis, Valkey or a cluster of them.
 //!
 //! ```
 //! use sluicegate::{Limiter, Rule};
@@ -15,15 +15,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Limiter`]: takes, peeks, charges, refunds, reserves and resets, wherever the state is.
-//! - [`LocalLimiter`]: the same in this process, without async and without errors.
-//! - [`Rule`]: a policy, and what is answered while Redis is away.
-//! - The layer of tower, for axum, tonic and hyper, is the crate `sluicegate-tower`: it takes any of these.
-//! - [`Shaper`]: a queue that lets items go at the pace of a `leaky-queue`.
+//! - [`Limiter`]: takes, peeks, charges, refunds, reserves and resets, in memory or in a store.
+//! - [`LocalLimiter`]: the same for one process, without async and without errors.
+//! - [`Rule`]: a policy, and the answer while the store is unavailable.
+//! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
 //!
-//! A policy says how much is admitted: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
-//! `fixed-window:500/day:tz=Europe/Paris`, several joined by commas ([`Policy`]). A refusal is an answer
-//! and never an error.
+//! Tower middleware for axum, tonic and hyper is in the crate `sluicegate-tower`.
+//!
+//! A policy is a string such as `gcra:30/60s:burst=16`, `sliding-log:1000/1h` or
+//! `fixed-window:500/day:tz=Europe/Paris`, or several joined by commas ([`Policy`]). A denial is an answer,
+//! never an error.
 
 mod limiter;
 mod local;

@@ -1,4 +1,4 @@
-//! Limits, wherever their state is.
+//! The limiter over any backend.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     local::{reserves, waiting},
 };
 
-/// Limits, wherever their state is: in this process, or in Redis or Valkey for all processes together.
+/// A rate limiter with state in the process, or in Redis or Valkey for all processes.
 ///
-/// Cheap to clone; all clones are the same. Keys are any bytes. What was used of a key is the same under
-/// every rule, so a key says whom it is about, and what is limited: `login:user7`.
+/// Cheap to clone; all clones share their state. Keys are any bytes. A key has one usage under all rules:
+/// name in it what is limited and who is limited, as in `login:user7`.
 #[derive(Clone, Debug)]
 pub struct Limiter(Backend);
 
@@ -25,13 +25,13 @@ enum Backend {
 }
 
 impl Limiter {
-    /// Limits in this process, bounded to 1 GiB.
+    /// Keeps state in the process, in up to 1 GiB.
     #[must_use]
     pub fn in_memory() -> Self {
         LocalLimiter::new().into()
     }
 
-    /// Limits in Redis or Valkey at `url`, once it answers: `redis://[[user]:password@]host[:port][/db]`,
+    /// Keeps state in Redis or Valkey at `url`, and waits until it answers: `redis://[[user]:password@]host[:port][/db]`,
     /// `rediss://` for TLS, `redis+cluster://host,host`, `redis+sentinel://host,host/name`.
     ///
     /// ```no_run
@@ -49,7 +49,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Settings`] for what is no such URL, [`Error::Unavailable`] if nothing answers there.
+    /// [`Error::Settings`] for an invalid URL, [`Error::Unavailable`] if no server answers.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         RedisStore::connect(url).await.map(Self::from)
     }
@@ -62,7 +62,7 @@ impl Limiter {
         RedisStore::connect_with(url, options).await.map(Self::from)
     }
 
-    /// Takes `cost` units, all or none.
+    /// Takes `cost` units: all or none.
     ///
     /// ```
     /// use sluicegate::{Limiter, Retry, Rule};
@@ -79,8 +79,8 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the key holds something else. While Redis is away, the rule says what is
-    /// answered.
+    /// [`Error::Corrupt`] if the key holds another value. While the store is unavailable, the rule sets the
+    /// answer.
     pub async fn take(
         &self,
         key: impl AsRef<[u8]>,
@@ -90,7 +90,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Take(cost)).await
     }
 
-    /// What a take would be answered. Changes nothing.
+    /// Returns what a take would return. Changes nothing.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -103,11 +103,11 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Peek(cost)).await
     }
 
-    /// Takes `cost` units whether or not they fit: a cost that is known only afterwards. Later requests
-    /// wait until it is repaid.
+    /// Takes `cost` units whether or not they fit, for a cost known only afterwards. Later requests wait until
+    /// it is repaid.
     ///
     /// # Errors
-    /// As [`Limiter::take`], and [`Error::Unavailable`] or [`Error::Timeout`] while Redis is away.
+    /// As [`Limiter::take`], and [`Error::Unavailable`] or [`Error::Timeout`] while the store is unavailable.
     pub async fn charge(
         &self,
         key: impl AsRef<[u8]>,
@@ -120,7 +120,7 @@ impl Limiter {
     /// Gives back up to `cost` units of what is in use.
     ///
     /// # Errors
-    /// As [`Limiter::charge`]. It may have been done all the same: do not give back again.
+    /// As [`Limiter::charge`]. The refund may have been made all the same: do not repeat it.
     pub async fn refund(
         &self,
         key: impl AsRef<[u8]>,
@@ -130,8 +130,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Refund(cost)).await
     }
 
-    /// Takes `cost` units now, for use after a wait of at most `max_wait`, which the answer's `delay`
-    /// tells.
+    /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,11 +160,11 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait }).await
     }
 
-    /// Waits until `cost` units are taken; a denial as soon as that cannot be within `timeout`.
+    /// Waits until `cost` units are taken. Denies immediately if that cannot succeed within `timeout`.
     ///
-    /// Under limits of the gcra family and `leaky-queue` this is one reservation, so that those who wait
-    /// pass in the order in which they asked, evenly spaced, also those of other processes. Who is
-    /// dropped while it waits has used its units. Under others it asks again when it is told to.
+    /// Under limits of the gcra family and `leaky-queue` this is one reservation: waiting calls pass in the order
+    /// in which they came, evenly spaced, across all processes. A future that is dropped while it waits has
+    /// used its units. Under other limits the call tries again after the reported wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,7 +209,7 @@ impl Limiter {
         }
     }
 
-    /// Makes the key as if never used, under every rule.
+    /// Resets the key, under every rule.
     ///
     /// # Errors
     /// As [`Limiter::charge`].
@@ -218,7 +217,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Reset).await
     }
 
-    /// Takes of several keys, each for itself, in one round trip; their answers in the same order.
+    /// Makes independent takes on several keys in one round trip. The answers have the same order.
     ///
     /// ```
     /// use sluicegate::{Limiter, Rule};
@@ -260,7 +259,7 @@ impl Limiter {
         }
     }
 
-    /// Any of the above, by what it is called.
+    /// Applies any operation.
     ///
     /// # Errors
     /// As the operation.
@@ -276,9 +275,8 @@ impl Limiter {
         }
     }
 
-    /// A [`Store`] that asks for the policies of these rules as they say: with leases, and with what is
-    /// answered while Redis is away. A `Limiter` alone, as a store, asks Redis each time, and says if it is
-    /// away.
+    /// A [`Store`] that applies the settings of these rules to their policies: leases, and the answer while the
+    /// store is unavailable. A `Limiter` itself, as a store, calls Redis each time, and returns its errors.
     #[must_use]
     pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Ruled {
         Ruled::new(self.clone(), rules)
@@ -297,7 +295,7 @@ impl Limiter {
         }
     }
 
-    /// What was counted, by source; all zero in this process.
+    /// Counters by source. All are zero for state in the process.
     #[must_use]
     pub fn counters(&self) -> Counters {
         match &self.0 {
@@ -306,7 +304,7 @@ impl Limiter {
         }
     }
 
-    /// Gives back what is leased and not used. Who does not call it forfeits that.
+    /// Returns leased units that were not used. Without this call they are lost.
     pub async fn close(&self) {
         if let Backend::Redis(store) = &self.0 {
             store.close().await;

@@ -1,4 +1,4 @@
-//! Limits in this process.
+//! The limiter for one process.
 
 use std::{
     sync::{
@@ -15,10 +15,11 @@ use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenF
 
 use crate::Rule;
 
-/// Limits in this process: no async, and no errors but for a reserve that a policy cannot do.
+/// A rate limiter with state in the process: without async, and without errors except for a reserve that the
+/// policy does not support.
 ///
 /// Cheap to clone; all clones share their keys. Bounded: a key takes sixteen bytes under a policy of one
-/// limit of the gcra family or of most fixed windows, and is forgotten once it is as if never used.
+/// limit of the gcra family or of most fixed windows, and is deleted once it has fully recovered.
 ///
 /// ```
 /// use sluicegate::{LocalLimiter, Rule};
@@ -44,13 +45,13 @@ struct Inner {
 }
 
 impl LocalLimiter {
-    /// With state of up to 1 GiB; a key for which there is no room is then denied.
+    /// Keeps up to 1 GiB of state. New keys are denied when the table is full.
     #[must_use]
     pub fn new() -> Self {
         Self::bounded(MemoryStore::DEFAULT_MAX_BYTES)
     }
 
-    /// With state of up to so many bytes (at least 2 MiB).
+    /// Keeps up to `max_bytes` of state (at least 2 MiB).
     #[must_use]
     pub fn bounded(max_bytes: usize) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -59,17 +60,17 @@ impl LocalLimiter {
         Self(Arc::new(Inner { number, store, clock: SystemClock::new(), first: First::new() }))
     }
 
-    /// Takes `cost` units, all or none.
+    /// Takes `cost` units: all or none.
     pub fn take(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
         self.certain(key.as_ref(), rule, Operation::Take(cost))
     }
 
-    /// What a take would be answered. Changes nothing.
+    /// Returns what a take would return. Changes nothing.
     pub fn peek(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
         self.certain(key.as_ref(), rule, Operation::Peek(cost))
     }
 
-    /// Takes `cost` units whether or not they fit: a cost that is known only afterwards.
+    /// Takes `cost` units whether or not they fit, for a cost known only afterwards.
     #[expect(unused_must_use, reason = "what was charged is charged, whatever is answered")]
     pub fn charge(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
         self.certain(key.as_ref(), rule, Operation::Charge(cost));
@@ -81,8 +82,7 @@ impl LocalLimiter {
         self.certain(key.as_ref(), rule, Operation::Refund(cost));
     }
 
-    /// Takes `cost` units now, for use after a wait of at most `max_wait`, which the answer's `delay`
-    /// tells.
+    /// Takes `cost` units now, for use after the decision's `delay`, which is at most `max_wait`.
     ///
     /// # Errors
     /// [`ReserveError`] unless every limit is of the gcra family or a `leaky-queue`.
@@ -96,12 +96,12 @@ impl LocalLimiter {
         self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait })
     }
 
-    /// Makes the key as if never used.
+    /// Resets the key.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         self.0.store.reset(key.as_ref(), self.0.clock.now());
     }
 
-    /// Blocks the thread until `cost` units are taken; a denial as soon as that cannot be within
+    /// Blocks the thread until `cost` units are taken. Denies immediately if that cannot succeed within
     /// `timeout`.
     ///
     /// ```
@@ -142,13 +142,13 @@ impl LocalLimiter {
         }
     }
 
-    /// How many keys are kept.
+    /// The number of keys with state.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.store.len()
     }
 
-    /// Whether none is.
+    /// Whether no key has state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! A policy, and how it is to be asked for.
+//! A policy with its settings for the store.
 
 use std::{
     fmt,
@@ -12,10 +12,9 @@ use sluicegate_redis as redis;
 
 use crate::{Error, OnError};
 
-/// A policy, and how it is to be asked for. Make it once, keep it, and clone it freely.
+/// A policy with its settings for the store. Create it once and clone it freely.
 ///
-/// What was used of a key stays used when it is asked for under another rule, so plans may change while
-/// they are in use.
+/// The usage of a key carries over to another rule: plans can change while they are in use.
 ///
 /// ```
 /// use sluicegate::{OnError, Rule};
@@ -38,20 +37,20 @@ struct Inner {
 }
 
 impl Rule {
-    /// A policy without leases, under which all is denied while Redis is away.
+    /// A rule without leases, which denies while the store is unavailable.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         redis::Rule::new(policy).into()
     }
 
-    /// The same, with what is answered while Redis is away. In this process, nothing ever is.
+    /// The same rule with another answer while the store is unavailable. No effect for state in the process.
     #[must_use]
     pub fn on_error(&self, on_error: OnError) -> Self {
         self.0.redis.on_error(on_error).into()
     }
 
-    /// The same, with leases: a key that is asked for again and again is asked for in chunks of up to
-    /// `chunk` units, which are handed out here. In this process there is nothing to spare.
+    /// The same rule with leases: for hot keys, the process takes chunks of up to `chunk` units and hands them
+    /// out itself. No effect for state in the process.
     ///
     /// # Errors
     /// [`Error::Settings`] unless the policy is one limit, `gcra`, `token-bucket` or `leaky-bucket`,

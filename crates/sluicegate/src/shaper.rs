@@ -1,4 +1,4 @@
-//! A queue that lets items go at the pace of a `leaky-queue`.
+//! A queue that releases items at the rate of a `leaky-queue`.
 
 use std::{
     collections::VecDeque,
@@ -19,11 +19,11 @@ use crate::{Error, Limiter, Rule};
 /// How long to wait where nobody says for how long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A bounded queue, first in, first out, that lets items go at the pace of a `leaky-queue`: alone, or
-/// together with the shapers of other processes that have the same key in the same store.
+/// A bounded first-in, first-out queue that releases items at the rate of a `leaky-queue`. Shapers with the
+/// same key in the same store share that rate, across processes.
 ///
-/// An item takes its departure from the store when it is the first in the queue, so that a shaper whose
-/// items nobody asks for holds no other up.
+/// An item reserves its time in the store when it becomes the first in the queue. A shaper whose items are
+/// not taken out therefore delays no other.
 ///
 /// ```
 /// use sluicegate::{Limiter, Rule, Shaper};
@@ -55,7 +55,7 @@ pub struct Shaper<T> {
     departure: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// An item for which there was no room.
+/// The rejected item: the queue was full, or closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -74,10 +74,10 @@ impl<T> fmt::Display for Full<T> {
 impl<T> std::error::Error for Full<T> {}
 
 impl<T> Shaper<T> {
-    /// An empty queue with `room` for so many items.
+    /// An empty queue for at most `room` items.
     ///
     /// # Errors
-    /// [`Error::Settings`] unless the policy is one `leaky-queue`.
+    /// [`Error::Settings`] unless the policy is a single `leaky-queue`.
     pub fn new(
         limiter: Limiter,
         key: impl Into<Vec<u8>>,
@@ -86,7 +86,7 @@ impl<T> Shaper<T> {
     ) -> Result<Self, Error> {
         if rule.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
             return Err(Error::Settings(format!(
-                "policy `{}` has no departures; one leaky-queue would do",
+                "invalid policy `{}`: expected one `leaky-queue`",
                 rule.policy()
             )));
         }
@@ -102,10 +102,10 @@ impl<T> Shaper<T> {
         })
     }
 
-    /// Puts an item behind all others.
+    /// Adds an item at the end of the queue.
     ///
     /// # Errors
-    /// [`Full`] gives it back if there is no room, or the queue was closed.
+    /// [`Full`] returns the item if the queue is full or closed.
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         let mut queue = self.queue.lock();
         if queue.len() >= self.room || self.closed.load(Ordering::Relaxed) {
@@ -117,7 +117,7 @@ impl<T> Shaper<T> {
         Ok(())
     }
 
-    /// Takes no more items. Those inside still go.
+    /// Accepts no more items. Those in the queue are still released.
     pub fn close(&self) {
         // Under the lock, so that nothing is pushed that nobody would wait for.
         let queue = self.queue.lock();
@@ -126,12 +126,12 @@ impl<T> Shaper<T> {
         self.arrived.notify_one();
     }
 
-    /// The first item, when it may go; `None` when the queue is closed and empty. While Redis is away,
-    /// the rule says whether items go, and `deny` holds them back. One who gives up waiting loses neither
-    /// the item nor its departure.
+    /// Waits until the first item may be sent, and returns it; `None` if the queue is closed and empty. While the
+    /// store is unavailable, the rule decides whether items are released; `deny` holds them back. Dropping
+    /// the future loses neither the item nor its time.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the key holds something else.
+    /// [`Error::Corrupt`] if the key holds another value.
     pub async fn next(&self) -> Result<Option<T>, Error> {
         let mut departure = self.departure.lock().await;
         while self.queue.lock().is_empty() {
@@ -165,13 +165,13 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// How many items wait.
+    /// The number of items in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.lock().len()
     }
 
-    /// Whether none does.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

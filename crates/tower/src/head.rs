@@ -1,8 +1,8 @@
-//! What is known of a request before its body.
+//! A request without its body.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
-/// What is known of a request before its body: what keys, costs and policies are chosen by.
+/// A request without its body. Keys, costs and policies are chosen by it.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The method.
@@ -11,7 +11,7 @@ pub struct Head<'a> {
     pub uri: &'a Uri,
     /// The headers.
     pub headers: &'a HeaderMap,
-    /// What server and middleware have attached, such as the address of the peer.
+    /// What the server and middleware have inserted, such as the peer's address.
     pub extensions: &'a Extensions,
 }
 

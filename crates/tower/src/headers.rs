@@ -1,4 +1,4 @@
-//! What a response says of the limit.
+//! The rate limit headers of a response.
 
 use http::{HeaderMap, header::RETRY_AFTER};
 use sluicegate_core::Decision;
@@ -9,18 +9,18 @@ use sluicegate_headers::{
 
 use crate::rules::Named;
 
-/// What a response says of the limit. A refusal says `Retry-After` under each of them.
+/// The rate limit headers of a response. The response to a denied request has `Retry-After` in each case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Headers {
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11. Where there are some
-    /// already, of a layer further in, these are added to them.
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, added to those of inner
+    /// middleware.
     #[default]
     Ietf,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now. Those of a
-    /// layer further in stay.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now, unless inner
+    /// middleware has set them.
     XRateLimit,
-    /// Nothing.
+    /// No headers.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! Whom a request is about.
+//! The key of a request.
 
 use std::{cell::Cell, fmt, ops::Deref, sync::Arc};
 
@@ -198,8 +198,8 @@ impl Deref for Key {
     }
 }
 
-/// One part of what a request is counted under. Parts are joined so that no two combinations of them are
-/// the same key, whatever is in them.
+/// One part of a key. Parts are joined so that no two combinations of them form the same key, whatever they
+/// contain.
 #[derive(Clone, Debug)]
 pub struct Part(Kind);
 
@@ -216,9 +216,11 @@ enum Kind {
 type OwnPart = dyn Fn(&Head<'_>, &mut Bytes) -> Option<()> + Send + Sync;
 
 impl Part {
-    /// The value of a header: a token, an account. Requests that give it several times with different values
-    /// are counted together, apart from all others: which value the service uses is not known, and values
-    /// that a client adds make no new key.
+    /// The value of a header. Requests that repeat it with different values share one key of their own, because
+    /// the middleware cannot know which value the service uses.
+    ///
+    /// A client can send any value: use this only for headers that a trusted proxy sets. For a user, verify the
+    /// token first, and use [`Part::own`].
     #[must_use]
     pub const fn header(name: HeaderName) -> Self {
         Self(Kind::Header(name))
@@ -230,19 +232,19 @@ impl Part {
         Self(Kind::Method)
     }
 
-    /// The path in canonical form, without the query. Who may choose it freely may choose a new key each time:
-    /// better the name of a rule that [`Routes`](crate::Routes) finds.
+    /// The path in canonical form, without the query. If clients can choose paths freely, they can choose new keys:
+    /// prefer [`Routes`](crate::Routes) with named policies.
     #[must_use]
     pub const fn path() -> Self {
         Self(Kind::Path)
     }
 
-    /// What `find` finds, text or bytes.
+    /// What `find` returns, a string or bytes.
     ///
     /// ```
     /// use sluicegate_tower::Part;
     ///
-    /// struct Account(String); // attached by the middleware that checks who asks
+    /// struct Account(String); // inserted by middleware that verifies the token
     ///
     /// let part = Part::own(|head| head.extensions.get::<Account>().map(|it| it.0.clone()));
     /// ```

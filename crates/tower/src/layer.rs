@@ -1,4 +1,4 @@
-//! What a user sets.
+//! The settings of the middleware.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,15 +7,13 @@ use tower_layer::Layer;
 
 use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, rules::Named};
 
-/// A layer that limits how many requests reach a service.
+/// Middleware that limits the requests to a service.
 ///
-/// All requests are counted together until [`by`](Self::by) says by what they are told apart. A request
-/// that is denied does not reach the service: it is answered with 429 and a problem (RFC 9457), or as
-/// [`refuse`](Self::refuse) says. While the store is away, all are answered with 503; or, with
-/// [`allow_on_error`](Self::allow_on_error), none.
+/// All requests share one key until [`by`](Self::by) separates them. A denied request does not reach the service:
+/// the response has status 429 and a problem document (RFC 9457), or is built by [`refuse`](Self::refuse). While the
+/// store is unavailable, the response has status 503; with [`allow_on_error`](Self::allow_on_error), requests pass.
 ///
-/// Layers on one store share what was used where the names of their policies and the parts of their keys are
-/// the same; otherwise they are apart.
+/// Middleware on one store shares usage where policy names and key parts are equal.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -76,8 +74,8 @@ pub(crate) struct Shared<S, R> {
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// A layer over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or any other. The rules
-    /// are a policy, one with a name, [`Routes`](crate::Routes), or a function ([`Rules::by`]).
+    /// Middleware over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or another store. `rules` is a
+    /// policy, a named policy, [`Routes`](crate::Routes), or a function ([`Rules::by`]).
     #[must_use]
     pub fn new(store: S, rules: impl Into<Rules>) -> Self {
         let settings = Settings {
@@ -95,22 +93,22 @@ impl<S: Store> RateLimitLayer<S> {
 }
 
 impl<S, R> RateLimitLayer<S, R> {
-    /// Counts requests apart that differ in this, besides what was said before. Those that don't have it, as
-    /// a header that is missing, are counted together.
+    /// Adds a part to the key. Requests that lack it, such as those without a header, share one key of their
+    /// own.
     #[must_use]
     pub fn by(mut self, part: impl Into<Part>) -> Self {
         self.settings.parts.push(part.into());
         self
     }
 
-    /// What a request costs, in units; 1 if this is not said.
+    /// The cost of a request in units. The default is 1.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.settings.cost = Cost::Fixed(cost);
         self
     }
 
-    /// What a request costs, in units, as `cost` says. A request of cost 0 always passes.
+    /// Computes the cost of a request in units. A request of cost 0 always passes.
     ///
     /// ```
     /// # use sluicegate_tower::RateLimitLayer;
@@ -126,14 +124,14 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// What responses say of the limit; [`Headers::Ietf`] if this is not said.
+    /// The headers of responses. The default is [`Headers::Ietf`].
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.settings.headers = headers;
         self
     }
 
-    /// Answers refusals as this does: [`Grpc`](crate::Grpc), or a function.
+    /// Builds the response to rejected requests: [`Grpc`](crate::Grpc), or a function.
     ///
     /// ```
     /// use http::Response;
@@ -152,34 +150,33 @@ impl<S, R> RateLimitLayer<S, R> {
         RateLimitLayer { store: self.store, settings: self.settings, refuse: Arc::new(refuse) }
     }
 
-    /// Lets a request that comes too early wait, if it would pass within `max_wait`, and denies it at once if
-    /// not. Needs tokio's timer.
+    /// Lets a request wait if it can pass within `max_wait`, and denies it immediately if not. Needs tokio's
+    /// timer.
     ///
-    /// Under limits of the gcra family and `leaky-queue` those who wait pass in the order in which they came,
-    /// evenly spaced; who is cancelled meanwhile gives back what was reserved for it, for others who come
-    /// after. Under other limits, a request asks again when it is told to, and nothing is held for it. Nothing
-    /// of the service is held while it waits.
+    /// Under limits of the gcra family and `leaky-queue`, waiting requests pass in arrival order, evenly spaced. A
+    /// cancelled request releases its reservation to the next one. Under other limits, a request tries again
+    /// after the reported wait and reserves nothing. A waiting request holds no resources of the service.
     #[must_use]
     pub fn wait_up_to(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = Some(max_wait);
         self
     }
 
-    /// Decides, tells [`observe`](Self::observe), and lets everything pass as if nothing had been asked.
+    /// Decides and calls [`observe`](Self::observe), but lets every request pass.
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> Self {
         self.settings.shadow = shadow;
         self
     }
 
-    /// Lets requests pass while the store is away, rather than answer 503.
+    /// Lets requests pass while the store is unavailable, in place of status 503.
     #[must_use]
     pub fn allow_on_error(mut self, allow: bool) -> Self {
         self.settings.allow_on_error = allow;
         self
     }
 
-    /// Calls `observe` with each decision, and with each error of the store: for metrics and logs.
+    /// Calls `observe` with each decision and each store error, for metrics and logs.
     #[must_use]
     pub fn observe(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.settings.observe = Some(Arc::new(observe));

@@ -1,4 +1,4 @@
-//! Rate limits as a layer of tower: for axum, tonic, hyper and whatever else serves HTTP.
+//! Rate limiting middleware for Tower: axum, tonic, hyper and other HTTP services.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -16,14 +16,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`RateLimitLayer`]: over any [`Store`](sluicegate_core::Store), in this process or on Redis or Valkey.
-//! - [`Address`], [`Part`]: whom a request is about.
-//! - [`NamedPolicy`], [`Routes`], [`Rules`]: which policy it is under.
-//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: what responses say, and what is answered to whom it
-//!   denies.
+//! - [`RateLimitLayer`]: the middleware, over any [`Store`](sluicegate_core::Store), in memory or in Redis or Valkey.
+//! - [`Address`], [`Part`]: what the key of a request consists of.
+//! - [`NamedPolicy`], [`Routes`], [`Rules`]: which policy applies to a request.
+//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: headers of responses, and the response to a denied request.
 //!
-//! A request of which the state is in this process is decided at once, without a future of its own. Nothing
-//! here is of axum or tonic.
+//! With state in memory, a decision needs no future. The crate does not depend on axum or tonic.
 
 mod address;
 mod ask;
@@ -45,7 +43,7 @@ pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
 pub use sluicegate_headers::PathOptions;
 
-/// The programs of a page of the documentation are compiled as well.
+/// The programs of the page on this crate are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tower.md")]
 mod page {}

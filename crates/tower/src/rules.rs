@@ -1,4 +1,4 @@
-//! Which policy a request is under.
+//! Which policy applies to a request.
 
 use std::{
     borrow::Cow,
@@ -15,8 +15,8 @@ use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key};
 
-/// A policy and its name: what the response headers call it, and what keys begin with, so that two of
-/// different names never share what was used. Made once, and cheap to clone.
+/// A policy with a name, which response headers show and keys begin with: policies with different names never
+/// share usage. Create it once; it is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NamedPolicy(Arc<Named>);
 
@@ -38,7 +38,7 @@ pub(crate) struct Named {
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
-    /// `policy` under a name: best printable ASCII, which is all that headers can tell.
+    /// `policy` under a name. Use printable ASCII: headers cannot show other characters.
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
         let fields = Fields::new(name, &policy);
@@ -79,11 +79,11 @@ impl From<Policy> for NamedPolicy {
     }
 }
 
-/// Policies by method and path; the first that fits is the one.
+/// Policies by method and path. The first match wins.
 ///
-/// A path that servers read differently (`/x%2f..%2flogin`) fits a limited route if it does in any reading,
-/// and an unlimited one only if it does in all of them. The case of letters, a slash at the end and
-/// `;parameters` count, unless [`ignoring`](Self::ignoring) says otherwise.
+/// A path that servers read differently (`/x%2f..%2flogin`) matches a limited route if any reading does, and an
+/// unlimited one only if all readings do. Letter case, a trailing slash and `;parameters` matter, unless
+/// [`ignoring`](Self::ignoring) is used.
 ///
 /// ```
 /// use http::Method;
@@ -118,13 +118,13 @@ impl Routes {
         Self::default()
     }
 
-    /// Requests for `path`, which is all of a path, or, with `/*` at its end, what is beneath it.
+    /// Limits requests for `path`: a complete path, or all paths below it if it ends in `/*`.
     #[must_use]
     pub fn at(self, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(None, path, Some(policy.into()))
     }
 
-    /// The same, of one method.
+    /// The same, for one method.
     #[must_use]
     pub fn on(self, method: Method, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(Some(method), path, Some(policy.into()))
@@ -136,14 +136,14 @@ impl Routes {
         self.with(None, path, None)
     }
 
-    /// All other requests, which are not limited if this is not said.
+    /// Limits all other requests. Without this call they are not limited.
     #[must_use]
     pub fn otherwise(mut self, policy: impl Into<NamedPolicy>) -> Self {
         self.otherwise = Some(policy.into());
         self
     }
 
-    /// Differences between paths that all routes ignore.
+    /// Sets which differences between paths all routes ignore.
     #[must_use]
     pub fn ignoring(mut self, options: PathOptions) -> Self {
         self.options = options;
@@ -194,7 +194,7 @@ impl Route {
     }
 }
 
-/// Which policy a request is under: one for all, by route, or as a function of yours says.
+/// Which policy applies to a request: one for all, by route, or by a function.
 #[derive(Clone)]
 pub struct Rules(Kind);
 
@@ -208,17 +208,21 @@ enum Kind {
 type By = dyn Fn(&Head<'_>) -> Option<NamedPolicy> + Send + Sync;
 
 impl Rules {
-    /// The policy that `choose` chooses; none is no limit. The policies are best made beforehand, and cloned.
+    /// The policy that `choose` returns; `None` is no limit. Create the policies beforehand, and clone them. Choose
+    /// by what you have verified, not by a header that clients can set.
     ///
     /// ```
     /// use sluicegate_tower::{NamedPolicy, Rules};
     ///
+    /// #[derive(Clone)]
+    /// enum Plan { Internal, Paid } // inserted by middleware that verifies the token
+    ///
     /// let free = NamedPolicy::new("free", "gcra:10/1s".parse()?);
     /// let paid = NamedPolicy::new("paid", "gcra:1000/1s".parse()?);
-    /// let rules = Rules::by(move |head| match head.header("x-plan") {
-    ///     Some("internal") => None,
-    ///     Some("paid") => Some(paid.clone()),
-    ///     _ => Some(free.clone()),
+    /// let rules = Rules::by(move |head| match head.extensions.get::<Plan>() {
+    ///     Some(Plan::Internal) => None,
+    ///     Some(Plan::Paid) => Some(paid.clone()),
+    ///     None => Some(free.clone()),
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

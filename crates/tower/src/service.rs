@@ -20,7 +20,7 @@ use crate::{
     layer::Shared,
 };
 
-/// A service behind a limit, made by [`RateLimitLayer`](crate::RateLimitLayer).
+/// A service with a rate limit, created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<T, S, R = ProblemJson> {
     pub(crate) inner: T,
     pub(crate) shared: Arc<Shared<S, R>>,
@@ -189,7 +189,7 @@ impl Told {
 }
 
 pin_project! {
-    /// The response of a [`RateLimit`].
+    /// The future of a [`RateLimit`].
     pub struct ResponseFuture<F, C, E> {
         #[pin]
         kind: Kind<F, C, E>,
