@@ -1,4 +1,4 @@
-//! Exact rate limits, in the process or shared through Redis, Valkey or a cluster of them.
+//! Exact rate limits, in this process or shared through Redis, Valkey or a cluster of them.
 //!
 //! ```
 //! use sluicegate::{Limiter, Rule};
@@ -15,15 +15,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Limiter`]: takes, peeks, charges, refunds, reserves and resets, in memory or in a store.
-//! - [`LocalLimiter`]: the same for one process, without async and without errors.
-//! - [`Rule`]: a policy, and the answer while the store is unavailable.
+//! - [`Limiter`]: take, peek, charge, refund, reserve and reset, in memory or in Redis or Valkey.
+//! - [`LocalLimiter`]: the same in this process, without async and without errors.
+//! - [`Rule`]: a policy with its settings, such as the decision while the store is unavailable.
 //! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
+//! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 //!
-//! Tower middleware for axum, tonic and hyper is in the crate `sluicegate-tower`.
-//!
-//! A policy is a string such as `gcra:30/60s:burst=16`, `sliding-log:1000/1h` or
-//! `fixed-window:500/day:tz=Europe/Paris`, or several joined by commas ([`Policy`]). A denial is an answer,
+//! A [`Policy`] says how much is allowed: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
+//! `fixed-window:500/day:tz=Europe/Paris`, or several limits separated by commas. A denial is an answer,
 //! never an error.
 
 mod limiter;

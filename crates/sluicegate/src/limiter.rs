@@ -1,4 +1,4 @@
-//! The limiter over any backend.
+//! Limits in memory, or in Redis or Valkey.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     local::{reserves, waiting},
 };
 
-/// A rate limiter with state in the process, or in Redis or Valkey for all processes.
+/// Limits in this process, or in Redis or Valkey for all processes together.
 ///
-/// Cheap to clone; all clones share their state. Keys are any bytes. A key has one usage under all rules:
-/// name in it what is limited and who is limited, as in `login:user7`.
+/// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
+/// policy to another. A key should therefore name the client and what is limited: `login:user7`.
 #[derive(Clone, Debug)]
 pub struct Limiter(Backend);
 
@@ -25,13 +25,13 @@ enum Backend {
 }
 
 impl Limiter {
-    /// Keeps state in the process, in up to 1 GiB.
+    /// Limits in this process, with up to 1 GiB of state.
     #[must_use]
     pub fn in_memory() -> Self {
         LocalLimiter::new().into()
     }
 
-    /// Keeps state in Redis or Valkey at `url`, and waits until it answers: `redis://[[user]:password@]host[:port][/db]`,
+    /// Connects to Redis or Valkey at `url`: `redis://[[user]:password@]host[:port][/db]`,
     /// `rediss://` for TLS, `redis+cluster://host,host`, `redis+sentinel://host,host/name`.
     ///
     /// ```no_run
@@ -49,12 +49,12 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Settings`] for an invalid URL, [`Error::Unavailable`] if no server answers.
+    /// [`Error::Settings`] if the URL is invalid, [`Error::Unavailable`] if the store does not answer.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         RedisStore::connect(url).await.map(Self::from)
     }
 
-    /// [`Limiter::connect`] with other options: deadline, prefix of keys, bounds, TLS.
+    /// [`Limiter::connect`] with options: deadline, key prefix, bounds, TLS.
     ///
     /// # Errors
     /// As [`Limiter::connect`].
@@ -62,7 +62,7 @@ impl Limiter {
         RedisStore::connect_with(url, options).await.map(Self::from)
     }
 
-    /// Takes `cost` units: all or none.
+    /// Takes `cost` units, all or none.
     ///
     /// ```
     /// use sluicegate::{Limiter, Retry, Rule};
@@ -79,8 +79,8 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the key holds another value. While the store is unavailable, the rule sets the
-    /// answer.
+    /// [`Error::Corrupt`] if the key holds a value that Sluicegate did not write. While the store is
+    /// unavailable, [`Rule::on_error`] decides.
     pub async fn take(
         &self,
         key: impl AsRef<[u8]>,
@@ -90,7 +90,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Take(cost)).await
     }
 
-    /// Returns what a take would return. Changes nothing.
+    /// Returns what [`Limiter::take`] would return, and changes nothing.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -103,8 +103,8 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Peek(cost)).await
     }
 
-    /// Takes `cost` units whether or not they fit, for a cost known only afterwards. Later requests wait until
-    /// it is repaid.
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards. Later requests
+    /// wait until the units are available again.
     ///
     /// # Errors
     /// As [`Limiter::take`], and [`Error::Unavailable`] or [`Error::Timeout`] while the store is unavailable.
@@ -117,10 +117,10 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Charge(cost)).await
     }
 
-    /// Gives back up to `cost` units of what is in use.
+    /// Gives back up to `cost` of the units in use.
     ///
     /// # Errors
-    /// As [`Limiter::charge`]. The refund may have been made all the same: do not repeat it.
+    /// As [`Limiter::charge`]. The store may have executed the refund: do not repeat it.
     pub async fn refund(
         &self,
         key: impl AsRef<[u8]>,
@@ -160,11 +160,12 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait }).await
     }
 
-    /// Waits until `cost` units are taken. Denies immediately if that cannot succeed within `timeout`.
+    /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed before
+    /// `timeout`.
     ///
-    /// Under limits of the gcra family and `leaky-queue` this is one reservation: waiting calls pass in the order
-    /// in which they came, evenly spaced, across all processes. A future that is dropped while it waits has
-    /// used its units. Under other limits the call tries again after the reported wait.
+    /// With limits of the gcra family and `leaky-queue`, this is one reservation: waiting requests pass in
+    /// arrival order and evenly spaced, those of other processes included. A future that is dropped while it
+    /// waits has used its units. With other limits, this tries again after each retry time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -209,7 +210,7 @@ impl Limiter {
         }
     }
 
-    /// Resets the key, under every rule.
+    /// Resets the key, for every policy.
     ///
     /// # Errors
     /// As [`Limiter::charge`].
@@ -217,7 +218,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Reset).await
     }
 
-    /// Makes independent takes on several keys in one round trip. The answers have the same order.
+    /// Makes independent takes from several keys in one round trip. The answers are in the same order.
     ///
     /// ```
     /// use sluicegate::{Limiter, Rule};
@@ -259,10 +260,10 @@ impl Limiter {
         }
     }
 
-    /// Applies any operation.
+    /// Applies any [`Operation`].
     ///
     /// # Errors
-    /// As the operation.
+    /// As the method for that operation.
     pub async fn ask(
         &self,
         key: &[u8],
@@ -275,8 +276,9 @@ impl Limiter {
         }
     }
 
-    /// A [`Store`] that applies the settings of these rules to their policies: leases, and the answer while the
-    /// store is unavailable. A `Limiter` itself, as a store, calls Redis each time, and returns its errors.
+    /// A [`Store`] that uses the settings of these rules for their policies: leases, and the decision while
+    /// the store is unavailable. A `Limiter` alone, used as a store, calls Redis for each decision, and
+    /// returns an error while Redis is unavailable.
     #[must_use]
     pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Ruled {
         Ruled::new(self.clone(), rules)
@@ -295,7 +297,7 @@ impl Limiter {
         }
     }
 
-    /// Counters by source. All are zero for state in the process.
+    /// Decisions by source, and other counts; all zero without Redis.
     #[must_use]
     pub fn counters(&self) -> Counters {
         match &self.0 {
@@ -304,7 +306,7 @@ impl Limiter {
         }
     }
 
-    /// Returns leased units that were not used. Without this call they are lost.
+    /// Gives unused leased units back to the store. Without this call, they are forfeited.
     pub async fn close(&self) {
         if let Backend::Redis(store) = &self.0 {
             store.close().await;

@@ -1,4 +1,4 @@
-//! The limiter for one process.
+//! Limits in this process.
 
 use std::{
     sync::{
@@ -15,11 +15,10 @@ use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenF
 
 use crate::Rule;
 
-/// A rate limiter with state in the process: without async, and without errors except for a reserve that the
-/// policy does not support.
+/// Limits in this process: no async, and no errors, except for a reserve that the policy does not support.
 ///
-/// Cheap to clone; all clones share their keys. Bounded: a key takes sixteen bytes under a policy of one
-/// limit of the gcra family or of most fixed windows, and is deleted once it has fully recovered.
+/// Cheap to clone; all clones share their keys. Memory is bounded: with one limit of the gcra family, or most
+/// fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
 ///
 /// ```
 /// use sluicegate::{LocalLimiter, Rule};
@@ -45,13 +44,13 @@ struct Inner {
 }
 
 impl LocalLimiter {
-    /// Keeps up to 1 GiB of state. New keys are denied when the table is full.
+    /// Up to 1 GiB of state. When it is full, new keys are denied.
     #[must_use]
     pub fn new() -> Self {
         Self::bounded(MemoryStore::DEFAULT_MAX_BYTES)
     }
 
-    /// Keeps up to `max_bytes` of state (at least 2 MiB).
+    /// Up to `max_bytes` of state, at least 2 MiB.
     #[must_use]
     pub fn bounded(max_bytes: usize) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -60,29 +59,29 @@ impl LocalLimiter {
         Self(Arc::new(Inner { number, store, clock: SystemClock::new(), first: First::new() }))
     }
 
-    /// Takes `cost` units: all or none.
+    /// Takes `cost` units, all or none.
     pub fn take(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
         self.certain(key.as_ref(), rule, Operation::Take(cost))
     }
 
-    /// Returns what a take would return. Changes nothing.
+    /// Returns what [`LocalLimiter::take`] would return, and changes nothing.
     pub fn peek(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
         self.certain(key.as_ref(), rule, Operation::Peek(cost))
     }
 
-    /// Takes `cost` units whether or not they fit, for a cost known only afterwards.
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
     #[expect(unused_must_use, reason = "what was charged is charged, whatever is answered")]
     pub fn charge(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
         self.certain(key.as_ref(), rule, Operation::Charge(cost));
     }
 
-    /// Gives back up to `cost` units of what is in use.
+    /// Gives back up to `cost` of the units in use.
     #[expect(unused_must_use, reason = "what was given back is, whatever is answered")]
     pub fn refund(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
         self.certain(key.as_ref(), rule, Operation::Refund(cost));
     }
 
-    /// Takes `cost` units now, for use after the decision's `delay`, which is at most `max_wait`.
+    /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
     ///
     /// # Errors
     /// [`ReserveError`] unless every limit is of the gcra family or a `leaky-queue`.
@@ -101,8 +100,8 @@ impl LocalLimiter {
         self.0.store.reset(key.as_ref(), self.0.clock.now());
     }
 
-    /// Blocks the thread until `cost` units are taken. Denies immediately if that cannot succeed within
-    /// `timeout`.
+    /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed
+    /// before `timeout`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -112,7 +111,7 @@ impl LocalLimiter {
     /// for _ in 0..3 {
     ///     assert!(limiter.until_ready("user7", &rule, 1, Duration::from_secs(60)).allowed());
     /// }
-    /// // Ten milliseconds away.
+    /// // The next unit is available in 10 ms.
     /// assert!(!limiter.until_ready("user7", &rule, 1, Duration::from_millis(1)).allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -142,13 +141,13 @@ impl LocalLimiter {
         }
     }
 
-    /// The number of keys with state.
+    /// Number of stored keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.store.len()
     }
 
-    /// Whether no key has state.
+    /// Whether no key is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! A policy with its settings for the store.
+//! A policy with its settings.
 
 use std::{
     fmt,
@@ -12,9 +12,10 @@ use sluicegate_redis as redis;
 
 use crate::{Error, OnError};
 
-/// A policy with its settings for the store. Create it once and clone it freely.
+/// A policy with its settings. Create it once and keep it; clones are cheap.
 ///
-/// The usage of a key carries over to another rule: plans can change while they are in use.
+/// A key's usage carries over when the key is used with another rule: plans can change while they are in
+/// use.
 ///
 /// ```
 /// use sluicegate::{OnError, Rule};
@@ -37,20 +38,20 @@ struct Inner {
 }
 
 impl Rule {
-    /// A rule without leases, which denies while the store is unavailable.
+    /// A policy without leases that denies while the store is unavailable.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         redis::Rule::new(policy).into()
     }
 
-    /// The same rule with another answer while the store is unavailable. No effect for state in the process.
+    /// Sets the decision while the store is unavailable. A store in this process is always available.
     #[must_use]
     pub fn on_error(&self, on_error: OnError) -> Self {
         self.0.redis.on_error(on_error).into()
     }
 
-    /// The same rule with leases: for hot keys, the process takes chunks of up to `chunk` units and hands them
-    /// out itself. No effect for state in the process.
+    /// Enables leases: for a key with much traffic, the process takes up to `chunk` units at once and allows
+    /// requests from them without calling the store. No effect with a store in this process.
     ///
     /// # Errors
     /// [`Error::Settings`] unless the policy is one limit, `gcra`, `token-bucket` or `leaky-bucket`,

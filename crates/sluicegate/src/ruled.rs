@@ -1,4 +1,4 @@
-//! A limiter as a store with the settings of rules.
+//! A limiter as a store with settings per policy.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use sluicegate_core::{Decision, Operation, Policy, Store};
 
 use crate::{Error, Limiter, Rule};
 
-/// A [`Limiter`] as a [`Store`] that applies the settings of rules to their policies: leases, and the answer
+/// A [`Limiter`] as a [`Store`] that uses the settings of rules for their policies: leases, and the decision
 /// while the store is unavailable. Created by [`Limiter::with_rules`]; cheap to clone.
 ///
 /// ```
@@ -42,7 +42,7 @@ impl Ruled {
     }
 }
 
-/// A policy without a rule is applied as by the limiter itself.
+/// A policy without a rule is decided as by the limiter alone.
 impl Store for Ruled {
     type Error = Error;
 

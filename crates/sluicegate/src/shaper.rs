@@ -19,10 +19,10 @@ use crate::{Error, Limiter, Rule};
 /// How long to wait where nobody says for how long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A bounded first-in, first-out queue that releases items at the rate of a `leaky-queue`. Shapers with the
-/// same key in the same store share that rate, across processes.
+/// A bounded FIFO queue that releases items at the rate of a `leaky-queue`: alone, or together with the
+/// shapers of other processes that use the same key in the same store.
 ///
-/// An item reserves its time in the store when it becomes the first in the queue. A shaper whose items are
+/// The store assigns an item its send time only when the item is first in the queue. A shaper whose items are
 /// not taken out therefore delays no other.
 ///
 /// ```
@@ -55,7 +55,7 @@ pub struct Shaper<T> {
     departure: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// The rejected item: the queue was full, or closed.
+/// The item that a full or closed queue did not accept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -74,10 +74,10 @@ impl<T> fmt::Display for Full<T> {
 impl<T> std::error::Error for Full<T> {}
 
 impl<T> Shaper<T> {
-    /// An empty queue for at most `room` items.
+    /// An empty queue for up to `room` items.
     ///
     /// # Errors
-    /// [`Error::Settings`] unless the policy is a single `leaky-queue`.
+    /// [`Error::Settings`] unless the policy is one `leaky-queue`.
     pub fn new(
         limiter: Limiter,
         key: impl Into<Vec<u8>>,
@@ -117,7 +117,7 @@ impl<T> Shaper<T> {
         Ok(())
     }
 
-    /// Accepts no more items. Those in the queue are still released.
+    /// Closes the queue for new items. Items in the queue are still released.
     pub fn close(&self) {
         // Under the lock, so that nothing is pushed that nobody would wait for.
         let queue = self.queue.lock();
@@ -126,12 +126,12 @@ impl<T> Shaper<T> {
         self.arrived.notify_one();
     }
 
-    /// Waits until the first item may be sent, and returns it; `None` if the queue is closed and empty. While the
-    /// store is unavailable, the rule decides whether items are released; `deny` holds them back. Dropping
-    /// the future loses neither the item nor its time.
+    /// Waits until the first item can be sent, and returns it; `None` when the queue is closed and empty. While
+    /// the store is unavailable, the rule's `on_error` decides, and `deny` keeps items in the queue. Dropping
+    /// this future loses neither the item nor its send time.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the key holds another value.
+    /// [`Error::Corrupt`] if the key holds a value that Sluicegate did not write.
     pub async fn next(&self) -> Result<Option<T>, Error> {
         let mut departure = self.departure.lock().await;
         while self.queue.lock().is_empty() {
@@ -165,7 +165,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// The number of items in the queue.
+    /// Number of items in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.lock().len()

@@ -1,4 +1,4 @@
-//! The address of a client, from its connection and from what trusted proxies report.
+//! The address of a client, from the connection and from headers of trusted proxies.
 
 use std::{
     fmt::Write,
@@ -16,12 +16,11 @@ use crate::{
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of a client, or its network: for IPv6 the first 64 bits, because one client has as many addresses
-/// in that network as it likes.
+/// The client's IPv4 address, or its /64 network of IPv6, in which a client can use any address.
 ///
-/// Client-supplied entries are ignored: of `X-Forwarded-For` and `Forwarded`, only the last entries are read, as
-/// many as there are trusted proxies. Ports and zones are dropped, and an IPv4 address mapped into IPv6 equals
-/// that IPv4 address.
+/// Client-supplied entries are ignored: of `X-Forwarded-For` and `Forwarded`, only as many entries are read,
+/// from the last, as there are trusted proxies. Ports and zones are removed. An IPv4 address mapped into IPv6
+/// is that IPv4 address.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -29,8 +28,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// use sluicegate_tower::{Address, Head};
 ///
 /// let request = Request::builder()
-///     .extension("10.0.0.1:5000".parse::<SocketAddr>()?) // a trusted proxy
-///     .header("x-forwarded-for", "8.8.8.8, 192.0.2.7")   // the client's claim, and what the proxy saw
+///     .extension("10.0.0.1:5000".parse::<SocketAddr>()?) // our proxy
+///     .header("x-forwarded-for", "8.8.8.8, 192.0.2.7")   // forged, then added by our proxy
 ///     .body(())?;
 /// let address = Address::x_forwarded_for(1).of(&Head::of(&request));
 /// assert_eq!(address, Some("192.0.2.7".parse()?));
@@ -78,8 +77,8 @@ enum Proxies {
 }
 
 impl Address {
-    /// The address of the peer: a [`SocketAddr`] in the request's extensions.
-    /// [`found_in`](Self::found_in) and [`found_by`](Self::found_by) find it elsewhere.
+    /// The address of the peer: a [`SocketAddr`] in the request's extensions, unless
+    /// [`found_in`](Self::found_in) or [`found_by`](Self::found_by) names another source.
     #[must_use]
     pub fn peer() -> Self {
         Self {
@@ -90,30 +89,30 @@ impl Address {
         }
     }
 
-    /// The address that the outermost of `proxies` trusted proxies saw. Each of them appends its client's
-    /// address to `X-Forwarded-For`.
+    /// The address that the farthest of `proxies` trusted proxies saw. Each proxy appends the address of its
+    /// client to `X-Forwarded-For`.
     ///
-    /// If there are fewer entries, or one is not an address, it is the outermost address that a trusted proxy
-    /// reported, or else the peer's.
+    /// If there are fewer entries, or one is not an address, the result is the farthest address before it;
+    /// without any, the address of the peer.
     #[must_use]
     pub fn x_forwarded_for(proxies: usize) -> Self {
         Self { proxies: Proxies::XForwardedFor(proxies), ..Self::peer() }
     }
 
-    /// The same, from `Forwarded` (RFC 7239).
+    /// The same with `Forwarded` (RFC 7239).
     #[must_use]
     pub fn forwarded(proxies: usize) -> Self {
         Self { proxies: Proxies::Forwarded(proxies), ..Self::peer() }
     }
 
-    /// Finds the peer's address in an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
+    /// Reads the peer's address from an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
     pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
         self.peer = Peer::In(|extensions| extensions.get::<T>().map(|it| &**it));
         self
     }
 
-    /// Finds the peer's address by a function. For tonic:
+    /// Reads the peer's address with a function; for tonic
     /// `found_by(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
     #[must_use]
     pub fn found_by(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
@@ -121,15 +120,15 @@ impl Address {
         self
     }
 
-    /// The prefix lengths of networks: at most 32 for IPv4 (the default), and at most 128 for IPv6 (the default
-    /// is 64).
+    /// Prefix lengths of the network: IPv4 up to 32 (the default), IPv6 up to 128 (default 64). Greater values
+    /// count as these.
     #[must_use]
     pub fn prefixes(mut self, v4: u8, v6: u8) -> Self {
         (self.v4_prefix, self.v6_prefix) = (v4.min(32), v6.min(128));
         self
     }
 
-    /// The client's complete address, if it is known.
+    /// The full address of the client, if it has one.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
         self.behind(self.peer.of(head.extensions, &mut None), head)

@@ -1,4 +1,4 @@
-//! The rate limit headers of a response.
+//! Rate limit headers of responses.
 
 use http::{HeaderMap, header::RETRY_AFTER};
 use sluicegate_core::Decision;
@@ -9,16 +9,16 @@ use sluicegate_headers::{
 
 use crate::rules::Named;
 
-/// The rate limit headers of a response. The response to a denied request has `Retry-After` in each case.
+/// Rate limit headers of responses. A denial has `Retry-After` with each of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Headers {
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, added to those of inner
-    /// middleware.
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, added to those of an inner
+    /// layer.
     #[default]
     Ietf,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now, unless inner
-    /// middleware has set them.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now. Those of an
+    /// inner layer are kept instead.
     XRateLimit,
     /// No headers.
     None,

@@ -1,4 +1,4 @@
-//! The key of a request.
+//! Keys of requests.
 
 use std::{cell::Cell, fmt, ops::Deref, sync::Arc};
 
@@ -198,8 +198,7 @@ impl Deref for Key {
     }
 }
 
-/// One part of a key. Parts are joined so that no two combinations of them form the same key, whatever they
-/// contain.
+/// One part of a key. Parts are joined unambiguously: two different combinations never make the same key.
 #[derive(Clone, Debug)]
 pub struct Part(Kind);
 
@@ -216,11 +215,9 @@ enum Kind {
 type OwnPart = dyn Fn(&Head<'_>, &mut Bytes) -> Option<()> + Send + Sync;
 
 impl Part {
-    /// The value of a header. Requests that repeat it with different values share one key of their own, because
-    /// the middleware cannot know which value the service uses.
-    ///
-    /// A client can send any value: use this only for headers that a trusted proxy sets. For a user, verify the
-    /// token first, and use [`Part::own`].
+    /// The value of a header, such as a token or an account. Requests with several different values share one key,
+    /// separate from all others: the service may use any of the values, and a client must not get a new key by
+    /// adding one.
     #[must_use]
     pub const fn header(name: HeaderName) -> Self {
         Self(Kind::Header(name))
@@ -232,19 +229,19 @@ impl Part {
         Self(Kind::Method)
     }
 
-    /// The path in canonical form, without the query. If clients can choose paths freely, they can choose new keys:
-    /// prefer [`Routes`](crate::Routes) with named policies.
+    /// The path in canonical form, without the query. A client that can choose the path freely can use a new key
+    /// for each request: use [`Routes`](crate::Routes) there.
     #[must_use]
     pub const fn path() -> Self {
         Self(Kind::Path)
     }
 
-    /// What `find` returns, a string or bytes.
+    /// The string or bytes that `find` returns.
     ///
     /// ```
     /// use sluicegate_tower::Part;
     ///
-    /// struct Account(String); // inserted by middleware that verifies the token
+    /// struct Account(String); // set by the authentication middleware
     ///
     /// let part = Part::own(|head| head.extensions.get::<Account>().map(|it| it.0.clone()));
     /// ```

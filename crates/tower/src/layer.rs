@@ -1,4 +1,4 @@
-//! The settings of the middleware.
+//! The layer and its settings.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,13 +7,14 @@ use tower_layer::Layer;
 
 use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, rules::Named};
 
-/// Middleware that limits the requests to a service.
+/// A layer that limits the requests to a service.
 ///
-/// All requests share one key until [`by`](Self::by) separates them. A denied request does not reach the service:
-/// the response has status 429 and a problem document (RFC 9457), or is built by [`refuse`](Self::refuse). While the
-/// store is unavailable, the response has status 503; with [`allow_on_error`](Self::allow_on_error), requests pass.
+/// All requests share one count, unless [`by`](Self::by) sets a key. A denied request does not reach the
+/// service: the response is 429 with a problem document (RFC 9457), or set by [`refuse`](Self::refuse). While
+/// the store is unavailable, every request gets 503, or passes with
+/// [`allow_on_error`](Self::allow_on_error).
 ///
-/// Middleware on one store shares usage where policy names and key parts are equal.
+/// Layers on one store share their counts if the names of their policies and the parts of their keys are equal.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -74,8 +75,9 @@ pub(crate) struct Shared<S, R> {
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// Middleware over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or another store. `rules` is a
-    /// policy, a named policy, [`Routes`](crate::Routes), or a function ([`Rules::by`]).
+    /// A layer over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or any other [`Store`]. The
+    /// rules are a policy, a [`NamedPolicy`](crate::NamedPolicy), [`Routes`](crate::Routes), or a function
+    /// ([`Rules::by`]).
     #[must_use]
     pub fn new(store: S, rules: impl Into<Rules>) -> Self {
         let settings = Settings {
@@ -93,22 +95,21 @@ impl<S: Store> RateLimitLayer<S> {
 }
 
 impl<S, R> RateLimitLayer<S, R> {
-    /// Adds a part to the key. Requests that lack it, such as those without a header, share one key of their
-    /// own.
+    /// Adds a part to the key. Requests without it, such as those without the header, share one count.
     #[must_use]
     pub fn by(mut self, part: impl Into<Part>) -> Self {
         self.settings.parts.push(part.into());
         self
     }
 
-    /// The cost of a request in units. The default is 1.
+    /// Sets the cost of every request, in units; default 1.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.settings.cost = Cost::Fixed(cost);
         self
     }
 
-    /// Computes the cost of a request in units. A request of cost 0 always passes.
+    /// Sets the cost of each request with a function, in units. A request of cost 0 always passes.
     ///
     /// ```
     /// # use sluicegate_tower::RateLimitLayer;
@@ -124,14 +125,14 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// The headers of responses. The default is [`Headers::Ietf`].
+    /// Sets the rate limit headers of responses; default [`Headers::Ietf`].
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.settings.headers = headers;
         self
     }
 
-    /// Builds the response to rejected requests: [`Grpc`](crate::Grpc), or a function.
+    /// Sets the response to rejected requests: [`Grpc`](crate::Grpc), or a function.
     ///
     /// ```
     /// use http::Response;
@@ -150,33 +151,32 @@ impl<S, R> RateLimitLayer<S, R> {
         RateLimitLayer { store: self.store, settings: self.settings, refuse: Arc::new(refuse) }
     }
 
-    /// Lets a request wait if it can pass within `max_wait`, and denies it immediately if not. Needs tokio's
-    /// timer.
+    /// Delays a request that would pass within `max_wait`, and denies others immediately. Needs tokio's timer.
     ///
-    /// Under limits of the gcra family and `leaky-queue`, waiting requests pass in arrival order, evenly spaced. A
-    /// cancelled request releases its reservation to the next one. Under other limits, a request tries again
-    /// after the reported wait and reserves nothing. A waiting request holds no resources of the service.
+    /// With limits of the gcra family and `leaky-queue`, waiting requests pass in arrival order, evenly spaced. A
+    /// cancelled request releases its reservation to later ones. With other limits, a waiting request tries again
+    /// after its retry time, and reserves nothing. A waiting request uses no capacity of the service.
     #[must_use]
     pub fn wait_up_to(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = Some(max_wait);
         self
     }
 
-    /// Decides and calls [`observe`](Self::observe), but lets every request pass.
+    /// Decides and calls [`observe`](Self::observe), but lets every request pass unchanged.
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> Self {
         self.settings.shadow = shadow;
         self
     }
 
-    /// Lets requests pass while the store is unavailable, in place of status 503.
+    /// Lets requests pass while the store is unavailable, instead of responding with 503.
     #[must_use]
     pub fn allow_on_error(mut self, allow: bool) -> Self {
         self.settings.allow_on_error = allow;
         self
     }
 
-    /// Calls `observe` with each decision and each store error, for metrics and logs.
+    /// Calls `observe` with each decision and each error of the store, for metrics and logs.
     #[must_use]
     pub fn observe(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.settings.observe = Some(Arc::new(observe));

@@ -1,4 +1,4 @@
-//! Rate limiting middleware for Tower: axum, tonic, hyper and other HTTP services.
+//! Tower middleware for rate limits: for axum, tonic, hyper and everything else that serves HTTP.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -16,12 +16,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`RateLimitLayer`]: the middleware, over any [`Store`](sluicegate_core::Store), in memory or in Redis or Valkey.
-//! - [`Address`], [`Part`]: what the key of a request consists of.
-//! - [`NamedPolicy`], [`Routes`], [`Rules`]: which policy applies to a request.
-//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: headers of responses, and the response to a denied request.
+//! - [`RateLimitLayer`]: the layer, over any [`Store`](sluicegate_core::Store), in memory or in Redis or Valkey.
+//! - [`Address`], [`Part`]: the key of a request.
+//! - [`NamedPolicy`], [`Routes`], [`Rules`]: the policy of a request.
+//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: rate limit headers, and responses to denied requests.
 //!
-//! With state in memory, a decision needs no future. The crate does not depend on axum or tonic.
+//! With state in this process, a request is decided immediately, without a future. This crate does not depend
+//! on axum or tonic.
 
 mod address;
 mod ask;

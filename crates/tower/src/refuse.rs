@@ -1,4 +1,4 @@
-//! The response to rejected requests.
+//! Responses to rejected requests.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use sluicegate_headers::{Problem, problem};
 
 use crate::{Head, NamedPolicy};
 
-/// Builds the response to rejected requests: [`ProblemJson`], [`Grpc`], or a function. The middleware adds
+/// Makes the response to a rejected request: [`ProblemJson`], [`Grpc`], or a function. The layer adds
 /// `Retry-After` and the rate limit headers.
 pub trait Refuse<B> {
     /// The response to a rejected request.
@@ -24,12 +24,12 @@ impl<B, F: Fn(&Refusal<'_>) -> Response<B>> Refuse<B> for F {
     }
 }
 
-/// A rejected request, and the reason.
+/// A rejected request and the reason.
 #[derive(Debug)]
 pub struct Refusal<'a> {
     /// The request.
     pub head: Head<'a>,
-    /// The policy that applies to it.
+    /// The policy of the request.
     pub policy: &'a NamedPolicy,
     /// The denial; `None` if the store is unavailable.
     pub denied: Option<&'a Decision>,
@@ -55,7 +55,7 @@ impl Refusal<'_> {
     }
 }
 
-/// A problem document (RFC 9457) with status 429 or 503; for a gRPC call, the response of [`Grpc`].
+/// A problem document (RFC 9457) with 429 or 503; for a gRPC call, the response of [`Grpc`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
@@ -73,8 +73,8 @@ impl<B: From<String>> Refuse<B> for ProblemJson {
     }
 }
 
-/// The gRPC status `RESOURCE_EXHAUSTED`, or `UNAVAILABLE` while the store is unavailable. A denial has
-/// `grpc-retry-pushback-ms`: when to retry, or -1 if a retry can never succeed.
+/// The gRPC status `RESOURCE_EXHAUSTED`, or `UNAVAILABLE` while the store is unavailable. The header
+/// `grpc-retry-pushback-ms` has the time after which clients may retry, or -1 if a retry cannot succeed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
@@ -114,14 +114,14 @@ fn grpc<B>(refusal: &Refusal<'_>, empty: B) -> Response<B> {
     response
 }
 
-/// A decision about a request, for metrics and logs.
+/// A decision, for metrics and logs.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// The name of the policy.
     pub policy: &'a str,
-    /// The decision, or the error that prevented one.
+    /// The decision, or the error of the store.
     pub result: Result<&'a Decision, &'a dyn std::error::Error>,
-    /// Whether the middleware is in shadow mode.
+    /// Whether the decision has no effect, because of [`shadow`](crate::RateLimitLayer::shadow).
     pub shadow: bool,
 }
 

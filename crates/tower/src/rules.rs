@@ -1,4 +1,4 @@
-//! Which policy applies to a request.
+//! The policy of a request.
 
 use std::{
     borrow::Cow,
@@ -15,8 +15,8 @@ use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key};
 
-/// A policy with a name, which response headers show and keys begin with: policies with different names never
-/// share usage. Create it once; it is cheap to clone.
+/// A policy with a name. Response headers contain the name, and keys begin with it: policies with different names
+/// never share a count. Create it once; clones are cheap.
 #[derive(Clone, Debug)]
 pub struct NamedPolicy(Arc<Named>);
 
@@ -38,7 +38,7 @@ pub(crate) struct Named {
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
-    /// `policy` under a name. Use printable ASCII: headers cannot show other characters.
+    /// Gives `policy` a name. Use printable ASCII, because headers contain it.
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
         let fields = Fields::new(name, &policy);
@@ -79,11 +79,11 @@ impl From<Policy> for NamedPolicy {
     }
 }
 
-/// Policies by method and path. The first match wins.
+/// Policies by method and path. The first route that matches is used.
 ///
-/// A path that servers read differently (`/x%2f..%2flogin`) matches a limited route if any reading does, and an
-/// unlimited one only if all readings do. Letter case, a trailing slash and `;parameters` matter, unless
-/// [`ignoring`](Self::ignoring) is used.
+/// Servers read some paths differently (`/x%2f..%2flogin`). Such a path matches a limited route if any reading
+/// does, and an unlimited route only if all do. The case of letters, a trailing slash and `;parameters` count,
+/// unless [`ignoring`](Self::ignoring) excludes them.
 ///
 /// ```
 /// use http::Method;
@@ -112,31 +112,31 @@ struct Route {
 }
 
 impl Routes {
-    /// No routes: nothing is limited.
+    /// No routes: no request is limited.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Limits requests for `path`: a complete path, or all paths below it if it ends in `/*`.
+    /// Limits requests to `path`: a whole path or, with `/*` at its end, everything below it.
     #[must_use]
     pub fn at(self, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(None, path, Some(policy.into()))
     }
 
-    /// The same, for one method.
+    /// Limits requests to `path` with one method.
     #[must_use]
     pub fn on(self, method: Method, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(Some(method), path, Some(policy.into()))
     }
 
-    /// Requests for `path` are not limited.
+    /// Exempts requests to `path`.
     #[must_use]
     pub fn unlimited(self, path: &str) -> Self {
         self.with(None, path, None)
     }
 
-    /// Limits all other requests. Without this call they are not limited.
+    /// Limits all other requests. Without this, they are unlimited.
     #[must_use]
     pub fn otherwise(mut self, policy: impl Into<NamedPolicy>) -> Self {
         self.otherwise = Some(policy.into());
@@ -194,7 +194,7 @@ impl Route {
     }
 }
 
-/// Which policy applies to a request: one for all, by route, or by a function.
+/// The policy of a request: one for all, one by route, or one chosen by a function.
 #[derive(Clone)]
 pub struct Rules(Kind);
 
@@ -208,14 +208,13 @@ enum Kind {
 type By = dyn Fn(&Head<'_>) -> Option<NamedPolicy> + Send + Sync;
 
 impl Rules {
-    /// The policy that `choose` returns; `None` is no limit. Create the policies beforehand, and clone them. Choose
-    /// by what you have verified, not by a header that clients can set.
+    /// The policy that `choose` returns; `None` is no limit. Create the policies once and clone them.
     ///
     /// ```
     /// use sluicegate_tower::{NamedPolicy, Rules};
     ///
     /// #[derive(Clone)]
-    /// enum Plan { Internal, Paid } // inserted by middleware that verifies the token
+    /// enum Plan { Internal, Paid } // set by the authentication middleware
     ///
     /// let free = NamedPolicy::new("free", "gcra:10/1s".parse()?);
     /// let paid = NamedPolicy::new("paid", "gcra:1000/1s".parse()?);
