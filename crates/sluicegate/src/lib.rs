@@ -43,7 +43,12 @@ pub use sluicegate_redis::{
     Answer, Counters, OnError, Options, RedisStore, Share, Source, StoreError as Error, TlsOptions,
 };
 
-/// The programs of a page of the documentation are run as well.
+/// The programs of the page on migration are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]
 mod coming_from {}
+
+/// The programs of the page on this crate are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+mod library {}

@@ -43,3 +43,8 @@ pub use refuse::{Event, Grpc, ProblemJson, Refusal, Refuse};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
 pub use sluicegate_headers::PathOptions;
+
+/// The programs of the page on this crate are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tower.md")]
+mod page {}
