@@ -6,7 +6,7 @@ mod shell;
 
 use self::{
     page::{Step, agree, steps},
-    shell::Shell,
+    shell::{Shell, build_axum},
 };
 
 fn walk(path: &str) {
@@ -17,7 +17,9 @@ fn walk(path: &str) {
     for step in steps {
         match step {
             Step::Write { name, text } => shell.write(&name, &text),
-            Step::Compare { path: file, text } => assert_eq!(shell.read(&file), text, "{path}: {file}"),
+            Step::Compare { path: file, text } => {
+                assert_eq!(shell.read(&file), text, "{path}: {file}")
+            }
             Step::Start { command, ports } => shell.start(&command, &ports),
             Step::Run { command, printed: shown, varies } => {
                 let printed = shell.run(&command);
@@ -37,6 +39,28 @@ fn walkthrough_quickstart() {
 }
 
 #[test]
+fn walkthrough_third_party() {
+    walk("docs/walkthroughs/third-party.md");
+}
+
+#[test]
+fn walkthrough_axum() {
+    build_axum();
+    walk("docs/walkthroughs/axum.md");
+}
+
+#[test]
+fn walkthrough_envoy() {
+    walk("docs/walkthroughs/envoy.md");
+}
+
+#[test]
 fn walkthrough_fastapi() {
     walk("docs/walkthroughs/fastapi.md");
+}
+
+#[test]
+fn walkthrough_redis_cell() {
+    assert!(sluicegate_testing::module().ends_with(".so"));
+    walk("docs/walkthroughs/redis-cell.md");
 }

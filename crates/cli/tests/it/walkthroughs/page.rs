@@ -114,9 +114,9 @@ fn lines_agree(shown: &[String], printed: &[String]) -> bool {
         Some((first, rest)) if first.trim() == "..." => {
             (0..=printed.len()).any(|skipped| lines_agree(rest, &printed[skipped..]))
         }
-        Some((first, rest)) => {
-            printed.split_first().is_some_and(|(line, more)| line == first && lines_agree(rest, more))
-        }
+        Some((first, rest)) => printed
+            .split_first()
+            .is_some_and(|(line, more)| line == first && lines_agree(rest, more)),
     }
 }
 

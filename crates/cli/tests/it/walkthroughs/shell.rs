@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_testing::{Folder, eventually_within, free_port, target};
+use sluicegate_testing::{Folder, cargo, eventually_within, free_port, target};
 
 /// The ports of pages: Redis, Sluicegate, sites and applications, Envoy.
 const PORTS: [u16; 10] = [6379, 6380, 8080, 8081, 8000, 3000, 9901, 10000, 10001, 9000];
@@ -46,7 +46,8 @@ fn replaced<'a>(text: &str, ports: impl Iterator<Item = (&'a str, &'a str)> + Cl
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(|it: char| it.is_ascii_digit()) {
-        let length = rest[start..].find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len() - start);
+        let length =
+            rest[start..].find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len() - start);
         let (number, after) = rest[start..].split_at(length);
         result += &rest[..start];
         // A hexadecimal number or a hash has letters before or behind.
@@ -66,7 +67,7 @@ impl Shell {
             PORTS.iter().map(|port| (port.to_string(), free_port().to_string())).collect();
         clone_into(folder.path(), &ports);
         let programs = folder.path().join(".programs");
-        install(&programs, folder.path());
+        install(&programs, folder.path(), &ports);
         let mut bash = Command::new("bash");
         bash.args(["--norc", "--noprofile"]);
         prepare(&mut bash, folder.path(), &programs, &ports);
@@ -90,11 +91,14 @@ impl Shell {
     }
 
     fn there(&self, text: &str) -> String {
+        // No machine is too busy for 30 seconds.
+        let text = &text.replace("command, 0.25)", "command, 30)");
         replaced(text, self.ports.iter().map(|(page, free)| (page.as_str(), free.as_str())))
     }
 
     fn here(&self, text: &str) -> String {
-        let back = replaced(text, self.ports.iter().map(|(page, free)| (free.as_str(), page.as_str())));
+        let back =
+            replaced(text, self.ports.iter().map(|(page, free)| (free.as_str(), page.as_str())));
         back.replace(self.folder.path().to_str().unwrap(), "$PWD")
     }
 
@@ -136,7 +140,10 @@ impl Shell {
         // In the folder and with the variables that the commands before have set.
         self.run("declare -px > .programs/variables; pwd > .programs/folder");
         let mut bash = Command::new("bash");
-        let script = format!(". .programs/variables; cd \"$(< .programs/folder)\"; exec {}", self.there(line));
+        let script = format!(
+            ". .programs/variables; cd \"$(< .programs/folder)\"; exec env {}",
+            self.there(line)
+        );
         bash.args(["--norc", "--noprofile", "-c"]).arg(script);
         bash.current_dir(self.folder.path()).process_group(0);
         bash.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -166,7 +173,8 @@ impl Drop for Shell {
         for mut server in self.servers.drain(..).rev() {
             // With what it has started: it leads a group.
             let group = format!("-{}", server.id());
-            let _ = Command::new("kill").args(["-TERM", "--", &group]).stderr(Stdio::null()).status();
+            let _ =
+                Command::new("kill").args(["-TERM", "--", &group]).stderr(Stdio::null()).status();
             eventually_within(PATIENCE, "a program ends when it is stopped", || {
                 server.try_wait().map_or(Ok(()), |ended| ended.map(drop).ok_or("it runs"))
             });
@@ -194,41 +202,61 @@ fn clone_into(folder: &Path, ports: &Ports) {
             }
             fs::copy(entry.path(), folder.join(&path)).unwrap();
             let text = fs::read_to_string(entry.path()).unwrap();
+            let text = text.replace("timeout: 0.25s", "timeout: 30s");
             let ports = ports.iter().map(|(page, free)| (page.as_str(), free.as_str()));
             fs::write(folder.join(&path), replaced(&text, ports)).unwrap();
         }
     }
 }
 
-/// Programs that a page installs or builds: here they are there already.
-fn install(programs: &Path, clone: &Path) {
-    fs::create_dir_all(programs).unwrap();
-    for folder in ["release", "dist"] {
-        fs::create_dir_all(clone.join("target").join(folder)).unwrap();
+/// The port in place of one that pages name.
+fn free<'a>(page: &str, ports: &'a Ports) -> &'a str {
+    ports.iter().find(|(port, _)| port == page).map(|(_, free)| free).unwrap()
+}
+
+/// Builds the example of axum where `cargo test --workspace` has not.
+pub(super) fn build_axum() {
+    if !target().join("debug/examples/axum").exists() {
+        let mut build = cargo();
+        build.args(["build", "--quiet", "--locked", "-p", "sluicegate-tower"]);
+        build.args(["--example", "axum", "--target-dir"]).arg(target());
+        assert!(build.current_dir(root()).status().unwrap().success(), "it does not build");
     }
+}
+
+/// Programs that a page installs or builds: here they are there already.
+fn install(programs: &Path, clone: &Path, ports: &Ports) {
+    fs::create_dir_all(programs).unwrap();
+    fs::create_dir_all(clone.join("target/dist")).unwrap();
     let program = env!("CARGO_BIN_EXE_sluicegate");
-    let examples = target().join("debug/examples");
+    let built = target().join("debug");
+    let built = built.display();
     // What cargo would have built: the programs of the tests.
     let cargo = format!(
         "#!/bin/sh\ncase \"$*\" in\n\
-         'build --release --quiet') ln -sf '{program}' target/release/sluicegate;;\n\
-         'xtask dist') ln -sf \"$SLUICEGATE_MODULE\" target/dist/sluicegate.so;;\n\
-         'run --release --quiet -p sluicegate-tower --example '*) exec '{}'/\"$7\";;\n\
-         *) echo \"not expected in a page: cargo $*\" >&2; exit 1;;\nesac\n",
-        examples.display()
+         'install --locked --quiet --path crates/cli') ln -sf '{program}' .programs/sluicegate;;\n\
+         'xtask dist') ln -sf '{built}/libsluicegate_module.so' target/dist/sluicegate.so;;\n\
+         'run --release --quiet -p sluicegate-tower --example '*)\n\
+         example='{built}'/examples/$7; shift 7; exec \"$example\" \"$@\";;\n\
+         *) echo \"not expected in a page: cargo $*\" >&2; exit 1;;\nesac\n"
     );
     let python = tools().join("fastapi");
+    // In a terminal it numbers the elements of arrays, and elsewhere not.
+    let redis_cli = format!(
+        "#!/bin/sh\nPATH=${{PATH#*:}}\nexec redis-cli --no-raw -p {} \"$@\"\n",
+        free("6379", ports)
+    );
     let venv = format!(
         "#!/bin/sh\nif [ \"$*\" = '-m venv .venv' ]; then exec ln -s '{0}' .venv; fi\n\
          exec '{0}/bin/python3' \"$@\"\n",
         python.display()
     );
-    for (name, text) in [("cargo", cargo), ("python3", venv)] {
+    for (name, text) in [("cargo", cargo), ("python3", venv), ("redis-cli", redis_cli)] {
         let path = programs.join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
-    symlink(crate::envoy::program(), programs.join("envoy")).unwrap();
+    symlink(crate::envoy::proxy::program(), programs.join("envoy")).unwrap();
 }
 
 fn prepare(bash: &mut Command, folder: &Path, programs: &Path, ports: &Ports) {
@@ -240,11 +268,11 @@ fn prepare(bash: &mut Command, folder: &Path, programs: &Path, ports: &Ports) {
     let path = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths([programs.to_owned()].into_iter().chain(env::split_paths(&path)));
     bash.env("PATH", path.unwrap()).env("HOME", folder).current_dir(folder);
+    bash.env("LISTEN", format!("127.0.0.1:{}", free("3000", ports)));
     bash.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("PYTHONDONTWRITEBYTECODE", "1");
     // Where `sluicegate serve` listens unless its flags say so.
     for (name, page) in [("LISTEN", "6380"), ("HTTP", "8080"), ("GRPC", "8081")] {
-        let free = ports.iter().find(|(port, _)| port == page).map(|(_, free)| free).unwrap();
-        bash.env(format!("SLUICEGATE_{name}"), format!("127.0.0.1:{free}"));
+        bash.env(format!("SLUICEGATE_{name}"), format!("127.0.0.1:{}", free(page, ports)));
     }
 }
 
