@@ -42,7 +42,7 @@ fn tools() -> PathBuf {
 }
 
 /// `text` with each port of a page replaced, wherever it is a number of its own.
-fn replaced<'a>(text: &str, ports: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> String {
+fn replaced(text: &str, ports: &[(&str, &str)]) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(|it: char| it.is_ascii_digit()) {
@@ -53,8 +53,8 @@ fn replaced<'a>(text: &str, ports: impl Iterator<Item = (&'a str, &'a str)> + Cl
         // A hexadecimal number or a hash has letters before or behind.
         let letters = result.ends_with(|it: char| it.is_ascii_alphabetic())
             || after.starts_with(|it: char| it.is_ascii_alphabetic());
-        let other = ports.clone().find(|(port, _)| *port == number && !letters);
-        result += other.map_or(number, |(_, other)| other);
+        let other = ports.iter().find(|(port, _)| *port == number && !letters);
+        result += other.map_or(number, |(_, other)| *other);
         rest = after;
     }
     result + rest
@@ -93,13 +93,12 @@ impl Shell {
     fn there(&self, text: &str) -> String {
         // No machine is too busy for 30 seconds.
         let text = &text.replace("command, 0.25)", "command, 30)");
-        replaced(text, self.ports.iter().map(|(page, free)| (page.as_str(), free.as_str())))
+        replaced(text, &pairs(&self.ports))
     }
 
     fn here(&self, text: &str) -> String {
-        let back =
-            replaced(text, self.ports.iter().map(|(page, free)| (free.as_str(), page.as_str())));
-        back.replace(self.folder.path().to_str().unwrap(), "$PWD")
+        let back: Vec<_> = pairs(&self.ports).iter().map(|(page, free)| (*free, *page)).collect();
+        replaced(text, &back).replace(self.folder.path().to_str().unwrap(), "$PWD")
     }
 
     pub(super) fn write(&self, name: &str, text: &str) {
@@ -203,10 +202,13 @@ fn clone_into(folder: &Path, ports: &Ports) {
             fs::copy(entry.path(), folder.join(&path)).unwrap();
             let text = fs::read_to_string(entry.path()).unwrap();
             let text = text.replace("timeout: 0.25s", "timeout: 30s");
-            let ports = ports.iter().map(|(page, free)| (page.as_str(), free.as_str()));
-            fs::write(folder.join(&path), replaced(&text, ports)).unwrap();
+            fs::write(folder.join(&path), replaced(&text, &pairs(ports))).unwrap();
         }
     }
+}
+
+fn pairs(ports: &Ports) -> Vec<(&str, &str)> {
+    ports.iter().map(|(page, free)| (page.as_str(), free.as_str())).collect()
 }
 
 /// The port in place of one that pages name.
@@ -278,7 +280,6 @@ fn prepare(bash: &mut Command, folder: &Path, programs: &Path, ports: &Ports) {
 
 #[test]
 fn walkthrough_ports_are_replaced_where_they_are_numbers() {
-    let ports = [("80", "1234")];
     let text = "127.0.0.1:80/x 180 80 80ms a80";
-    assert_eq!(replaced(text, ports.into_iter()), "127.0.0.1:1234/x 180 1234 80ms a80");
+    assert_eq!(replaced(text, &[("80", "1234")]), "127.0.0.1:1234/x 180 1234 80ms a80");
 }
