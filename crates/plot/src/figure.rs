@@ -237,7 +237,7 @@ impl Plot {
     pub(crate) fn top(&self) -> u64 {
         let bound = self.bounds.iter().map(|bound| bound.value).max().unwrap_or(0);
         let most = self.most().max(bound);
-        let space = if self.size == Size::Tall { most / 4 } else { 0 };
+        let space = if self.size == Size::Tall { (most / 4).max(1) } else { 0 };
         most.saturating_add(space).max(1)
     }
 

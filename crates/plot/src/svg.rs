@@ -100,7 +100,7 @@ fn legend(out: &mut String, figure: &Figure, mut y: u64) -> u64 {
             }
         };
         text(out, "key", Anchor::Start, (x + 240, y), name);
-        x += wide + 140;
+        x += wide + 80;
     }
     y
 }
@@ -115,7 +115,7 @@ fn row(out: &mut String, figure: &Figure, row: &Row, mut y: u64) -> u64 {
         y += LINE;
         text(out, "note", Anchor::Start, (EDGE, y), note);
     }
-    y += GAP + 40;
+    y += GAP + 110;
     let areas = row.plots.iter().map(|plot| {
         let area = Area { figure, plot, y, height: height(plot) };
         y += area.height + GAP;
@@ -137,7 +137,7 @@ fn row(out: &mut String, figure: &Figure, row: &Row, mut y: u64) -> u64 {
 
 fn height(plot: &Plot) -> u64 {
     match plot.size {
-        Size::Tall => 1500,
+        Size::Tall => 1400,
         Size::Strip => 300,
         Size::Small => 500,
     }

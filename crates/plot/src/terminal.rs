@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Columns for the values of an axis, with the line beside them.
-const MARGIN: usize = 9;
+const MARGIN: usize = 11;
 /// Fewest and most columns of a plot.
 const NARROW: usize = 20;
 const WIDE: usize = 160;
@@ -66,22 +66,13 @@ impl Terminal {
             Size::Small => 3,
             Size::Strip => 2,
         };
-        let top = plot.top();
         let mut canvas = Canvas::new(width, rows);
-        let mut stacked = vec![0; canvas.width()];
-        for series in &plot.series {
-            draw(figure, plot, series, &mut stacked, &mut canvas);
+        bars(figure, plot, &mut canvas);
+        for series in plot.series.iter().filter(|series| series.shape != Shape::Bars) {
+            draw(figure, plot, series, &mut canvas);
         }
-        let bounds = bounds(figure, plot, &mut canvas);
-        let last = bounds.last().copied();
-        for row in 0..rows {
-            let bound = last.filter(|(_, at)| *at == row).map(|(value, _)| count(value));
-            let value = match plot.size {
-                Size::Strip if row == 0 => plot.label.clone(),
-                Size::Strip => String::new(),
-                _ if row + 1 == rows => "0".to_owned(),
-                _ => bound.unwrap_or_else(|| if row == 0 { count(top) } else { String::new() }),
-            };
+        let values = values(plot, &bounds(figure, plot, &mut canvas), rows);
+        for (row, value) in values.iter().enumerate() {
             let _ = write!(out, "{value:>room$} ┤", room = MARGIN - 2);
             for (character, role) in canvas.row(row) {
                 *out += &self.paint(character.encode_utf8(&mut [0; 4]), role);
@@ -104,13 +95,43 @@ impl Terminal {
     }
 }
 
-/// Draws a series; `stacked` is how high earlier bars are, for each column of dots.
-fn draw(figure: &Figure, plot: &Plot, series: &Series, stacked: &mut [u64], canvas: &mut Canvas) {
+/// Draws thin bars, the series on top of each other: every other column of dots at most.
+fn bars(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
+    let all = || plot.series.iter().filter(|series| series.shape == Shape::Bars);
+    let total = |index: usize| -> u64 {
+        let values = all().filter_map(|series| series.values.get(index));
+        values.fold(0, |sum, value| sum.saturating_add(*value))
+    };
+    // Of several spans at one column the tallest is shown.
+    let mut shown: Vec<Option<usize>> = vec![None; canvas.width()];
+    for index in 0..figure.spans() {
+        let column = &mut shown[scaled(index, figure.spans(), canvas.width()) & !1];
+        if column.is_none_or(|other| total(index) > total(other)) {
+            *column = Some(index);
+        }
+    }
+    for (x, index) in shown.into_iter().enumerate() {
+        let mut base = 0_u64;
+        for series in all() {
+            let value = index.and_then(|index| series.values.get(index)).copied().unwrap_or(0);
+            let low = dot(base, plot.top(), canvas.height());
+            base = base.saturating_add(value);
+            let high = dot(base, plot.top(), canvas.height());
+            let dotted = series.role == Role::Denied;
+            for y in (low..high).filter(|y| !dotted || y % 2 == 0) {
+                canvas.set(x, y, series.role);
+            }
+        }
+    }
+}
+
+/// Draws a series that is no bars.
+fn draw(figure: &Figure, plot: &Plot, series: &Series, canvas: &mut Canvas) {
     let top = plot.top();
     let per_span = if series.shape == Shape::Line { 2 } else { 1 };
     let values = figure.spans().max(1) * per_span;
     let mut last: Option<usize> = None;
-    for (x, base) in stacked.iter_mut().enumerate() {
+    for x in 0..canvas.width() {
         let from = scaled(x, canvas.width(), values);
         let to = scaled(x + 1, canvas.width(), values).max(from + 1);
         let Some(found) = series.values.get(from..to.min(series.values.len())) else { continue };
@@ -121,35 +142,16 @@ fn draw(figure: &Figure, plot: &Plot, series: &Series, stacked: &mut [u64], canv
         };
         let Some(&value) = value else { continue };
         let dots = |value: u64| dot(value, top, canvas.height());
-        match series.shape {
-            Shape::Bars => {
-                // Thin: the first column of a span only.
-                if x > 0 && scaled(x - 1, canvas.width(), values) == from {
-                    continue;
-                }
-                let (low, high) = (dots(*base), dots(base.saturating_add(value)));
-                *base = base.saturating_add(value);
-                let dotted = series.role == Role::Denied;
-                for y in low..high {
-                    if !dotted || (x + y) % 2 == 0 {
-                        canvas.set(x, y, series.role);
-                    }
-                }
+        if series.shape == Shape::Above {
+            let bound = plot.bound_at(micros(figure, x, canvas.width()));
+            if value > bound {
+                (dots(bound)..dots(value)).for_each(|y| canvas.set(x, y, series.role));
             }
-            Shape::Above => {
-                let bound = plot.bound_at(micros(figure, x, canvas.width()));
-                if value > bound {
-                    (dots(bound)..dots(value)).for_each(|y| canvas.set(x, y, series.role));
-                }
-            }
-            Shape::Step | Shape::Line => {
-                let y = dots(value).min(canvas.height() - 1);
-                let before = last.unwrap_or(y);
-                for y in y.min(before)..=y.max(before) {
-                    canvas.set(x, y, series.role);
-                }
-                last = Some(y);
-            }
+        } else {
+            let y = dots(value).min(canvas.height() - 1);
+            let before = last.unwrap_or(y);
+            (y.min(before)..=y.max(before)).for_each(|y| canvas.set(x, y, series.role));
+            last = Some(y);
         }
     }
 }
@@ -172,6 +174,26 @@ fn bounds(figure: &Figure, plot: &Plot, canvas: &mut Canvas) -> Vec<(u64, usize)
         }
     }
     found
+}
+
+/// What is written beside each row: its value, or what the plot is about.
+fn values(plot: &Plot, bounds: &[(u64, usize)], rows: usize) -> Vec<String> {
+    let mut values = vec![String::new(); rows];
+    match plot.size {
+        Size::Strip => values[0].clone_from(&plot.label),
+        Size::Small => values[1].clone_from(&plot.label),
+        Size::Tall => {}
+    }
+    if plot.size != Size::Strip {
+        let height = 4 * rows;
+        let most = dot(plot.most(), plot.top(), height).min(height - 1);
+        values[(height - 1 - most) / 4] = count(plot.most());
+        values[rows - 1] = "0".to_owned();
+    }
+    if let Some((value, row)) = bounds.last() {
+        values[*row] = count(*value);
+    }
+    values
 }
 
 /// The moment at a column of dots, from the beginning of the first span.

@@ -95,7 +95,7 @@ pub struct Bounds {
 
 impl Followed {
     fn set_policy(&mut self, now: u64, policy: &Policy) {
-        self.sliding.set_policy(policy);
+        self.sliding.set_policy(now, policy);
         self.windows.set_policy(policy);
         let limits = Bound::of(policy);
         let is_new = self.bounds.last().is_none_or(|last| last.limits != limits);
@@ -296,7 +296,8 @@ impl Track {
         while at <= now {
             self.send_until(at);
             let Some(followed) = &mut self.followed else { return };
-            let Some(policy) = &followed.policy else { return };
+            // Before its first request, nothing is known of the key.
+            let Some(policy) = &followed.policy else { break };
             followed.sliding.slide_to(at);
             let time = Timestamp::saturating_from_micros(at);
             let bin = self.bins.at(at);

@@ -55,7 +55,7 @@ fn most_sent(lanes: &[Lane]) -> Table {
         [lane.name()].into_iter().chain(most).collect()
     };
     Table {
-        caption: "Most requests sent within".to_owned(),
+        caption: "Most requests sent in any interval of".to_owned(),
         heading: ["most sent within".to_owned()].into_iter().chain(spans).collect(),
         rows: lanes.iter().map(row).collect(),
     }
@@ -93,7 +93,10 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
     }
     let others = lane.report().others();
     if others > 0 {
-        writeln!(out, "\n{others} other events (peek, charge, refund, reset) are not requests")?;
+        writeln!(
+            out,
+            "\nother events: {others} (peek, charge, refund and reset are not requests)"
+        )?;
     }
     changes(lanes, out)
 }

@@ -17,6 +17,8 @@ use crate::{
 
 /// Most spans of a picture.
 const SPANS: usize = 240;
+/// Characters on a line of notes.
+const NOTE: usize = 66;
 /// Most boundaries of windows that are marked.
 const MAX_EDGES: usize = 24;
 
@@ -40,7 +42,7 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
     let mut axis = format!("Bars: requests per {}. ", exact(width));
     if let Some(key) = key.filter(|_| tracks().any(Track::has_other_keys)) {
         let key = shown(key);
-        axis = format!("Line: key {key}. Bars: requests of all keys per {}.\n", exact(width));
+        axis = format!("Line: key {key}\nBars: requests of all keys per {}. ", exact(width));
     }
     axis += &format!("Time 0 is {}.", moment(first));
     Figure {
@@ -63,34 +65,47 @@ pub(super) fn page(figure: Figure, lanes: &Lanes) -> Page {
         let track = lane.track()?;
         Some(numbers(&lane.name(), track, &track.spans(figure.width), first))
     });
+    // On a page, the caption says what a table is about, and the first heading what its rows are.
+    let tables = compare::tables(lanes.all()).into_iter().zip(["policy", "policy", "key"]);
+    let tables = tables.map(|(mut table, rows)| {
+        rows.clone_into(&mut table.heading[0]);
+        table
+    });
     Page {
         title: figure.title.clone(),
-        paragraphs: vec![format!("Simulated from {}.", moment(first))],
-        tables: compare::tables(lanes.all()),
+        paragraphs: vec![format!("The first request is at {}.", moment(first))],
+        tables: tables.collect(),
         details: details.collect(),
         figure,
     }
 }
 
-/// What a policy did, in short sentences.
+/// What a policy did, a few words a line.
 fn notes(lane: &Lane, track: &Track) -> Vec<String> {
     let report = lane.report();
     let mut note = format!("{} of {} requests allowed", report.allowed(), report.requests());
-    if report.delayed() > 0 {
-        let longest = words(report.longest_delay());
-        note += &format!(", {} delayed by up to {longest}", report.delayed());
-    }
     if let Some(bounds) = track.bounds().first()
         && let Some(bound) = bounds.limits.get(limit_to_draw(track))
     {
         let peak = track.peaks()[limit_to_draw(track)].units;
         note += &format!(", at most {peak} units in any {}", words(bound.period));
     }
-    let changes = lane
-        .changes()
-        .iter()
-        .map(|change| format!("after {}: {}", words(change.after), change.policy));
-    [note].into_iter().chain(changes).collect()
+    let mut notes = vec![note];
+    if report.delayed() > 0 {
+        let longest = words(report.longest_delay());
+        notes.push(format!("{} requests delayed by up to {longest}", report.delayed()));
+    }
+    let mut joined = String::new();
+    for change in lane.changes() {
+        let change = format!("after {}: {}", words(change.after), change.policy);
+        if !joined.is_empty() && joined.len() + change.len() > NOTE {
+            notes.push(std::mem::take(&mut joined));
+        }
+        joined += if joined.is_empty() { "" } else { "; " };
+        joined += &change;
+    }
+    notes.extend((!joined.is_empty()).then_some(joined));
+    notes
 }
 
 /// The limit of a policy that the line is about: the one exceeded most, or else the one used most.
@@ -180,7 +195,7 @@ fn level(track: &Track, spans: &Spans, first: u64) -> Option<Plot> {
                 Shape::Step,
                 levels().map(|it| it.units).collect(),
             ),
-            level("above the limit", Role::Excess, Shape::Above, exceeding.collect()),
+            level("over the limit", Role::Excess, Shape::Above, exceeding.collect()),
         ],
         bounds,
         edges,
@@ -205,7 +220,9 @@ fn windows(
         86_400_000_000 => "day",
         _ => "window",
     };
-    let mut at: Vec<u64> = windows.iter().flat_map(|window| [window.from, window.to]).collect();
+    // The first window begins with the first request, or before.
+    let begins = windows.iter().skip(1).map(|window| window.from);
+    let mut at: Vec<u64> = windows.iter().map(|window| window.to).chain(begins).collect();
     at.retain(|at| (first + 1..end).contains(at));
     at.sort_unstable();
     at.dedup();

@@ -37,7 +37,7 @@ impl Area<'_> {
     /// The axis of values.
     fn values(&self, out: &mut String, top: u64) {
         let most = match self.plot.size {
-            Size::Tall => 3,
+            Size::Tall => 4,
             Size::Small => 2,
             Size::Strip => {
                 let middle = self.y + self.height / 2 + 50;
@@ -177,10 +177,14 @@ impl Area<'_> {
     fn labels(&self, out: &mut String, top: u64) {
         let plot = self.plot;
         let whole = (LEFT, WIDTH - RIGHT);
-        let mut labels = Labels::default();
+        let walls = plot.edges.iter().map(|edge| self.x(edge.at)).collect();
+        let mut labels = Labels::between(walls);
         let mut place = |class: &str, label: &str, places: &[(Anchor, u64, u64)], within| {
+            // What is bold is wider.
+            let wide =
+                if class.ends_with("peak") { format!("{label}  ") } else { label.to_owned() };
             let free =
-                places.iter().find(|(anchor, x, y)| labels.place(label, *anchor, (*x, *y), within));
+                places.iter().find(|(anchor, x, y)| labels.place(&wide, *anchor, (*x, *y), within));
             if let Some((anchor, x, y)) = free {
                 text(out, class, *anchor, (*x, *y), label);
             }

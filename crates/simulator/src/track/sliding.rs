@@ -58,6 +58,9 @@ pub(super) struct Sliding {
 #[derive(Debug)]
 struct Window {
     bound: Bound,
+    /// Units that may be sent in a period that ends before a moment: the bound before a change of
+    /// the policy applies until nothing sent under it is left in the period.
+    before: (u64, u64),
     /// The period in microseconds.
     period: u64,
     /// How many of `sent`, counted from the end, are in it, and their units.
@@ -66,19 +69,27 @@ struct Window {
     exceeds: bool,
 }
 
+impl Window {
+    /// The most units that a period that ends at `now` is meant to have.
+    fn bound_at(&self, now: u64) -> u64 {
+        let (units, until) = self.before;
+        let before = if now < until { units } else { 0 };
+        self.bound.units().max(before)
+    }
+}
+
 impl Sliding {
-    /// The limits are those of `policy` from now on; what was sent stays counted.
-    pub(super) fn set_policy(&mut self, policy: &Policy) {
+    /// The limits are those of `policy` from `now` on; what was sent stays counted.
+    pub(super) fn set_policy(&mut self, now: u64, policy: &Policy) {
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let units = self.sent.iter().map(|(_, units)| units).sum();
-        let window = |bound: Bound| Window {
-            bound,
-            period: micros(bound.period),
-            held: self.sent.len(),
-            units,
-            exceeds: false,
+        let window = |(index, bound): (usize, Bound)| {
+            let period = micros(bound.period);
+            let old = self.windows.get(index).map_or(0, |window| window.bound_at(now));
+            let before = (old, now.saturating_add(period));
+            Window { bound, before, period, held: self.sent.len(), units, exceeds: false }
         };
-        self.windows = Bound::of(policy).into_iter().map(window).collect();
+        self.windows = Bound::of(policy).into_iter().enumerate().map(window).collect();
     }
 
     /// Adds `units` that are sent at `time`, or at the last time if that is later.
@@ -106,7 +117,7 @@ impl Sliding {
         self.slide_to(time);
         for (limit, window) in self.windows.iter_mut().enumerate() {
             let Window { bound, units, held, .. } = *window;
-            if bound.borrows || units <= bound.units() {
+            if bound.borrows || units <= window.bound_at(time) {
                 continue;
             }
             window.exceeds = true;
@@ -130,7 +141,7 @@ impl Sliding {
                 window.held -= 1;
                 window.units -= units;
             }
-            window.exceeds &= window.units > window.bound.units();
+            window.exceeds &= window.units > window.bound_at(now);
         }
         let needed = self.windows.iter().map(|window| window.held).max().unwrap_or(0);
         self.sent.drain(..self.sent.len() - needed);
@@ -166,7 +177,7 @@ mod tests {
     #[test]
     fn sliding_units_a_period_apart_are_not_in_the_same_period() {
         let mut sliding = Sliding::default();
-        sliding.set_policy(&"sliding-log:2/1s".parse().unwrap());
+        sliding.set_policy(0, &"sliding-log:2/1s".parse().unwrap());
         assert_eq!(send(&mut sliding, 0, 2), Level { units: 2, exceeds: false });
         assert_eq!(send(&mut sliding, 1_000_000, 2), Level { units: 2, exceeds: false });
         assert_eq!(send(&mut sliding, 1_999_999, 1), Level { units: 3, exceeds: true });
@@ -180,17 +191,19 @@ mod tests {
     #[test]
     fn sliding_lowered_limit_is_not_exceeded_by_what_was_sent_before() {
         let mut sliding = Sliding::default();
-        sliding.set_policy(&"sliding-log:5/1s".parse().unwrap());
-        send(&mut sliding, 0, 5);
-        sliding.set_policy(&"sliding-log:2/1s".parse().unwrap());
-        assert_eq!(sliding.levels()[0], Level { units: 5, exceeds: false });
+        sliding.set_policy(0, &"sliding-log:5/1s".parse().unwrap());
+        send(&mut sliding, 0, 4);
+        sliding.set_policy(10, &"sliding-log:2/1s".parse().unwrap());
+        assert_eq!(send(&mut sliding, 20, 1), Level { units: 5, exceeds: false });
         assert_eq!(sliding.worst(), None);
+        // Of what was sent since, the new limit is the bound.
+        assert_eq!(send(&mut sliding, 1_000_010, 2), Level { units: 3, exceeds: true });
     }
 
     #[test]
     fn sliding_units_that_wait_count_when_they_are_sent() {
         let mut sliding = Sliding::default();
-        sliding.set_policy(&"leaky-queue:1/1s:capacity=3".parse().unwrap());
+        sliding.set_policy(0, &"leaky-queue:1/1s:capacity=3".parse().unwrap());
         (0..3).for_each(|second| sliding.send(second * 1_000_000, 1));
         assert_eq!(sliding.send_next(500_000), Some(0));
         assert_eq!(sliding.send_next(500_000), None);
@@ -208,11 +221,11 @@ mod tests {
             events.sort_unstable();
             let policies = ["fixed-window:7/1ms,sliding-log:9/2ms", "sliding-log:5/1500us"];
             let mut sliding = Sliding::default();
-            sliding.set_policy(&policies[0].parse().unwrap());
+            sliding.set_policy(0, &policies[0].parse().unwrap());
             for (index, (time, units)) in events.iter().enumerate() {
                 let policy: Policy = policies[usize::from(index >= change)].parse().unwrap();
                 if index == change {
-                    sliding.set_policy(&policy);
+                    sliding.set_policy(*time, &policy);
                 }
                 sliding.send(*time, *units);
                 sliding.send_next(*time);
@@ -222,7 +235,9 @@ mod tests {
                     let sum: u64 = within.map(|it| it.1).sum();
                     prop_assert_eq!(level.units, sum);
                     prop_assert!(!level.exceeds || sum > bound.units());
-                    prop_assert!(level.exceeds || sum <= bound.units());
+                    if index < change {
+                        prop_assert!(level.exceeds || sum <= bound.units());
+                    }
                 }
             }
         }

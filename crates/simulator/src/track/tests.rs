@@ -74,6 +74,13 @@ fn track_units_of_a_queue_count_when_they_are_sent() {
 }
 
 #[test]
+fn track_key_that_comes_late_has_no_units_left_before() {
+    let late = track("gcra:4/4s", "0,other,1\n3000000,k,4\n3500000,k,1\n", None);
+    let left: Vec<_> = late.spans(1_000_000).bins.iter().map(|bin| bin.left).collect();
+    assert_eq!(left, [None, None, None, Some((4, 0))]);
+}
+
+#[test]
 fn track_units_leave_the_period_between_events() {
     let log = track("sliding-log:4/2s", "0,k,4\n", Some(4_000_000));
     let levels: Vec<_> = log.spans(1_000_000).bins.iter().map(|it| it.levels[0].units).collect();
