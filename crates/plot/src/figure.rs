@@ -215,21 +215,19 @@ impl Figure {
 impl Plot {
     /// The greatest value, bars on top of each other.
     pub(crate) fn most(&self) -> u64 {
-        let mut sums: Vec<u64> = Vec::new();
-        let mut most = 0;
-        for series in &self.series {
-            if series.shape == Shape::Bars {
-                if sums.len() < series.values.len() {
-                    sums.resize(series.values.len(), 0);
-                }
-                for (sum, value) in sums.iter_mut().zip(&series.values) {
-                    *sum = sum.saturating_add(*value);
-                }
-            } else {
-                most = most.max(series.values.iter().copied().max().unwrap_or(0));
-            }
-        }
-        most.max(sums.into_iter().max().unwrap_or(0))
+        let bars = |series: &&Series| series.shape == Shape::Bars;
+        let others = self.series.iter().filter(|series| !bars(series));
+        let most = others.flat_map(|series| &series.values).copied().max().unwrap_or(0);
+        let spans = self.series.iter().filter(bars).map(|series| series.values.len()).max();
+        let total = (0..spans.unwrap_or(0)).map(|index| self.total(index)).max();
+        most.max(total.unwrap_or(0))
+    }
+
+    /// The bars of a span, on top of each other.
+    pub(crate) fn total(&self, index: usize) -> u64 {
+        let bars = self.series.iter().filter(|series| series.shape == Shape::Bars);
+        let values = bars.filter_map(|series| series.values.get(index));
+        values.fold(0, |sum, value| sum.saturating_add(*value))
     }
 
     /// The upper end of the axis of values: above the greatest, with space for a text where there

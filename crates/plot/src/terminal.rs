@@ -98,15 +98,11 @@ impl Terminal {
 /// Draws thin bars, the series on top of each other: every other column of dots at most.
 fn bars(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
     let all = || plot.series.iter().filter(|series| series.shape == Shape::Bars);
-    let total = |index: usize| -> u64 {
-        let values = all().filter_map(|series| series.values.get(index));
-        values.fold(0, |sum, value| sum.saturating_add(*value))
-    };
     // Of several spans at one column the tallest is shown.
     let mut shown: Vec<Option<usize>> = vec![None; canvas.width()];
     for index in 0..figure.spans() {
         let column = &mut shown[scaled(index, figure.spans(), canvas.width()) & !1];
-        if column.is_none_or(|other| total(index) > total(other)) {
+        if column.is_none_or(|other| plot.total(index) > plot.total(other)) {
             *column = Some(index);
         }
     }

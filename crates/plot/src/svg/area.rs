@@ -9,6 +9,9 @@ use crate::{
     scale::{count, count_ticks, place},
 };
 
+/// The least height of a bar.
+const MIN_BAR: u64 = 70;
+
 /// A plot and where it is.
 pub(super) struct Area<'a> {
     pub(super) figure: &'a Figure,
@@ -58,23 +61,25 @@ impl Area<'_> {
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{left} {y}h{wide}\"/>");
     }
 
-    /// A thin bar in the middle of each span.
+    /// A thin bar in the middle of each span, on top of what is `stacked` there.
     fn bars(&self, out: &mut String, series: &Series, stacked: &mut Vec<u64>, top: u64) {
         if stacked.len() < series.values.len() {
             stacked.resize(series.values.len(), 0);
         }
-        let wide = (self.edge(1) - self.edge(0)) * 7 / 10;
-        let wide = wide.clamp(10, 20);
+        let wide = ((self.edge(1) - self.edge(0)) / 2).clamp(8, 20);
+        let bottom = self.y + self.height;
         let mut path = String::new();
         for (index, (value, base)) in series.values.iter().zip(stacked).enumerate() {
             if *value == 0 {
                 continue;
             }
-            let middle = u64::midpoint(self.edge(index), self.edge(index + 1));
-            let low = self.value_y(*base, top);
-            *base = base.saturating_add(*value);
             // A single request among thousands is still visible.
-            let high = low.saturating_sub(self.value_y(*base, top)).max(20);
+            let total = self.plot.total(index);
+            let high = place(total, top, self.height).max(MIN_BAR);
+            let low = bottom - place(*base, total, high);
+            *base = base.saturating_add(*value);
+            let high = low - (bottom - place(*base, total, high));
+            let middle = u64::midpoint(self.edge(index), self.edge(index + 1));
             let (left, wide, high) = (tenths(middle - wide / 2), tenths(wide), tenths(high));
             let _ = write!(path, "M{left} {}h{wide}v-{high}h-{wide}z", tenths(low));
         }
