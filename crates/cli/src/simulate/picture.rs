@@ -212,7 +212,7 @@ fn windows(
     period: Duration,
 ) -> (Vec<Edge>, Vec<Caption>) {
     let length = as_micros(period).max(1);
-    let on_clock = windows.iter().all(|window| window.from % length == 0);
+    let on_clock = windows.iter().all(|window| window.is_on_clock);
     let name = match length {
         _ if !on_clock => "window",
         60_000_000 => "minute",
@@ -297,7 +297,7 @@ fn numbers(name: &str, track: &Track, spans: &Spans, first: u64) -> Table {
         [from].into_iter().chain(counts.map(|it| it.to_string())).chain([left]).collect()
     });
     Table {
-        caption: format!("{name}: per {}", exact(spans.width)),
+        caption: format!("{name}: the numbers per {}", exact(spans.width)),
         heading: heading.map(str::to_owned).to_vec(),
         rows: rows.collect(),
     }

@@ -16,6 +16,8 @@ pub struct CountedWindow {
     pub to: u64,
     /// Units allowed in it.
     pub units: u64,
+    /// Whether it begins at a multiple of its length, and not with a request.
+    pub is_on_clock: bool,
 }
 
 /// The windows of the first fixed window of a policy.
@@ -47,10 +49,11 @@ impl FixedWindows {
             self.is_full = true;
             return;
         }
-        let (from, to) = window_at(limit, now);
+        let mut window = CountedWindow { units, ..window_at(limit, now) };
         // A change of the policy may begin a window inside the last one.
-        let from = self.counted.last().map_or(from, |last| from.max(last.to));
-        self.counted.push(CountedWindow { from, to, units });
+        let begin = self.counted.last().map_or(0, |last| last.to);
+        window.from = window.from.max(begin);
+        self.counted.push(window);
     }
 
     /// All of them, or none if there were too many.
@@ -59,21 +62,21 @@ impl FixedWindows {
     }
 }
 
-/// Begin and end of the window that a request at `now` opens. One of the calendar is taken to begin
-/// with the request.
-fn window_at(limit: &FixedWindow, now: u64) -> (u64, u64) {
-    let from = match limit.window() {
+/// The window that a request at `now` opens. One of the calendar is taken to begin with the request.
+fn window_at(limit: &FixedWindow, now: u64) -> CountedWindow {
+    let (from, is_on_clock) = match limit.window() {
         Window::Span { period, align: Align::Clock } => {
             let period = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-            now - now % period.max(1)
+            (now - now % period.max(1), true)
         }
-        Window::Span { align: Align::First, .. } | Window::Calendar { .. } => now,
+        Window::Span { align: Align::First, .. } | Window::Calendar { .. } => (now, false),
     };
     let time = Timestamp::saturating_from_micros(now);
     let policy = Policy::try_from(vec![Limit::FixedWindow(limit.clone())]);
     let taken = policy.ok().and_then(|it| apply(&it, &mut None, time, Operation::Take(1)).ok());
     let left = taken.map_or(0, |Decision { reset_after, .. }| reset_after.as_micros());
-    (from, now.saturating_add(u64::try_from(left).unwrap_or(u64::MAX)))
+    let to = now.saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
+    CountedWindow { from, to, units: 0, is_on_clock }
 }
 
 #[cfg(test)]
@@ -98,6 +101,12 @@ mod tests {
             counted("fixed-window:9/2s", &times),
             [(5_900_000, 7_900_000, 6), (15_000_000, 17_000_000, 2)]
         );
+        let mut windows = FixedWindows::default();
+        for (align, is_on_clock) in [("", false), (":align=clock", true)] {
+            windows.set_policy(&format!("fixed-window:9/2s{align}").parse().unwrap());
+            windows.count(if is_on_clock { 8_000_000 } else { 4_000_000 }, 1);
+            assert_eq!(windows.counted().last().unwrap().is_on_clock, is_on_clock);
+        }
         let day = 86_400_000_000;
         assert_eq!(counted("fixed-window:9/day", &[day + 5]), [(day + 5, 2 * day, 2)]);
         assert_eq!(counted("gcra:9/2s", &times), []);
