@@ -48,6 +48,7 @@ impl Terminal {
     }
 
     fn legend(&self, figure: &Figure, out: &mut String) {
+        let mut used = 0;
         for (role, name, shape) in figure.legend() {
             let sample = match (shape, role) {
                 (Shape::Bars, Role::Denied) => "⢕⢕",
@@ -55,7 +56,13 @@ impl Terminal {
                 (Shape::Line, Role::Bound) => "⠂⠂",
                 (Shape::Step | Shape::Line, _) => "⠒⠒",
             };
+            let length = 2 + 1 + name.chars().count();
+            if used > 0 && used + length > self.columns.max(NARROW + MARGIN) {
+                out.push('\n');
+                used = 0;
+            }
             let _ = write!(out, "{} {name}   ", self.paint(sample, Some(role)));
+            used += length + 3;
         }
         out.push('\n');
     }
@@ -237,7 +244,7 @@ mod tests {
     use crate::figure::{Bound, Row};
 
     fn figure() -> Figure {
-        let series = |role, shape, values| Series { name: "some", role, shape, values };
+        let series = |role, shape, values| Series { name: "some requests", role, shape, values };
         let plot = Plot {
             label: "requests".to_owned(),
             series: vec![
@@ -277,7 +284,7 @@ mod tests {
         for columns in [0, 1, 20, 79, 80, 1000] {
             let drawn = Terminal { columns, colour: false }.draw(&figure());
             let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap();
-            assert!(widest <= columns.max(NARROW + MARGIN + 60), "{columns}: {widest}");
+            assert!(widest <= columns.max(NARROW + MARGIN + 8), "{columns}: {widest}");
             assert!(drawn.contains("\nnote\n") && drawn.contains("      4 ┤"), "{drawn}");
         }
         assert!(Terminal { columns: 80, colour: false }.draw(&Figure::default()).contains('└'));
