@@ -63,6 +63,8 @@ struct Followed {
     overs: Overs,
     /// Up to where it was asked what is left.
     asked: u64,
+    /// Whether any event had it.
+    is_met: bool,
 }
 
 /// Follows traffic as it is decided.
@@ -97,6 +99,7 @@ impl Track {
             policy: None,
             overs: Overs::default(),
             asked: 0,
+            is_met: false,
         });
         Self { followed, ..Self::default() }
     }
@@ -145,6 +148,12 @@ impl Track {
         }
     }
 
+    /// Whether any event had the key that is followed.
+    #[must_use]
+    pub fn has_followed(&self) -> bool {
+        self.followed.as_ref().is_some_and(|followed| followed.is_met)
+    }
+
     /// When the first event was.
     #[must_use]
     pub const fn first(&self) -> Option<Timestamp> {
@@ -184,6 +193,7 @@ impl Track {
         let now = event.time.as_micros();
         self.ask_until(now);
         let Some(followed) = &mut self.followed else { return };
+        followed.is_met = true;
         let named = str::from_utf8(event.policy).ok().filter(|text| !text.is_empty());
         let policy = named.and_then(|text| text.parse().ok()).or_else(|| default.cloned());
         let Some(policy) = policy else { return };

@@ -153,5 +153,5 @@ fn a_signal_has_the_rules_read_again() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("no policy is named `none`"), "{}", ended.err);
     let log = server.stop("-TERM");
-    assert!(log.contains("the rules have changed"), "{log}");
+    assert!(log.contains("rules reloaded"), "{log}");
 }

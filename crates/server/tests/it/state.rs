@@ -176,7 +176,10 @@ fn a_test_clock_keeps_no_state() {
     config.state_file = Some("state".into());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let error = runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err();
-    assert_eq!(error.to_string(), "a state file and a test clock exclude each other");
+    assert_eq!(
+        error.to_string(),
+        "invalid --state-file together with --test-clock: remove one of them"
+    );
 }
 
 /// What a server says that does not start.

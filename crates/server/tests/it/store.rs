@@ -310,13 +310,13 @@ fn what_excludes_a_store_is_refused() {
     };
     assert!(
         refused(&|config, _| config.state_file = Some("x".into()))
-            .starts_with("a state file and a store exclude each other")
+            .starts_with("invalid --state-file together with --store")
     );
     let both = refused(&|config, at| {
         config.test_clock = true;
         at.options.prefix = b"x:".to_vec();
     });
-    assert!(both.starts_with("a prefix of keys and a test clock exclude each other"), "{both}");
+    assert!(both.starts_with("invalid --store-prefix together with --test-clock"), "{both}");
     assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("scheme `http` is unknown"));
     // A store that is away is waited for.
     assert_eq!(refused(&|_, _| {}), "");
