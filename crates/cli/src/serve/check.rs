@@ -36,12 +36,18 @@ const EXCLUDES: [(&str, &str, &str); 5] = [
     ("store-prefix", "test-clock", "keys of a test clock have the prefix `sg:test:`"),
 ];
 
+/// Why a setting has no effect, given which settings have a value.
+pub(super) fn unused(name: &str, given: impl Fn(&str) -> bool) -> Option<String> {
+    let needed = NEEDS.iter().find(|(it, needed)| *it == name && !given(needed));
+    if let Some((_, needed)) = needed {
+        return Some(format!("{needed} is not set"));
+    }
+    let other = EXCLUDES.iter().find(|(it, other, _)| *it == name && given(other));
+    other.map(|(_, other, _)| format!("{other} is set"))
+}
+
 pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result<()> {
-    let given = |name: &str| {
-        let source = serve.value_source(&name.replace('-', "_"));
-        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
-            && (name != "test-clock" || serve.get_flag("test_clock"))
-    };
+    let given = |name: &str| is_given(serve, name);
     for (name, needed) in NEEDS {
         if given(name) && !given(needed) {
             let (before, called) = origins.call(name);
@@ -55,4 +61,11 @@ pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result
         }
     }
     Ok(())
+}
+
+/// Whether a setting has a value of its own. A flag that is off has none.
+pub(super) fn is_given(serve: &ArgMatches, name: &str) -> bool {
+    let source = serve.value_source(&name.replace('-', "_"));
+    matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+        && (name != "test-clock" || serve.get_flag("test_clock"))
 }

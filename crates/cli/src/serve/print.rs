@@ -5,13 +5,16 @@ use std::fmt::Write as _;
 use clap::ArgMatches;
 use toml::Value;
 
-use super::file::Setting;
+use super::{
+    check::{is_given, unused},
+    file::Setting,
+};
 use crate::usage::{Origin, Origins, SECRETS};
 
 /// Stands for a secret.
 pub(super) const MASKED: &str = "********";
 
-/// Every setting with its value and its source. Settings without a value are comments.
+/// Every setting with its value and its source. Settings without a value, or without effect, are comments.
 pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origins<'_>) -> String {
     let mut text =
         String::from("# All settings in force, as `sluicegate serve --config FILE` reads them.\n");
@@ -38,9 +41,13 @@ pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origi
             ([value, ..], ..) => Some(shown(name, value)),
         };
         // Writing to a string cannot fail.
-        let _ = match value {
-            Some(value) => writeln!(text, "{name} = {value} # {source}"),
-            None => writeln!(text, "# {name} is not set"),
+        let unused = unused(name, |name| is_given(serve, name));
+        let _ = match (value, unused) {
+            (Some(value), Some(reason)) => {
+                writeln!(text, "# {name} = {value} # {source}, without effect: {reason}")
+            }
+            (Some(value), None) => writeln!(text, "{name} = {value} # {source}"),
+            (None, _) => writeln!(text, "# {name} is not set"),
         };
     }
     text

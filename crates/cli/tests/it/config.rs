@@ -50,8 +50,8 @@ fn a_flag_outweighs_the_environment_and_that_the_file() {
         "when-full = \"deny\" # default",
         "dashboard = \"on\" # default",
         "http-headers = \"ietf\" # default",
-        "on-error = \"deny\" # default",
-        "store-deadline = \"15ms\" # default",
+        "# on-error = \"deny\" # default, without effect: store is not set",
+        "# store-deadline = \"15ms\" # default, without effect: store is not set",
         "# http-token is not set",
         "# rules is not set",
     ] {

@@ -22,7 +22,6 @@ fn take_mistakes_are_named() {
             "invalid --cost `many`: expected a whole number from 0 to 4294967295",
         ),
         ("take a gcra:1/1s --cots 2", "unknown option `--cots`: did you mean `--cost`?"),
-        ("take a gcra:0/1s", "invalid POLICY `gcra:0/1s`: "),
         ("tak a gcra:1/1s", "unknown command `tak`: did you mean `take`?"),
         ("frobnicate", "unknown command `frobnicate`: see `sluicegate --help`"),
         (
@@ -64,7 +63,6 @@ fn take_mistakes_are_named() {
     }
     let server = Server::start(&[]);
     let named = run(&["take", "a", "@nope", "--server", &server.address], "");
-    check_message("@nope", &named.err, "");
     assert!(named.err.contains("`nope`") && !named.err.contains("SGPOLICY"), "{}", named.err);
     let http = run(&["take", "a", "gcra:1/1s", "--server", &server.http], "");
     check_message(

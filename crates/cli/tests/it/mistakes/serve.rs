@@ -77,7 +77,7 @@ fn serve_flag_mistakes_are_named() {
         ("--tls-cert /no.pem --tls-key /no.key", "cannot read --tls-cert /no.pem: no such file or directory".into()),
         ("--unix /nowhere/x.sock", "cannot listen on /nowhere/x.sock (--unix): no such file or directory".into()),
         ("--state-file /nowhere/state", "invalid state file `/nowhere/state`: expected a file in a folder that exists".into()),
-        ("--rules /nowhere.yaml", "/nowhere.yaml: no such file or directory".into()),
+        ("--rules /nowhere.yaml", "cannot read /nowhere.yaml: no such file or directory".into()),
         ("--config /nowhere.toml", "cannot read the configuration file /nowhere.toml: no such file".into()),
         ("--max-client 5", "unknown option `--max-client`: did you mean `--max-clients`?".into()),
         ("--frobnicate", "unknown option `--frobnicate`: see `sluicegate serve --help`".into()),
