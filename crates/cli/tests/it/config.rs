@@ -102,3 +102,13 @@ fn what_is_wrong_with_a_file_is_told() {
         "error: cannot read the configuration file /nowhere.toml: no such file or directory\n"
     );
 }
+
+#[test]
+fn every_setting_is_documented() {
+    let document = fs::read_to_string("../../docs/server.md").unwrap();
+    let printed = run(&["serve", "--print-config"], "").out;
+    for line in printed.lines().skip(1) {
+        let name = line.trim_start_matches("# ").split(' ').next().unwrap();
+        assert!(document.contains(&format!("`--{name}")), "--{name} is not in docs/server.md");
+    }
+}

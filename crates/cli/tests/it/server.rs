@@ -259,9 +259,9 @@ fn restart_with_less_memory_warns_once_how_many_keys_are_dropped() {
     }
     full.stop("-TERM");
 
-    let text = "do not fit into --max-memory";
+    let text = "the state file exceeds --max-memory";
     let same = start("4mb").stop("-TERM");
-    let read = same.lines().find(|line| line.contains("state was read")).expect(&same);
+    let read = same.lines().find(|line| line.contains("state file read")).expect(&same);
     assert_eq!(warnings(&same, text), 0, "{same}");
     let less = start("2mb").stop("-TERM");
     assert_eq!(warnings(&less, text), 1, "{less}");

@@ -197,7 +197,7 @@ fn a_state_file_that_cannot_be_written_keeps_the_server_from_starting() {
     fs::write(folder.file("file"), b"").unwrap();
     fs::create_dir(folder.file("folder")).unwrap();
     let at = |path: &Path| refused(|config| config.state_file = Some(path.to_owned()));
-    let unwritable = "expected a file in a folder that exists and can be written to: ";
+    let unwritable = "expected a file in a folder that exists and can be written to (";
     for (path, expected) in [
         (folder.file("gone/state"), unwritable),
         (folder.file("file/state"), unwritable),

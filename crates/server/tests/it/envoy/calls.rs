@@ -70,7 +70,7 @@ fn costs_are_of_the_request_or_of_the_descriptor() {
     assert_eq!(more.code(), Failure::InvalidArgument);
     assert_eq!(
         more.message(),
-        "descriptor 0 has a hits_addend of 4294967296, outside 0..=4294967295"
+        "invalid descriptor 0: expected a hits_addend from 0 to 4294967295, not 4294967296"
     );
 }
 

@@ -57,7 +57,7 @@ nothing
         first[0],
         "3: invalid time `x`: expected a time from 1970 to 2112, such as `10/Oct/2000:13:55:36 -0700`"
     );
-    assert!(first[1].starts_with("5: no JSON: "), "{first:?}");
+    assert!(first[1].starts_with("5: not a JSON object: "), "{first:?}");
     assert_eq!(first[2], "6: missing time");
 }
 
@@ -128,5 +128,5 @@ fn a_line_without_end_is_left_out() {
 fn a_field_that_is_not_there_is_told() {
     let (format, key) = ("common".parse().unwrap(), "{host}".parse().unwrap());
     let error = LogReader::new(&b""[..], &format, &key, None, Duration::ZERO).unwrap_err();
-    assert!(error.to_string().starts_with("the log has no field `host`; it has remote_addr, "));
+    assert!(error.to_string().starts_with("unknown field `host`: expected one of remote_addr, "));
 }
