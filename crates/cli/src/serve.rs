@@ -47,7 +47,7 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
     let file = path.as_deref().map(|path| (path, &*from_file));
     let origins = Origins { command, arguments: &arguments, file };
     let matches = command.clone().try_get_matches_from(whole);
-    let matches = matches.map_err(|error| origins.explain(error))?;
+    let matches = matches.map_err(|error| origins.explain(&error))?;
     let Some(serve) = matches.subcommand_matches(SERVE) else {
         unknown_variables(command).iter().for_each(|unknown| eprintln!("warning: {unknown}"));
         return Ok((matches, None));

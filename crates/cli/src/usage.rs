@@ -81,7 +81,7 @@ impl Origins<'_> {
     }
 
     /// What a person can correct, for what clap found.
-    pub(crate) fn explain(&self, error: Error) -> anyhow::Error {
+    pub(crate) fn explain(&self, error: &Error) -> anyhow::Error {
         let text = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => text.clone(),
             Some(ContextValue::Strings(texts)) => texts.first().cloned().unwrap_or_default(),
@@ -118,7 +118,7 @@ impl Origins<'_> {
                 self.unknown("option", &argument, near)
             }
             ErrorKind::UnknownArgument => {
-                anyhow!("unexpected argument `{argument}`{}", usage(&error))
+                anyhow!("unexpected argument `{argument}`{}", usage(error))
             }
             ErrorKind::InvalidSubcommand => {
                 let word = text(ContextKind::InvalidSubcommand);
@@ -130,7 +130,7 @@ impl Origins<'_> {
                     _ => vec![argument],
                 };
                 let missing: Vec<_> = missing.iter().map(|name| plain(name)).collect();
-                anyhow!("missing {}{}", missing.join(" and "), usage(&error))
+                anyhow!("missing {}{}", missing.join(" and "), usage(error))
             }
             ErrorKind::ArgumentConflict if text(ContextKind::PriorArg) == argument => {
                 anyhow!("{} is given twice: expected it once", split(&argument).0)
