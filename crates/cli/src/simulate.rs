@@ -54,10 +54,7 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
 
     let mut out = io::stdout().lock();
     if options.format == Format::Table {
-        match lanes.all() {
-            [lane] => table::print(lane.policy(), lane.report(), &mut out)?,
-            lanes => compare::print(lanes, &mut out)?,
-        }
+        compare::print(lanes.all(), &mut out)?;
     }
     if draws {
         let figure = picture::figure(options, &lanes, key.as_deref());
