@@ -31,7 +31,8 @@ pub(super) struct Http {
         long,
         env = "SLUICEGATE_HTTP_ALLOWED_HOSTS",
         value_name = "HOSTS",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = host
     )]
     http_allowed_hosts: Vec<String>,
     /// Rate limit headers of HTTP responses, unless a request chooses others
@@ -88,6 +89,14 @@ impl Http {
         config.gate.method_header = self.gate_method_header;
         config.gate.address_header = self.gate_address_header;
     }
+}
+
+/// An empty name would be one that no request has, and yet forbid all others.
+fn host(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("expected host names, separated by commas".to_owned());
+    }
+    Ok(text.trim().to_owned())
 }
 
 fn header(text: &str) -> Result<HeaderName, String> {

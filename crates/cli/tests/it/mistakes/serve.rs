@@ -116,6 +116,11 @@ fn serve_environment_mistakes_name_the_variable() {
         ),
         ("SLUICEGATE_LISTEN", "7000", "invalid SLUICEGATE_LISTEN `7000`: expected ADDRESS:PORT"),
         (
+            "SLUICEGATE_HTTP_ALLOWED_HOSTS",
+            "",
+            "invalid SLUICEGATE_HTTP_ALLOWED_HOSTS ``: expected host names, separated by commas",
+        ),
+        (
             "SLUICEGATE_TEST_CLOCK",
             "maybe",
             "invalid SLUICEGATE_TEST_CLOCK `maybe`: expected true or false",
