@@ -206,6 +206,7 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
+            Failure::NoMemory => Self::no_memory(),
             Failure::Trouble(trouble) => trouble.into(),
         }
     }
