@@ -61,7 +61,7 @@ impl fmt::Display for Timestamp {
 
 /// A time that no [`Timestamp`] can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("time `{micros}us` is outside 0us..={}us", Timestamp::MAX.0)]
+#[error("invalid time `{micros}us`: expected 0us to {}us", Timestamp::MAX.0)]
 pub struct TimestampError {
     micros: u64,
 }
@@ -115,7 +115,7 @@ mod tests {
         let error = Timestamp::from_micros((1 << 52) + 1).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "time `4503599627370497us` is outside 0us..=4503599627370496us"
+            "invalid time `4503599627370497us`: expected 0us to 4503599627370496us"
         );
         assert_eq!(Timestamp::MAX + Duration::MAX, Timestamp::MAX);
     }

@@ -104,7 +104,7 @@ pub(crate) async fn ask<A: Ask>(
             Heard::Calendars { now, calendars } => {
                 if told_calendars == A::CALENDARS {
                     return Err(StoreError::Unavailable(
-                        "the script asks for calendars that it was told".to_owned(),
+                        "the script asks again for calendars that it has received".to_owned(),
                     ));
                 }
                 told_calendars += 1;
