@@ -198,6 +198,54 @@ fn nginx_asks_before_it_serves() {
     with_example_rules("nginx.conf", free_port(), nginx).lets_five_through();
 }
 
+/// nginx logs an error for each status of `auth_request` but 2xx, 401 and 403, and closes the client's connection.
+#[test]
+fn nginx_flood_of_denials_logs_no_errors_and_keeps_connections() {
+    let folder = Folder::new();
+    fs::write(
+        folder.file("rules.yaml"),
+        "
+rules:
+  - {name: page, match: {path: /page}, key: client, policy: 'fixed-window:1/1h'}
+  - {name: closed, match: {path: /closed}, block: true}
+  - {name: user, match: {path: /user}, key: header.x-user, policy: 'fixed-window:1/1h'}
+",
+    )
+    .unwrap();
+    let rules = folder.file("rules.yaml");
+    let mut proxy = Proxy::start("nginx.conf", free_port(), &rules, |text| text, nginx);
+    assert_eq!(proxy.first().status, 200);
+    let mut client = Client::connect(&proxy.front);
+    assert_eq!(client.get("/page").status, 200);
+    let flood = crate::harness::size("SLUICEGATE_DENIALS", 300);
+    for number in 0..flood {
+        let path = if number % 2 == 0 { "/page" } else { "/closed" };
+        let heard = client.get(path);
+        assert_eq!((heard.status, heard.field("connection")), (429, "keep-alive"), "{path}");
+        assert_eq!(heard.field("content-type"), "application/problem+json");
+        assert_eq!(heard.json()["status"], 429);
+        let is_limited = path == "/page";
+        assert_eq!(!heard.field("retry-after").is_empty(), is_limited, "{path}");
+        assert_eq!(heard.field("ratelimit").starts_with("\"page\";r=0;t="), is_limited, "{path}");
+    }
+    // Invalid requests, which clients can send as well.
+    let large = "ABCD".chars().map(|name| format!("{name}: {}\r\n", "x".repeat(8150)));
+    let large: String = large.collect();
+    let two_users = "X-User: ada\r\nX-User: eve\r\n";
+    for (path, fields) in [("/user", two_users), ("/\u{e9}", ""), ("/", large.as_str())] {
+        let mut client = Client::connect(&proxy.front);
+        client.ask("GET", path, fields);
+        let heard = client.hear();
+        assert_eq!(heard.status, 400, "{path}");
+        // nginx has sent 400 because of what the gate said, and not on its own.
+        assert_eq!(heard.field("content-type"), "application/problem+json", "{path}");
+    }
+    let log = fs::read_to_string(proxy.folder.file("log")).unwrap();
+    let errors = log.lines().filter(|line| line.contains("[error]")).count();
+    println!("figure: nginx: {flood} denials on one connection, {errors} lines in the error log");
+    assert_eq!(errors, 0, "{log}");
+}
+
 #[test]
 fn caddy_asks_before_it_serves() {
     with_example_rules("Caddyfile", free_port(), caddy).lets_five_through();
