@@ -45,10 +45,9 @@ impl Process {
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let ticks = clock_ticks_per_second().max(1) as f64;
         let seconds = |number| Some(field(number)? as f64 / ticks);
-        let started = || Some(boot_time()? as f64 + seconds(22)?);
         let page = u64::try_from(page_size()).unwrap_or(0);
         Some(Self {
-            start_time: started(),
+            start_time: seconds(22).map(start_time),
             cpu_seconds: seconds(14).zip(seconds(15)).map(|(user, system)| user + system),
             resident_bytes: field(24).map(|pages| pages * page),
             virtual_bytes: field(23),
@@ -63,11 +62,22 @@ impl Process {
     }
 }
 
-/// When the system started, in seconds since the Unix epoch.
+/// When the process started, `since_boot` seconds after the system: by the clocks, because the file that has
+/// the time of the boot is not there under systemd's `ProcSubset=pid`. The same each time it is asked.
 #[cfg(target_os = "linux")]
-fn boot_time() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+fn start_time(since_boot: f64) -> f64 {
+    use std::sync::OnceLock;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    static STARTED: OnceLock<f64> = OnceLock::new();
+    *STARTED.get_or_init(|| {
+        let [now, up] = [ClockId::Realtime, ClockId::Boottime].map(|clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+        });
+        now - up + since_boot
+    })
 }
 
 /// Counts the descriptors that are open. Ten thousand take milliseconds, and the caller serves clients: a
@@ -100,6 +110,7 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let started = process.start_time.unwrap();
         assert!(started > now - 86_400.0 && started <= now + 1.5, "{started} of {now}");
+        assert_eq!(Process::read().await.start_time, process.start_time);
         assert!(process.cpu_seconds.is_some_and(|seconds| seconds < 86_400.0), "{process:?}");
         let (resident, all) = (process.resident_bytes.unwrap(), process.virtual_bytes.unwrap());
         assert!(resident > 1 << 20 && all >= resident, "{process:?}");
