@@ -1,13 +1,17 @@
 //! What is counted, as Prometheus reads it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::Write as _,
     process::{Command, Stdio},
 };
 
+use sluicegate_redis::OnError;
+use sluicegate_server::{Config, StoreConfig};
+
 use super::client::{Client, server};
-use crate::harness::{Folder, Running};
+use crate::harness::{Folder, Running, root};
 
 /// The value of a metric.
 fn value(text: &str, name: &str) -> f64 {
@@ -57,12 +61,6 @@ fn what_was_decided_is_counted() {
     assert!(value(&text, "sluicegate_state_bytes") > 0.0);
     assert!(!text.contains(secret), "a key is never told");
     assert!(text.ends_with("# EOF\n"));
-    // Whatever is told is documented.
-    let pages = std::fs::read_to_string(crate::harness::root().join("docs/metrics.md")).unwrap();
-    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
-        let name = line.split(' ').next().unwrap();
-        assert!(pages.contains(name), "`{name}` is not in docs/metrics.md");
-    }
 }
 
 /// The text of `/metrics` for a client that accepts this.
@@ -104,6 +102,46 @@ fn metrics_text_format_is_sent_when_asked_for() {
     assert!(families > 25, "{families}");
     // The same families in both formats.
     assert_eq!(open.matches("# HELP ").count(), families);
+}
+
+/// Names of metrics in a text, without what Prometheus adds to those of histograms.
+fn names(text: &str) -> BTreeSet<&str> {
+    let is_part = |character: char| character.is_ascii_lowercase() || character == '_';
+    let words = text.split(|character| !is_part(character));
+    let names = words.filter(|it| it.starts_with("sluicegate_") || it.starts_with("process_"));
+    // Modules of Rust, in settings of the log.
+    let names = names.filter(|it| !["sluicegate_redis", "sluicegate_server"].contains(it));
+    names.map(|it| it.strip_suffix("seconds_bucket").map_or(it, |_| &it[..it.len() - 7])).collect()
+}
+
+/// The families of a server with state in memory, and of one with a store.
+fn families() -> (String, String) {
+    let store = |config: &mut Config| {
+        let mut store = StoreConfig::at("redis://127.0.0.1:1");
+        store.on_error = OnError::Allow;
+        config.store = Some(store);
+    };
+    let [memory, store] =
+        [server(|_| {}), server(store)].map(|running| scrape(&running, "text/plain").1);
+    let heads = |text: String| {
+        let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        heads.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    (heads(memory), heads(store))
+}
+
+#[test]
+fn metrics_page_has_every_metric_and_no_other() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (memory, store) = families();
+    let served: BTreeSet<_> = names(&memory).union(&names(&store)).copied().collect();
+    let page = read("docs/metrics.md");
+    assert_eq!(names(&page), served);
+    for path in ["docs/operations.md", "dist/alerts.yaml"] {
+        let text = read(path);
+        let unknown: Vec<_> = names(&text).difference(&served).copied().collect();
+        assert_eq!(unknown, [""; 0], "{path}");
+    }
 }
 
 /// What `promtool check metrics` says, if it is installed (Debian: `prometheus`).
