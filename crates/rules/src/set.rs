@@ -120,8 +120,7 @@ impl RuleSet {
         &self.rules
     }
 
-    /// Names that metrics count rules under, as far as they do not depend on values of requests, in the order
-    /// written.
+    /// Names that metrics count rules under, as far as they do not depend on values of requests.
     pub fn metric_names(&self) -> impl Iterator<Item = &str> {
         let by_name = self.domains.values().flat_map(|domain| domain.counted_by_name(&self.rules));
         let by_name: AHashSet<usize> = by_name.collect();
