@@ -104,14 +104,14 @@ function storeFacts(store, frame) {
     return [
       ["Kept", "in this process"],
       ["Room taken", percent(full), full > 0.9],
-      [`Turned away (${store.when_full})`, count(store.turned_away), store.turned_away > 0],
+      [`Table full (${store.when_full})`, count(store.table_full), store.table_full > 0],
       ["State file", file ? (file.failing ? "cannot be written" : file.at_us ? `written ${span(Math.max(0, frame.at_us - file.at_us))} ago` : "not written yet") : "none", file?.failing],
     ];
   }
-  const servers = store.servers.map(({ place, connected, left_alone }) => [
+  const servers = store.servers.map(({ place, connected, breaker_open }) => [
     place,
-    left_alone ? "left alone: it fails" : connected ? "connected" : "not connected",
-    left_alone || !connected,
+    breaker_open ? "circuit breaker open" : connected ? "connected" : "not connected",
+    breaker_open || !connected,
   ]);
   const counts = store.counts.filter(([, number]) => number > 0);
   return [

@@ -15,7 +15,7 @@ pub(super) enum Store {
         keys: usize,
         bytes: usize,
         max_bytes: usize,
-        turned_away: u64,
+        table_full: u64,
         when_full: &'static str,
         snapshots: Option<Snapshots>,
     },
@@ -43,7 +43,7 @@ pub(super) struct Snapshots {
 pub(super) struct Server {
     place: String,
     connected: bool,
-    left_alone: bool,
+    breaker_open: bool,
 }
 
 /// How the store is doing, as far as is known without asking.
@@ -55,7 +55,7 @@ pub(super) fn store(shared: &Shared) -> Store {
                 keys: usage.keys,
                 bytes: usage.bytes,
                 max_bytes: usage.max_bytes,
-                turned_away: usage.turned_away,
+                table_full: usage.turned_away,
                 when_full: match shared.config.when_full {
                     WhenFull::Deny => "deny",
                     WhenFull::Allow => "allow",
@@ -65,10 +65,10 @@ pub(super) fn store(shared: &Shared) -> Store {
         }
         Home::Redis { store, .. } => {
             let on_error = shared.config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-            let server = |Health { place, connected, left_alone, .. }| Server {
+            let server = |Health { place, connected, breaker_open, .. }| Server {
                 place,
                 connected,
-                left_alone,
+                breaker_open,
             };
             Store::Redis {
                 on_error: match on_error {

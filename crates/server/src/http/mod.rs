@@ -19,9 +19,9 @@ use std::{convert::Infallible, net::IpAddr, rc::Rc};
 use bytes::Bytes;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::{
-    Request, Response,
+    Request, Response, StatusCode,
     body::{Body as _, Frame},
-    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, VARY},
     http::request::Parts,
 };
 use serde::de::DeserializeOwned;
@@ -91,6 +91,9 @@ async fn answer(
         stats.errors.add();
         problem.reply().map(Either::Left)
     });
+    if reply.status() != StatusCode::OK && head.uri.path() == route::GATE_403 {
+        gate::reject_with_403(&mut reply);
+    }
     if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, (start, refused))).await {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -148,9 +151,12 @@ async fn carry_out(
         authorize(worker, head)?;
     }
     if route == Route::Metrics {
-        let parts = metrics::told(&worker.shared).map(|text| Ok(Frame::data(text)));
+        let format = metrics::Format::negotiate(&head.headers);
+        let parts = Box::pin(metrics::render(&worker.shared, format)).await;
+        let parts = parts.map(|text| Ok(Frame::data(text)));
         let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
-        let reply = reply::text(metrics::MEDIA_TYPE, Bytes::new());
+        let mut reply = reply::text(format.media_type(), Bytes::new());
+        reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
         return Ok(reply.map(|_| Either::Right(StreamBody::new(parts))));
     }
     let replied = match route {

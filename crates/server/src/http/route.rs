@@ -37,8 +37,12 @@ pub(super) enum Verb {
     Reserve,
 }
 
+/// The gate for proxies that take only the status 403 for a denial. A path and no parameter, because some
+/// proxies (Caddy) pass the query of the client on.
+pub(super) const GATE_403: &str = "/v1/gate/403";
+
 /// The paths, each with its one method.
-const ROUTES: [(&str, Method, Route); 13] = [
+const ROUTES: [(&str, Method, Route); 14] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
     ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
@@ -47,6 +51,7 @@ const ROUTES: [(&str, Method, Route); 13] = [
     ("/v1/take_many", Method::POST, Route::TakeMany),
     ("/v1/reset", Method::POST, Route::Reset),
     ("/v1/gate", Method::GET, Route::Gate),
+    (GATE_403, Method::GET, Route::Gate),
     ("/admin/reload", Method::POST, Route::Reload),
     ("/healthz", Method::GET, Route::Health),
     ("/readyz", Method::GET, Route::Ready),
