@@ -6,6 +6,8 @@ mod documents;
 #[cfg(target_os = "linux")]
 mod envoy;
 mod logs;
+#[cfg(unix)]
+mod operator;
 mod pictures;
 mod redis;
 mod rules;

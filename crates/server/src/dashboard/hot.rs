@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
 
 use super::{
-    hub::Hub,
+    cause::{DeniedBy, Denier},
     sketch::{Count, LONGEST, Sketch, Span, UNIT},
     watch::Sketches,
 };
@@ -20,7 +20,7 @@ pub(super) struct Hot {
     keys: &'static str,
     /// One decision in so many was looked at, on the worker where it was fewest.
     every: u64,
-    asked: Vec<HotKey>,
+    requested: Vec<HotKey>,
     denied: Vec<HotKey>,
 }
 
@@ -41,6 +41,12 @@ struct HotKey {
     over: f64,
     /// and so many more or less, by the samples: twice their standard deviation.
     noise: f64,
+    /// The limit that denied it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_by: Option<DeniedBy>,
+    /// Whether an operator blocks it now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    blocked: bool,
 }
 
 /// What `sketches` of all workers together tell.
@@ -57,12 +63,14 @@ pub(super) fn hot(shared: &Shared, sketches: Vec<Sketches>) -> Hot {
         sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
     let told = |sketches: &[Sketch]| {
         let top = Sketch::top(sketches, TOLD);
-        top.iter().map(|count| told(hub, count, span, every)).collect()
+        top.iter().map(|count| told(shared, count, span, every)).collect()
     };
-    Hot { keys, every, asked: told(&asked), denied: told(&denied) }
+    Hot { keys, every, requested: told(&asked), denied: told(&denied) }
 }
 
-fn told(hub: &Hub, Count { key, count, error }: &Count, span: Span, every: u64) -> HotKey {
+fn told(shared: &Shared, count: &Count, span: Span, every: u64) -> HotKey {
+    let hub = &shared.dashboard;
+    let Count { key, count, error, denier } = count;
     let noise = if every == 1 { 0 } else { 2 * (count * every).isqrt() * UNIT.isqrt() };
     let round = |rate: f64| (rate * 1000.0).round() / 1000.0;
     let masked = hub.mode == DashboardMode::Masked;
@@ -78,5 +86,7 @@ fn told(hub: &Hub, Count { key, count, error }: &Count, span: Span, every: u64) 
         rate: round(span.rate(*count)),
         over: round(span.rate(*error)),
         noise: round(span.rate(noise)),
+        blocked: shared.blocks.remaining(key, shared.now()).is_some(),
+        denied_by: denier.as_ref().map(Denier::shown),
     }
 }

@@ -15,13 +15,14 @@ use futures_util::stream::unfold;
 use hyper::body::Frame;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use sluicegate_commands::shown;
 use tokio::{
     sync::watch,
     task::spawn_local,
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Stream, frame::Reader};
+use super::{Stream, frame::Reader, history::History};
 use crate::{DashboardMode, shared::Shared, shared::stopped, worker::Worker};
 
 /// How many may look at a time.
@@ -36,6 +37,7 @@ pub(crate) struct Hub {
     /// The last frame, as it is sent; empty before the first.
     frames: watch::Sender<Bytes>,
     looking: Mutex<Looking>,
+    pub(super) history: History,
     /// What is mixed into a key to make its mask.
     salt: [u8; 16],
 }
@@ -53,7 +55,20 @@ impl Hub {
         let mut salt = [0; 16];
         salt[..8].copy_from_slice(&random());
         salt[8..].copy_from_slice(&random());
-        Self { mode, frames: watch::Sender::default(), looking: Mutex::default(), salt }
+        Self {
+            mode,
+            frames: watch::Sender::default(),
+            looking: Mutex::default(),
+            history: History::default(),
+            salt,
+        }
+    }
+
+    /// Adds a sample to the history. Called once a second, whether there are viewers or not.
+    pub(crate) fn sample(&self, shared: &Shared) {
+        if self.mode != DashboardMode::Off {
+            self.history.sample(shared);
+        }
     }
 
     pub(super) fn viewers(&self) -> usize {
@@ -65,6 +80,15 @@ impl Hub {
         let digest = Sha256::new().chain_update(self.salt).chain_update(key).finalize();
         let tag = digest.iter().take(5).map(|byte| format!("{byte:02x}"));
         format!("#{}", tag.collect::<String>())
+    }
+
+    /// `key` as logs and lists of this server show it.
+    pub(crate) fn shown_key(&self, key: &[u8]) -> String {
+        match self.mode {
+            DashboardMode::On => shown(key),
+            DashboardMode::Masked => self.mask(key),
+            DashboardMode::NoKeys | DashboardMode::Off => "(hidden)".to_owned(),
+        }
     }
 
     /// Ends the task unless somebody looks. Whether it is to end.

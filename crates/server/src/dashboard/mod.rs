@@ -10,7 +10,9 @@
 //! - a browser loads nothing from elsewhere, and runs nothing but these files.
 
 mod assets;
+mod cause;
 mod frame;
+mod history;
 mod hot;
 mod hub;
 mod key;
@@ -36,7 +38,7 @@ use self::{
     assets::{ASSETS, Asset, harden},
     hub::MOST,
 };
-pub(crate) use self::{hub::Hub, watch::Watch};
+pub(crate) use self::{cause::Cause, hub::Hub, watch::Watch};
 use crate::{
     DashboardMode,
     http::{Problem, authorize, key_of, read_json},
@@ -55,6 +57,7 @@ pub(crate) type Stream =
 pub(crate) enum Page {
     File(&'static Asset),
     Events,
+    History,
     Rules,
     Key,
     Play,
@@ -79,6 +82,7 @@ pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {
     }
     match path {
         "/dashboard/events" => Some(Page::Events),
+        "/dashboard/history" => Some(Page::History),
         "/dashboard/rules" => Some(Page::Rules),
         "/dashboard/key" => Some(Page::Key),
         "/dashboard/play" => Some(Page::Play),
@@ -94,7 +98,7 @@ pub(crate) async fn answer(
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Problem> {
     let takes = match page {
-        Page::File(_) | Page::Events | Page::Rules => Method::GET,
+        Page::File(_) | Page::Events | Page::History | Page::Rules => Method::GET,
         Page::Key | Page::Play => Method::POST,
     };
     if head.method != takes && !(head.method == Method::HEAD && takes == Method::GET) {
@@ -106,6 +110,7 @@ pub(crate) async fn answer(
     authorize(worker, head)?;
     match page {
         Page::Events => events(worker),
+        Page::History => json(&worker.shared.dashboard.history.report()),
         Page::Rules => json(&rules::said(&worker.shared)),
         Page::Key => {
             let key = key_of(worker, head, body).await?;
@@ -122,9 +127,7 @@ pub(crate) async fn answer(
 /// Frames from now on.
 fn events(worker: &Rc<Worker>) -> Result<Response<Body>, Problem> {
     let Some(events) = hub::look(worker) else {
-        return Err(Problem::unavailable(format!(
-            "{MOST} viewers look at the dashboard, which is as many as may; when one has left would do"
-        )));
+        return Err(Problem::unavailable(format!("too many dashboard viewers (limit {MOST})")));
     };
     let mut reply = Response::new(Either::Right(StreamBody::new(events)));
     let fields = reply.headers_mut();

@@ -15,13 +15,15 @@ pub(super) enum Store {
         keys: usize,
         bytes: usize,
         max_bytes: usize,
-        turned_away: u64,
+        table_full: u64,
         when_full: &'static str,
         snapshots: Option<Snapshots>,
     },
     /// In Redis or Valkey.
     Redis {
         on_error: &'static str,
+        /// Why the store answers nothing now, if it does not.
+        unavailable: Option<String>,
         servers: Vec<Server>,
         /// Counts of what went wrong, by name.
         counts: Vec<(&'static str, u64)>,
@@ -43,7 +45,8 @@ pub(super) struct Snapshots {
 pub(super) struct Server {
     place: String,
     connected: bool,
-    left_alone: bool,
+    /// Whether its circuit breaker is open.
+    breaker_open: bool,
 }
 
 /// How the store is doing, as far as is known without asking.
@@ -55,7 +58,7 @@ pub(super) fn store(shared: &Shared) -> Store {
                 keys: usage.keys,
                 bytes: usage.bytes,
                 max_bytes: usage.max_bytes,
-                turned_away: usage.turned_away,
+                table_full: usage.turned_away,
                 when_full: match shared.config.when_full {
                     WhenFull::Deny => "deny",
                     WhenFull::Allow => "allow",
@@ -68,7 +71,7 @@ pub(super) fn store(shared: &Shared) -> Store {
             let server = |Health { place, connected, left_alone, .. }| Server {
                 place,
                 connected,
-                left_alone,
+                breaker_open: left_alone,
             };
             Store::Redis {
                 on_error: match on_error {
@@ -76,6 +79,7 @@ pub(super) fn store(shared: &Shared) -> Store {
                     OnError::Local(_) => "local",
                     _ => "deny",
                 },
+                unavailable: store.unavailable(),
                 servers: store.health().into_iter().map(server).collect(),
                 counts: store.counters().iter().collect(),
             }

@@ -4,6 +4,7 @@
 //! asked ([`route`]), the body says it ([`ask`]), and the reply is written byte by byte ([`reply`]).
 //! Whatever is wrong is answered with a [`problem`] that names the value and what would do.
 
+mod admin;
 mod ask;
 mod body;
 mod cross_site;
@@ -26,7 +27,11 @@ use hyper::{
 use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::{cross_site::HostNames, problem::Problem};
+pub(crate) use self::{
+    admin::Shown,
+    cross_site::HostNames,
+    problem::{Problem, without_class},
+};
 use self::{
     cross_site::{Audience, check},
     reply::plain,
@@ -142,6 +147,9 @@ async fn carry_out(
     if !route.is_open() {
         authorize(worker, head)?;
     }
+    if route.needs_token() && worker.shared.http_token.is_none() {
+        return Err(Problem::needs_token());
+    }
     if route == Route::Metrics {
         let parts = metrics::told(&worker.shared).map(|text| Ok(Frame::data(text)));
         let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
@@ -168,6 +176,11 @@ async fn carry_out(
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
         },
+        Route::Act(action) => {
+            let (body, _) = body::json(worker, head, body, now).await?;
+            Box::pin(admin::act(client, action, &body)).await
+        }
+        Route::Blocks => Ok(admin::list(&worker.shared)),
         Route::Health => Ok(plain("ok\n")),
         Route::OpenApi | Route::Metrics => {
             Ok(reply::text("application/json", include_str!("openapi.json")))

@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     buffers::Reservation,
+    dashboard::Cause,
     shared::Client,
     stream::Stream,
     wait::{self, Waiting},
@@ -374,15 +375,18 @@ impl<'a> Connection<'a> {
         let shared = self.session.shared();
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().watch.looked_at();
-        let key = watch.map(|_| waiting.key.clone());
+        let watched = watch.map(|watch| {
+            let policy = waiting.rule.policy().clone();
+            (watch, waiting.key.clone(), policy)
+        });
         let answer = tokio::select! {
             // Most are answered at once, and nothing need be read for them.
             biased;
             answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
-        if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {
-            watch.decided(&key, decision.allowed());
+        if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
+            watch.decided(&key, decision, Cause::policy(&policy));
         }
         self.session.waited(answer, &mut self.out);
         Ok(true)

@@ -35,8 +35,8 @@ fn the_page_is_packed_tagged_and_strict() {
         assert!(!page.contains(wrong), "{wrong}");
     }
     let parts = page.split('"').filter(|part| part.starts_with("/dashboard/"));
-    let modules =
-        ["ask", "charts", "live", "play", "rules", "words"].map(|it| format!("/dashboard/{it}.js"));
+    let modules = ["ask", "charts", "keys", "live", "play", "rules", "words"]
+        .map(|it| format!("/dashboard/{it}.js"));
     let mut wire = packed.body.len();
     for path in parts.chain(modules.iter().map(|it| &**it)) {
         client.ask("GET", path, "Accept-Encoding: gzip\r\n");

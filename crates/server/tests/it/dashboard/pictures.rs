@@ -76,7 +76,7 @@ fn pictures_of_the_page() {
         browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
         browser.open(&format!("http://{}/", server.http.unwrap()));
         let points = format!(
-            "document.querySelectorAll('#asked button:not([hidden])').length > {keys} && \
+            "document.querySelectorAll('#requested-keys button:not([hidden])').length > {keys} && \
              performance.now() > {seconds} * 1000"
         );
         browser.until_within(&points, Duration::from_secs(60 + seconds as u64));
