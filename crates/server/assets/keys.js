@@ -156,10 +156,13 @@ byId("look-form").addEventListener("submit", (event) => {
   start({ key }, key || "(empty)");
 });
 
-byId("hot").addEventListener("click", ({ target }) => {
-  if (!(target instanceof HTMLButtonElement)) return;
-  const { key, base64 } = target.dataset;
+/** Looks up the key of a button in a list. */
+export function lookUpKey({ dataset: { key, base64 } }) {
   byId("look-key").value = base64 ? "" : key;
-  start(base64 ? { key_base64: base64 } : { key }, key);
+  start(base64 ? { key_base64: base64 } : { key }, key || "(empty)");
   byId("look").scrollIntoView({ block: "nearest" });
+}
+
+byId("hot").addEventListener("click", ({ target }) => {
+  if (target instanceof HTMLButtonElement) lookUpKey(target);
 });

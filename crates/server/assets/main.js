@@ -3,6 +3,7 @@
 import { ask, frames } from "/dashboard/ask.js";
 import * as charts from "/dashboard/charts.js";
 import * as keys from "/dashboard/keys.js";
+import * as list from "/dashboard/list.js";
 import { between, show } from "/dashboard/live.js";
 import { rules } from "/dashboard/rules.js";
 import "/dashboard/play.js";
@@ -27,6 +28,7 @@ function seen(frame) {
   show(frame, rates);
   rules(frame, rates && last);
   keys.seen(frame);
+  list.seen(frame);
   if (rates) charts.add(frame.at_us / 1e6, rates.allowed, rates.denied, frame.latency?.p50_us, frame.latency?.p99_us);
   last = frame;
   told("live", "live");

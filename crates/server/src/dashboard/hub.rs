@@ -8,7 +8,14 @@
 //! - a viewer that does not take its frames keeps nobody waiting: it finds the last one when it does,
 //!   and what lies between is skipped. For how long it may take nothing, `web` says.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
@@ -22,7 +29,12 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Stream, frame::Reader, history::History};
+use super::{
+    Stream,
+    frame::Reader,
+    history::History,
+    known::{KeyFilter, KnownKeys, LINGER, Scale},
+};
 use crate::{DashboardMode, shared::Shared, shared::stopped, worker::Worker};
 
 /// How many may look at a time.
@@ -38,6 +50,9 @@ pub(crate) struct Hub {
     frames: watch::Sender<Bytes>,
     looking: Mutex<Looking>,
     pub(super) history: History,
+    pub(super) known: KnownKeys,
+    /// Until when keys are sampled without viewers, in microseconds.
+    listed_until: AtomicU64,
     /// What is mixed into a key to make its mask.
     salt: [u8; 16],
 }
@@ -60,6 +75,8 @@ impl Hub {
             frames: watch::Sender::default(),
             looking: Mutex::default(),
             history: History::default(),
+            known: KnownKeys::default(),
+            listed_until: AtomicU64::new(0),
             salt,
         }
     }
@@ -94,12 +111,13 @@ impl Hub {
     /// Ends the task unless somebody looks. Whether it is to end.
     fn rest(&self, shared: &Shared) -> bool {
         let mut looking = self.looking.lock();
-        if looking.viewers > 0 {
+        if looking.viewers > 0 || shared.now().as_micros() < self.listed_until.load(Relaxed) {
             return false;
         }
         looking.publishing = false;
         shared.workers.iter().for_each(|stats| stats.watch.stop());
         self.frames.send_replace(Bytes::new());
+        self.known.replace(Vec::new(), Vec::new(), Scale::default());
         true
     }
 }
@@ -122,13 +140,7 @@ pub(super) fn look(worker: &Rc<Worker>) -> Option<Stream> {
     }
     looking.viewers += 1;
     let viewer = Viewer(Arc::clone(&worker.shared));
-    if !looking.publishing {
-        looking.publishing = true;
-        let keys = matches!(hub.mode, DashboardMode::On | DashboardMode::Masked);
-        worker.shared.workers.iter().for_each(|stats| stats.watch.start(keys));
-        // It ends when nobody looks, or with the worker.
-        drop(spawn_local(publish(Publishing { worker: Rc::clone(worker), ended: false })));
-    }
+    start(&worker.shared, &mut looking);
     drop(looking);
     let mut frames = hub.frames.subscribe();
     frames.mark_changed();
@@ -141,6 +153,38 @@ pub(super) fn look(worker: &Rc<Worker>) -> Option<Stream> {
         Some((Ok(Frame::data(frame)), it))
     });
     Some(Box::pin(events))
+}
+
+/// Starts the task that makes frames, unless there is one. Must be called on a worker.
+fn start(shared: &Arc<Shared>, looking: &mut Looking) {
+    if looking.publishing {
+        return;
+    }
+    looking.publishing = true;
+    let keys = matches!(shared.dashboard.mode, DashboardMode::On | DashboardMode::Masked);
+    shared.workers.iter().for_each(|stats| stats.watch.start(keys));
+    // It ends when there are no viewers, or with the worker.
+    drop(spawn_local(publish(Publishing { shared: Arc::clone(shared), ended: false })));
+}
+
+/// Lists keys that are sampled, and has them sampled for a while. Must be called on a worker.
+///
+/// # Errors
+/// A whole error reply, if the dashboard does not show keys.
+pub(crate) fn list_keys(
+    shared: &Arc<Shared>,
+    cursor: u64,
+    count: usize,
+    filter: KeyFilter<'_>,
+) -> Result<(u64, Vec<Box<[u8]>>), String> {
+    let hub = &shared.dashboard;
+    if hub.mode != DashboardMode::On {
+        let text = "ERR SG.KEYS is disabled: it needs --dashboard on";
+        return Err(text.to_owned());
+    }
+    hub.listed_until.store((shared.now() + LINGER).as_micros(), Relaxed);
+    start(shared, &mut hub.looking.lock());
+    Ok(hub.known.scan(cursor, count, filter))
 }
 
 /// The next frame that was not seen yet: the last one.
@@ -156,7 +200,7 @@ async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
 
 /// The task that makes frames. Should it fail, the next viewer starts another.
 struct Publishing {
-    worker: Rc<Worker>,
+    shared: Arc<Shared>,
     /// Whether it has said itself that it ends: another may have been started since.
     ended: bool,
 }
@@ -164,13 +208,13 @@ struct Publishing {
 impl Drop for Publishing {
     fn drop(&mut self) {
         if !self.ended {
-            self.worker.shared.dashboard.looking.lock().publishing = false;
+            self.shared.dashboard.looking.lock().publishing = false;
         }
     }
 }
 
 async fn publish(mut publishing: Publishing) {
-    let shared = Arc::clone(&publishing.worker.shared);
+    let shared = Arc::clone(&publishing.shared);
     let shared = &*shared;
     let hub = &shared.dashboard;
     let mut reader = Reader::new(shared);

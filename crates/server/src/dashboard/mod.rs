@@ -16,6 +16,7 @@ mod history;
 mod hot;
 mod hub;
 mod key;
+mod known;
 mod play;
 mod rules;
 mod sketch;
@@ -38,7 +39,12 @@ use self::{
     assets::{ASSETS, Asset, harden},
     hub::MOST,
 };
-pub(crate) use self::{cause::Cause, hub::Hub, watch::Watch};
+pub(crate) use self::{
+    cause::Cause,
+    hub::{Hub, list_keys},
+    known::KeyFilter,
+    watch::Watch,
+};
 use crate::{
     DashboardMode,
     http::{Problem, authorize, key_of, read_json},
@@ -60,6 +66,7 @@ pub(crate) enum Page {
     History,
     Rules,
     Key,
+    Keys,
     Play,
 }
 
@@ -85,6 +92,7 @@ pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {
         "/dashboard/history" => Some(Page::History),
         "/dashboard/rules" => Some(Page::Rules),
         "/dashboard/key" => Some(Page::Key),
+        "/dashboard/keys" => Some(Page::Keys),
         "/dashboard/play" => Some(Page::Play),
         path => ASSETS.iter().find(|asset| asset.path == path).map(Page::File),
     }
@@ -99,7 +107,7 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Problem> {
     let takes = match page {
         Page::File(_) | Page::Events | Page::History | Page::Rules => Method::GET,
-        Page::Key | Page::Play => Method::POST,
+        Page::Key | Page::Keys | Page::Play => Method::POST,
     };
     if head.method != takes && !(head.method == Method::HEAD && takes == Method::GET) {
         return Err(Problem::no_method(&head.method, &takes));
@@ -115,6 +123,10 @@ pub(crate) async fn answer(
         Page::Key => {
             let key = key_of(worker, head, body).await?;
             json(&key::look_up(&worker.shared, &key).await?)
+        }
+        Page::Keys => {
+            let wanted = read_json(worker, head, body).await?;
+            json(&hot::listed(&worker.shared, &wanted))
         }
         Page::Play => {
             let asked = read_json(worker, head, body).await?;

@@ -18,6 +18,7 @@ pub(super) enum Word {
     Hello,
     Info,
     Latency,
+    ListKeys,
     Ping,
     Pttl,
     Quit,
@@ -152,6 +153,24 @@ const CONNECTION: &[(Word, Command)] = &[
     (
         Word::Latency,
         of_server(command("LATENCY", -2, ADMIN, SUBCOMMAND, "Tells that no latency is recorded.")),
+    ),
+    (
+        Word::ListKeys,
+        of_server(command(
+            "SG.KEYS",
+            -2,
+            &["readonly"],
+            &[
+                Argument::new("cursor", ArgumentKind::Integer),
+                Argument::option("COUNT", "count"),
+                Argument {
+                    token: Some("MATCH"),
+                    ..Argument::optional("prefix", ArgumentKind::Text)
+                },
+                Argument::optional("DENIED", ArgumentKind::Text),
+            ],
+            "Lists the keys that the server samples.",
+        )),
     ),
     (
         Word::Ping,

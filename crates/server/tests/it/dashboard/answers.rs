@@ -35,7 +35,7 @@ fn the_page_is_packed_tagged_and_strict() {
         assert!(!page.contains(wrong), "{wrong}");
     }
     let parts = page.split('"').filter(|part| part.starts_with("/dashboard/"));
-    let modules = ["ask", "charts", "keys", "live", "play", "rules", "words"]
+    let modules = ["ask", "charts", "keys", "list", "live", "play", "rules", "words"]
         .map(|it| format!("/dashboard/{it}.js"));
     let mut wire = packed.body.len();
     for path in parts.chain(modules.iter().map(|it| &**it)) {

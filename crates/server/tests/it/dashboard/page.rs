@@ -135,7 +135,7 @@ fn it_fits_a_phone_and_names_all_that_can_be_used() {
 
 /// All that can be used and seen, by what names it.
 const USABLE: &str = "[...document.querySelectorAll('a[href], button, input, summary')]\
-                      .filter((it) => it.offsetParent).map((it) => it.id || it.textContent)";
+                      .filter((it) => it.offsetParent && it.checkVisibility()).map((it) => it.id || it.textContent)";
 
 #[test]
 fn all_can_be_reached_and_used_by_keyboard() {
