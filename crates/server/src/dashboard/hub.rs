@@ -33,7 +33,7 @@ use super::{
     Stream,
     frame::Reader,
     history::History,
-    known::{KeyFilter, KnownKeys, LINGER, Scale},
+    known::{KeyFilter, KeyPage, KnownKeys, LINGER, Scale},
 };
 use crate::{DashboardMode, shared::Shared, shared::stopped, worker::Worker};
 
@@ -176,7 +176,7 @@ pub(crate) fn list_keys(
     cursor: u64,
     count: usize,
     filter: KeyFilter<'_>,
-) -> Result<(u64, Vec<Box<[u8]>>), String> {
+) -> Result<KeyPage, String> {
     let hub = &shared.dashboard;
     if hub.mode != DashboardMode::On {
         let text = "ERR SG.KEYS is disabled: it needs --dashboard on";

@@ -48,6 +48,14 @@ pub(super) struct KnownKey {
     pub(super) denied: Option<Count>,
 }
 
+/// The keys that one call of a walk found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KeyPage {
+    /// The cursor to go on with; 0 at the end.
+    pub(crate) next: u64,
+    pub(crate) keys: Vec<Box<[u8]>>,
+}
+
 /// The keys of a list that come first.
 #[derive(Debug)]
 pub(super) struct Busiest {
@@ -104,14 +112,9 @@ impl KnownKeys {
         self.hasher.hash_one(key).max(1)
     }
 
-    /// Keys from `cursor` on, of `count` that are examined, and the cursor to go on with; 0 is the end.
+    /// The matching keys among the `count` that follow `cursor`.
     /// A key of which only the front is known is left out.
-    pub(super) fn scan(
-        &self,
-        cursor: u64,
-        count: usize,
-        filter: KeyFilter<'_>,
-    ) -> (u64, Vec<Box<[u8]>>) {
+    pub(super) fn scan(&self, cursor: u64, count: usize, filter: KeyFilter<'_>) -> KeyPage {
         let list = self.list.load();
         let keys = &list.keys;
         let start = keys.partition_point(|it| it.hash <= cursor);
@@ -123,7 +126,7 @@ impl KnownKeys {
         let next = if end < keys.len() { keys[end - 1].hash } else { 0 };
         let found = keys[start..end].iter();
         let found = found.filter(|it| filter.has(it) && it.count.key.len() < LONGEST);
-        (next, found.map(|it| it.count.key.clone()).collect())
+        KeyPage { next, keys: found.map(|it| it.count.key.clone()).collect() }
     }
 
     /// Up to `most` keys: the ones that are denied most first, then those with most requests.
@@ -154,7 +157,7 @@ mod tests {
     fn walk(known: &KnownKeys, count: usize, filter: KeyFilter<'_>) -> Vec<Box<[u8]>> {
         let (mut cursor, mut found) = (0, Vec::new());
         loop {
-            let (next, keys) = known.scan(cursor, count, filter);
+            let KeyPage { next, keys } = known.scan(cursor, count, filter);
             assert!(keys.len() <= count);
             found.extend(keys);
             cursor = next;
@@ -168,7 +171,8 @@ mod tests {
     #[test]
     fn walk_sees_each_key_once() {
         let known = KnownKeys::default();
-        assert_eq!(known.scan(0, 10, KeyFilter::default()), (0, Vec::new()));
+        let none = KeyPage { next: 0, keys: Vec::new() };
+        assert_eq!(known.scan(0, 10, KeyFilter::default()), none);
         known.replace(counts(0..500), counts(490..510), Scale::default());
         for count in [1, 7, 100, 1000] {
             let found = walk(&known, count, KeyFilter::default());
@@ -189,7 +193,7 @@ mod tests {
             let mut all = counts(0..100);
             all.extend(counts(1_000 + turn * 50..1_050 + turn * 50));
             known.replace(all, Vec::new(), Scale::default());
-            let (next, keys) = known.scan(cursor, 10, KeyFilter::default());
+            let KeyPage { next, keys } = known.scan(cursor, 10, KeyFilter::default());
             found.extend(keys);
             (cursor, turn) = (next, turn + 1);
             if cursor == 0 {

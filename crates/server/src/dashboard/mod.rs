@@ -42,7 +42,7 @@ use self::{
 pub(crate) use self::{
     cause::Cause,
     hub::{Hub, list_keys},
-    known::KeyFilter,
+    known::{KeyFilter, KeyPage},
     watch::Watch,
 };
 use crate::{

@@ -6,7 +6,7 @@ use sluicegate_commands::shown;
 use sluicegate_resp::Writer;
 
 use crate::{
-    dashboard::{KeyFilter, list_keys},
+    dashboard::{KeyFilter, KeyPage, list_keys},
     shared::Shared,
 };
 
@@ -58,7 +58,7 @@ pub(super) fn keys(
             return Err(format!("ERR unknown option `{option}`: expected COUNT, MATCH or DENIED"));
         }
     }
-    let (next, keys) = list_keys(shared, cursor, count, filter)?;
+    let KeyPage { next, keys } = list_keys(shared, cursor, count, filter)?;
     writer.array(2);
     writer.bulk(next.to_string());
     writer.array(keys.len());

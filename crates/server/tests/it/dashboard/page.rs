@@ -33,6 +33,10 @@ fn it_shows_what_happens() {
     assert!(metrics.contains(line), "{metrics}");
     browser.until("document.querySelector('#store-state').textContent === '1'");
 
+    // All sampled keys are in a list.
+    browser.run("document.querySelector('#list').open = true");
+    browser.until("document.querySelector('#listed-keys button')?.textContent === 'user:42'");
+
     // A key that is hot is found by a press on it.
     browser.until("document.querySelector('#denied-keys button').textContent === 'user:42'");
     browser.run("document.querySelector('#requested-keys button').click()");
@@ -103,6 +107,8 @@ fn it_fits_a_phone_and_names_all_that_can_be_used() {
     browser
         .until("document.querySelector('#requested-keys button').textContent.startsWith('long')");
     browser.until("document.querySelector('#decided tbody')?.textContent.startsWith('name')");
+    browser.run("document.querySelector('#list').open = true");
+    browser.until("document.querySelector('#listed-keys button')?.textContent");
     browser.run("document.querySelector('#said').open = true");
     browser.until("document.querySelector('#said-list h4')?.offsetParent !== null");
     let wide = "document.documentElement.scrollWidth <= 360 ? 'fits' : document.documentElement.scrollWidth";
