@@ -58,7 +58,8 @@ const ON_ERROR = {
 function redisTile(store) {
   const open = store.servers.filter((it) => it.breaker_open).length;
   const breaker = open ? `circuit breaker open on ${open} of ${several(store.servers.length, "node")}` : "circuit breaker closed";
-  const latency = store.latency ? `p50 ${span(store.latency.p50_us)}, p99 ${span(store.latency.p99_us)}, ` : "";
+  const most = (us) => (us === null ? "> 1 s" : `≤ ${span(us)}`);
+  const latency = store.latency ? `p50 ${most(store.latency.p50_us)}, p99 ${most(store.latency.p99_us)}, ` : "";
   put(byId("store-name"), "Store");
   put(byId("store-state"), store.unavailable ? "down" : open ? "degraded" : "up");
   put(byId("store-detail"), `${latency}${breaker}`);

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 use sluicegate_core::Timestamp;
-use sluicegate_redis::Source;
+use sluicegate_redis::{RoundTrips, Source};
 
 use super::{
     hot::{Hot, hot},
@@ -87,6 +87,7 @@ pub(super) struct Reader {
     /// What each worker had decided.
     decisions: Vec<u64>,
     took: Took,
+    round_trips: RoundTrips,
     rules: rules::Reader,
 }
 
@@ -97,6 +98,7 @@ impl Reader {
             at: shared.now(),
             decisions: shared.workers.iter().map(Stats::decisions).collect(),
             took: took(shared),
+            round_trips: shared.home.round_trips(),
             rules: rules::Reader::new(shared),
         }
     }
@@ -141,7 +143,7 @@ impl Reader {
             max_clients: shared.config.max_clients,
             waiting: shared.lines.waiting(),
             latency,
-            store: store(shared),
+            store: store(shared, &mut self.round_trips),
             rules: self.rules.rules(shared),
             hot: hot(shared, sketches),
             actions: shared.http_token.is_some(),

@@ -26,8 +26,8 @@ pub(super) struct History(Mutex<Samples>);
 #[derive(Debug, Default)]
 struct Samples {
     ring: VecDeque<Sample>,
-    /// The latency histogram at the last sample, while latency is measured.
-    took: Option<Took>,
+    /// The latency histogram at the last sample.
+    took: Took,
 }
 
 /// The counters at one time.
@@ -36,11 +36,11 @@ struct Sample {
     at: Timestamp,
     allowed: u64,
     denied: u64,
-    /// p50 and p99 since the sample before, in microseconds, if latency was measured.
+    /// p50 and p99 since the sample before, in microseconds, if there were decisions.
     latency: Option<[u32; 2]>,
 }
 
-/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` where latency was not measured.
+/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` where nothing was decided.
 impl Serialize for Sample {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut tuple = serializer.serialize_tuple(5)?;
@@ -60,14 +60,12 @@ pub(super) struct Report {
 }
 
 impl History {
-    /// Adds a sample. Measured latency is read only while a viewer has it measured.
+    /// Adds a sample.
     pub(super) fn sample(&self, shared: &Shared) {
-        let is_measured = shared.workers.iter().any(|stats| stats.watch.looked_at().is_some());
         let mut samples = self.0.lock();
-        let now = is_measured.then(|| took(shared));
-        let before = std::mem::replace(&mut samples.took, now);
-        let latency = samples.took.as_ref().zip(before);
-        let latency = latency.and_then(|(now, before)| Latency::of(&now.since(&before)));
+        let took = took(shared);
+        let latency = Latency::of(&took.since(&samples.took));
+        samples.took = took;
         let micros = |micros| u32::try_from(micros).unwrap_or(u32::MAX);
         samples.push(Sample {
             at: shared.now(),

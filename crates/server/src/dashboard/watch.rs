@@ -1,8 +1,8 @@
 //! What a worker notes for the dashboard, and only while somebody looks at it.
 //!
-//! Counters that are kept anyway tell how much is decided; what is noted here besides is which keys
-//! are asked about, and how long answers take. While nobody looks, that is one plain load a batch.
-//! While somebody does, keys are sampled: every one where little is decided, else one in so many
+//! Counters that are kept anyway tell how much is decided; what is noted here besides is how long answers take,
+//! and which keys are requested. Latency is always counted, for the history: that is one counter a batch.
+//! While there are viewers, keys are sampled: every one where little is decided, else one in so many
 //! that about [`ENOUGH`] a second are looked at.
 //!
 //! A watch is written by its worker; a frame of the dashboard reads it, once a second.

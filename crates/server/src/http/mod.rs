@@ -19,9 +19,9 @@ use std::{convert::Infallible, net::IpAddr, rc::Rc};
 use bytes::Bytes;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::{
-    Request, Response,
+    Request, Response, StatusCode,
     body::{Body as _, Frame},
-    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, VARY},
     http::request::Parts,
 };
 use serde::de::DeserializeOwned;
@@ -95,6 +95,9 @@ async fn answer(
         stats.errors.add();
         problem.reply().map(Either::Left)
     });
+    if reply.status() != StatusCode::OK && head.uri.path() == route::GATE_403 {
+        gate::reject_with_403(&mut reply);
+    }
     if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, (start, refused))).await {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -103,10 +106,8 @@ async fn answer(
     }
     let end = worker.shared.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
-    if let Some(watch) = stats.watch.looked_at()
-        && head.uri.path().starts_with("/v1/")
-    {
-        watch.answered(1, start, end);
+    if head.uri.path().starts_with("/v1/") {
+        stats.watch.answered(1, start, end);
     }
     Ok(reply)
 }
@@ -155,9 +156,12 @@ async fn carry_out(
         return Err(Problem::needs_token());
     }
     if route == Route::Metrics {
-        let parts = metrics::told(&worker.shared).map(|text| Ok(Frame::data(text)));
+        let format = metrics::Format::negotiate(&head.headers);
+        let parts = Box::pin(metrics::render(&worker.shared, format)).await;
+        let parts = parts.map(|text| Ok(Frame::data(text)));
         let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
-        let reply = reply::text(metrics::MEDIA_TYPE, Bytes::new());
+        let mut reply = reply::text(format.media_type(), Bytes::new());
+        reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
         return Ok(reply.map(|_| Either::Right(StreamBody::new(parts))));
     }
     let replied = match route {

@@ -49,8 +49,12 @@ pub(super) enum Verb {
     Reserve,
 }
 
+/// The gate for proxies that take only the status 403 for a denial. A path and no parameter, because some
+/// proxies (Caddy) pass the query of the client on.
+pub(super) const GATE_403: &str = "/v1/gate/403";
+
 /// The paths, each with its one method.
-const ROUTES: [(&str, Method, Route); 17] = [
+const ROUTES: [(&str, Method, Route); 18] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
     ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
@@ -59,6 +63,7 @@ const ROUTES: [(&str, Method, Route); 17] = [
     ("/v1/take_many", Method::POST, Route::TakeMany),
     ("/v1/reset", Method::POST, Route::Reset),
     ("/v1/gate", Method::GET, Route::Gate),
+    (GATE_403, Method::GET, Route::Gate),
     ("/admin/reload", Method::POST, Route::Reload),
     ("/admin/reset", Method::POST, Route::Act(Action::Reset)),
     ("/admin/block", Method::POST, Route::Act(Action::Block)),

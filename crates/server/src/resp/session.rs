@@ -167,8 +167,7 @@ impl<'a> Session<'a> {
     /// The error for a command that is not there, or not for this client.
     fn refuse(&self, name: &[u8], arguments: &[&[u8]], out: &mut Vec<u8>) -> Next {
         if is_http(arguments) {
-            let why =
-                "an HTTP request at the port for RESP (a browser may have been made to send it)";
+            let why = "HTTP request on the RESP port: a web page may have made a browser send it";
             self.shared.incidents.note(self.client, self.now, why);
             return Next::Close;
         }

@@ -28,6 +28,7 @@ fn history_is_kept_without_viewers() {
     let samples = samples(&mut client, before + 2);
     let last = samples.last().unwrap();
     assert_eq!((&last[1], &last[2]), (&5.into(), &15.into()));
+    assert!(samples.iter().any(|it| it[3].is_u64() && it[4].as_u64() >= it[3].as_u64()));
     let times: Vec<_> = samples.iter().map(|it| it[0].as_u64().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
 }

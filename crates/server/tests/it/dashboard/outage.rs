@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_testing::{Engine, Server};
+use sluicegate_testing::{Engine, Server, eventually};
 
 use super::browser::Browser;
 use crate::{harness::any_port, store::on};
@@ -20,6 +20,15 @@ fn store_that_is_down_is_red_on_the_first_screen() {
     let state = "document.querySelector('#store-state').textContent";
     let is_bad = "document.querySelector('#store-tile').classList.contains('bad')";
     browser.until(&format!("{state} === 'up' && !{is_bad}"));
+    let detail = "document.querySelector('#store-detail').textContent";
+    let latency = format!("{detail}.startsWith('p50 ≤ ') && {detail}.includes('breaker closed')");
+    let mut peer = server.connect();
+    let mut number = 0;
+    eventually("the latency of the store is shown", || {
+        number += 1;
+        peer.say(&format!("SG.TAKE {number} gcra:5/1h"));
+        if browser.run(&latency) == true { Ok(()) } else { Err(browser.run(detail)) }
+    });
     store.kill();
     browser.until(&format!("{state} === 'down' && {is_bad}"));
     let problem = browser.run("document.querySelector('#store-problem').textContent");

@@ -29,7 +29,7 @@ fn it_shows_what_happens() {
     browser.until(&format!("{so_far} === '30'"));
     browser.until("document.querySelector('#denied').textContent > '0'");
     let metrics = String::from_utf8(Client::connect(&server).get("/metrics").body).unwrap();
-    let line = r#"sluicegate_decisions_total{face="resp",outcome="denied",source="memory"} 20"#;
+    let line = r#"sluicegate_decisions_total{protocol="resp",outcome="denied",source="memory"} 20"#;
     assert!(metrics.contains(line), "{metrics}");
     browser.until("document.querySelector('#store-state').textContent === '1'");
 
