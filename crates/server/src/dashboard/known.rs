@@ -1,6 +1,6 @@
 //! Keys that the server knows by name: those in the samples of hot keys.
 //!
-//! The store holds hashes instead of keys, so nothing else can be listed. The list is made anew once a
+//! The store holds hashes instead of keys, so nothing else can be listed. The list is rebuilt once a
 //! second while keys are sampled: while the dashboard has viewers, and for [`LINGER`] after a
 //! `SG.KEYS`.
 //!

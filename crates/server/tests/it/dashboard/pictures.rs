@@ -90,6 +90,9 @@ fn pictures_of_the_page() {
         browser.run("document.querySelector('#play-run').click()");
         let played = "Number(document.querySelector('#play-told').textContent.split(' ')[0])";
         browser.until(&format!("{played} > {plays}"));
+        // Paused, the bucket fills again.
+        browser.run("document.querySelector('#play-run').click()");
+        browser.until("/^[4-7]/.test(document.querySelector('#play-vessels b').textContent)");
         for scheme in ["light", "dark"] {
             browser.scheme(scheme);
             browser.run("document.querySelector('#server').scrollIntoView({behavior: 'instant'})");
