@@ -133,7 +133,7 @@ impl Problem {
 
     /// The server buffers as much for its clients as it may.
     pub(super) fn no_memory() -> Self {
-        Self::unavailable("the memory for requests and replies is used up; later, it is not")
+        Self::unavailable("the memory for requests and replies is used up: retry later")
     }
 
     /// Nobody can tell now.
@@ -206,6 +206,7 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
+            Failure::NoMemory => Self::no_memory(),
             Failure::Trouble(trouble) => trouble.into(),
         }
     }
