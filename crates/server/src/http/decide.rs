@@ -50,7 +50,7 @@ pub(super) async fn one(
         let answer = answer?;
         let mut rules = worker.rules.borrow_mut();
         let of = (rules.get(known).policy(), &**rules.fields(known));
-        let reply = tell(worker, &key, answer, of, style);
+        let reply = tell(worker, &key, answer, of, (style, verb));
         rules.settle();
         return Ok(reply);
     }
@@ -75,7 +75,7 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(tell(worker, &key, answer.await?, (&policy, &fields), style))
+    Ok(tell(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
 }
 
 /// The reply to a request that was decided.
@@ -85,11 +85,12 @@ fn tell(
     key: &[u8],
     Answer { decision, source }: Answer,
     (policy, fields): (&Policy, &Fields),
-    style: HttpHeaders,
+    (style, verb): (HttpHeaders, Verb),
 ) -> Reply {
     worker.stats().decided(Face::Http, source, &decision);
     worker.stats().watch.note(key, &decision, Cause::policy(policy));
-    reply::decision(&Told::new(worker, &decision, source, fields, style))
+    let told = Told::new(worker, &decision, source, fields, style);
+    reply::decision(&told.query(verb == Verb::Peek))
 }
 
 /// Several takes, each for itself.
