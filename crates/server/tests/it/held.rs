@@ -112,7 +112,7 @@ fn waiting_clients_with_long_keys_are_within_the_budget() {
         .map(|number| {
             let key = long_key(number);
             let mut waits = server.connect();
-            waits.send(&format!("SG.WAIT {key} fixed-window:1/1h TIMEOUT 4000000000000\r\n"));
+            waits.send(format!("SG.WAIT {key} fixed-window:1/1h TIMEOUT 4000000000000\r\n"));
             // It waits, or is rejected, before the next one comes: that they come one by one gets them further.
             eventually("it waits or is rejected", || {
                 let told = server.told("blocked_clients") + server.told("buffer_rejections");
