@@ -21,7 +21,7 @@ use super::{
     reply::{self, Told},
 };
 use crate::{
-    dashboard,
+    dashboard::{self, Cause},
     face::Face,
     judge::{self, Ask, Verdict},
     worker::Worker,
@@ -85,7 +85,11 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(Face::Http, told.source, decision);
-    worker.stats().watch.note(&charge.key, decision);
+    worker.stats().watch.note(
+        &charge.key,
+        decision,
+        Cause { rule: Some(name), policy: &charge.policy },
+    );
     let name = match charge.level {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),

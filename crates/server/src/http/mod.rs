@@ -4,6 +4,7 @@
 //! asked ([`route`]), the body says it ([`ask`]), and the reply is written byte by byte ([`reply`]).
 //! An error is a [`problem`] that names the invalid value and what is expected.
 
+mod admin;
 mod ask;
 mod body;
 mod cross_site;
@@ -27,7 +28,11 @@ use hyper::{
 use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::{cross_site::HostNames, problem::Problem};
+pub(crate) use self::{
+    admin::Shown,
+    cross_site::HostNames,
+    problem::{Problem, without_class},
+};
 use self::{
     cross_site::{Audience, Fields, check, check_fields},
     reply::plain,
@@ -102,10 +107,8 @@ async fn answer(
     }
     let end = worker.shared.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
-    if let Some(watch) = stats.watch.looked_at()
-        && head.uri.path().starts_with("/v1/")
-    {
-        watch.answered(1, start, end);
+    if head.uri.path().starts_with("/v1/") {
+        stats.watch.answered(1, start, end);
     }
     Ok(reply)
 }
@@ -150,6 +153,9 @@ async fn carry_out(
     if !route.is_open() {
         authorize(worker, head)?;
     }
+    if route.needs_token() && worker.shared.http_token.is_none() {
+        return Err(Problem::needs_token());
+    }
     if route == Route::Metrics {
         let format = metrics::Format::negotiate(&head.headers);
         let parts = Box::pin(metrics::render(&worker.shared, format)).await;
@@ -179,6 +185,11 @@ async fn carry_out(
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
         },
+        Route::Act(action) => {
+            let (body, _) = body::json(worker, fields.content_type, body, now).await?;
+            Box::pin(admin::act(client, action, &body)).await
+        }
+        Route::Blocks => Ok(admin::list(&worker.shared)),
         Route::Health => Ok(plain("ok\n")),
         Route::OpenApi | Route::Metrics => {
             Ok(reply::text("application/json", include_str!("openapi.json")))

@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     buffers::{NO_MEMORY, Reservation},
+    dashboard::Cause,
     shared::Client,
     stream::Stream,
     wait::{self, Waiting},
@@ -366,9 +367,7 @@ impl<'a> Connection<'a> {
         let now = self.session.shared().now();
         let micros = now.as_micros().saturating_sub(start.as_micros());
         stats.command_latency.record(commands, micros);
-        if let Some(watch) = stats.watch.looked_at() {
-            watch.answered(decisions, start, now);
-        }
+        stats.watch.answered(decisions, start, now);
         now
     }
 
@@ -390,15 +389,18 @@ impl<'a> Connection<'a> {
         let shared = self.session.shared();
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().watch.looked_at();
-        let key = watch.map(|_| waiting.key.clone());
+        let watched = watch.map(|watch| {
+            let policy = waiting.rule.policy().clone();
+            (watch, waiting.key.clone(), policy)
+        });
         let answer = tokio::select! {
             // Most are answered at once, and nothing need be read for them.
             biased;
             answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
-        if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {
-            watch.decided(&key, decision.allowed());
+        if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
+            watch.decided(&key, decision, Cause::policy(&policy));
         }
         self.session.waited(answer, &mut self.out);
         Ok(true)
