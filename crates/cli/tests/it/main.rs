@@ -18,3 +18,5 @@ mod schema;
 mod server;
 mod simulate;
 mod texts;
+#[cfg(target_os = "linux")]
+mod walkthroughs;

@@ -17,6 +17,8 @@ mod elsewhere;
 mod envoy;
 mod faces;
 mod fairness;
+#[cfg(target_os = "linux")]
+mod faulty;
 mod harness;
 mod held;
 mod hierarchy;
