@@ -184,18 +184,21 @@ fn made_up_traffic_is_the_same_for_the_same_seed() {
 fn what_does_not_go_together_is_told() {
     let trace = scenario("queue-200ms.csv");
     for (arguments, told) in [
-        (&["--plot", "a.png", &trace][..], "`--plot a.png`: a file that ends in `.svg` would do"),
-        (&["--plot", "--format", "csv", &trace], "rows and a picture do not go to the same place"),
+        (
+            &["--plot", "a.png", &trace][..],
+            "invalid --plot `a.png`: expected a file that ends in `.svg`",
+        ),
+        (&["--plot", "--format", "csv", &trace], "invalid --plot: expected a file such as"),
         (
             &["--policy", "gcra:1/1s", "--policy", "gcra:2/1s", "--format", "csv", &trace],
-            "rows are about one policy",
+            "invalid --format `csv`: expected one --policy, not several",
         ),
-        (&["--change", "1s=gcra:1/0s", &trace], "period `0s` is outside"),
-        (&["--traffic", "rain:5/s"], "traffic `rain:5/s` is none"),
-        (&[], "there is no traffic; a file, `-` or `--traffic` would do"),
+        (&["--change", "1s=gcra:1/0s", &trace], "invalid --change `1s=gcra:1/0s`: "),
+        (&["--traffic", "rain:5/s"], "invalid --traffic `rain:5/s`: expected traffic such as"),
+        (&[], "missing FILE: expected a trace, an access log, `-` or --traffic"),
         (
             &["--store", "resp://127.0.0.1:1", "--change", "1s=gcra:1/1s", &trace],
-            "several policies, and changes, are decided here",
+            "invalid --store: expected `memory`",
         ),
     ] {
         let ended = run(&[&["simulate"], arguments].concat(), "");
