@@ -80,7 +80,12 @@ fn waiting_clients_that_send_on_hold_little() {
         assert_eq!(process.server.connect().integers(&format!("SG.TAKE k{key} gcra:1/1h"))[0], 1);
         streams.extend(flood(&process, 900.min(count - part), &text));
     }
-    process.server.until_told("blocked_clients", count as u64);
+    // Beyond the budget they are rejected.
+    eventually_within(PATIENCE, "all wait or are rejected", || {
+        let [waiting, rejected] =
+            ["blocked_clients", "buffer_rejections"].map(|name| process.server.told(name));
+        if waiting + rejected >= count as u64 { Ok(()) } else { Err((waiting, rejected)) }
+    });
     let held = process.resident().saturating_sub(before);
     drop(streams);
     let left = all_is_returned(&process, before);
