@@ -7,6 +7,8 @@ mod documents;
 mod envoy;
 mod logs;
 mod mistakes;
+#[cfg(unix)]
+mod operator;
 mod pictures;
 mod redis;
 mod rules;

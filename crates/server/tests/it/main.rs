@@ -24,6 +24,7 @@ mod held;
 mod hierarchy;
 mod http;
 #[cfg(target_os = "linux")]
+mod key_list;
 mod killed;
 #[cfg(target_os = "linux")]
 mod latency;
