@@ -60,6 +60,11 @@ fn walkthrough_fastapi() {
 }
 
 #[test]
+fn walkthrough_nginx() {
+    walk("docs/walkthroughs/nginx.md");
+}
+
+#[test]
 fn walkthrough_redis_cell() {
     assert!(sluicegate_testing::module().ends_with(".so"));
     walk("docs/walkthroughs/redis-cell.md");
