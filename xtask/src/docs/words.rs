@@ -25,7 +25,6 @@ pub(super) const BANNED: &[(&str, &str)] = &[
     ("what stands", "the thing itself"),
     ("in the place of", "instead of"),
     ("each for itself", "independently"),
-    ("for himself|itself", "`independently`, or `of its own`"),
     ("somebody|nobody", "the thing itself: `a client`, `no client`"),
     ("he|him|his|himself", "`it`, `they`, or the client"),
     ("face|faces", "protocol (what is spoken) or listener (the port)"),
