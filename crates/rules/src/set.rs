@@ -99,6 +99,17 @@ impl RuleSet {
         self.policies.get(*self.names.get(name)?)
     }
 
+    /// The name of a policy that `name` probably means. Not searched for among more than 100, because
+    /// a client decides how often it is.
+    #[must_use]
+    pub fn similar_policy(&self, name: &str) -> Option<&str> {
+        const MAX_COMPARED: usize = 100;
+        if self.names.len() > MAX_COMPARED {
+            return None;
+        }
+        sluicegate_core::closest(name, &self.policy_names())
+    }
+
     /// The names of all policies that have one, in the order of the alphabet.
     #[must_use]
     pub fn policy_names(&self) -> Vec<&str> {

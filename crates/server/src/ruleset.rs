@@ -97,6 +97,12 @@ impl Version {
         self.rules.policy(std::str::from_utf8(name).ok()?)
     }
 
+    /// The name of a policy that `name` probably means.
+    #[cold]
+    pub(crate) fn similar_policy(&self, name: &[u8]) -> Option<&str> {
+        self.rules.similar_policy(std::str::from_utf8(name).ok()?)
+    }
+
     /// The rules.
     pub(crate) const fn rules(&self) -> &RuleSet {
         &self.rules

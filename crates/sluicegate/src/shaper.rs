@@ -86,7 +86,7 @@ impl<T> Shaper<T> {
     ) -> Result<Self, Error> {
         if rule.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
             return Err(Error::Settings(format!(
-                "policy `{}` has no departures; one leaky-queue would do",
+                "invalid policy `{}` for a shaper: expected one leaky-queue",
                 rule.policy()
             )));
         }

@@ -190,7 +190,7 @@ fn what_does_not_go_together_is_told() {
             &["--policy", "gcra:1/1s", "--policy", "gcra:2/1s", "--format", "csv", &trace],
             "rows are about one policy",
         ),
-        (&["--change", "1s=gcra:1/0s", &trace], "period `0s` is outside"),
+        (&["--change", "1s=gcra:1/0s", &trace], "invalid period `0s`: expected"),
         (&["--traffic", "rain:5/s"], "traffic `rain:5/s` is none"),
         (&[], "there is no traffic; a file, `-` or `--traffic` would do"),
         (

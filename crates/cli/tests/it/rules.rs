@@ -72,7 +72,7 @@ fn what_is_wrong_with_a_file_is_told_by_line_and_column() {
     let ended = run(&["rules", "check", file.name()], "");
     assert_eq!((ended.code, &*ended.out), (Some(2), ""));
     let expected = format!(
-        "error: {}: line 7, column 21: period `0s` is outside 1ms..=366d\n7 |     policy: gcra:10/0s\n  |                     ^\n",
+        "error: {}: line 7, column 21: invalid period `0s`: expected 1ms to 366d\n7 |     policy: gcra:10/0s\n  |                     ^\n",
         file.name()
     );
     assert_eq!(ended.err, expected);

@@ -28,7 +28,7 @@ fn a_policy_is_said_in_words() {
 fn what_is_wrong_with_an_argument_is_told() {
     let ended = run(&["policy", "gcra:0/1s"], "");
     assert_eq!(ended.code, Some(2));
-    assert!(ended.err.contains("limit `0` is outside 1..=4294967295"), "{}", ended.err);
+    assert!(ended.err.contains("invalid limit `0`: expected 1 to 4294967295"), "{}", ended.err);
     assert_eq!(run(&["take", "key"], "").code, Some(2));
     assert_eq!(run(&["take", "key", "gcra:1/1s", "--cost", "4294967296"], "").code, Some(2));
     assert_eq!(run(&["simulate", "--store", "redis://localhost:1", "-"], "").code, Some(2));

@@ -111,12 +111,16 @@ fn keys_of_others_are_refused(engine: Engine) {
             arguments.insert(0, command.name.as_bytes());
             let error = peer.ask(&arguments).expect_err(command.name);
             let class = match key {
-                "list" | "hash" | "stream" => "WRONGTYPE key holds no string",
-                "newer" => "SGSTATE state has version 3",
-                "text" => "SGSTATE state has version 104",
-                _ => "SGSTATE state is damaged",
+                "list" | "hash" | "stream" => "WRONGTYPE key `KEY` does not hold a string",
+                "newer" => "SGSTATE key `KEY` holds state of version 3",
+                "text" | "empty" => "SGSTATE key `KEY` holds a value that Sluicegate did not write",
+                _ => "SGSTATE key `KEY` holds damaged state: ",
             };
-            assert!(error.starts_with(class), "{} {key}: {error}", command.name);
+            let class = class.replace("KEY", key);
+            assert!(error.starts_with(&class), "{} {key}: {error}", command.name);
+            for advice in ["reset", "delete", "deleting"] {
+                assert!(!error.contains(advice), "{error}");
+            }
         }
     }
     // Each take for itself: one that fails does not hide the other.

@@ -18,10 +18,10 @@ fn what_is_wrong_with_an_option_is_told(engine: Engine) {
     for (arguments, words) in [
         (
             &["colour", "blue"][..],
-            "option `colour` is unknown; notify-denials, test-clock or test-panic would do",
+            "unknown option `colour`: expected notify-denials, test-clock or test-panic",
         ),
-        (&["test-clock", "maybe"], "option `test-clock` cannot be `maybe`; `yes` or `no` would do"),
-        (&["test-clock"], "option `test-clock` has no value; `yes` or `no` would do"),
+        (&["test-clock", "maybe"], "invalid option `test-clock maybe`: expected `yes` or `no`"),
+        (&["test-clock"], "option `test-clock` has no value: expected `yes` or `no`"),
     ] {
         let log = refused(engine, arguments);
         assert!(log.contains(words), "{log}");

@@ -280,7 +280,7 @@ impl Bench<'_> {
         };
         let key = key(domain, descriptor);
         if key.len() > MAX_KEY {
-            let text = format!("key has {} bytes, which is outside 0..={MAX_KEY}", key.len());
+            let text = format!("invalid key: expected 1 to {MAX_KEY} bytes, found {}", key.len());
             return Err(Status::invalid_argument(text));
         }
         let operation = match self.asked.ask {

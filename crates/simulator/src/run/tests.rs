@@ -30,7 +30,7 @@ fn a_policy_that_is_none_is_told_with_its_line() {
     assert_eq!(told(None, ""), "line 7: no policy is named, and there is no default one");
     assert_eq!(
         told(None, "gcra:1/0s"),
-        "line 7: policy `gcra:1/0s`: period `0s` is outside 1ms..=366d (limit 1, at byte 7)"
+        "line 7: policy `gcra:1/0s`: invalid period `0s`: expected 1ms to 366d"
     );
 }
 

@@ -91,7 +91,7 @@ fn what_is_no_request_is_told_so() {
         (request(vec![unknown_unit]), "descriptor 0 has a limit with unit 8, outside 1..=7"),
         (
             request(vec![limited(&[("user", &long)], 1)]),
-            "key has 66026 bytes, which is outside 0..=65536",
+            "invalid key: expected 1 to 65536 bytes, found 66026",
         ),
     ] {
         let status = service.ask(request).unwrap_err();

@@ -21,7 +21,7 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
             "/v1/take",
             r#"{"key":"k","policy":"gcra:1/0s"}"#,
             422,
-            "period `0s` is outside 1ms..=366d",
+            "invalid period `0s`: expected 1ms to 366d",
         ),
         ("/v1/take", r#"{"key":"k","policy":"gcra:1/1s","cost":-1}"#, 422, "integer `-1`"),
         ("/v1/take", r#"{"key":"k","policy":"gcra:1/1s","at_us":1}"#, 422, "--test-clock"),
@@ -34,7 +34,13 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
         ("/v1/take", r#"{"key":"k","policy":"gcra:1/1s","max_wait_us":1}"#, 422, "for /v1/reserve"),
         ("/v1/reserve", r#"{"key":"k","policy":"sliding-log:1/1s"}"#, 422, "reserve"),
         ("/v1/reset", r#"{"key":"k","cost":1}"#, 422, "`cost` is for requests that decide"),
-        ("/v1/take", &key, 422, "key has 65537 bytes, which is outside 0..=65536"),
+        (
+            "/v1/take",
+            r#"{"key":"","policy":"gcra:1/1s"}"#,
+            422,
+            "invalid key: expected 1 to 65536 bytes, found 0",
+        ),
+        ("/v1/take", &key, 422, "invalid key: expected 1 to 65536 bytes, found 65537"),
         (
             "/v1/take_many",
             r#"{"requests":[]}"#,
