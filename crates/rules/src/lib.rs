@@ -39,7 +39,7 @@ pub use example::Example;
 pub use key::Part;
 pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Cost, Level, Match, OnError, Rule, Treatment};
-pub use set::{Format, Matches, RuleSet};
+pub use set::{Format, Matches, RuleSet, Source};
 pub use sluicegate_headers::PathOptions;
 
 /// The longest name in metrics, in bytes: what is beyond is cut off.

@@ -328,7 +328,7 @@ fn what_excludes_a_store_is_refused() {
         at.options.prefix = b"x:".to_vec();
     });
     assert!(both.starts_with("a prefix of keys and a test clock exclude each other"), "{both}");
-    assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("scheme `http` is unknown"));
+    assert!(refused(&|_, at| at.url = "http://x".to_owned()).contains("unknown scheme `http`"));
     // A store that is away is waited for.
     assert_eq!(refused(&|_, _| {}), "");
 }
