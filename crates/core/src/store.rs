@@ -1,21 +1,21 @@
-//! Where state lives.
+//! Stores of state.
 
 use std::{future::Future, sync::Arc};
 
 use crate::{Decision, Operation, Policy};
 
-/// Where state lives: applies one operation to one key, atomically, by the store's own time.
+/// A store of state, which applies one operation to one key, atomically, by its own clock.
 ///
-/// The seam is the decision, not get and compare-and-swap: a process, a script and a module can each
-/// be atomic in their own way.
+/// A store makes whole decisions, not get and compare-and-swap, because a process, a script and a module
+/// are atomic in different ways.
 pub trait Store {
-    /// Why nothing was decided. A refusal is an answer, never an error.
+    /// Reason for which no decision was made. A denial is an answer, never an error.
     type Error: std::error::Error;
 
     /// Applies `operation` to `key`, which is any bytes, under `policy`.
     ///
     /// # Errors
-    /// What the store says when it cannot be asked, or the question cannot be answered.
+    /// The store is unavailable, or the operation is invalid for the policy or the stored value.
     fn apply(
         &self,
         key: &[u8],
@@ -23,8 +23,8 @@ pub trait Store {
         operation: Operation,
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 
-    /// The same at once, by a store that waits for nobody; `None` from one that may have to, and then
-    /// nothing was done. It spares whoever asks a future: a place to keep it, and one more thing to poll.
+    /// Lets a synchronous store answer without creating a future. Other stores return `None`, and have
+    /// changed nothing.
     fn apply_now(
         &self,
         key: &[u8],

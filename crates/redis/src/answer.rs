@@ -1,25 +1,25 @@
-//! A decision, and who made it.
+//! A decision and its source.
 
 use std::ops::Deref;
 
 use sluicegate_core::Decision;
 
-/// Who made a decision.
+/// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
     /// The store.
     Store,
-    /// Nobody anew: the store's last denial still stands.
+    /// The denial cache: the store's last denial still applies.
     Cache,
-    /// This process, from what it has leased.
+    /// A lease of this process.
     Lease,
-    /// This process, because the store is away: as `on_error` says.
+    /// `on_error`, because the store is unavailable.
     Fallback,
 }
 
 impl Source {
-    /// The word for it in logs and metrics.
+    /// Its name in logs and metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -31,13 +31,13 @@ impl Source {
     }
 }
 
-/// A decision, and who made it. Reads like the [`Decision`] itself.
+/// A decision and its source. Dereferences to the [`Decision`].
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
-    /// Who decided it.
+    /// Its source.
     pub source: Source,
 }
 

@@ -1,4 +1,4 @@
-//! How a store is to be asked.
+//! Settings of a store.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::OnError;
 
-/// How a store is to be asked. Start from the default and change what differs.
+/// Settings of a store. Start from the default and change what differs.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,53 +20,50 @@ use crate::OnError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// What every key begins with in the store. Default: nothing, the key is the user's bytes.
+    /// Prefix of every key in the store. Default: none.
     pub prefix: Vec<u8>,
-    /// How long one decision may take, connecting included; then the rule says what is answered.
-    /// Default: 15 ms.
+    /// Longest time for one decision, connecting included. Afterwards [`OnError`] decides. Default: 15 ms.
     pub deadline: Duration,
-    /// How long the first connection may take to be made, and any later one behind the scenes.
-    /// Default: 500 ms.
+    /// Longest time to establish the first connection, and later ones in the background. Default: 500 ms.
     pub connect_timeout: Duration,
-    /// The longest that a denial is repeated here without asking: what a refund, a reset or a change by
-    /// others may be noticed late by. Zero: never. Default: 1 s.
+    /// Longest time to repeat a denial from the cache. Refunds, resets and policy changes by other processes
+    /// may take effect this much later. 0 disables the cache. Default: 1 s.
     pub max_denial_cache: Duration,
-    /// Most keys of which the last answers are known here. Default: 65 536.
+    /// Maximum number of keys in the cache. Default: 65 536.
     pub max_known_keys: usize,
-    /// Failures in a row after which the circuit breaker of a node opens: the node is not asked until it
-    /// answers a probe, every [`PROBE_EVERY`](crate::PROBE_EVERY). It opens at once when no connection can
-    /// be made, when the node takes no writes, and when it leaves a probe without an answer. Default: 10.
+    /// Consecutive failures after which the circuit breaker of a node opens. The node then receives only a
+    /// probe every [`PROBE_EVERY`](crate::PROBE_EVERY), until one succeeds. The breaker opens immediately if no
+    /// connection can be established, the node accepts no writes, or a probe gets no reply. Default: 10.
     pub breaker_failures: u32,
-    /// Questions that may be under way to a server at a time; those beyond wait, within their deadline,
-    /// and are never sent if it passes. Default: 1024.
+    /// Maximum number of requests in flight to one node. Further requests wait, and are not sent once their
+    /// deadline has passed. Default: 1024.
     pub max_in_flight: usize,
-    /// How long a lease lasts: what is not used of it by then goes back. Default: 1 s.
+    /// Lifetime of a lease, after which its unused units are returned. Default: 1 s.
     pub lease_lifetime: Duration,
-    /// Most keys that are leased at a time; those beyond are asked for one by one. Default: 4096.
+    /// Maximum number of leased keys. Others are decided request by request. Default: 4096.
     pub max_leases: usize,
-    /// Bytes that the states of `on_error = local` may take up here. Default: 64 MiB.
+    /// Memory for the states of [`OnError::Local`], in bytes. Default: 64 MiB.
     pub max_local_memory: usize,
-    /// What TLS needs besides the authorities that the system trusts.
+    /// TLS settings. By default, the system's authorities are trusted.
     pub tls: TlsOptions,
-    /// How often a server without the module (`docs/module.md`) is asked whether it has it by now,
-    /// while questions come; each new connection asks too. `None`: scripts only, module or not. Default:
-    /// 10 s.
+    /// How often to check whether a node has the module (`docs/module.md`) by now. Each new connection checks
+    /// too. `None`: use scripts only. Default: 10 s.
     pub look_for_module: Option<Duration>,
-    /// What most rules answer while the store is unavailable. The log says so when that begins; each
-    /// [`Rule`](crate::Rule) has its own. Default: deny.
+    /// The fallback that the log names when the store becomes unavailable. Each [`Rule`](crate::Rule) has
+    /// its own setting, which decides. Default: deny.
     pub on_error: OnError,
-    /// Where connections live. They end with their runtime, so who asks from several names the one that
-    /// lasts. Default: the runtime of whoever asks first.
+    /// Runtime of the connections, which close with it. Set it if the store is used from several runtimes.
+    /// Default: the runtime of the first request.
     pub runtime: Option<Handle>,
 }
 
-/// What TLS needs besides the authorities that the system trusts. All files hold PEM.
+/// TLS settings. All files are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// The authority to trust, and no other. Default: those that the system trusts.
+    /// The only authority to trust. Default: the authorities of the system.
     pub ca: Option<PathBuf>,
-    /// The certificate to show to the server, and its private key. Default: none.
+    /// Client certificate and its private key. Default: none.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 

@@ -13,7 +13,7 @@ use sluicegate_core::{GcraName, Limit, Policy, PolicyError};
 
 use crate::{StoreError, script::Plan, share::Share};
 
-/// What is answered while the store is away.
+/// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnError {
@@ -22,18 +22,18 @@ pub enum OnError {
     Deny,
     /// Allow (fail open).
     Allow,
-    /// Decide here, under a share of the policy: one through the number of processes, if together they
-    /// are to admit no more than the policy does. Begins with what the last answers said.
+    /// Decide in this process, with a share of the policy, starting from the usage in the store's last
+    /// replies. With a share of 1/n, `n` processes together admit no more than the policy.
     Local(Share),
 }
 
-/// A policy, and how it is to be asked for. Made once, kept, and cheap to clone.
+/// A policy with its settings. Create it once and keep it; clones are cheap.
 ///
 /// ```
 /// use sluicegate_redis::{OnError, Rule, Share};
 ///
 /// let rule: Rule = "gcra:1000/1s".parse()?;
-/// // Chunks of up to 100 units; a quarter of the policy here while Redis is away.
+/// // Leases of up to 100 units; a quarter of the policy in this process while Redis is unavailable.
 /// let rule = rule.lease(100)?.on_error(OnError::Local(Share::of(1, 4)?));
 /// assert_eq!(rule.policy().to_string(), "gcra:1000/1s");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,7 +56,7 @@ struct Inner {
 }
 
 impl Rule {
-    /// A policy without leases, under which all is denied while the store is away.
+    /// A policy without leases that denies while the store is unavailable.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         Self::with(Inner {
@@ -75,7 +75,7 @@ impl Rule {
         Self(Arc::new(Inner { number: NUMBERS.fetch_add(1, Ordering::Relaxed), ..inner }))
     }
 
-    /// The same, with what is answered while the store is away.
+    /// Sets the decision while the store is unavailable.
     #[must_use]
     pub fn on_error(&self, on_error: OnError) -> Self {
         let local = match on_error {
@@ -85,13 +85,13 @@ impl Rule {
         Self::with(Inner { on_error, local, ..self.parts() })
     }
 
-    /// The same, with leases: a key that is asked for again and again is asked for in chunks of up to
-    /// `chunk` units, which are handed out here. 0 or 1: no leases.
+    /// Enables leases: for a key with much traffic, the process takes up to `chunk` units at once and allows
+    /// requests from them without calling the store. 0 or 1 disables leases.
     ///
     /// # Errors
     /// [`StoreError::Settings`] unless the policy is one limit, `gcra`, `token-bucket` or
-    /// `leaky-bucket`, without `borrow` and with `refill=continuous`: of the others, a chunk taken is
-    /// more than its units taken one by one.
+    /// `leaky-bucket`, without `borrow` and with `refill=continuous`. For other policies, taking a chunk
+    /// differs from taking its units one by one.
     pub fn lease(&self, chunk: u32) -> Result<Self, StoreError> {
         let fits = |policy: &Policy| {
             policy.as_gcra().is_some_and(|it| it.name() != GcraName::LeakyQueue && !it.borrow())
@@ -125,7 +125,7 @@ impl Rule {
         &self.0.policy
     }
 
-    /// The policy that is decided under here while the store is away, if it says `local`.
+    /// The policy of [`OnError::Local`], if that is set.
     #[must_use]
     pub fn local_policy(&self) -> Option<&Policy> {
         matches!(self.0.on_error, OnError::Local(_)).then_some(&self.0.local)

@@ -1,4 +1,4 @@
-//! A part of a policy, for one of several processes.
+//! One process's share of a policy.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sluicegate_core::{
 
 use crate::StoreError;
 
-/// A part of a policy: `0 < part <= 1`, as a fraction of whole numbers.
+/// A share of a policy, above 0 and at most 1, as a fraction of whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     part: u32,
@@ -16,7 +16,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// All of the policy.
+    /// The whole policy.
     pub const ALL: Self = Self { part: 1, whole: 1 };
 
     /// `part` of `whole`.

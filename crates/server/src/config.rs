@@ -141,10 +141,10 @@ pub struct GateConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FallbackDenial {
-    /// Status 503; to Envoy `UNAVAILABLE`, unless the rule itself says what to answer.
+    /// Status 503 over HTTP, and `UNAVAILABLE` over gRPC.
     #[default]
     Unavailable,
-    /// Status 429; to Envoy `OVER_LIMIT`.
+    /// Status 429 over HTTP, and `OVER_LIMIT` over gRPC.
     TooManyRequests,
 }
 

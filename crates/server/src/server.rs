@@ -235,6 +235,13 @@ mod tests {
 
     use super::*;
 
+    /// Resident memory of this process, in KiB; 0 where the system does not tell.
+    fn resident_kib() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    }
+
     /// A server as a part of another program: when it has ended, nothing of it is left.
     #[tokio::test]
     async fn viewers_that_come_and_go_leave_nothing_of_the_server() {
@@ -257,6 +264,7 @@ mod tests {
                 stats.looked_at().is_some()
             };
             let ask = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let mut resident = Vec::new();
             for round in 0..viewers / 50 {
                 let mut streams: Vec<_> = (0..50)
                     .map(|_| {
@@ -275,15 +283,22 @@ mod tests {
                 while publishing() {
                     std::thread::yield_now();
                 }
+                resident.push(resident_kib());
             }
+            resident
         });
-        watching.await.unwrap();
+        let resident = watching.await.unwrap();
         stop.send(()).unwrap();
         running.await.unwrap().unwrap();
         println!(
-            "figure: {viewers} viewers came and went; {} hold the server",
+            "figure: {viewers} viewers came and went; {} hold the server; KiB resident after each 50: {resident:?}",
             shared.strong_count()
         );
         assert_eq!(shared.strong_count(), 0);
+        // In its full size it runs alone: what other tests allocate is not in the figures.
+        if viewers >= 1000 {
+            let (early, late) = (resident[resident.len() / 4], resident[resident.len() - 1]);
+            assert!(late <= early + 1024, "{resident:?}");
+        }
     }
 }

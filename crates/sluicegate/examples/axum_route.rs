@@ -1,5 +1,5 @@
-//! Protecting a route of axum by hand: 429 with `Retry-After` for whoever asks too often. The crate
-//! `sluicegate-tower` is a layer that does this and more, for tonic and hyper too.
+//! Limits an axum route by hand: 429 with `Retry-After` for clients that send too many requests. The crate
+//! `sluicegate-tower` is middleware that does this and more, for tonic and hyper too.
 //!
 //! `cargo run --example axum_route`, then `curl -i http://127.0.0.1:3000/hello?user=7` a few times.
 
@@ -23,9 +23,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(axum::serve(listener, app(limiter, "gcra:5/10s")?).await?)
 }
 
-/// The routes, each behind the limit.
+/// The routes, with a limit.
 pub fn app(limiter: Limiter, policy: &str) -> Result<Router, sluicegate::PolicyError> {
-    // A limiter in front of the public fails open: without Redis, all may pass.
+    // While the store is unavailable, requests pass. For logins, use `OnError::Deny`.
     let rule = policy.parse::<Rule>()?.on_error(OnError::Allow);
     Ok(Router::new()
         .route("/hello", get(async || "hello\n"))
@@ -37,12 +37,12 @@ async fn limit(
     request: Request,
     next: Next,
 ) -> Response {
-    // Whom it is about: here a part of the query, elsewhere a token or an address.
+    // The key: here the query string. In production, a verified user or an address.
     let key = format!("hello:{}", request.uri().query().unwrap_or_default());
     match limiter.take(key, &rule, 1).await {
         Ok(answer) if answer.allowed() => next.run(request).await,
         Ok(answer) => {
-            // Whole seconds, rounded up, so that who waits as told passes.
+            // Whole seconds, rounded up: a client that waits that long passes.
             let seconds = match answer.retry() {
                 Some(Retry::After(wait)) => wait.as_millis().div_ceil(1000).max(1),
                 _ => 1,

@@ -1,4 +1,4 @@
-//! Plans that change while the program runs: what was used stays used, and nobody begins anew.
+//! Plans that change while the program runs: the usage of each key carries over.
 //!
 //! `cargo run --example plans`
 
@@ -9,13 +9,13 @@ use std::{
 
 use sluicegate::{Limiter, Rule};
 
-/// Which plan has which rule. Shared by all who ask; changed by whoever reads the settings.
+/// The rule of each plan. Shared by all requests; changed when the settings change.
 #[derive(Clone, Debug, Default)]
 pub struct Plans(Arc<RwLock<HashMap<String, Rule>>>);
 
 impl Plans {
-    /// Sets the rule of a plan, from the next request on. Processes that learn of it later still ask by
-    /// the old one meanwhile: what each of them takes counts for all.
+    /// Sets the rule of a plan, from the next request on. Other processes may use the old rule for a while: what
+    /// they take counts for all.
     pub fn set(&self, plan: &str, policy: &str) -> Result<(), sluicegate::PolicyError> {
         let rule = policy.parse()?;
         if let Ok(mut plans) = self.0.write() {
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a user notices of two changes.
+/// Shows how two changes affect a user.
 pub async fn run(limiter: &Limiter) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let plans = Plans::default();
     let mut lines = Vec::new();
@@ -49,7 +49,7 @@ pub async fn run(limiter: &Limiter) -> Result<Vec<String>, Box<dyn std::error::E
         if let Some(policy) = change {
             plans.set("free", policy)?;
         }
-        let rule = plans.rule("free").ok_or("the plan is there")?;
+        let rule = plans.rule("free").ok_or("the plan exists")?;
         let mut passed = 0;
         for _ in 0..requests {
             passed += u32::from(limiter.take("user7", &rule, 1).await?.allowed());

@@ -1,7 +1,7 @@
-//! Obeying a third party that admits 30 requests a minute, from several workers: by refusing what is too
-//! much, and by delaying it.
+//! Obeys a third party's limit of 30 requests a minute from several workers: by denying requests, and by
+//! delaying them.
 //!
-//! `cargo run --example third_party`; with a URL of Redis behind it, several processes obey together.
+//! `cargo run --example third_party`. With a Redis URL as argument, several processes share the limit.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         None => Limiter::in_memory(),
     };
     let refused = refusing(&limiter, "30/60s", 40).await?;
-    println!("by refusing: {refused} of 40 requests came too early");
+    println!("by denying: {refused} of 40 requests were too early");
     let order = delaying(&limiter, "30/60s", 4).await?;
     println!("by delaying: {order:?} were sent, two seconds apart");
     Ok(())
 }
 
-/// Who comes too early is told so, and does something else. How many were.
+/// Denies requests that are too early, and returns how many there were.
 pub async fn refusing(
     limiter: &Limiter,
     rate: &str,
     requests: u32,
 ) -> Result<u32, sluicegate::Error> {
-    // A window that slides: never more than 30 in any 60 seconds. Better to send nothing while Redis is
-    // away than to be banned.
+    // Never more than 30 in any 60 seconds. Better to send nothing while the store is unavailable than to be
+    // banned.
     let rule = rule(&format!("sliding-log:{rate}"))?.on_error(OnError::Deny);
     let mut refused = 0;
     for _ in 0..requests {
@@ -40,8 +40,8 @@ pub async fn refusing(
     Ok(refused)
 }
 
-/// Who comes too early waits until it is its turn: evenly spaced, whichever worker it is. In which order
-/// the workers sent.
+/// Delays requests that are too early: evenly spaced over all workers. Returns the order in which the workers
+/// sent.
 pub async fn delaying(
     limiter: &Limiter,
     rate: &str,
@@ -53,7 +53,7 @@ pub async fn delaying(
     for worker in 0..workers {
         let (limiter, rule, sent) = (limiter.clone(), rule.clone(), sent.clone());
         tasks.push(tokio::spawn(async move {
-            // At most a minute; who would have to wait longer is told at once.
+            // At most a minute; a longer wait is denied immediately.
             let patience = Duration::from_secs(60);
             let answer = limiter.until_ready("third-party-queue", &rule, 1, patience).await?;
             if answer.allowed() {

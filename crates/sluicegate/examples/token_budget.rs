@@ -1,5 +1,5 @@
-//! A budget of tokens for a language model, whose costs are known only afterwards: what a request is
-//! expected to cost is reserved, and then the difference charged or given back.
+//! A token budget for a language model, whose costs are known only afterwards: reserves the expected cost of a
+//! request, then charges or refunds the difference.
 //!
 //! `cargo run --example token_budget`
 
@@ -21,8 +21,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Sends a request when its expected tokens are there, and settles what it really took. How many are
-/// left; `None` if it would have had to wait for more than a second.
+/// Sends a request when its expected tokens are available, and settles the actual number. Returns the remaining
+/// tokens; `None` if the wait exceeds a second.
 pub async fn request(
     limiter: &Limiter,
     rule: &Rule,

@@ -15,15 +15,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Limiter`]: takes, peeks, charges, refunds, reserves and resets, wherever the state is.
+//! - [`Limiter`]: take, peek, charge, refund, reserve and reset, in memory or in Redis or Valkey.
 //! - [`LocalLimiter`]: the same in this process, without async and without errors.
-//! - [`Rule`]: a policy, and what is answered while Redis is away.
-//! - The layer of tower, for axum, tonic and hyper, is the crate `sluicegate-tower`: it takes any of these.
-//! - [`Shaper`]: a queue that lets items go at the pace of a `leaky-queue`.
+//! - [`Rule`]: a policy with its settings, such as the decision while the store is unavailable.
+//! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
+//! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 //!
-//! A policy says how much is admitted: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
-//! `fixed-window:500/day:tz=Europe/Paris`, several joined by commas ([`Policy`]). A refusal is an answer
-//! and never an error.
+//! A [`Policy`] says how much is allowed: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
+//! `fixed-window:500/day:tz=Europe/Paris`, or several limits separated by commas. A denial is an answer,
+//! never an error.
 
 mod limiter;
 mod local;
@@ -43,7 +43,12 @@ pub use sluicegate_redis::{
     Answer, Counters, OnError, Options, RedisStore, Share, Source, StoreError as Error, TlsOptions,
 };
 
-/// The programs of a page of the documentation are run as well.
+/// The programs of the page on migration are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]
 mod coming_from {}
+
+/// The programs of the page on this crate are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+mod library {}

@@ -1,4 +1,4 @@
-//! Limits, wherever their state is.
+//! Limits in memory, or in Redis or Valkey.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     local::{reserves, waiting},
 };
 
-/// Limits, wherever their state is: in this process, or in Redis or Valkey for all processes together.
+/// Limits in this process, or in Redis or Valkey for all processes together.
 ///
-/// Cheap to clone; all clones are the same. Keys are any bytes. What was used of a key is the same under
-/// every rule, so a key says whom it is about, and what is limited: `login:user7`.
+/// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
+/// policy to another. A key should therefore name the client and what is limited: `login:user7`.
 #[derive(Clone, Debug)]
 pub struct Limiter(Backend);
 
@@ -25,13 +25,13 @@ enum Backend {
 }
 
 impl Limiter {
-    /// Limits in this process, bounded to 1 GiB.
+    /// Limits in this process, with up to 1 GiB of state.
     #[must_use]
     pub fn in_memory() -> Self {
         LocalLimiter::new().into()
     }
 
-    /// Limits in Redis or Valkey at `url`, once it answers: `redis://[[user]:password@]host[:port][/db]`,
+    /// Connects to Redis or Valkey at `url`: `redis://[[user]:password@]host[:port][/db]`,
     /// `rediss://` for TLS, `redis+cluster://host,host`, `redis+sentinel://host,host/name`.
     ///
     /// ```no_run
@@ -49,12 +49,12 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Settings`] for what is no such URL, [`Error::Unavailable`] if nothing answers there.
+    /// [`Error::Settings`] if the URL is invalid, [`Error::Unavailable`] if the store does not answer.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         RedisStore::connect(url).await.map(Self::from)
     }
 
-    /// [`Limiter::connect`] with other options: deadline, prefix of keys, bounds, TLS.
+    /// [`Limiter::connect`] with options: deadline, key prefix, bounds, TLS.
     ///
     /// # Errors
     /// As [`Limiter::connect`].
@@ -79,8 +79,8 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the key holds something else. While Redis is away, the rule says what is
-    /// answered.
+    /// [`Error::Corrupt`] if the key holds a value that Sluicegate did not write. While the store is
+    /// unavailable, [`Rule::on_error`] decides.
     pub async fn take(
         &self,
         key: impl AsRef<[u8]>,
@@ -90,7 +90,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Take(cost)).await
     }
 
-    /// What a take would be answered. Changes nothing.
+    /// Returns what [`Limiter::take`] would return, and changes nothing.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -103,11 +103,11 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Peek(cost)).await
     }
 
-    /// Takes `cost` units whether or not they fit: a cost that is known only afterwards. Later requests
-    /// wait until it is repaid.
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards. Later requests
+    /// wait until the units are available again.
     ///
     /// # Errors
-    /// As [`Limiter::take`], and [`Error::Unavailable`] or [`Error::Timeout`] while Redis is away.
+    /// As [`Limiter::take`], and [`Error::Unavailable`] or [`Error::Timeout`] while the store is unavailable.
     pub async fn charge(
         &self,
         key: impl AsRef<[u8]>,
@@ -117,10 +117,10 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Charge(cost)).await
     }
 
-    /// Gives back up to `cost` units of what is in use.
+    /// Gives back up to `cost` of the units in use.
     ///
     /// # Errors
-    /// As [`Limiter::charge`]. It may have been done all the same: do not give back again.
+    /// As [`Limiter::charge`]. The store may have executed the refund: do not repeat it.
     pub async fn refund(
         &self,
         key: impl AsRef<[u8]>,
@@ -130,8 +130,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Refund(cost)).await
     }
 
-    /// Takes `cost` units now, for use after a wait of at most `max_wait`, which the answer's `delay`
-    /// tells.
+    /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,11 +160,12 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait }).await
     }
 
-    /// Waits until `cost` units are taken; a denial as soon as that cannot be within `timeout`.
+    /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed before
+    /// `timeout`.
     ///
-    /// Under limits of the gcra family and `leaky-queue` this is one reservation, so that those who wait
-    /// pass in the order in which they asked, evenly spaced, also those of other processes. Who is
-    /// dropped while it waits has used its units. Under others it asks again when it is told to.
+    /// With limits of the gcra family and `leaky-queue`, this is one reservation: waiting requests pass in
+    /// arrival order and evenly spaced, those of other processes included. A future that is dropped while it
+    /// waits has used its units. With other limits, this tries again after each retry time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,7 +210,7 @@ impl Limiter {
         }
     }
 
-    /// Makes the key as if never used, under every rule.
+    /// Resets the key, for every policy.
     ///
     /// # Errors
     /// As [`Limiter::charge`].
@@ -218,7 +218,7 @@ impl Limiter {
         self.ask(key.as_ref(), rule, Operation::Reset).await
     }
 
-    /// Takes of several keys, each for itself, in one round trip; their answers in the same order.
+    /// Makes independent takes from several keys in one round trip. The answers are in the same order.
     ///
     /// ```
     /// use sluicegate::{Limiter, Rule};
@@ -260,10 +260,10 @@ impl Limiter {
         }
     }
 
-    /// Any of the above, by what it is called.
+    /// Applies any [`Operation`].
     ///
     /// # Errors
-    /// As the operation.
+    /// As the method for that operation.
     pub async fn ask(
         &self,
         key: &[u8],
@@ -276,9 +276,9 @@ impl Limiter {
         }
     }
 
-    /// A [`Store`] that asks for the policies of these rules as they say: with leases, and with what is
-    /// answered while Redis is away. A `Limiter` alone, as a store, asks Redis each time, and says if it is
-    /// away.
+    /// A [`Store`] that uses the settings of these rules for their policies: leases, and the decision while
+    /// the store is unavailable. A `Limiter` alone, used as a store, calls Redis for each decision, and
+    /// returns an error while Redis is unavailable.
     #[must_use]
     pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Ruled {
         Ruled::new(self.clone(), rules)
@@ -297,7 +297,7 @@ impl Limiter {
         }
     }
 
-    /// What was counted, by source; all zero in this process.
+    /// Decisions by source, and other counts; all zero without Redis.
     #[must_use]
     pub fn counters(&self) -> Counters {
         match &self.0 {
@@ -306,7 +306,7 @@ impl Limiter {
         }
     }
 
-    /// Gives back what is leased and not used. Who does not call it forfeits that.
+    /// Gives unused leased units back to the store. Without this call, they are forfeited.
     pub async fn close(&self) {
         if let Backend::Redis(store) = &self.0 {
             store.close().await;

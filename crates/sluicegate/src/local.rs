@@ -15,10 +15,10 @@ use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenF
 
 use crate::Rule;
 
-/// Limits in this process: no async, and no errors but for a reserve that a policy cannot do.
+/// Limits in this process: no async, and no errors, except for a reserve that the policy does not support.
 ///
-/// Cheap to clone; all clones share their keys. Bounded: a key takes sixteen bytes under a policy of one
-/// limit of the gcra family or of most fixed windows, and is forgotten once it is as if never used.
+/// Cheap to clone; all clones share their keys. Memory is bounded: with one limit of the gcra family, or most
+/// fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
 ///
 /// ```
 /// use sluicegate::{LocalLimiter, Rule};
@@ -44,13 +44,13 @@ struct Inner {
 }
 
 impl LocalLimiter {
-    /// With state of up to 1 GiB; a key for which there is no room is then denied.
+    /// Up to 1 GiB of state. When it is full, new keys are denied.
     #[must_use]
     pub fn new() -> Self {
         Self::bounded(MemoryStore::DEFAULT_MAX_BYTES)
     }
 
-    /// With state of up to so many bytes (at least 2 MiB).
+    /// Up to `max_bytes` of state, at least 2 MiB.
     #[must_use]
     pub fn bounded(max_bytes: usize) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -64,25 +64,24 @@ impl LocalLimiter {
         self.certain(key.as_ref(), rule, Operation::Take(cost))
     }
 
-    /// What a take would be answered. Changes nothing.
+    /// Returns what [`LocalLimiter::take`] would return, and changes nothing.
     pub fn peek(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
         self.certain(key.as_ref(), rule, Operation::Peek(cost))
     }
 
-    /// Takes `cost` units whether or not they fit: a cost that is known only afterwards.
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
     #[expect(unused_must_use, reason = "what was charged is charged, whatever is answered")]
     pub fn charge(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
         self.certain(key.as_ref(), rule, Operation::Charge(cost));
     }
 
-    /// Gives back up to `cost` units of what is in use.
+    /// Gives back up to `cost` of the units in use.
     #[expect(unused_must_use, reason = "what was given back is, whatever is answered")]
     pub fn refund(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
         self.certain(key.as_ref(), rule, Operation::Refund(cost));
     }
 
-    /// Takes `cost` units now, for use after a wait of at most `max_wait`, which the answer's `delay`
-    /// tells.
+    /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
     ///
     /// # Errors
     /// [`ReserveError`] unless every limit is of the gcra family or a `leaky-queue`.
@@ -96,13 +95,13 @@ impl LocalLimiter {
         self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait })
     }
 
-    /// Makes the key as if never used.
+    /// Resets the key.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         self.0.store.reset(key.as_ref(), self.0.clock.now());
     }
 
-    /// Blocks the thread until `cost` units are taken; a denial as soon as that cannot be within
-    /// `timeout`.
+    /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed
+    /// before `timeout`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -112,7 +111,7 @@ impl LocalLimiter {
     /// for _ in 0..3 {
     ///     assert!(limiter.until_ready("user7", &rule, 1, Duration::from_secs(60)).allowed());
     /// }
-    /// // Ten milliseconds away.
+    /// // The next unit is available in 10 ms.
     /// assert!(!limiter.until_ready("user7", &rule, 1, Duration::from_millis(1)).allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -142,13 +141,13 @@ impl LocalLimiter {
         }
     }
 
-    /// How many keys are kept.
+    /// Number of stored keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.store.len()
     }
 
-    /// Whether none is.
+    /// Whether no key is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! A policy, and how it is to be asked for.
+//! A policy with its settings.
 
 use std::{
     fmt,
@@ -12,10 +12,10 @@ use sluicegate_redis as redis;
 
 use crate::{Error, OnError};
 
-/// A policy, and how it is to be asked for. Make it once, keep it, and clone it freely.
+/// A policy with its settings. Create it once and keep it; clones are cheap.
 ///
-/// What was used of a key stays used when it is asked for under another rule, so plans may change while
-/// they are in use.
+/// A key's usage carries over when the key is used with another rule: plans can change while they are in
+/// use.
 ///
 /// ```
 /// use sluicegate::{OnError, Rule};
@@ -38,20 +38,20 @@ struct Inner {
 }
 
 impl Rule {
-    /// A policy without leases, under which all is denied while Redis is away.
+    /// A policy without leases that denies while the store is unavailable.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         redis::Rule::new(policy).into()
     }
 
-    /// The same, with what is answered while Redis is away. In this process, nothing ever is.
+    /// Sets the decision while the store is unavailable. A store in this process is always available.
     #[must_use]
     pub fn on_error(&self, on_error: OnError) -> Self {
         self.0.redis.on_error(on_error).into()
     }
 
-    /// The same, with leases: a key that is asked for again and again is asked for in chunks of up to
-    /// `chunk` units, which are handed out here. In this process there is nothing to spare.
+    /// Enables leases: for a key with much traffic, the process takes up to `chunk` units at once and allows
+    /// requests from them without calling the store. No effect with a store in this process.
     ///
     /// # Errors
     /// [`Error::Settings`] unless the policy is one limit, `gcra`, `token-bucket` or `leaky-bucket`,

@@ -1,4 +1,4 @@
-//! A limiter as a store that knows rules.
+//! A limiter as a store with settings per policy.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use sluicegate_core::{Decision, Operation, Policy, Store};
 
 use crate::{Error, Limiter, Rule};
 
-/// A [`Limiter`] as a [`Store`] that asks for some policies as their rules say: with leases, and with what
-/// is answered while Redis is away. Made by [`Limiter::with_rules`]; cheap to clone.
+/// A [`Limiter`] as a [`Store`] that uses the settings of rules for their policies: leases, and the decision
+/// while the store is unavailable. Created by [`Limiter::with_rules`]; cheap to clone.
 ///
 /// ```
 /// use sluicegate::{Limiter, OnError, Operation, Rule, Share, Store};
@@ -42,7 +42,7 @@ impl Ruled {
     }
 }
 
-/// A policy without a rule is asked for as by the limiter alone.
+/// A policy without a rule is decided as by the limiter alone.
 impl Store for Ruled {
     type Error = Error;
 

@@ -1,4 +1,4 @@
-//! A queue that lets items go at the pace of a `leaky-queue`.
+//! A queue that releases items at the rate of a `leaky-queue`.
 
 use std::{
     collections::VecDeque,
@@ -19,11 +19,11 @@ use crate::{Error, Limiter, Rule};
 /// How long to wait where nobody says for how long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A bounded queue, first in, first out, that lets items go at the pace of a `leaky-queue`: alone, or
-/// together with the shapers of other processes that have the same key in the same store.
+/// A bounded FIFO queue that releases items at the rate of a `leaky-queue`: alone, or together with the
+/// shapers of other processes that use the same key in the same store.
 ///
-/// An item takes its departure from the store when it is the first in the queue, so that a shaper whose
-/// items nobody asks for holds no other up.
+/// The store assigns an item its send time only when the item is first in the queue. A shaper whose items are
+/// not taken out therefore delays no other.
 ///
 /// ```
 /// use sluicegate::{Limiter, Rule, Shaper};
@@ -55,7 +55,7 @@ pub struct Shaper<T> {
     departure: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// An item for which there was no room.
+/// The item that a full or closed queue did not accept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -74,7 +74,7 @@ impl<T> fmt::Display for Full<T> {
 impl<T> std::error::Error for Full<T> {}
 
 impl<T> Shaper<T> {
-    /// An empty queue with `room` for so many items.
+    /// An empty queue for up to `room` items.
     ///
     /// # Errors
     /// [`Error::Settings`] unless the policy is one `leaky-queue`.
@@ -86,7 +86,7 @@ impl<T> Shaper<T> {
     ) -> Result<Self, Error> {
         if rule.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
             return Err(Error::Settings(format!(
-                "invalid policy `{}` for a shaper: expected one leaky-queue",
+                "invalid policy `{}`: expected one `leaky-queue`",
                 rule.policy()
             )));
         }
@@ -102,10 +102,10 @@ impl<T> Shaper<T> {
         })
     }
 
-    /// Puts an item behind all others.
+    /// Adds an item at the end of the queue.
     ///
     /// # Errors
-    /// [`Full`] gives it back if there is no room, or the queue was closed.
+    /// [`Full`] returns the item if the queue is full or closed.
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         let mut queue = self.queue.lock();
         if queue.len() >= self.room || self.closed.load(Ordering::Relaxed) {
@@ -117,7 +117,7 @@ impl<T> Shaper<T> {
         Ok(())
     }
 
-    /// Takes no more items. Those inside still go.
+    /// Closes the queue for new items. Items in the queue are still released.
     pub fn close(&self) {
         // Under the lock, so that nothing is pushed that nobody would wait for.
         let queue = self.queue.lock();
@@ -126,12 +126,12 @@ impl<T> Shaper<T> {
         self.arrived.notify_one();
     }
 
-    /// The first item, when it may go; `None` when the queue is closed and empty. While Redis is away,
-    /// the rule says whether items go, and `deny` holds them back. One who gives up waiting loses neither
-    /// the item nor its departure.
+    /// Waits until the first item can be sent, and returns it; `None` when the queue is closed and empty. While
+    /// the store is unavailable, the rule's `on_error` decides, and `deny` keeps items in the queue. Dropping
+    /// this future loses neither the item nor its send time.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the key holds something else.
+    /// [`Error::Corrupt`] if the key holds a value that Sluicegate did not write.
     pub async fn next(&self) -> Result<Option<T>, Error> {
         let mut departure = self.departure.lock().await;
         while self.queue.lock().is_empty() {
@@ -165,13 +165,13 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// How many items wait.
+    /// Number of items in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.lock().len()
     }
 
-    /// Whether none does.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

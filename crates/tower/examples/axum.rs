@@ -1,7 +1,7 @@
-//! Protecting routes of axum, each by a policy of its own, for each network of clients.
+//! Limits axum routes, each by its own policy, per client network.
 //!
-//! `cargo run -p sluicegate-tower --example axum`, then `curl -i http://127.0.0.1:3000/hello` a few times;
-//! with a URL of Redis behind it, several processes share what was used.
+//! `cargo run -p sluicegate-tower --example axum`, then `curl -i http://127.0.0.1:3000/hello` a few times. With a
+//! Redis URL as argument, several processes share the limits.
 
 use std::net::SocketAddr;
 
@@ -25,16 +25,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(axum::serve(listener, app).await?)
 }
 
-/// The routes, behind their limits.
+/// The routes, with their limits.
 pub fn app(limiter: Limiter) -> Result<Router, sluicegate::PolicyError> {
     let routes = Routes::new()
         .unlimited("/health")
         .on(Method::POST, "/login", NamedPolicy::new("login", "gcra:5/1m:burst=2".parse()?))
         .otherwise(NamedPolicy::new("other", "gcra:30/1m".parse()?));
     let layer = RateLimitLayer::new(limiter, routes)
-        // Behind one proxy of yours: Address::x_forwarded_for(1)
+        // Behind one proxy: Address::x_forwarded_for(1)
         .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>())
-        // A limiter in front of the public fails open: without Redis, all may pass.
+        // While the store is unavailable, requests pass. To deny logins then, give them middleware of their own.
         .allow_on_error(true)
         .observe(|event| {
             if event.result.is_err() {

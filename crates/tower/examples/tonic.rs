@@ -1,7 +1,7 @@
-//! Protecting a server of gRPC: `RESOURCE_EXHAUSTED` for whoever calls too often.
+//! Limits a gRPC server: `RESOURCE_EXHAUSTED` for clients that make too many calls.
 //!
-//! `cargo run -p sluicegate-tower --example tonic` serves the health service on 127.0.0.1:50051, where a
-//! caller that names itself in `x-caller` has five calls a minute.
+//! `cargo run -p sluicegate-tower --example tonic` serves the health service on 127.0.0.1:50051. Each caller, named
+//! in `x-caller`, has five calls a minute.
 
 use sluicegate::Limiter;
 use sluicegate_tower::{Address, Grpc, NamedPolicy, Part, RateLimitLayer};
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     serve(incoming, limiter, "gcra:5/1m").await
 }
 
-/// Serves health, behind a limit.
+/// Serves health, with a limit.
 pub async fn serve(
     incoming: TcpIncoming,
     limiter: Limiter,

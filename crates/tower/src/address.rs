@@ -1,4 +1,4 @@
-//! From which address a request comes, by what the connection says and what trusted proxies vouch for.
+//! The address of a client, from the connection and from headers of trusted proxies.
 
 use std::{
     fmt::Write,
@@ -16,12 +16,11 @@ use crate::{
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of a client, or the network that it is in: of IPv6 the first 64 bits, as one client has as
-/// many addresses beneath them as it likes.
+/// The client's IPv4 address, or its /64 network of IPv6, in which a client can use any address.
 ///
-/// What a client says about itself is not believed: of `X-Forwarded-For` and `Forwarded` only as many
-/// entries are read, from the last, as there are proxies that wrote them. Ports and zones are left out, and
-/// an IPv4 address mapped into IPv6 is that IPv4 address.
+/// Client-supplied entries are ignored: of `X-Forwarded-For` and `Forwarded`, only as many entries are read,
+/// from the last, as there are trusted proxies. Ports and zones are removed. An IPv4 address mapped into IPv6
+/// is that IPv4 address.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -30,7 +29,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///
 /// let request = Request::builder()
 ///     .extension("10.0.0.1:5000".parse::<SocketAddr>()?) // our proxy
-///     .header("x-forwarded-for", "8.8.8.8, 192.0.2.7")   // a lie, and what our proxy saw
+///     .header("x-forwarded-for", "8.8.8.8, 192.0.2.7")   // forged, then added by our proxy
 ///     .body(())?;
 /// let address = Address::x_forwarded_for(1).of(&Head::of(&request));
 /// assert_eq!(address, Some("192.0.2.7".parse()?));
@@ -78,8 +77,8 @@ enum Proxies {
 }
 
 impl Address {
-    /// The address of the peer, which is looked for as a [`SocketAddr`] among the request's extensions;
-    /// [`found_in`](Self::found_in) and [`found_by`](Self::found_by) say where else it is.
+    /// The address of the peer: a [`SocketAddr`] in the request's extensions, unless
+    /// [`found_in`](Self::found_in) or [`found_by`](Self::found_by) names another source.
     #[must_use]
     pub fn peer() -> Self {
         Self {
@@ -90,30 +89,30 @@ impl Address {
         }
     }
 
-    /// The address that the farthest of `proxies` trusted proxies in front of this server saw, each of
-    /// which adds whom it serves at the end of `X-Forwarded-For`.
+    /// The address that the farthest of `proxies` trusted proxies saw. Each proxy appends the address of its
+    /// client to `X-Forwarded-For`.
     ///
-    /// If there are fewer entries, or one is no address, it is the farthest address that is vouched for;
-    /// that of the peer if there is none.
+    /// If there are fewer entries, or one is not an address, the result is the farthest address before it;
+    /// without any, the address of the peer.
     #[must_use]
     pub fn x_forwarded_for(proxies: usize) -> Self {
         Self { proxies: Proxies::XForwardedFor(proxies), ..Self::peer() }
     }
 
-    /// The same by `Forwarded` (RFC 7239).
+    /// The same with `Forwarded` (RFC 7239).
     #[must_use]
     pub fn forwarded(proxies: usize) -> Self {
         Self { proxies: Proxies::Forwarded(proxies), ..Self::peer() }
     }
 
-    /// The peer's address is in an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
+    /// Reads the peer's address from an extension: `found_in::<axum::extract::ConnectInfo<SocketAddr>>()`.
     #[must_use]
     pub fn found_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(mut self) -> Self {
         self.peer = Peer::In(|extensions| extensions.get::<T>().map(|it| &**it));
         self
     }
 
-    /// The peer's address is found so, for tonic:
+    /// Reads the peer's address with a function; for tonic
     /// `found_by(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
     #[must_use]
     pub fn found_by(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
@@ -121,15 +120,15 @@ impl Address {
         self
     }
 
-    /// Of how many bits a network is: of IPv4 up to 32, which is where it starts, of IPv6 up to 128, where
-    /// it starts with 64. More counts as these.
+    /// Prefix lengths of the network: IPv4 up to 32 (the default), IPv6 up to 128 (default 64). Greater values
+    /// count as these.
     #[must_use]
     pub fn prefixes(mut self, v4: u8, v6: u8) -> Self {
         (self.v4_prefix, self.v6_prefix) = (v4.min(32), v6.min(128));
         self
     }
 
-    /// The client's address in full, if there is any.
+    /// The full address of the client, if it has one.
     #[must_use]
     pub fn of(&self, head: &Head<'_>) -> Option<IpAddr> {
         self.behind(self.peer.of(head.extensions, &mut None), head)

@@ -1,17 +1,17 @@
-//! What is known of a request before its body.
+//! A request without its body.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
-/// What is known of a request before its body: what keys, costs and policies are chosen by.
+/// A request without its body, from which keys, costs and policies are derived.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The method.
     pub method: &'a Method,
-    /// The target.
+    /// The request target.
     pub uri: &'a Uri,
     /// The headers.
     pub headers: &'a HeaderMap,
-    /// What server and middleware have attached, such as the address of the peer.
+    /// Extensions set by the server and by other middleware, such as the address of the peer.
     pub extensions: &'a Extensions,
 }
 
@@ -33,13 +33,13 @@ impl<'a> Head<'a> {
         self.uri.path()
     }
 
-    /// The first value of a header, where it is text.
+    /// The first value of a header, if it is visible ASCII.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether it is a call of gRPC.
+    /// Whether the request is a gRPC call.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         let rest = self.header("content-type").and_then(|it| it.strip_prefix("application/grpc"));

@@ -1,4 +1,4 @@
-//! What a response says of the limit.
+//! Rate limit headers of responses.
 
 use http::{HeaderMap, header::RETRY_AFTER};
 use sluicegate_core::Decision;
@@ -9,18 +9,18 @@ use sluicegate_headers::{
 
 use crate::rules::Named;
 
-/// What a response says of the limit. A refusal says `Retry-After` under each of them.
+/// Rate limit headers of responses. A denial has `Retry-After` with each of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Headers {
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11. Where there are some
-    /// already, of a layer further in, these are added to them.
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, added to those of an inner
+    /// layer.
     #[default]
     Ietf,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now. Those of a
-    /// layer further in stay.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now. Those of an
+    /// inner layer are kept instead.
     XRateLimit,
-    /// Nothing.
+    /// No headers.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! Whom a request is about.
+//! Keys of requests.
 
 use std::{cell::Cell, fmt, ops::Deref, sync::Arc};
 
@@ -198,8 +198,7 @@ impl Deref for Key {
     }
 }
 
-/// One part of what a request is counted under. Parts are joined so that no two combinations of them are
-/// the same key, whatever is in them.
+/// One part of a key. Parts are joined unambiguously: two different combinations never make the same key.
 #[derive(Clone, Debug)]
 pub struct Part(Kind);
 
@@ -216,9 +215,9 @@ enum Kind {
 type OwnPart = dyn Fn(&Head<'_>, &mut Bytes) -> Option<()> + Send + Sync;
 
 impl Part {
-    /// The value of a header: a token, an account. Requests that give it several times with different values
-    /// are counted together, apart from all others: which value the service uses is not known, and values
-    /// that a client adds make no new key.
+    /// The value of a header, such as a token or an account. Requests with several different values share one key,
+    /// separate from all others: the service may use any of the values, and a client must not get a new key by
+    /// adding one.
     #[must_use]
     pub const fn header(name: HeaderName) -> Self {
         Self(Kind::Header(name))
@@ -230,19 +229,19 @@ impl Part {
         Self(Kind::Method)
     }
 
-    /// The path in canonical form, without the query. Who may choose it freely may choose a new key each time:
-    /// better the name of a rule that [`Routes`](crate::Routes) finds.
+    /// The path in canonical form, without the query. A client that can choose the path freely can use a new key
+    /// for each request: use [`Routes`](crate::Routes) there.
     #[must_use]
     pub const fn path() -> Self {
         Self(Kind::Path)
     }
 
-    /// What `find` finds, text or bytes.
+    /// The string or bytes that `find` returns.
     ///
     /// ```
     /// use sluicegate_tower::Part;
     ///
-    /// struct Account(String); // attached by the middleware that checks who asks
+    /// struct Account(String); // set by the authentication middleware
     ///
     /// let part = Part::own(|head| head.extensions.get::<Account>().map(|it| it.0.clone()));
     /// ```

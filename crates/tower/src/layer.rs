@@ -1,4 +1,4 @@
-//! What a user sets.
+//! The layer and its settings.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,15 +7,14 @@ use tower_layer::Layer;
 
 use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, rules::Named};
 
-/// A layer that limits how many requests reach a service.
+/// A layer that limits the requests to a service.
 ///
-/// All requests are counted together until [`by`](Self::by) says by what they are told apart. A request
-/// that is denied does not reach the service: it is answered with 429 and a problem (RFC 9457), or as
-/// [`refuse`](Self::refuse) says. While the store is away, all are answered with 503; or, with
-/// [`allow_on_error`](Self::allow_on_error), none.
+/// All requests share one count, unless [`by`](Self::by) sets a key. A denied request does not reach the
+/// service: the response is 429 with a problem document (RFC 9457), or set by [`refuse`](Self::refuse). While
+/// the store is unavailable, every request gets 503, or passes with
+/// [`allow_on_error`](Self::allow_on_error).
 ///
-/// Layers on one store share what was used where the names of their policies and the parts of their keys are
-/// the same; otherwise they are apart.
+/// Layers on one store share their counts if the names of their policies and the parts of their keys are equal.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -76,8 +75,9 @@ pub(crate) struct Shared<S, R> {
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// A layer over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or any other. The rules
-    /// are a policy, one with a name, [`Routes`](crate::Routes), or a function ([`Rules::by`]).
+    /// A layer over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or any other [`Store`]. The
+    /// rules are a policy, a [`NamedPolicy`](crate::NamedPolicy), [`Routes`](crate::Routes), or a function
+    /// ([`Rules::by`]).
     #[must_use]
     pub fn new(store: S, rules: impl Into<Rules>) -> Self {
         let settings = Settings {
@@ -95,22 +95,21 @@ impl<S: Store> RateLimitLayer<S> {
 }
 
 impl<S, R> RateLimitLayer<S, R> {
-    /// Counts requests apart that differ in this, besides what was said before. Those that don't have it, as
-    /// a header that is missing, are counted together.
+    /// Adds a part to the key. Requests without it, such as those without the header, share one count.
     #[must_use]
     pub fn by(mut self, part: impl Into<Part>) -> Self {
         self.settings.parts.push(part.into());
         self
     }
 
-    /// What a request costs, in units; 1 if this is not said.
+    /// Sets the cost of every request, in units; default 1.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.settings.cost = Cost::Fixed(cost);
         self
     }
 
-    /// What a request costs, in units, as `cost` says. A request of cost 0 always passes.
+    /// Sets the cost of each request with a function, in units. A request of cost 0 always passes.
     ///
     /// ```
     /// # use sluicegate_tower::RateLimitLayer;
@@ -126,14 +125,14 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// What responses say of the limit; [`Headers::Ietf`] if this is not said.
+    /// Sets the rate limit headers of responses; default [`Headers::Ietf`].
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.settings.headers = headers;
         self
     }
 
-    /// Answers refusals as this does: [`Grpc`](crate::Grpc), or a function.
+    /// Sets the response to rejected requests: [`Grpc`](crate::Grpc), or a function.
     ///
     /// ```
     /// use http::Response;
@@ -152,34 +151,32 @@ impl<S, R> RateLimitLayer<S, R> {
         RateLimitLayer { store: self.store, settings: self.settings, refuse: Arc::new(refuse) }
     }
 
-    /// Lets a request that comes too early wait, if it would pass within `max_wait`, and denies it at once if
-    /// not. Needs tokio's timer.
+    /// Delays a request that would pass within `max_wait`, and denies others immediately. Needs tokio's timer.
     ///
-    /// Under limits of the gcra family and `leaky-queue` those who wait pass in the order in which they came,
-    /// evenly spaced; who is cancelled meanwhile gives back what was reserved for it, for others who come
-    /// after. Under other limits, a request asks again when it is told to, and nothing is held for it. Nothing
-    /// of the service is held while it waits.
+    /// With limits of the gcra family and `leaky-queue`, waiting requests pass in arrival order, evenly spaced. A
+    /// cancelled request releases its reservation to later ones. With other limits, a waiting request tries again
+    /// after its retry time, and reserves nothing. A waiting request uses no capacity of the service.
     #[must_use]
     pub fn wait_up_to(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = Some(max_wait);
         self
     }
 
-    /// Decides, tells [`observe`](Self::observe), and lets everything pass as if nothing had been asked.
+    /// Decides and calls [`observe`](Self::observe), but lets every request pass unchanged.
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> Self {
         self.settings.shadow = shadow;
         self
     }
 
-    /// Lets requests pass while the store is away, rather than answer 503.
+    /// Lets requests pass while the store is unavailable, instead of responding with 503.
     #[must_use]
     pub fn allow_on_error(mut self, allow: bool) -> Self {
         self.settings.allow_on_error = allow;
         self
     }
 
-    /// Calls `observe` with each decision, and with each error of the store: for metrics and logs.
+    /// Calls `observe` with each decision and each error of the store, for metrics and logs.
     #[must_use]
     pub fn observe(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.settings.observe = Some(Arc::new(observe));

@@ -1,4 +1,4 @@
-//! Rate limits as a layer of tower: for axum, tonic, hyper and whatever else serves HTTP.
+//! Tower middleware for rate limits: for axum, tonic, hyper and everything else that serves HTTP.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -16,14 +16,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`RateLimitLayer`]: over any [`Store`](sluicegate_core::Store), in this process or on Redis or Valkey.
-//! - [`Address`], [`Part`]: whom a request is about.
-//! - [`NamedPolicy`], [`Routes`], [`Rules`]: which policy it is under.
-//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: what responses say, and what is answered to whom it
-//!   denies.
+//! - [`RateLimitLayer`]: the layer, over any [`Store`](sluicegate_core::Store), in memory or in Redis or Valkey.
+//! - [`Address`], [`Part`]: the key of a request.
+//! - [`NamedPolicy`], [`Routes`], [`Rules`]: the policy of a request.
+//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: rate limit headers, and responses to denied requests.
 //!
-//! A request of which the state is in this process is decided at once, without a future of its own. Nothing
-//! here is of axum or tonic.
+//! With state in this process, a request is decided immediately, without a future. This crate does not depend
+//! on axum or tonic.
 
 mod address;
 mod ask;
@@ -44,3 +43,8 @@ pub use refuse::{Event, Grpc, ProblemJson, Refusal, Refuse};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
 pub use sluicegate_headers::PathOptions;
+
+/// The programs of the page on this crate are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tower.md")]
+mod page {}

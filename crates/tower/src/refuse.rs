@@ -1,4 +1,4 @@
-//! What is answered in place of the service.
+//! Responses to rejected requests.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use sluicegate_headers::{Problem, problem};
 
 use crate::{Head, NamedPolicy};
 
-/// What is answered in place of the service: [`ProblemJson`], [`Grpc`], or a function of yours. The layer
-/// adds `Retry-After` and the fields of the limit.
+/// Makes the response to a rejected request: [`ProblemJson`], [`Grpc`], or a function. The layer adds
+/// `Retry-After` and the rate limit headers.
 pub trait Refuse<B> {
-    /// The response to a request that does not go on.
+    /// The response to a rejected request.
     fn refuse(&self, refusal: &Refusal<'_>) -> Response<B>;
 }
 
@@ -24,19 +24,19 @@ impl<B, F: Fn(&Refusal<'_>) -> Response<B>> Refuse<B> for F {
     }
 }
 
-/// A request that does not go on, and why.
+/// A rejected request and the reason.
 #[derive(Debug)]
 pub struct Refusal<'a> {
     /// The request.
     pub head: Head<'a>,
-    /// The policy that it is under.
+    /// The policy of the request.
     pub policy: &'a NamedPolicy,
-    /// The denial; `None` if nobody could tell, as the store is away.
+    /// The denial; `None` if the store is unavailable.
     pub denied: Option<&'a Decision>,
 }
 
 impl Refusal<'_> {
-    /// 429, or 503 while the store is away.
+    /// 429, or 503 while the store is unavailable.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.denied {
@@ -45,7 +45,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// The problem (RFC 9457) as JSON.
+    /// The problem document (RFC 9457) as JSON.
     #[must_use]
     pub fn problem(&self) -> String {
         match self.denied {
@@ -55,7 +55,7 @@ impl Refusal<'_> {
     }
 }
 
-/// A problem (RFC 9457) with 429 or 503; to a call of gRPC, what [`Grpc`] answers.
+/// A problem document (RFC 9457) with 429 or 503; for a gRPC call, the response of [`Grpc`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
@@ -73,8 +73,8 @@ impl<B: From<String>> Refuse<B> for ProblemJson {
     }
 }
 
-/// The status `RESOURCE_EXHAUSTED` of gRPC, or `UNAVAILABLE` while the store is away; with
-/// `grpc-retry-pushback-ms`, which tells clients that retry when to, and -1 if it is of no use.
+/// The gRPC status `RESOURCE_EXHAUSTED`, or `UNAVAILABLE` while the store is unavailable. The header
+/// `grpc-retry-pushback-ms` has the time after which clients may retry, or -1 if a retry cannot succeed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
@@ -114,14 +114,14 @@ fn grpc<B>(refusal: &Refusal<'_>, empty: B) -> Response<B> {
     response
 }
 
-/// What was decided about a request, for whoever counts.
+/// A decision, for metrics and logs.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// The name of the policy.
     pub policy: &'a str,
-    /// What was decided, or why nothing was.
+    /// The decision, or the error of the store.
     pub result: Result<&'a Decision, &'a dyn std::error::Error>,
-    /// Whether it has no consequence.
+    /// Whether the decision has no effect, because of [`shadow`](crate::RateLimitLayer::shadow).
     pub shadow: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which policy a request is under.
+//! The policy of a request.
 
 use std::{
     borrow::Cow,
@@ -15,8 +15,8 @@ use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key};
 
-/// A policy and its name: what the response headers call it, and what keys begin with, so that two of
-/// different names never share what was used. Made once, and cheap to clone.
+/// A policy with a name. Response headers contain the name, and keys begin with it: policies with different names
+/// never share a count. Create it once; clones are cheap.
 #[derive(Clone, Debug)]
 pub struct NamedPolicy(Arc<Named>);
 
@@ -38,7 +38,7 @@ pub(crate) struct Named {
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
-    /// `policy` under a name: best printable ASCII, which is all that headers can tell.
+    /// Gives `policy` a name. Use printable ASCII, because headers contain it.
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
         let fields = Fields::new(name, &policy);
@@ -79,11 +79,11 @@ impl From<Policy> for NamedPolicy {
     }
 }
 
-/// Policies by method and path; the first that fits is the one.
+/// Policies by method and path. The first route that matches is used.
 ///
-/// A path that servers read differently (`/x%2f..%2flogin`) fits a limited route if it does in any reading,
-/// and an unlimited one only if it does in all of them. The case of letters, a slash at the end and
-/// `;parameters` count, unless [`ignoring`](Self::ignoring) says otherwise.
+/// Servers read some paths differently (`/x%2f..%2flogin`). Such a path matches a limited route if any reading
+/// does, and an unlimited route only if all do. The case of letters, a trailing slash and `;parameters` count,
+/// unless [`ignoring`](Self::ignoring) excludes them.
 ///
 /// ```
 /// use http::Method;
@@ -112,38 +112,38 @@ struct Route {
 }
 
 impl Routes {
-    /// No routes: nothing is limited.
+    /// No routes: no request is limited.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Requests for `path`, which is all of a path, or, with `/*` at its end, what is beneath it.
+    /// Limits requests to `path`: a whole path or, with `/*` at its end, everything below it.
     #[must_use]
     pub fn at(self, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(None, path, Some(policy.into()))
     }
 
-    /// The same, of one method.
+    /// Limits requests to `path` with one method.
     #[must_use]
     pub fn on(self, method: Method, path: &str, policy: impl Into<NamedPolicy>) -> Self {
         self.with(Some(method), path, Some(policy.into()))
     }
 
-    /// Requests for `path` are not limited.
+    /// Exempts requests to `path`.
     #[must_use]
     pub fn unlimited(self, path: &str) -> Self {
         self.with(None, path, None)
     }
 
-    /// All other requests, which are not limited if this is not said.
+    /// Limits all other requests. Without this, they are unlimited.
     #[must_use]
     pub fn otherwise(mut self, policy: impl Into<NamedPolicy>) -> Self {
         self.otherwise = Some(policy.into());
         self
     }
 
-    /// Differences between paths that all routes ignore.
+    /// Sets which differences between paths all routes ignore.
     #[must_use]
     pub fn ignoring(mut self, options: PathOptions) -> Self {
         self.options = options;
@@ -194,7 +194,7 @@ impl Route {
     }
 }
 
-/// Which policy a request is under: one for all, by route, or as a function of yours says.
+/// The policy of a request: one for all, one by route, or one chosen by a function.
 #[derive(Clone)]
 pub struct Rules(Kind);
 
@@ -208,17 +208,20 @@ enum Kind {
 type By = dyn Fn(&Head<'_>) -> Option<NamedPolicy> + Send + Sync;
 
 impl Rules {
-    /// The policy that `choose` chooses; none is no limit. The policies are best made beforehand, and cloned.
+    /// The policy that `choose` returns; `None` is no limit. Create the policies once and clone them.
     ///
     /// ```
     /// use sluicegate_tower::{NamedPolicy, Rules};
     ///
+    /// #[derive(Clone)]
+    /// enum Plan { Internal, Paid } // set by the authentication middleware
+    ///
     /// let free = NamedPolicy::new("free", "gcra:10/1s".parse()?);
     /// let paid = NamedPolicy::new("paid", "gcra:1000/1s".parse()?);
-    /// let rules = Rules::by(move |head| match head.header("x-plan") {
-    ///     Some("internal") => None,
-    ///     Some("paid") => Some(paid.clone()),
-    ///     _ => Some(free.clone()),
+    /// let rules = Rules::by(move |head| match head.extensions.get::<Plan>() {
+    ///     Some(Plan::Internal) => None,
+    ///     Some(Plan::Paid) => Some(paid.clone()),
+    ///     None => Some(free.clone()),
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,4 +1,4 @@
-//! What becomes of a request that can be decided at once, and who decides the others.
+//! The service: decides requests that need no waiting, and passes the others on.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use crate::{
     layer::Shared,
 };
 
-/// A service behind a limit, made by [`RateLimitLayer`](crate::RateLimitLayer).
+/// A rate limited service, created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<T, S, R = ProblemJson> {
     pub(crate) inner: T,
     pub(crate) shared: Arc<Shared<S, R>>,

@@ -2,6 +2,7 @@
 
 use std::io::{self, Cursor, Write};
 
+use sha2::{Digest, Sha256};
 use sluicegate_core::{Operation, Policy};
 use sluicegate_memory::{MemoryStore, Rule, SnapshotError, WhenFull};
 
@@ -58,6 +59,66 @@ fn what_has_recovered_is_not_saved() {
     let later = at(40 * 86_400_000_000);
     assert_eq!(store.save(&mut bytes, later).unwrap(), 0);
     assert!(load(&bytes).unwrap().is_empty());
+}
+
+/// The length of a state file's head: magic, version, the keys of the hash.
+const HEAD: usize = 17 + 1 + 32;
+
+/// The records of keys in a state file: all but those of segments and the end.
+fn key_records(file: &[u8]) -> Vec<&[u8]> {
+    let (mut records, mut rest) = (Vec::new(), &file[HEAD..]);
+    loop {
+        match u32::from_le_bytes(rest[8..12].try_into().unwrap()) {
+            u32::MAX => return records,
+            0xffff_fffe => rest = &rest[12 + 3..],
+            length => {
+                let (record, after) = rest.split_at(12 + length as usize);
+                records.push(record);
+                rest = after;
+            }
+        }
+    }
+}
+
+/// A file of version 1, which has records of keys alone.
+fn version_1(head: &[u8], records: &[&[u8]]) -> Vec<u8> {
+    let mut file = [&head[..17], &[1], &head[18..HEAD]].concat();
+    records.iter().for_each(|record| file.extend_from_slice(record));
+    file.extend_from_slice(&0_u64.to_le_bytes());
+    file.extend_from_slice(&u32::MAX.to_le_bytes());
+    file.extend_from_slice(&(records.len() as u64).to_le_bytes());
+    let digest = Sha256::digest(&file);
+    file.extend_from_slice(&digest);
+    file
+}
+
+#[test]
+fn load_version_1_with_keys_twice_keeps_their_later_state() {
+    let keys = 2_000;
+    let (store, policies) = filled(keys);
+    let mut early = Vec::new();
+    store.save(&mut early, at(0)).unwrap();
+    for key in (0..keys).step_by(3) {
+        let policy = &policies[key as usize % policies.len()];
+        assert!(store.apply(&key.to_le_bytes(), policy, at(0), Operation::Charge(1)).is_ok());
+    }
+    let mut late = Vec::new();
+    store.save(&mut late, at(0)).unwrap();
+    let head = late.clone();
+    let (early, late) = (key_records(&early), key_records(&late));
+    assert_eq!((early.len(), late.len()), (keys as usize, keys as usize));
+    // A key that was moved while the file was written is in it twice, the later state behind the earlier.
+    for records in [late.clone(), [early, late].concat()] {
+        let loaded = load(&version_1(&head, &records)).unwrap();
+        assert_eq!(loaded.len(), keys as usize);
+        for key in 0..keys {
+            let policy = &policies[key as usize % policies.len()];
+            let peek = |store: &MemoryStore| {
+                store.apply(&key.to_le_bytes(), policy, at(9), Operation::Peek(1))
+            };
+            assert_eq!(peek(&loaded), peek(&store), "{key}");
+        }
+    }
 }
 
 #[test]

@@ -231,7 +231,7 @@ impl Bench<'_> {
             (Treatment::Limit, None) => Ok(Verdict::Free),
             (Treatment::Limit, Some(decision)) => {
                 let denies = !told.allowed && mode != Mode::Shadow;
-                if told.source == Source::Fallback && denies && self.gives_up(found.on_error) {
+                if told.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
                     return Err(refused(&"the store is unavailable"));
                 }
                 let charge = found.charges.get(told.charge);
@@ -252,12 +252,9 @@ impl Bench<'_> {
         }
     }
 
-    /// Whether a denial while the store is unavailable is told as such, so that Envoy does what its
-    /// `failure_mode_deny` says. A rule that itself says `deny` or `local` is enforced.
-    fn gives_up(&self, on_error: Option<sluicegate_rules::OnError>) -> bool {
-        on_error.is_none()
-            && self.on_error() == OnError::Deny
-            && self.shared.config.fallback_denial == FallbackDenial::Unavailable
+    /// Whether a fallback denial fails the call with `UNAVAILABLE`. Envoy then applies its own `failure_mode_deny`.
+    fn fails_on_fallback_denial(&self) -> bool {
+        self.shared.config.fallback_denial == FallbackDenial::Unavailable
     }
 
     /// What is answered while the store is away, unless a rule says otherwise.
@@ -293,7 +290,7 @@ impl Bench<'_> {
         let answer = home.ask(&key, &rule, operation, self.now).await;
         let answer = answer.map_err(|trouble| troubled(&trouble))?;
         let denies = !answer.decision.allowed();
-        if answer.source == Source::Fallback && denies && self.gives_up(None) {
+        if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
             return Err(refused(&"the store is unavailable"));
         }
         self.stats.decided(Face::Grpc, answer.source, &answer.decision);

@@ -5,9 +5,9 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::{
-    HeaderMap, Version,
+    Version,
     body::Body as _,
-    header::{CONTENT_TYPE, EXPECT},
+    header::{EXPECT, HeaderValue},
     http::request::Parts,
 };
 use sluicegate_core::Timestamp;
@@ -29,12 +29,12 @@ const REST_TIME: Duration = Duration::from_secs(5);
 /// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
 pub(super) async fn json(
     worker: &Worker,
-    head: &Parts,
+    content_type: Option<&HeaderValue>,
     body: &mut RequestBody,
     now: Timestamp,
 ) -> Result<(Bytes, Timestamp), Problem> {
-    if !is_json_type(&head.headers) {
-        return Err(Problem::no_json(head.headers.get(CONTENT_TYPE)));
+    if !is_json_type(content_type) {
+        return Err(Problem::no_json(content_type));
     }
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(Problem::too_large(MAX_BODY));
@@ -57,8 +57,8 @@ pub(super) async fn json(
 
 /// Whether a request says that its body is JSON. That nothing is said does not do: browsers let any
 /// page send that, and the types of forms, to anybody.
-pub(super) fn is_json_type(fields: &HeaderMap) -> bool {
-    fields.get(CONTENT_TYPE).is_some_and(|kind| is_json(kind.as_bytes()))
+pub(super) fn is_json_type(content_type: Option<&HeaderValue>) -> bool {
+    content_type.is_some_and(|kind| is_json(kind.as_bytes()))
 }
 
 /// `application/json`, or a type that is built on it; parameters say nothing.

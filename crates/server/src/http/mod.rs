@@ -20,7 +20,7 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::{
     Request, Response,
     body::{Body as _, Frame},
-    header::{AUTHORIZATION, CONNECTION, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
 use serde::de::DeserializeOwned;
@@ -28,7 +28,7 @@ use sluicegate_core::Timestamp;
 
 pub(crate) use self::{cross_site::HostNames, problem::Problem};
 use self::{
-    cross_site::{Audience, check},
+    cross_site::{Audience, Fields, check, check_fields},
     reply::plain,
     route::{Route, find},
 };
@@ -112,7 +112,8 @@ pub(crate) async fn key_of(
     head: &Parts,
     body: &mut RequestBody,
 ) -> Result<Vec<u8>, Problem> {
-    let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
+    let content_type = head.headers.get(CONTENT_TYPE);
+    let (body, _) = body::json(worker, content_type, body, worker.shared.now()).await?;
     let ask = ask::Ask::read(&body)?;
     ask.only_key()?;
     Ok(ask.key()?.into_owned())
@@ -124,7 +125,8 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     head: &Parts,
     body: &mut RequestBody,
 ) -> Result<T, Problem> {
-    let (body, _) = body::json(worker, head, body, worker.shared.now()).await?;
+    let content_type = head.headers.get(CONTENT_TYPE);
+    let (body, _) = body::json(worker, content_type, body, worker.shared.now()).await?;
     ask::read(&body)
 }
 
@@ -137,7 +139,9 @@ async fn carry_out(
     let worker = &*client.worker;
     check_size(body)?;
     let route = find(head.uri.path(), &head.method);
-    check(&worker.shared.http_hosts, audience(route.as_ref().ok().copied()), head)?;
+    let fields = Fields::of(&head.headers);
+    let audience = audience(route.as_ref().ok().copied());
+    check_fields(&worker.shared.http_hosts, audience, head, &fields)?;
     let route = route?;
     if !route.is_open() {
         authorize(worker, head)?;
@@ -150,20 +154,20 @@ async fn carry_out(
     }
     let replied = match route {
         Route::Decide(verb) => {
-            let (text, now) = body::json(worker, head, body, now).await?;
+            let (text, now) = body::json(worker, fields.content_type, body, now).await?;
             decide::one(worker, verb, (&text, body), now).await
         }
         // What is asked less often is kept apart, so that what is kept of each request stays small.
         Route::TakeMany => {
-            let (body, now) = body::json(worker, head, body, now).await?;
+            let (body, now) = body::json(worker, fields.content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Reset => {
-            let (body, now) = body::json(worker, head, body, now).await?;
+            let (body, now) = body::json(worker, fields.content_type, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }
         Route::Gate => Box::pin(gate::ask(client, head, now)).await,
-        Route::Reload if !body::is_json_type(&head.headers) => Err(Problem::no_json(None)),
+        Route::Reload if !body::is_json_type(fields.content_type) => Err(Problem::no_json(None)),
         Route::Reload => match Box::pin(worker.shared.rules.reload()).await {
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),

@@ -188,30 +188,52 @@ fn denial(told: &Told<'_>, out: &mut Text) {
     members(told.decision, told.source, out);
 }
 
-/// The members of a decision, in the words of SEMANTICS.
+/// The members of a decision, named as in SEMANTICS.
 #[inline]
 fn members(decision: &Decision, source: Option<&str>, out: &mut Text) {
     let [allowed, limit, remaining, retry_after, reset_after, delay, binding] =
         decision.to_integers();
-    out.extend_from_slice(if allowed == 1 { b"\"allowed\":true" } else { b"\"allowed\":false" });
-    number(out, b",\"limit\":", limit);
-    number(out, b",\"remaining\":", remaining);
+    let mut line = Line { bytes: [0; MAX_MEMBERS], length: 0 };
+    line.push(if allowed == 1 { b"\"allowed\":true" } else { b"\"allowed\":false" });
+    line.number(b",\"limit\":", limit);
+    line.number(b",\"remaining\":", remaining);
     match decision.retry() {
-        Some(Retry::Never) => out.extend_from_slice(b",\"retry_after_us\":null,\"never\":true"),
-        _ => number(out, b",\"retry_after_us\":", retry_after),
+        Some(Retry::Never) => line.push(b",\"retry_after_us\":null,\"never\":true"),
+        _ => line.number(b",\"retry_after_us\":", retry_after),
     }
-    number(out, b",\"reset_after_us\":", reset_after);
-    number(out, b",\"delay_us\":", delay);
-    number(out, b",\"binding\":", binding);
+    line.number(b",\"reset_after_us\":", reset_after);
+    line.number(b",\"delay_us\":", delay);
+    line.number(b",\"binding\":", binding);
+    out.extend_from_slice(&line.bytes[..line.length]);
     if let Some(source) = source {
         [",\"source\":\"", source, "\""].iter().for_each(|it| out.extend_from_slice(it.as_bytes()));
     }
 }
 
-#[inline]
-fn number(out: &mut Text, name: &[u8], number: i64) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+/// Upper bound on the members of a decision, in bytes: their names, and six numbers of up to 20 characters.
+const MAX_MEMBERS: usize = 256;
+
+/// Text of a bounded length. Names whose length the compiler knows are copied without a call.
+struct Line {
+    bytes: [u8; MAX_MEMBERS],
+    length: usize,
+}
+
+impl Line {
+    #[inline(always)]
+    fn push(&mut self, text: &[u8]) {
+        self.bytes[self.length..][..text.len()].copy_from_slice(text);
+        self.length += text.len();
+    }
+
+    #[inline(always)]
+    fn number(&mut self, name: &[u8], number: i64) {
+        self.push(name);
+        match u8::try_from(number) {
+            Ok(digit @ 0..=9) => self.push(&[b'0' + digit]),
+            _ => self.push(itoa::Buffer::new().format(number).as_bytes()),
+        }
+    }
 }
 
 /// Several decisions, in order.

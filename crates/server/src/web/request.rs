@@ -74,18 +74,19 @@ impl Body for RequestBody {
                 return Poll::Ready(Some(Err(BodyError::Cut(None))));
             }
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(frame) => frame.transpose(),
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(Err(error))) => {
+                return Poll::Ready(Some(Err(BodyError::Cut(Some(error)))));
+            }
+            Poll::Ready(Some(Ok(frame))) => frame,
         };
-        let frame = frame.map_err(|error| BodyError::Cut(Some(error)));
-        if let Ok(Some(frame)) = &frame
-            && !this.discards
-        {
+        if !this.discards {
             this.received += frame.data_ref().map_or(0, Bytes::len);
             if this.received > FREE && !this.held.resize(this.received) {
                 return Poll::Ready(Some(Err(BodyError::NoMemory)));
             }
         }
-        Poll::Ready(frame.transpose())
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {

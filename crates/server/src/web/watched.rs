@@ -10,13 +10,13 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use super::progress::Progress;
 use crate::stream::Stream;
 
 /// The most bytes that are read at a time: what a client sends ahead of its turn stays small.
-const MAX_READ: usize = 8 * 1024;
+const MAX_READ: u64 = 8 * 1024;
 /// The first bytes, which tell what is spoken.
 const FIRST: usize = 24;
 
@@ -116,15 +116,9 @@ impl AsyncRead for Watched {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        let stream = Pin::new(&mut connection.stream);
-        if buffer.remaining() <= MAX_READ {
-            ready!(stream.poll_read(context, buffer))?;
-        } else {
-            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(MAX_READ));
-            ready!(stream.poll_read(context, &mut part))?;
-            let count = part.filled().len();
-            buffer.advance(count);
-        }
+        // Leaves the buffer uninitialized, as a smaller one would be zeroed for each read.
+        let mut part = (&mut connection.stream).take(MAX_READ);
+        ready!(Pin::new(&mut part).poll_read(context, buffer))?;
         let new = buffer.filled().get(before..).unwrap_or_default();
         if new.is_empty() && buffer.remaining() > 0 && self.progress.close_read() {
             // It is seen again when the request is answered.

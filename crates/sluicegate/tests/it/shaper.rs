@@ -88,5 +88,5 @@ async fn shapers_of_several_processes_keep_one_pace_together() {
 fn only_a_leaky_queue_has_departures() {
     let rule = "gcra:9/1s".parse().unwrap();
     let error = Shaper::<()>::new(Limiter::in_memory(), "k", &rule, 1).unwrap_err();
-    assert!(error.to_string().contains("expected one leaky-queue"), "{error}");
+    assert!(error.to_string().contains("expected one `leaky-queue`"), "{error}");
 }

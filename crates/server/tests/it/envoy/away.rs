@@ -1,4 +1,4 @@
-//! A store that is away: Envoy is told so, unless somebody has said what to answer then.
+//! An unavailable store: a fallback denial fails the call with `UNAVAILABLE`, whatever asked for the denial.
 
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ descriptors:
   - key: closed
     on_error: deny
     rate_limit: {unit: year, requests_per_unit: 100}
+  - key: share
+    on_error: local
+    rate_limit: {unit: year, requests_per_unit: 2}
   - key: free
     rate_limit: {unlimited: true}
 ";
@@ -60,12 +63,12 @@ fn passes(service: &Service, keys: &[&str]) -> Result<bool, Failure> {
 }
 
 #[test]
-fn a_store_that_is_away_is_no_denial_that_nobody_asked_for() {
+fn fallback_denial_is_unavailable_and_never_over_limit() {
     let (mut store, folder) = (Server::start(Engine::Redis70), Folder::new());
     let denies = on(&store, &folder, OnError::Deny);
     let allows = on(&store, &folder, OnError::Allow);
     let counts = with(&store, &folder, OnError::Deny, FallbackDenial::TooManyRequests);
-    let all = ["user", "tried", "open", "closed", "free", "brought", "unknown"];
+    let all = ["user", "tried", "open", "closed", "share", "free", "brought", "unknown"];
     for service in [&denies, &allows] {
         assert_eq!(passes(service, &all), Ok(true));
     }
@@ -76,17 +79,22 @@ fn a_store_that_is_away_is_no_denial_that_nobody_asked_for() {
         // Nothing is enforced by it.
         (&["tried"], Ok(true), Ok(true)),
         (&["open"], Ok(true), Ok(true)),
-        (&["closed"], Ok(false), Ok(false)),
+        (&["closed"], Err(Failure::Unavailable), Err(Failure::Unavailable)),
         // Nobody needs to be asked.
         (&["free", "unknown"], Ok(true), Ok(true)),
         // There is one answer for all of them.
         (&["open", "user"], Err(Failure::Unavailable), Ok(true)),
-        (&["open", "closed"], Ok(false), Ok(false)),
+        (&["open", "closed"], Err(Failure::Unavailable), Err(Failure::Unavailable)),
     ] {
         assert_eq!(passes(&denies, keys), without, "{keys:?}");
         assert_eq!(passes(&allows, keys), allowed, "{keys:?}");
         assert_eq!(passes(&counts, keys), Ok(without == Ok(true)), "{keys:?}");
     }
+    let mut answers = (0..4).map(|_| passes(&denies, &["share"]));
+    let denied = answers.find(|answer| *answer != Ok(true));
+    assert_eq!(denied, Some(Err(Failure::Unavailable)), "beyond the local share");
+    let mut answers = (0..4).map(|_| passes(&counts, &["share"]));
+    assert_eq!(answers.find(|answer| *answer != Ok(true)), Some(Ok(false)));
     // What is given back cannot be told to anybody.
     let mut back = descriptor(&[("open", "x")]);
     back.is_negative_hits = true;

@@ -1,6 +1,9 @@
 //! A client of gRPC, and requests for it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    net::SocketAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use sluicegate_proto::{
     descriptor::{
@@ -39,17 +42,12 @@ impl Service {
             config.grpc = Some(any_port());
             configure(config);
         });
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let address = format!("http://{}", server.grpc.unwrap());
-        let endpoint = Endpoint::from_shared(address).unwrap().timeout(Duration::from_secs(60));
-        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        let (runtime, channel) = connect(server.grpc.unwrap());
         Self { runtime, channel, server }
     }
 
     pub(super) fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let mut client = RateLimitServiceClient::new(self.channel.clone());
-        let response = self.runtime.block_on(client.should_rate_limit(request))?;
-        Ok(response.into_inner())
+        call(&self.runtime, &self.channel, request)
     }
 
     /// What is told of the only descriptor of a request.
@@ -59,6 +57,24 @@ impl Service {
         assert_eq!(status.code, response.overall_code);
         status.clone()
     }
+}
+
+/// A connection to the gRPC listener at `address`.
+pub(super) fn connect(address: SocketAddr) -> (Runtime, Channel) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let channel = runtime.block_on(endpoint.timeout(Duration::from_secs(60)).connect()).unwrap();
+    (runtime, channel)
+}
+
+/// Calls `ShouldRateLimit` over a connection.
+pub(super) fn call(
+    runtime: &Runtime,
+    channel: &Channel,
+    request: RateLimitRequest,
+) -> Result<RateLimitResponse, Status> {
+    let mut client = RateLimitServiceClient::new(channel.clone());
+    Ok(runtime.block_on(client.should_rate_limit(request))?.into_inner())
 }
 
 pub(crate) fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
