@@ -98,8 +98,8 @@ impl Rule {
         };
         if chunk > 1 && !fits(&self.0.policy) {
             return Err(StoreError::Settings(format!(
-                "policy `{}` cannot be leased: expected one limit of gcra, token-bucket or leaky-bucket \
-                 without `borrow`",
+                "policy `{}` cannot be leased; one limit of gcra, token-bucket or leaky-bucket without \
+                 `borrow` would do",
                 self.0.policy
             )));
         }

@@ -90,9 +90,7 @@ impl RedisStore {
     /// [`StoreError::Settings`] for what is no such URL, and for options that cannot be.
     pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
         if options.deadline.is_zero() {
-            return Err(StoreError::Settings(
-                "invalid deadline `0s`: expected more than zero, such as 15ms".to_owned(),
-            ));
+            return Err(StoreError::Settings("deadline `0s` is none; 15ms would do".to_owned()));
         }
         let context = Context::new(Url::parse(url)?, options)?;
         let options = &context.options;

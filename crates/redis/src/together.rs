@@ -132,9 +132,8 @@ fn distinct<'a>(takes: &[Take<'a>], name: impl Fn(&'a [u8]) -> Cow<'a, [u8]>) ->
 }
 
 fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
-    Joint::of(each).ok_or_else(|| {
-        StoreError::Settings("invalid number of keys `0`: expected at least one".to_owned())
-    })
+    Joint::of(each)
+        .ok_or_else(|| StoreError::Settings("no key to decide on; one or more would do".to_owned()))
 }
 
 impl Inner {

@@ -20,8 +20,10 @@ const MOST: usize = 12;
 pub struct Described {
     /// The index of the source that it stands in.
     pub source: usize,
-    /// Its name, and the line that it begins in.
-    pub title: String,
+    /// The line that it begins in.
+    pub line: usize,
+    /// Its name.
+    pub name: String,
     /// What there is to say of it, each with a label.
     pub lines: Vec<(&'static str, String)>,
     /// The policies that it may use, in the order in which they are told.
@@ -40,7 +42,8 @@ impl RuleSet {
     fn describe(&self, rule: &Rule) -> Described {
         let mut told = Described {
             source: rule.source(),
-            title: format!("{} (line {})", rule.name(), rule.line()),
+            line: rule.line(),
+            name: rule.name().to_owned(),
             lines: Vec::new(),
             policies: Vec::new(),
         };

@@ -21,7 +21,8 @@ use sluicegate_core::{Policy, Timestamp};
 use sluicegate_redis::{self as redis, Share};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
-use self::{files::Files, watch::Wishes};
+pub use self::files::Files;
+use self::watch::Wishes;
 pub(crate) use self::{
     tally::{Event, Named, Tallies, Tally},
     watch::Watch,

@@ -60,23 +60,21 @@ impl Url {
     /// `redis[s][+cluster|+sentinel]://[[user]:password@]host[:port][,host[:port]...][/name][/database]`;
     /// a name, that of the primary, for sentinels only.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
-        let wrong = |what: &str| StoreError::Settings(what.to_owned());
+        let wrong = |what: &str| StoreError::Settings(format!("store URL: {what}"));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| {
             wrong(
-                "invalid store URL: expected redis://HOST, rediss://HOST, redis+cluster://HOST or \
-                 redis+sentinel://HOST/NAME",
+                "it has no `://`; redis://HOST, rediss://HOST, redis+cluster://HOST or \
+                   redis+sentinel://HOST/NAME would do",
             )
         })?;
-        let unknown = || {
-            wrong(&format!(
-                "unknown scheme `{scheme}` of the store URL: expected redis, rediss, redis+cluster \
-                 or redis+sentinel"
-            ))
-        };
         let (tls, kind) = match scheme.split_once('+').unwrap_or((scheme, "")) {
             ("redis" | "valkey", kind) => (false, kind),
             ("rediss" | "valkeys", kind) => (true, kind),
-            _ => return Err(unknown()),
+            _ => {
+                return Err(wrong(&format!(
+                    "scheme `{scheme}` is unknown; redis or rediss would do"
+                )));
+            }
         };
         let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = place.rsplit_once('@').map_or((None, place), |(a, b)| (Some(a), b));
@@ -90,42 +88,34 @@ impl Url {
             "sentinel" => {
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
                 let name = decoded(name)?.ok_or_else(|| {
-                    wrong(
-                        "invalid store URL: expected the name of the primary, such as \
-                         redis+sentinel://HOST/NAME",
-                    )
+                    wrong("it names no primary; redis+sentinel://HOST/NAME would do")
                 })?;
                 (Kind::Sentinel(name), database)
             }
-            _ => return Err(unknown()),
+            _ => {
+                return Err(wrong(&format!(
+                    "scheme `{scheme}` is unknown; redis, redis+cluster or redis+sentinel would do"
+                )));
+            }
         };
         let database = match database {
             "" => 0,
             digits => digits.parse().ok().filter(|it| *it >= 0).ok_or_else(|| {
-                wrong(&format!(
-                    "invalid database `{digits}` in the store URL: expected a whole number from 0"
-                ))
+                wrong(&format!("database `{digits}` is no whole number from 0 on"))
             })?,
         };
         if database != 0 && kind == Kind::Cluster {
-            return Err(wrong(&format!(
-                "invalid database `{database}` in the store URL: expected none, because a cluster has \
-                 only database 0"
-            )));
+            return Err(wrong("a cluster has database 0 only; to leave it out would do"));
         }
         let port = if matches!(kind, Kind::Sentinel(_)) { SENTINEL_PORT } else { PORT };
         let hosts = hosts.split(',').map(|host| {
             address(host, port).ok_or_else(|| {
-                wrong(&format!(
-                    "invalid host `{host}` in the store URL: expected HOST, HOST:PORT or [IPv6]:PORT"
-                ))
+                wrong(&format!("`{host}` is no host; HOST, HOST:PORT or [IPv6]:PORT would do"))
             })
         });
         let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
         if hosts.len() > 1 && kind == Kind::Single {
-            return Err(wrong(
-                "invalid store URL with several hosts: expected redis+cluster:// or redis+sentinel://",
-            ));
+            return Err(wrong("several hosts; redis+cluster:// or redis+sentinel:// would do"));
         }
         Ok(Self { kind, hosts, tls, user, password, database })
     }
@@ -149,12 +139,8 @@ fn address(text: &str, default: u16) -> Option<Address> {
 
 /// With `%xx` read; `None` for nothing.
 fn decoded(text: &str) -> Result<Option<String>, StoreError> {
-    let wrong = || {
-        StoreError::Settings(
-            "invalid escape in the store URL: expected two hexadecimal digits after `%`, and UTF-8"
-                .to_owned(),
-        )
-    };
+    let wrong =
+        || StoreError::Settings("store URL: a `%` without two digits, or no UTF-8".to_owned());
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -211,18 +197,18 @@ mod tests {
     }
 
     #[test]
-    fn invalid_url_is_an_error_that_names_the_part() {
+    fn what_is_no_url_is_refused_and_told_what_would_do() {
         for (text, part) in [
-            ("localhost:6379", "expected redis://HOST, "),
+            ("localhost:6379", "no `://`"),
             ("http://a", "scheme `http`"),
             ("redis+ring://a", "scheme `redis+ring`"),
-            ("redis://", "invalid host ``"),
-            ("redis://a:99999", "invalid host `a:99999`"),
+            ("redis://", "`` is no host"),
+            ("redis://a:99999", "`a:99999` is no host"),
             ("redis://a,b", "redis+cluster://"),
             ("redis://a/x", "database `x`"),
-            ("redis+cluster://a/1", "invalid database `1`"),
-            ("redis+sentinel://a", "expected the name of the primary"),
-            ("redis://%4:x@a", "two hexadecimal digits"),
+            ("redis+cluster://a/1", "database 0 only"),
+            ("redis+sentinel://a", "names no primary"),
+            ("redis://%4:x@a", "two digits"),
         ] {
             assert!(shown(text).contains(part), "{text}: {}", shown(text));
         }
