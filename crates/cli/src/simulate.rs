@@ -30,7 +30,7 @@ use self::{
     remote::Remote,
     source::{Input, Source},
 };
-use crate::{client::Client, table};
+use crate::client::Client;
 
 /// Columns of a picture where nobody says how wide the terminal is.
 const COLUMNS: usize = 100;
@@ -52,10 +52,7 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
 
     let mut out = io::stdout().lock();
     if options.format == Format::Table {
-        match lanes.all() {
-            [lane] => table::print(lane.policy(), lane.report(), &mut out)?,
-            lanes => compare::print(lanes, &mut out)?,
-        }
+        compare::print(lanes.all(), &mut out)?;
     }
     if draws {
         let figure = picture::figure(options, &lanes, key.as_deref());

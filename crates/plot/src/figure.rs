@@ -22,25 +22,41 @@ pub struct Figure {
 pub struct Row {
     /// Its text.
     pub title: String,
-    /// What it came to, in a few words.
-    pub note: String,
-    /// One below the other, the first one the tallest.
+    /// Sentences below the title, each on a line of its own.
+    pub notes: Vec<String>,
+    /// One below the other.
     pub plots: Vec<Plot>,
 }
 
 /// Series over one axis of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plot {
-    /// What its values are.
+    /// What its values are, in one word.
     pub label: String,
+    /// How much space it takes, and whether its values are written beside it.
+    pub size: Size,
     /// What is drawn, the first below the others.
     pub series: Vec<Series>,
-    /// Intervals that stand out.
-    pub marks: Vec<Mark>,
-    /// Spans, by their index, in which a mark is set above all.
-    pub flags: Vec<usize>,
-    /// Moments at which the rule changes.
-    pub changes: Vec<Change>,
+    /// A line across, which the values are compared with: in steps, in order.
+    pub bounds: Vec<Bound>,
+    /// Boundaries in time: a line from top to bottom through the whole row.
+    pub edges: Vec<Edge>,
+    /// Intervals with a text in the middle of each.
+    pub captions: Vec<Caption>,
+    /// The value to point out.
+    pub peak: Option<Peak>,
+}
+
+/// The height of a plot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// The plot that matters: with an axis of values.
+    #[default]
+    Tall,
+    /// A strip below it, without values.
+    Strip,
+    /// A smaller plot with an axis of values.
+    Small,
 }
 
 /// Values over time.
@@ -59,66 +75,104 @@ pub struct Series {
 /// What a series is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Requests that came.
-    Offered,
-    /// Requests that passed at once.
+    /// Units in one period.
+    Level,
+    /// The bound that they are compared with.
+    Bound,
+    /// Units above the bound.
+    Excess,
+    /// Requests that were allowed at once.
     Admitted,
-    /// Requests that passed and had to wait.
+    /// Requests that were allowed and had to wait.
     Delayed,
-    /// Requests that did not pass.
+    /// Requests that were denied.
     Denied,
-    /// Requests that went on their way.
+    /// Requests that a queue sent.
     Departed,
-    /// What is left of a limit.
+    /// What remains of a limit.
     Left,
 }
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// An area, on top of those before it.
-    Stack,
-    /// A line in steps.
+    /// A thin bar for each span, on top of those before it.
+    Bars,
+    /// A line in steps, with the area below it.
     Step,
+    /// The area between the bound and the value, where the value is not 0.
+    Above,
     /// A line, with the area below it: for each span its value at the beginning and another one in
     /// the middle.
     Line,
 }
 
-/// An interval that stands out.
+/// A bound, from a moment on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
+pub struct Bound {
+    /// Since when, in microseconds from the beginning of the first span.
+    pub at: u64,
+    /// In the unit of the values.
+    pub value: u64,
+    /// What it is, in a few words.
+    pub label: String,
+}
+
+/// A boundary in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// When, in microseconds from the beginning of the first span.
+    pub at: u64,
+    /// What begins there; may be empty.
+    pub label: String,
+}
+
+/// A text about an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caption {
     /// Where it begins, in microseconds from the beginning of the first span.
     pub from: u64,
     /// Where it ends.
     pub to: u64,
-    /// What is the matter.
-    pub label: String,
+    /// The text, and a shorter one for where that does not fit.
+    pub texts: [String; 2],
 }
 
-/// The rule changes.
+/// A value that is pointed out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct Peak {
     /// When, in microseconds from the beginning of the first span.
     pub at: u64,
-    /// To what.
+    /// The value.
+    pub value: u64,
+    /// What it is.
     pub label: String,
 }
 
 impl Role {
     /// All, in the order of the legend.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Offered, Self::Admitted, Self::Delayed, Self::Denied, Self::Departed, Self::Left];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Level,
+        Self::Bound,
+        Self::Excess,
+        Self::Admitted,
+        Self::Delayed,
+        Self::Denied,
+        Self::Departed,
+        Self::Left,
+    ];
 
     /// The name of its class and colour.
     pub(crate) const fn class(self) -> &'static str {
         match self {
-            Self::Offered => "offered",
-            Self::Admitted => "admitted",
+            Self::Level => "level",
+            Self::Bound => "bound",
+            Self::Excess => "excess",
+            Self::Admitted => "allowed",
             Self::Delayed => "delayed",
             Self::Denied => "denied",
-            Self::Departed => "departed",
-            Self::Left => "left",
+            Self::Departed => "sent",
+            Self::Left => "remaining",
         }
     }
 }
@@ -129,7 +183,7 @@ impl Figure {
         let plots = self.rows.iter().flat_map(|row| &row.plots);
         let lengths = plots.flat_map(|plot| &plot.series).map(|series| match series.shape {
             Shape::Line => series.values.len() / 2,
-            Shape::Stack | Shape::Step => series.values.len(),
+            Shape::Bars | Shape::Step | Shape::Above => series.values.len(),
         });
         lengths.max().unwrap_or(0)
     }
@@ -147,33 +201,47 @@ impl Figure {
             let series = plots().flat_map(|plot| &plot.series);
             series.filter(move |it| it.role == role && it.values.iter().any(|value| *value > 0))
         };
-        let found = Role::ALL.into_iter().filter_map(|role| of(role).next());
-        found.map(|series| (series.role, series.name, series.shape)).collect()
-    }
-
-    /// Whether anything is flagged.
-    pub(crate) fn has_flags(&self) -> bool {
-        self.rows.iter().flat_map(|row| &row.plots).any(|plot| !plot.flags.is_empty())
+        let found = |role| match role {
+            Role::Bound => {
+                let has_bounds = plots().any(|plot| !plot.bounds.is_empty());
+                has_bounds.then_some((role, "limit", Shape::Line))
+            }
+            _ => of(role).next().map(|series| (role, series.name, series.shape)),
+        };
+        Role::ALL.into_iter().filter_map(found).collect()
     }
 }
 
 impl Plot {
-    /// The greatest value, stacked ones on top of each other.
+    /// The greatest value, bars on top of each other.
     pub(crate) fn most(&self) -> u64 {
-        let mut sums: Vec<u64> = Vec::new();
-        let mut most = 0;
-        for series in &self.series {
-            if series.shape == Shape::Stack {
-                if sums.len() < series.values.len() {
-                    sums.resize(series.values.len(), 0);
-                }
-                for (sum, value) in sums.iter_mut().zip(&series.values) {
-                    *sum = sum.saturating_add(*value);
-                }
-            } else {
-                most = most.max(series.values.iter().copied().max().unwrap_or(0));
-            }
-        }
-        most.max(sums.into_iter().max().unwrap_or(0))
+        let bars = |series: &&Series| series.shape == Shape::Bars;
+        let others = self.series.iter().filter(|series| !bars(series));
+        let most = others.flat_map(|series| &series.values).copied().max().unwrap_or(0);
+        let spans = self.series.iter().filter(bars).map(|series| series.values.len()).max();
+        let total = (0..spans.unwrap_or(0)).map(|index| self.total(index)).max();
+        most.max(total.unwrap_or(0))
+    }
+
+    /// The bars of a span, on top of each other.
+    pub(crate) fn total(&self, index: usize) -> u64 {
+        let bars = self.series.iter().filter(|series| series.shape == Shape::Bars);
+        let values = bars.filter_map(|series| series.values.get(index));
+        values.fold(0, |sum, value| sum.saturating_add(*value))
+    }
+
+    /// The upper end of the axis of values: above the greatest, with space for a text where there
+    /// is one.
+    pub(crate) fn top(&self) -> u64 {
+        let bound = self.bounds.iter().map(|bound| bound.value).max().unwrap_or(0);
+        let most = self.most().max(bound);
+        let space = if self.size == Size::Tall { (most / 4).max(1) } else { 0 };
+        most.saturating_add(space).max(1)
+    }
+
+    /// The bound at a moment.
+    pub(crate) fn bound_at(&self, micros: u64) -> u64 {
+        let until = self.bounds.iter().take_while(|bound| bound.at <= micros);
+        until.last().or(self.bounds.first()).map_or(0, |bound| bound.value)
     }
 }

@@ -1,4 +1,4 @@
-//! A page of HTML that needs nothing else: no script, no font, no request to anybody.
+//! A page of HTML that needs nothing else: no script, no font, no network.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use crate::{figure::Figure, svg::svg, text::escape};
 /// A page with tables and a figure.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What it is called.
+    /// Title.
     pub title: String,
     /// Paragraphs below the title.
     pub paragraphs: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Page {
 /// A table; the first cell of a row is its heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// What it is about.
+    /// Title of the table.
     pub caption: String,
     /// Headings of the columns.
     pub heading: Vec<String>,
@@ -38,7 +38,8 @@ h1{font-size:1.5rem}figure{margin:2rem 0;overflow-x:auto}figure svg{max-width:10
 .wide{overflow-x:auto}table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums}\
 caption{text-align:left;font-weight:600;padding:.25rem 0}\
 th,td{padding:.25rem .75rem;border-bottom:1px solid #d8dee4;text-align:right;white-space:nowrap}\
-th:first-child{text-align:left}tbody th{font:14px ui-monospace,monospace}\
+th:first-child{text-align:left;padding-left:0}tbody th{font:14px ui-monospace,monospace}\
+@media (max-width:560px){table{font-size:14px}th,td{padding:.25rem .4rem}tbody th{font-size:12px}}\
 @media (prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}}";
 
 impl Page {

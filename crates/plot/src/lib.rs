@@ -1,7 +1,7 @@
 //! Pictures of what a rule does to traffic.
 //!
 //! A [`Figure`] says what is to be seen: a time axis, and for each policy counts in spans of equal
-//! length, lines, and marks. [`svg`] draws it as a file that is light or dark as its reader wishes,
+//! length, lines, bounds and texts. [`svg`] draws it as a file that is light or dark as its reader's system is,
 //! [`Terminal`] in characters of braille, and [`Page`] puts it on a page of HTML that needs nothing
 //! else. Nothing here knows of a policy, reads a clock or prints; and nothing counts in floats, so
 //! that a picture is the same to the byte wherever it is drawn.
@@ -10,9 +10,9 @@
 //! use sluicegate_plot::{Figure, Plot, Role, Row, Series, Shape, svg};
 //!
 //! let counts = vec![3, 1, 0, 2];
-//! let series = Series { name: "admitted", role: Role::Admitted, shape: Shape::Stack, values: counts };
+//! let series = Series { name: "allowed", role: Role::Admitted, shape: Shape::Bars, values: counts };
 //! let plot = Plot { label: "requests".to_owned(), series: vec![series], ..Plot::default() };
-//! let row = Row { title: "gcra:30/1m".to_owned(), note: String::new(), plots: vec![plot] };
+//! let row = Row { title: "gcra:30/1m".to_owned(), notes: vec![], plots: vec![plot] };
 //! let figure = Figure { title: "A rule".to_owned(), width: 1_000_000, rows: vec![row], ..Figure::default() };
 //! assert!(svg(&figure).starts_with("<svg "));
 //! ```
@@ -20,12 +20,13 @@
 mod canvas;
 mod figure;
 mod html;
+mod labels;
 mod scale;
 mod svg;
 mod terminal;
 mod text;
 
-pub use figure::{Change, Figure, Mark, Plot, Role, Row, Series, Shape};
+pub use figure::{Bound, Caption, Edge, Figure, Peak, Plot, Role, Row, Series, Shape, Size};
 pub use html::{Page, Table};
 pub use scale::{Ticks, count_ticks, span, time_ticks};
 pub use svg::svg;

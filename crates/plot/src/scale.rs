@@ -123,6 +123,15 @@ pub fn span(micros: u64) -> String {
     fits.map_or_else(String::new, |(length, word)| format!("{}{word}", micros / length))
 }
 
+/// A count as it is written beside an axis: thousands and millions of a round one by a letter.
+pub(crate) fn count(value: u64) -> String {
+    match value {
+        10_000.. if value.is_multiple_of(1_000_000) => format!("{}M", value / 1_000_000),
+        10_000.. if value.is_multiple_of(1_000) => format!("{}k", value / 1_000),
+        _ => value.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -143,6 +152,12 @@ mod tests {
         ] {
             assert_eq!(span(micros), told);
         }
+    }
+
+    #[test]
+    fn counts_are_short_where_they_are_round() {
+        let written = [0, 9_000, 10_000, 10_001, 2_500_000, 3_000_000].map(count);
+        assert_eq!(written, ["0", "9000", "10k", "10001", "2500k", "3M"]);
     }
 
     #[test]

@@ -7,18 +7,15 @@ use std::fmt::Write;
 
 use crate::{
     canvas::Canvas,
-    figure::{Change, Figure, Plot, Role, Series, Shape},
-    scale::{place, span, time_ticks},
+    figure::{Figure, Plot, Role, Series, Shape, Size},
+    scale::{count, place, span, time_ticks},
 };
 
 /// Columns for the values of an axis, with the line beside them.
-const MARGIN: usize = 9;
+const MARGIN: usize = 11;
 /// Fewest and most columns of a plot.
 const NARROW: usize = 20;
 const WIDE: usize = 160;
-/// Rows of the first plot, and of the others.
-const TALL: usize = 6;
-const SMALL: usize = 3;
 
 /// A terminal to draw on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,142 +34,175 @@ impl Terminal {
         let mut out = String::new();
         self.legend(figure, &mut out);
         for row in &figure.rows {
-            let _ = writeln!(out, "\n{}  {}", row.title, row.note);
-            for (index, plot) in row.plots.iter().enumerate() {
-                let rows = if index == 0 { TALL } else { SMALL };
-                self.plot(figure, plot, width, rows, &mut out);
+            let _ = writeln!(out, "\n{}", row.title);
+            for note in &row.notes {
+                let _ = writeln!(out, "{note}");
+            }
+            for plot in &row.plots {
+                self.plot(figure, plot, width, &mut out);
             }
         }
         axis(figure, width, &mut out);
-        // No blanks at the end of a line.
+        // No spaces at the end of a line.
         out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
     fn legend(&self, figure: &Figure, out: &mut String) {
+        let mut used = 0;
         for (role, name, shape) in figure.legend() {
             let sample = match (shape, role) {
-                (Shape::Stack, Role::Denied) => "⢕⢕",
-                (Shape::Stack, _) => "⣿⣿",
+                (Shape::Bars, Role::Denied) => "⢕⢕",
+                (Shape::Bars | Shape::Above, _) => "⣿⣿",
+                (Shape::Line, Role::Bound) => "⠂⠂",
                 (Shape::Step | Shape::Line, _) => "⠒⠒",
             };
+            let length = 2 + 1 + name.chars().count();
+            if used > 0 && used + length > self.columns.max(NARROW + MARGIN) {
+                out.push('\n');
+                used = 0;
+            }
             let _ = write!(out, "{} {name}   ", self.paint(sample, Some(role)));
-        }
-        if figure.has_flags() {
-            let _ = write!(out, "{} more than the limit in one period", self.alarm("▼"));
+            used += length + 3;
         }
         out.push('\n');
     }
 
-    fn plot(&self, figure: &Figure, plot: &Plot, width: usize, rows: usize, out: &mut String) {
-        let top = plot.most().max(1);
+    fn plot(&self, figure: &Figure, plot: &Plot, width: usize, out: &mut String) {
+        let rows = match plot.size {
+            Size::Tall => 7,
+            Size::Small => 3,
+            Size::Strip => 2,
+        };
         let mut canvas = Canvas::new(width, rows);
-        let mut stacked = vec![0; canvas.width()];
-        for series in &plot.series {
-            draw(figure, series, top, &mut stacked, &mut canvas);
+        bars(figure, plot, &mut canvas);
+        for series in plot.series.iter().filter(|series| series.shape != Shape::Bars) {
+            draw(figure, plot, series, &mut canvas);
         }
-        let _ = writeln!(out, "{:>MARGIN$} {}", "", plot.label);
-        self.flags(figure, plot, width, out);
-        for row in 0..rows {
-            let value = if row == 0 {
-                top.to_string()
-            } else if row + 1 == rows {
-                "0".to_owned()
-            } else {
-                String::new()
-            };
+        let values = values(plot, &bounds(figure, plot, &mut canvas), rows);
+        for (row, value) in values.iter().enumerate() {
             let _ = write!(out, "{value:>room$} ┤", room = MARGIN - 2);
             for (character, role) in canvas.row(row) {
                 *out += &self.paint(character.encode_utf8(&mut [0; 4]), role);
             }
             out.push('\n');
         }
-        for Change { at, label } in &plot.changes {
-            let at = span(at.saturating_sub(figure.origin));
-            let _ = writeln!(out, "{:>MARGIN$} at {at}: {label}", "");
-        }
-    }
-
-    /// A line above a plot, where more than the limit passed.
-    fn flags(&self, figure: &Figure, plot: &Plot, width: usize, out: &mut String) {
-        if plot.flags.is_empty() {
-            return;
-        }
-        let mut line = vec![false; width];
-        for index in &plot.flags {
-            let at = scaled(*index, figure.spans().max(1), width);
-            if let Some(flag) = line.get_mut(at) {
-                *flag = true;
-            }
-        }
-        let _ = write!(out, "{:>MARGIN$}", "");
-        for flag in line {
-            *out += &if flag { self.alarm("▼") } else { " ".to_owned() };
-        }
-        let labels: Vec<&str> = plot.marks.iter().map(|mark| mark.label.as_str()).collect();
-        let _ = writeln!(out, "\n{:>MARGIN$} {}", "", self.alarm(&labels.join("; ")));
     }
 
     fn paint(&self, text: &str, role: Option<Role>) -> String {
         let code = match role {
-            Some(Role::Offered | Role::Left) => "37",
-            Some(Role::Admitted) => "34",
+            Some(Role::Bound | Role::Left) => "37",
+            Some(Role::Level | Role::Admitted) => "34",
             Some(Role::Delayed) => "35",
             Some(Role::Denied) => "33",
             Some(Role::Departed) => "32",
+            Some(Role::Excess) => "31",
             None => return text.to_owned(),
         };
-        self.coloured(text, code)
-    }
-
-    fn alarm(&self, text: &str) -> String {
-        self.coloured(text, "31")
-    }
-
-    fn coloured(&self, text: &str, code: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// Draws a series; `stacked` is what earlier ones stand up to, for each column of dots.
-fn draw(figure: &Figure, series: &Series, top: u64, stacked: &mut [u64], canvas: &mut Canvas) {
-    let per_span = if series.shape == Shape::Line { 2 } else { 1 };
-    let values = figure.spans().max(1) * per_span;
-    let mut last: Option<usize> = None;
-    for (x, base) in stacked.iter_mut().enumerate() {
-        let from = scaled(x, canvas.width(), values);
-        let to = scaled(x + 1, canvas.width(), values).max(from + 1);
-        let Some(found) = series.values.get(from..to.min(series.values.len())) else { continue };
-        // Of many values the greatest is shown, but of what is left the least.
-        let value = match series.shape {
-            Shape::Line => found.iter().min(),
-            Shape::Stack | Shape::Step => found.iter().max(),
-        };
-        let Some(&value) = value else { continue };
-        let dots = |value: u64| dot(value, top, canvas.height());
-        match series.shape {
-            Shape::Stack => {
-                let (low, high) = (dots(*base), dots(base.saturating_add(value)));
-                *base = base.saturating_add(value);
-                let dotted = series.role == Role::Denied;
-                for y in low..high {
-                    if !dotted || (x + y) % 2 == 0 {
-                        canvas.set(x, y, series.role);
-                    }
-                }
-            }
-            Shape::Step | Shape::Line => {
-                let y = dots(value).min(canvas.height() - 1);
-                let before = last.unwrap_or(y);
-                // Steps along the bottom would be taken for something.
-                if series.shape == Shape::Line || y.max(before) > 0 {
-                    for y in y.min(before)..=y.max(before) {
-                        canvas.set(x, y, series.role);
-                    }
-                }
-                last = Some(y);
+/// Draws thin bars, the series on top of each other: every other column of dots at most.
+fn bars(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
+    let all = || plot.series.iter().filter(|series| series.shape == Shape::Bars);
+    // Of several spans at one column the tallest is shown.
+    let mut shown: Vec<Option<usize>> = vec![None; canvas.width()];
+    for index in 0..figure.spans() {
+        let column = &mut shown[scaled(index, figure.spans(), canvas.width()) & !1];
+        if column.is_none_or(|other| plot.total(index) > plot.total(other)) {
+            *column = Some(index);
+        }
+    }
+    for (x, index) in shown.into_iter().enumerate() {
+        let mut base = 0_u64;
+        for series in all() {
+            let value = index.and_then(|index| series.values.get(index)).copied().unwrap_or(0);
+            let low = dot(base, plot.top(), canvas.height());
+            base = base.saturating_add(value);
+            let high = dot(base, plot.top(), canvas.height());
+            let dotted = series.role == Role::Denied;
+            for y in (low..high).filter(|y| !dotted || y % 2 == 0) {
+                canvas.set(x, y, series.role);
             }
         }
     }
+}
+
+/// Draws a series that is no bars.
+fn draw(figure: &Figure, plot: &Plot, series: &Series, canvas: &mut Canvas) {
+    let top = plot.top();
+    let per_span = if series.shape == Shape::Line { 2 } else { 1 };
+    let values = figure.spans().max(1) * per_span;
+    let mut last: Option<usize> = None;
+    for x in 0..canvas.width() {
+        let from = scaled(x, canvas.width(), values);
+        let to = scaled(x + 1, canvas.width(), values).max(from + 1);
+        let Some(found) = series.values.get(from..to.min(series.values.len())) else { continue };
+        // Of many values the greatest is shown, but of what remains the least.
+        let value = match series.shape {
+            Shape::Line => found.iter().min(),
+            Shape::Bars | Shape::Step | Shape::Above => found.iter().max(),
+        };
+        let Some(&value) = value else { continue };
+        let dots = |value: u64| dot(value, top, canvas.height());
+        if series.shape == Shape::Above {
+            let bound = plot.bound_at(micros(figure, x, canvas.width()));
+            if value > bound {
+                (dots(bound)..dots(value)).for_each(|y| canvas.set(x, y, series.role));
+            }
+        } else {
+            let y = dots(value).min(canvas.height() - 1);
+            let before = last.unwrap_or(y);
+            (y.min(before)..=y.max(before)).for_each(|y| canvas.set(x, y, series.role));
+            last = Some(y);
+        }
+    }
+}
+
+/// Draws the line that values are compared with, dotted; each value with the row that it is in.
+fn bounds(figure: &Figure, plot: &Plot, canvas: &mut Canvas) -> Vec<(u64, usize)> {
+    let mut found: Vec<(u64, usize)> = Vec::new();
+    if plot.bounds.is_empty() {
+        return found;
+    }
+    for x in 0..canvas.width() {
+        let value = plot.bound_at(micros(figure, x, canvas.width()));
+        let y = dot(value, plot.top(), canvas.height()).min(canvas.height() - 1);
+        let row = (canvas.height() - 1 - y) / 4;
+        if found.last().is_none_or(|(last, _)| *last != value) {
+            found.push((value, row));
+        }
+        if x % 3 == 0 {
+            canvas.set(x, y, Role::Bound);
+        }
+    }
+    found
+}
+
+/// What is written beside each row: its value, or what the plot is about.
+fn values(plot: &Plot, bounds: &[(u64, usize)], rows: usize) -> Vec<String> {
+    let mut values = vec![String::new(); rows];
+    match plot.size {
+        Size::Strip => values[0].clone_from(&plot.label),
+        Size::Small => values[1].clone_from(&plot.label),
+        Size::Tall => {}
+    }
+    if plot.size != Size::Strip {
+        let height = 4 * rows;
+        let most = dot(plot.most(), plot.top(), height).min(height - 1);
+        values[(height - 1 - most) / 4] = count(plot.most());
+        values[rows - 1] = "0".to_owned();
+    }
+    if let Some((value, row)) = bounds.last() {
+        values[*row] = count(*value);
+    }
+    values
+}
+
+/// The moment at a column of dots, from the beginning of the first span.
+fn micros(figure: &Figure, x: usize, width: usize) -> u64 {
+    let of = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
+    place(of(x), of(width), figure.length())
 }
 
 /// How many dots high a value is; what is there at all is to be seen.
@@ -203,30 +233,30 @@ fn axis(figure: &Figure, width: usize, out: &mut String) {
     let room = MARGIN - 1;
     let _ = writeln!(out, "{:>room$}└{}", "", line.into_iter().collect::<String>());
     let _ = writeln!(out, "{:>MARGIN$}{}", "", words.into_iter().collect::<String>());
-    if !figure.axis.is_empty() {
-        let _ = writeln!(out, "{:>MARGIN$}{}", "", figure.axis);
+    for line in figure.axis.lines() {
+        let _ = writeln!(out, "{:>MARGIN$}{line}", "");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Row;
+    use crate::figure::{Bound, Row};
 
     fn figure() -> Figure {
-        let series = |role, shape, values| Series { name: "some", role, shape, values };
+        let series = |role, shape, values| Series { name: "some requests", role, shape, values };
         let plot = Plot {
             label: "requests".to_owned(),
             series: vec![
-                series(Role::Admitted, Shape::Stack, vec![3, 1, 0, 2]),
-                series(Role::Denied, Shape::Stack, vec![0, 5, 0, 0]),
+                series(Role::Admitted, Shape::Bars, vec![3, 1, 0, 2]),
+                series(Role::Denied, Shape::Bars, vec![0, 5, 0, 0]),
                 series(Role::Left, Shape::Line, vec![3, 2, 2, 1, 1, 1, 1, 0]),
             ],
-            flags: vec![1],
-            changes: vec![Change { at: 2_000_000, label: "other".to_owned() }],
+            bounds: vec![Bound { at: 0, value: 4, label: "limit 4".to_owned() }],
             ..Plot::default()
         };
-        let row = Row { title: "rule".to_owned(), note: "note".to_owned(), plots: vec![plot] };
+        let row =
+            Row { title: "rule".to_owned(), notes: vec!["note".to_owned()], plots: vec![plot] };
         Figure { width: 1_000_000, rows: vec![row], ..Figure::default() }
     }
 
@@ -254,8 +284,8 @@ mod tests {
         for columns in [0, 1, 20, 79, 80, 1000] {
             let drawn = Terminal { columns, colour: false }.draw(&figure());
             let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap();
-            assert!(widest <= columns.max(NARROW + MARGIN + 60), "{columns}: {widest}");
-            assert!(drawn.contains("at 2s: other") && drawn.contains('▼'), "{drawn}");
+            assert!(widest <= columns.max(NARROW + MARGIN + 8), "{columns}: {widest}");
+            assert!(drawn.contains("\nnote\n") && drawn.contains("      4 ┤"), "{drawn}");
         }
         assert!(Terminal { columns: 80, colour: false }.draw(&Figure::default()).contains('└'));
     }

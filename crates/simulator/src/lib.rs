@@ -21,6 +21,7 @@
 //! ```
 
 mod batch;
+mod bounds;
 mod busy;
 mod bytes;
 mod error;
@@ -41,6 +42,7 @@ mod traffic;
 mod windows;
 
 pub use batch::Batch;
+pub use bounds::Bound;
 pub use busy::{BusyKey, KeyCounts, MAX_BUSY_KEYS};
 pub use error::{Fault, Quoted, TraceError};
 pub use event::{Event, Kind};
@@ -50,6 +52,6 @@ pub use report::{Report, periods};
 pub use rows::{HEADER, Rows};
 pub use run::Simulation;
 pub use trace::TraceReader;
-pub use track::{Bin, Over, Spans, Track};
+pub use track::{Bin, Bounds, CountedWindow, Excess, Level, Levels, Spans, Track};
 pub use traffic::{KeySpec, Traffic, TrafficError, TrafficSpec};
 pub use windows::Most;

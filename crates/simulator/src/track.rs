@@ -1,18 +1,28 @@
 //! What happened over time: the numbers that pictures are drawn from.
 //!
 //! A [`Track`] counts requests in spans of equal length, few enough to draw however long the
-//! traffic is, and follows one key: how much of its limit is left, and where more than the limit
-//! passed inside one period. It decides nothing; what is left of the key that it follows is asked
-//! of a copy of that key's state.
+//! traffic is, and follows one key: the units that it sent in the period that ends now, how many
+//! remain, and where more was sent in one period than the limit promises. It decides nothing; what
+//! remains of the key is read from a copy of that key's state.
 
 mod bins;
-mod over;
+mod fixed;
+mod sliding;
 
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Timestamp, apply};
 
-pub use self::over::Over;
-use self::{bins::Bins, over::Overs};
-use crate::event::{Event, Kind};
+use self::{bins::Bins, fixed::FixedWindows, sliding::Sliding};
+pub use self::{
+    fixed::CountedWindow,
+    sliding::{Excess, Level, Levels},
+};
+use crate::{
+    bounds::Bound,
+    event::{Event, Kind},
+};
+
+/// Most changes of the bounds that are kept: a trace may name another policy in each event.
+const MAX_CHANGES: usize = 64;
 
 /// What happened in one span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +39,8 @@ pub struct Bin {
     pub departed: u64,
     /// What was left of the followed key as the span began, and the least that was left in it.
     pub left: Option<(u32, u32)>,
-    /// The most units of the followed key in a period that ends here, if above the limit.
-    pub over: u64,
+    /// The most units that the followed key sent in a period that ends here.
+    pub levels: Levels,
 }
 
 impl Bin {
@@ -41,7 +51,7 @@ impl Bin {
         self.denied += later.denied;
         self.delayed += later.delayed;
         self.departed += later.departed;
-        self.over = self.over.max(later.over);
+        self.raise(&later.levels);
         self.left = match (self.left, later.left) {
             (Some((first, least)), Some((_, other))) => Some((first, least.min(other))),
             (one, other) => one.or(other),
@@ -52,6 +62,13 @@ impl Bin {
         let (first, least) = self.left.unwrap_or((left, left));
         self.left = Some((first, least.min(left)));
     }
+
+    fn raise(&mut self, levels: &Levels) {
+        for (level, other) in self.levels.iter_mut().zip(levels) {
+            level.units = level.units.max(other.units);
+            level.exceeds |= other.exceeds;
+        }
+    }
 }
 
 /// The followed key.
@@ -60,9 +77,33 @@ struct Followed {
     key: Box<[u8]>,
     entry: Option<Entry>,
     policy: Option<Policy>,
-    overs: Overs,
+    sliding: Sliding,
+    windows: FixedWindows,
+    bounds: Vec<Bounds>,
     /// Up to where it was asked what is left.
     asked: u64,
+}
+
+/// What a policy promises, from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The moment, in microseconds since the Unix epoch.
+    pub from: u64,
+    /// One for each limit of the policy.
+    pub limits: Vec<Bound>,
+}
+
+impl Followed {
+    fn set_policy(&mut self, now: u64, policy: &Policy) {
+        self.sliding.set_policy(now, policy);
+        self.windows.set_policy(policy);
+        let limits = Bound::of(policy);
+        let is_new = self.bounds.last().is_none_or(|last| last.limits != limits);
+        if is_new && self.bounds.len() < MAX_CHANGES {
+            self.bounds.push(Bounds { from: now, limits });
+        }
+        self.policy = Some(policy.clone());
+    }
 }
 
 /// Follows traffic as it is decided.
@@ -70,7 +111,7 @@ struct Followed {
 pub struct Track {
     bins: Bins,
     followed: Option<Followed>,
-    worst: Option<Over>,
+    has_other_keys: bool,
     /// Times of the first and the last event.
     first: Option<Timestamp>,
     last: u64,
@@ -95,7 +136,9 @@ impl Track {
             key: key.into(),
             entry: None,
             policy: None,
-            overs: Overs::default(),
+            sliding: Sliding::default(),
+            windows: FixedWindows::default(),
+            bounds: Vec::new(),
             asked: 0,
         });
         Self { followed, ..Self::default() }
@@ -121,6 +164,8 @@ impl Track {
         }
         if self.followed.as_ref().is_some_and(|it| *it.key == *event.key) {
             self.follow(event, decision, default);
+        } else {
+            self.has_other_keys = true;
         }
     }
 
@@ -129,8 +174,7 @@ impl Track {
         // What is left at that moment is a matter of the new one.
         self.ask_until(now.as_micros().saturating_sub(1));
         if let Some(followed) = &mut self.followed {
-            followed.policy = Some(policy.clone());
-            followed.overs.rule(policy);
+            followed.set_policy(now.as_micros(), policy);
         }
     }
 
@@ -174,10 +218,37 @@ impl Track {
         Spans { start: bins.start(), width: bins.width(), bins: bins.all().to_vec() }
     }
 
-    /// The interval in which the followed key was furthest above its limit.
+    /// The interval in which the followed key was furthest above what a limit promises.
     #[must_use]
-    pub const fn worst(&self) -> Option<&Over> {
-        self.worst.as_ref()
+    pub fn worst(&self) -> Option<&Excess> {
+        self.followed.as_ref().and_then(|followed| followed.sliding.worst())
+    }
+
+    /// What the policy of the followed key promises, and promises after each change.
+    #[must_use]
+    pub fn bounds(&self) -> &[Bounds] {
+        self.followed.as_ref().map_or(&[], |followed| &followed.bounds)
+    }
+
+    /// The windows of the first fixed window of the policy, as the followed key used them; none if
+    /// there are too many to mark.
+    #[must_use]
+    pub fn windows(&self) -> &[CountedWindow] {
+        self.followed.as_ref().map_or(&[], |followed| followed.windows.counted())
+    }
+
+    /// The most units that the followed key sent in any one period of each limit.
+    #[must_use]
+    pub fn peaks(&self) -> Levels {
+        let mut peak = Bin::default();
+        self.bins.all().iter().for_each(|bin| peak.raise(&bin.levels));
+        peak.levels
+    }
+
+    /// Whether there were keys other than the followed one.
+    #[must_use]
+    pub const fn has_other_keys(&self) -> bool {
+        self.has_other_keys
     }
 
     fn follow(&mut self, event: &Event<'_>, decision: &Decision, default: Option<&Policy>) {
@@ -188,8 +259,7 @@ impl Track {
         let policy = named.and_then(|text| text.parse().ok()).or_else(|| default.cloned());
         let Some(policy) = policy else { return };
         if followed.policy.as_ref() != Some(&policy) {
-            followed.overs.rule(&policy);
-            followed.policy = Some(policy.clone());
+            followed.set_policy(now, &policy);
         }
         // The first time, as it was before.
         if self.bins.at(now).left.is_none()
@@ -200,34 +270,47 @@ impl Track {
         let applied = apply(&policy, &mut followed.entry, event.time, event.operation());
         debug_assert!(applied.is_ok(), "a trace has no operation that reserves");
         if let (Kind::Take, Outcome::Allow { delay }) = (event.kind, decision.outcome) {
-            let time = (event.time + delay).as_micros();
-            if let Some(over) = followed.overs.pass(time, event.cost.into()) {
-                let bin = self.bins.at(time);
-                bin.over = bin.over.max(over.units);
-                if self.worst.as_ref().is_none_or(|worst| over.is_worse_than(worst)) {
-                    self.worst = Some(over);
-                }
-            }
+            let units = u64::from(event.cost);
+            followed.windows.count(now, units);
+            followed.sliding.send((event.time + delay).as_micros(), units);
         }
+        self.send_until(now);
         self.bins.at(now).leave(decision.remaining);
     }
 
-    /// Asks what is left of the followed key wherever a span begins, up to `now`.
-    fn ask_until(&mut self, now: u64) {
+    /// Counts what the followed key sends up to `now`.
+    fn send_until(&mut self, now: u64) {
         let Some(followed) = &mut self.followed else { return };
-        let Some(policy) = &followed.policy else { return };
+        while let Some(time) = followed.sliding.send_next(now) {
+            self.bins.at(time).raise(&followed.sliding.levels());
+        }
+    }
+
+    /// Asks what is left of the followed key, and what it sent, wherever a span begins, up to `now`.
+    fn ask_until(&mut self, now: u64) {
         // Joins spans first, so that there are not too many to ask about.
         self.bins.at(now);
         let width = self.bins.width();
-        let mut at = (followed.asked.max(self.bins.start()) / width + 1) * width;
+        let Some(asked) = self.followed.as_ref().map(|followed| followed.asked) else { return };
+        let mut at = (asked.max(self.bins.start()) / width + 1) * width;
         while at <= now {
+            self.send_until(at);
+            let Some(followed) = &mut self.followed else { return };
+            // Before its first request, nothing is known of the key.
+            let Some(policy) = &followed.policy else { break };
+            followed.sliding.slide_to(at);
             let time = Timestamp::saturating_from_micros(at);
+            let bin = self.bins.at(at);
+            bin.raise(&followed.sliding.levels());
             if let Ok(peeked) = apply(policy, &mut followed.entry, time, Operation::Peek(1)) {
-                self.bins.at(at).leave(peeked.remaining);
+                bin.leave(peeked.remaining);
             }
             at += width;
         }
-        followed.asked = now;
+        self.send_until(now);
+        if let Some(followed) = &mut self.followed {
+            followed.asked = now;
+        }
     }
 }
 

@@ -3,51 +3,77 @@
 use std::io::Write;
 
 use sluicegate_plot::Table;
+use sluicegate_simulator::{BusyKey, MAX_BUSY_KEYS};
 
 use super::lane::Lane;
-use crate::{
-    table::{share, words},
-    words::span,
-};
+use crate::table::{BUSIEST, share, shown, words};
 
-/// What passes, and the most in windows.
-pub(super) fn tables(lanes: &[Lane]) -> [Table; 2] {
-    let text = |it: &str| it.to_owned();
-    let heading = ["policy", "offered", "allowed", "", "denied", "delayed", "longest delay"];
-    let outcomes = Table {
-        caption: text("What each policy did"),
-        heading: heading.map(text).to_vec(),
-        rows: lanes
-            .iter()
-            .map(|lane| {
-                let report = lane.report();
-                vec![
-                    lane.name(),
-                    report.requests().to_string(),
-                    report.allowed().to_string(),
-                    share(report.allowed(), report.requests()).trim_start().to_owned(),
-                    report.denied().to_string(),
-                    report.delayed().to_string(),
-                    words(report.longest_delay()),
-                ]
-            })
-            .collect(),
+/// What each policy did, the most in windows, and of a single policy the busiest keys.
+pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
+    let mut tables = vec![outcomes(lanes), most_sent(lanes)];
+    if let [lane] = lanes {
+        tables.extend(busiest(lane));
+    }
+    tables
+}
+
+fn outcomes(lanes: &[Lane]) -> Table {
+    let delays = lanes.iter().any(|lane| lane.report().delayed() > 0);
+    let mut heading = vec!["policy", "offered", "allowed", "", "denied", ""];
+    if delays {
+        heading.extend(["delayed", "longest delay"]);
+    }
+    let row = |lane: &Lane| {
+        let report = lane.report();
+        let share = |part| share(part, report.requests()).trim_start().to_owned();
+        let mut row = vec![
+            lane.name(),
+            report.requests().to_string(),
+            report.allowed().to_string(),
+            share(report.allowed()),
+            report.denied().to_string(),
+            share(report.denied()),
+        ];
+        if delays {
+            row.extend([report.delayed().to_string(), words(report.longest_delay())]);
+        }
+        row
     };
+    Table {
+        caption: "Requests".to_owned(),
+        heading: heading.into_iter().map(str::to_owned).collect(),
+        rows: lanes.iter().map(row).collect(),
+    }
+}
+
+fn most_sent(lanes: &[Lane]) -> Table {
     let spans = lanes.first().map_or_else(Vec::new, |lane| {
         lane.report().most_admitted().map(|most| words(most.span)).collect()
     });
-    let most = Table {
-        caption: text("The most that departed in any interval"),
-        heading: [text("most departed in any")].into_iter().chain(spans).collect(),
-        rows: lanes
-            .iter()
-            .map(|lane| {
-                let most = lane.report().most_departed().map(|most| most.count.to_string());
-                [lane.name()].into_iter().chain(most).collect()
-            })
-            .collect(),
+    let row = |lane: &Lane| {
+        let most = lane.report().most_departed().map(|most| most.count.to_string());
+        [lane.name()].into_iter().chain(most).collect()
     };
-    [outcomes, most]
+    Table {
+        caption: "Most requests sent in any interval of".to_owned(),
+        heading: ["most sent within".to_owned()].into_iter().chain(spans).collect(),
+        rows: lanes.iter().map(row).collect(),
+    }
+}
+
+/// The busiest keys, where they are counted.
+fn busiest(lane: &Lane) -> Option<Table> {
+    let (keys, _) = lane.report().keys()?.busiest(BUSIEST);
+    let row = |busy: &BusyKey<'_>| {
+        let denied = busy.denied.to_string();
+        let share = share(busy.denied, busy.requests).trim_start().to_owned();
+        vec![shown(busy.key), busy.requests.to_string(), denied, share]
+    };
+    (!keys.is_empty()).then(|| Table {
+        caption: "Busiest keys".to_owned(),
+        heading: ["busiest keys", "offered", "denied", ""].map(str::to_owned).to_vec(),
+        rows: keys.iter().map(row).collect(),
+    })
 }
 
 pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> {
@@ -57,11 +83,29 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
         }
         write_table(table, out)?;
     }
+    let [lane] = lanes else { return changes(lanes, out) };
+    let missed = lane.report().keys().map_or(0, |keys| keys.busiest(0).1);
+    if missed > 0 {
+        writeln!(
+            out,
+            "(more than {MAX_BUSY_KEYS} keys: each count may be up to {missed} too low)"
+        )?;
+    }
+    let others = lane.report().others();
+    if others > 0 {
+        writeln!(
+            out,
+            "\nother events: {others} (peek, charge, refund and reset are not requests)"
+        )?;
+    }
+    changes(lanes, out)
+}
+
+fn changes(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> {
     for lane in lanes.iter().filter(|lane| !lane.changes().is_empty()) {
         writeln!(out, "\n{}", lane.name())?;
         for change in lane.changes() {
-            let after = span(u64::try_from(change.after.as_micros()).unwrap_or(u64::MAX));
-            writeln!(out, "  from {after} on {}", change.policy)?;
+            writeln!(out, "  after {}: {}", words(change.after), change.policy)?;
         }
     }
     Ok(())

@@ -241,7 +241,7 @@ impl Lane {
     /// What it is called: its policy, with what it changes to.
     pub(super) fn name(&self) -> String {
         let policy = self.policy().map(ToString::to_string);
-        policy.unwrap_or_else(|| "the policies that the trace names".to_owned())
+        policy.unwrap_or_else(|| "policies named in the trace".to_owned())
     }
 
     pub(super) fn report(&self) -> &Report {

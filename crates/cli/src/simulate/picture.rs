@@ -1,18 +1,26 @@
 //! What happened, as a figure.
 
+use std::time::Duration;
+
 use sluicegate_plot::{
-    Change, Figure, Mark, Page, Plot, Role, Row, Series, Shape, Table, span as exact,
+    Bound, Caption, Edge, Figure, Page, Peak, Plot, Role, Row, Series, Shape, Size, Table,
+    span as exact,
 };
-use sluicegate_simulator::{Spans, Track};
+use sluicegate_simulator::{Bin, CountedWindow, Spans, Track};
 
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
+    promise::as_micros,
     table::{shown, words},
-    words::moment,
+    words::{moment, span},
 };
 
 /// Most spans of a picture.
-const SPANS: usize = 150;
+const SPANS: usize = 240;
+/// Characters on a line of notes.
+const NOTE: usize = 66;
+/// Most boundaries of windows that are marked.
+const MAX_EDGES: usize = 24;
 
 /// All policies on one time axis.
 pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> Figure {
@@ -22,19 +30,26 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
     let mut start = first;
     let mut rows = Vec::new();
     let mut said = Vec::new();
+    let only = lanes.all().len() == 1;
     for lane in lanes.all() {
         let Some(track) = lane.track() else { continue };
         let spans = track.spans(width);
         start = spans.start;
-        said.push(sentence(lane, track));
-        rows.push(row(lane, track, &spans, first));
+        let notes = notes(lane, track);
+        said.push(format!("{}: {}.", lane.name(), notes.join("; ")));
+        rows.push(row(lane, track, &spans, (first, only), notes));
     }
-    let mut axis = format!("0 is {}", moment(first));
-    if let Some(key) = key {
-        axis += &format!("; units left of {}", shown(key));
+    let mut axis = format!("Bars: requests per {}. ", exact(width));
+    if let Some(key) = key.filter(|_| tracks().any(Track::has_other_keys)) {
+        let key = shown(key);
+        axis = format!("Line: key {key}\nBars: requests of all keys per {}. ", exact(width));
     }
+    axis += &format!("Time 0 is {}.", moment(first));
     Figure {
-        title: options.title.clone().unwrap_or_else(|| "What a policy does to traffic".to_owned()),
+        title: options
+            .title
+            .clone()
+            .unwrap_or_else(|| "Effect of the policy on traffic".to_owned()),
         description: said.join(" "),
         axis,
         width: width.max(1),
@@ -47,107 +62,233 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
 pub(super) fn page(figure: Figure, lanes: &Lanes) -> Page {
     let first = lanes.first().map_or(0, |first| first.as_micros());
     let details = lanes.all().iter().filter_map(|lane| {
-        let spans = lane.track()?.spans(figure.width);
-        Some(numbers(&lane.name(), &spans, first))
+        let track = lane.track()?;
+        Some(numbers(&lane.name(), track, &track.spans(figure.width), first))
+    });
+    // On a page, the caption says what a table is about, and the first heading what its rows are.
+    let tables = compare::tables(lanes.all()).into_iter().zip(["policy", "policy", "key"]);
+    let tables = tables.map(|(mut table, rows)| {
+        rows.clone_into(&mut table.heading[0]);
+        table
     });
     Page {
         title: figure.title.clone(),
-        paragraphs: vec![figure.axis.clone()],
-        tables: compare::tables(lanes.all()).into(),
+        paragraphs: vec![format!("The first request is at {}.", moment(first))],
+        tables: tables.collect(),
         details: details.collect(),
         figure,
     }
 }
 
-/// What can be seen of a policy.
-fn sentence(lane: &Lane, track: &Track) -> String {
+/// What a policy did, a few words a line.
+fn notes(lane: &Lane, track: &Track) -> Vec<String> {
     let report = lane.report();
-    let mut said = format!(
-        "{}: of {} requests {} pass, {} are denied",
-        lane.name(),
-        report.requests(),
-        report.allowed(),
-        report.denied()
-    );
+    let mut note = format!("{} of {} requests allowed", report.allowed(), report.requests());
+    if let Some(bounds) = track.bounds().first()
+        && let Some(bound) = bounds.limits.get(limit_to_draw(track))
+    {
+        let peak = track.peaks()[limit_to_draw(track)].units;
+        note += &format!(", at most {peak} units in any {}", words(bound.period));
+    }
+    let mut notes = vec![note];
     if report.delayed() > 0 {
         let longest = words(report.longest_delay());
-        said += &format!(", {} wait, {longest} at the longest", report.delayed());
+        notes.push(format!("{} requests delayed by up to {longest}", report.delayed()));
     }
-    if let Some(over) = track.worst() {
-        let period = words(over.period);
-        said +=
-            &format!("; {} units pass within {period}, the limit is {}", over.units, over.limit);
+    let mut joined = String::new();
+    for change in lane.changes() {
+        let change = format!("after {}: {}", words(change.after), change.policy);
+        if !joined.is_empty() && joined.len() + change.len() > NOTE {
+            notes.push(std::mem::take(&mut joined));
+        }
+        joined += if joined.is_empty() { "" } else { "; " };
+        joined += &change;
     }
-    said + "."
+    notes.extend((!joined.is_empty()).then_some(joined));
+    notes
 }
 
-fn row(lane: &Lane, track: &Track, spans: &Spans, first: u64) -> Row {
-    let report = lane.report();
-    let mut note = format!("{} of {} pass", report.allowed(), report.requests());
-    if report.delayed() > 0 {
-        note += &format!(", {} later", report.delayed());
+/// The limit of a policy that the line is about: the one exceeded most, or else the one used most.
+fn limit_to_draw(track: &Track) -> usize {
+    if let Some(worst) = track.worst() {
+        return worst.limit;
     }
-    let counts = |field: fn(&sluicegate_simulator::Bin) -> u64| -> Vec<u64> {
-        spans.bins.iter().map(field).collect()
+    let bounds = track.bounds().first().map_or(&[][..], |bounds| &bounds.limits);
+    let peaks = track.peaks();
+    let share = |index: usize| {
+        let bound = u128::from(bounds[index].units().max(1));
+        u128::from(peaks[index].units) * u128::from(u32::MAX) / bound
     };
-    let series = |name, role, shape, values| Series { name, role, shape, values };
-    let mut requests = vec![
-        series("passed", Role::Admitted, Shape::Stack, counts(|it| it.admitted - it.delayed)),
-        series("passed, delayed", Role::Delayed, Shape::Stack, counts(|it| it.delayed)),
-        series("denied", Role::Denied, Shape::Stack, counts(|it| it.denied)),
-        series("offered", Role::Offered, Shape::Step, counts(|it| it.offered)),
-    ];
-    if report.delayed() > 0 {
-        requests.push(series("departed", Role::Departed, Shape::Step, counts(|it| it.departed)));
-    }
-    let worst = track.worst().map(|over| Mark {
-        from: over.from.saturating_sub(spans.start),
-        to: over.to.saturating_sub(spans.start),
-        label: format!("{} within {}", over.units, words(over.period)),
+    let indices = 0..bounds.len().min(peaks.len());
+    indices.rev().max_by_key(|index| share(*index)).unwrap_or(0)
+}
+
+fn row(
+    lane: &Lane,
+    track: &Track,
+    spans: &Spans,
+    (first, only): (u64, bool),
+    notes: Vec<String>,
+) -> Row {
+    let counts = |field: fn(&Bin) -> u64| -> Vec<u64> { spans.bins.iter().map(field).collect() };
+    let series = |name, role, values| Series { name, role, shape: Shape::Bars, values };
+    let mut plots: Vec<Plot> = level(track, spans, first).into_iter().collect();
+    plots.push(Plot {
+        label: "offered".to_owned(),
+        size: Size::Strip,
+        series: vec![
+            series("allowed", Role::Admitted, counts(|it| it.admitted - it.delayed)),
+            series("delayed", Role::Delayed, counts(|it| it.delayed)),
+            series("denied", Role::Denied, counts(|it| it.denied)),
+        ],
+        ..Plot::default()
     });
-    let flags = spans.bins.iter().enumerate().filter(|(_, bin)| bin.over > 0);
-    let changes: Vec<Change> = lane
-        .changes()
-        .iter()
-        .map(|change| {
-            let after = u64::try_from(change.after.as_micros()).unwrap_or(u64::MAX);
-            let at = first.saturating_add(after).saturating_sub(spans.start);
-            Change { at, label: change.policy.to_string() }
-        })
-        .filter(|change| change.at <= spans.width * u64::try_from(spans.bins.len()).unwrap_or(0))
-        .collect();
-    let mut plots = vec![Plot {
-        label: format!("per {}", exact(spans.width)),
-        series: requests,
-        marks: worst.into_iter().collect(),
-        flags: flags.map(|(index, _)| index).collect(),
-        changes,
-    }];
-    // Where nothing is known, it is as if nothing had been used: before the first request.
-    let most = spans.bins.iter().filter_map(|bin| bin.left).map(|(first, _)| first).max();
-    if let Some(most) = most {
-        let mut last = most;
-        let mut values = Vec::with_capacity(2 * spans.bins.len());
-        for bin in &spans.bins {
-            let (first, least) = bin.left.unwrap_or((last, last));
-            values.extend([u64::from(first), u64::from(least)]);
-            last = least;
-        }
+    if lane.report().delayed() > 0 {
         plots.push(Plot {
-            label: "units left".to_owned(),
-            series: vec![series("units left", Role::Left, Shape::Line, values)],
+            label: "sent".to_owned(),
+            size: Size::Strip,
+            series: vec![series("sent", Role::Departed, counts(|it| it.departed))],
             ..Plot::default()
         });
     }
-    Row { title: lane.name(), note, plots }
+    if only {
+        plots.extend(remaining(spans));
+    }
+    Row { title: lane.name(), notes, plots }
+}
+
+/// Units in any one period, and the bound on them.
+fn level(track: &Track, spans: &Spans, first: u64) -> Option<Plot> {
+    let index = limit_to_draw(track);
+    let offset = |micros: u64| micros.saturating_sub(spans.start);
+    let bounds: Vec<Bound> = track
+        .bounds()
+        .iter()
+        .filter_map(|bounds| {
+            let bound = bounds.limits.get(index)?;
+            let label = match bound.burst {
+                0 => format!("limit {}", bound.limit),
+                burst => format!("burst {burst} + limit {} = {}", bound.limit, bound.units()),
+            };
+            Some(Bound { at: offset(bounds.from), value: bound.units(), label })
+        })
+        .collect();
+    let period = track.bounds().first()?.limits.get(index)?.period;
+    let levels = || spans.bins.iter().map(|bin| bin.levels[index]);
+    let exceeding = levels().map(|level| if level.exceeds { level.units } else { 0 });
+    let peak = track.worst().map(|worst| Peak {
+        at: offset(worst.to),
+        value: worst.units,
+        label: match worst.to - worst.from {
+            0 => format!("{} at once", worst.units),
+            length => format!("{} in {}", worst.units, span(rounded(length))),
+        },
+    });
+    let end = spans.start + spans.width * u64::try_from(spans.bins.len()).unwrap_or(0);
+    let (edges, captions) = windows(track.windows(), (spans.start, first, end), period);
+    let level = |name, role, shape, values| Series { name, role, shape, values };
+    Some(Plot {
+        series: vec![
+            level(
+                "units in one period",
+                Role::Level,
+                Shape::Step,
+                levels().map(|it| it.units).collect(),
+            ),
+            level("over the limit", Role::Excess, Shape::Above, exceeding.collect()),
+        ],
+        bounds,
+        edges,
+        captions,
+        peak,
+        ..Plot::default()
+    })
+}
+
+/// The boundaries of windows, and what was counted in each.
+fn windows(
+    windows: &[CountedWindow],
+    (start, first, end): (u64, u64, u64),
+    period: Duration,
+) -> (Vec<Edge>, Vec<Caption>) {
+    let length = as_micros(period).max(1);
+    let on_clock = windows.iter().all(|window| window.is_on_clock);
+    let name = match length {
+        _ if !on_clock => "window",
+        60_000_000 => "minute",
+        3_600_000_000 => "hour",
+        86_400_000_000 => "day",
+        _ => "window",
+    };
+    // The first window begins with the first request, or before.
+    let begins = windows.iter().skip(1).map(|window| window.from);
+    let mut at: Vec<u64> = windows.iter().map(|window| window.to).chain(begins).collect();
+    at.retain(|at| (first + 1..end).contains(at));
+    at.sort_unstable();
+    at.dedup();
+    if at.len() > MAX_EDGES {
+        return (Vec::new(), Vec::new());
+    }
+    let label = |index: usize| match (index, on_clock) {
+        (0, true) => format!("next {name}"),
+        (0, false) => "window ends".to_owned(),
+        _ => String::new(),
+    };
+    let edge = |(index, at): (usize, &u64)| Edge { at: at - start, label: label(index) };
+    let edges = at.iter().enumerate().map(edge).collect();
+    let caption = |window: &CountedWindow| Caption {
+        from: window.from.max(start) - start,
+        to: window.to.min(end).saturating_sub(start),
+        texts: [format!("{} in this {name}", window.units), window.units.to_string()],
+    };
+    (edges, windows.iter().map(caption).collect())
+}
+
+/// What remains of the followed key.
+fn remaining(spans: &Spans) -> Option<Plot> {
+    // Before its first request, a key is unused.
+    let mut last = spans.bins.iter().filter_map(|bin| bin.left).map(|(first, _)| first).max()?;
+    let mut values = Vec::with_capacity(2 * spans.bins.len());
+    for bin in &spans.bins {
+        let (first, least) = bin.left.unwrap_or((last, last));
+        values.extend([u64::from(first), u64::from(least)]);
+        last = least;
+    }
+    let series = Series { name: "remaining", role: Role::Left, shape: Shape::Line, values };
+    Some(Plot {
+        label: "remaining".to_owned(),
+        size: Size::Small,
+        series: vec![series],
+        ..Plot::default()
+    })
+}
+
+/// A span in microseconds, to two digits: what a reader wants of a moment that was not chosen.
+fn rounded(micros: u64) -> u64 {
+    let mut unit = 1_u64;
+    while micros / unit >= 100 {
+        unit *= 10;
+    }
+    (micros + unit / 2) / unit * unit
 }
 
 /// What a figure is drawn from.
-fn numbers(name: &str, spans: &Spans, first: u64) -> Table {
-    let heading = ["from", "offered", "passed", "delayed", "denied", "departed", "units left"];
-    let rows = (0_u64..).zip(&spans.bins).map(|(index, bin)| {
-        let start = spans.start + index * spans.width;
-        let counts = [bin.offered, bin.admitted, bin.delayed, bin.denied, bin.departed];
+fn numbers(name: &str, track: &Track, spans: &Spans, first: u64) -> Table {
+    let index = limit_to_draw(track);
+    let heading = [
+        "from",
+        "offered",
+        "allowed",
+        "delayed",
+        "denied",
+        "sent",
+        "units in one period",
+        "remaining",
+    ];
+    let rows = (0_u64..).zip(&spans.bins).map(|(number, bin)| {
+        let start = spans.start + number * spans.width;
+        let level = bin.levels[index].units;
+        let counts = [bin.offered, bin.admitted, bin.delayed, bin.denied, bin.departed, level];
         let left = bin.left.map_or_else(String::new, |(_, least)| least.to_string());
         let from = match start.checked_sub(first) {
             Some(after) => exact(after),
@@ -156,8 +297,21 @@ fn numbers(name: &str, spans: &Spans, first: u64) -> Table {
         [from].into_iter().chain(counts.map(|it| it.to_string())).chain([left]).collect()
     });
     Table {
-        caption: format!("{name}: per {}", exact(spans.width)),
+        caption: format!("{name}: the numbers per {}", exact(spans.width)),
         heading: heading.map(str::to_owned).to_vec(),
         rows: rows.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_rounded_to_two_digits() {
+        assert_eq!(
+            [0, 7, 99, 149, 1_990_000, 2_550_001, 59_900_000].map(rounded),
+            [0, 7, 99, 150, 2_000_000, 2_600_000, 60_000_000]
+        );
     }
 }

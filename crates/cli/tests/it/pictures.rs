@@ -1,4 +1,4 @@
-//! `simulate`: several policies, pictures, made-up traffic and changes of the rule.
+//! `simulate`: several policies, charts, synthetic traffic and changes of the policy.
 //!
 //! `SLUICEGATE_BLESS=1 cargo test` draws the expected pictures anew, to be looked at before they
 //! are believed.
@@ -52,11 +52,11 @@ fn policies_are_compared_in_a_table() {
     let table = output(&[&["simulate", &trace][..], &policies].concat(), "");
     assert_eq!(
         table,
-        "policy                           offered  allowed           denied  delayed  longest delay
-fixed-window:100/1m:align=clock      200      200  100.0 %       0        0             0s
-sliding-log:100/1m                   200      100   50.0 %     100        0             0s
+        "policy                           offered  allowed           denied
+fixed-window:100/1m:align=clock      200      200  100.0 %       0   0.0 %
+sliding-log:100/1m                   200      100   50.0 %     100  50.0 %
 
-most departed in any              1s   2s   3s  10s   1m
+most sent within                  1s   2s   3s  10s   1m
 fixed-window:100/1m:align=clock  100  200  200  200  200
 sliding-log:100/1m               100  100  100  100  100
 "
@@ -148,7 +148,7 @@ fn a_rule_that_changes_is_in_force_from_its_moment_on() {
     );
     assert!(table.contains("\nsliding-log:4/1m       18        4"), "{table}");
     assert!(table.contains("\nsliding-log:3/1m       18        6"), "{table}");
-    assert!(table.ends_with("\nsliding-log:3/1m\n  from 5s on sliding-log:6/1m\n"), "{table}");
+    assert!(table.ends_with("\nsliding-log:3/1m\n  after 5s: sliding-log:6/1m\n"), "{table}");
 }
 
 #[test]

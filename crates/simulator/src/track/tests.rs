@@ -40,20 +40,51 @@ fn what_waits_departs_later() {
 }
 
 #[test]
-fn more_than_the_limit_in_a_period_is_found() {
+fn track_excess_across_the_edge_of_a_window_is_found() {
     let edge = "59000000,k,3\n60000000,k,3\n61000000,other,3\n";
     let found = track("fixed-window:3/1m:align=clock", edge, None);
-    let over = Over {
-        from: 59_000_000,
-        to: 60_000_000,
-        units: 6,
-        limit: 3,
-        period: Duration::from_secs(60),
-    };
-    assert_eq!(found.worst(), Some(&over));
-    let overs: Vec<_> = found.spans(1_000_000).bins.iter().map(|bin| bin.over).collect();
-    assert_eq!(overs, [0, 6, 0]);
-    assert_eq!(track("sliding-log:3/1m", edge, None).worst(), None);
+    let bound = Bound { limit: 3, burst: 0, period: Duration::from_secs(60), borrows: false };
+    let excess = Excess { limit: 0, from: 59_000_000, to: 60_000_000, units: 6, bound };
+    assert_eq!(found.worst(), Some(&excess));
+    let levels: Vec<_> = found.spans(1_000_000).bins.iter().map(|bin| bin.levels[0]).collect();
+    let level = |units, exceeds| Level { units, exceeds };
+    assert_eq!(levels, [level(3, false), level(6, true), level(6, true)]);
+    assert_eq!(found.peaks()[0], level(6, true));
+    assert!(found.has_other_keys());
+    let windows: Vec<_> = found.windows().iter().map(|it| (it.from, it.to, it.units)).collect();
+    assert_eq!(windows, [(0, 60_000_000, 3), (60_000_000, 120_000_000, 3)]);
+    let log = track("sliding-log:3/1m", edge, None);
+    assert_eq!((log.worst(), log.peaks()[0], log.windows()), (None, level(3, false), &[][..]));
+}
+
+#[test]
+fn track_bucket_that_keeps_to_burst_and_limit_is_not_in_excess() {
+    let trace = "0,k,4\n1000000,k,1\n2000000,k,1\n3000000,k,1\n";
+    let bucket = track("token-bucket:4/4s:burst=4", trace, None);
+    assert_eq!((bucket.worst(), bucket.peaks()[0].units), (None, 7));
+    assert_eq!(bucket.bounds()[0].limits[0].units(), 8);
+    assert!(!bucket.has_other_keys());
+}
+
+#[test]
+fn track_units_of_a_queue_count_when_they_are_sent() {
+    let queue = track("leaky-queue:1/1s:capacity=3", "0,k,1\n0,k,1\n0,k,1\n", None);
+    let levels: Vec<_> = queue.spans(1_000_000).bins.iter().map(|it| it.levels[0].units).collect();
+    assert_eq!(levels, [1, 1, 1]);
+}
+
+#[test]
+fn track_key_that_comes_late_has_no_units_left_before() {
+    let late = track("gcra:4/4s", "0,other,1\n3000000,k,4\n3500000,k,1\n", None);
+    let left: Vec<_> = late.spans(1_000_000).bins.iter().map(|bin| bin.left).collect();
+    assert_eq!(left, [None, None, None, Some((4, 0))]);
+}
+
+#[test]
+fn track_units_leave_the_period_between_events() {
+    let log = track("sliding-log:4/2s", "0,k,4\n", Some(4_000_000));
+    let levels: Vec<_> = log.spans(1_000_000).bins.iter().map(|it| it.levels[0].units).collect();
+    assert_eq!(levels, [4, 4, 0, 0]);
 }
 
 #[test]
@@ -75,6 +106,8 @@ fn a_change_is_seen_from_its_moment_on() {
     track.finish(Some(Timestamp::from_micros(20_000_000).unwrap()));
     let left: Vec<_> = track.spans(5_000_000).bins.iter().map(|bin| bin.left).collect();
     assert_eq!(left, [Some((2, 0)), Some((0, 0)), Some((3, 3)), Some((3, 3))]);
+    let bounds: Vec<_> = track.bounds().iter().map(|it| (it.from, it.limits[0].units())).collect();
+    assert_eq!(bounds, [(0, 2), (10_000_000, 5)]);
 }
 
 #[test]
