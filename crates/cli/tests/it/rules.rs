@@ -140,8 +140,8 @@ fn rules_check_reports_all_mistakes_of_all_files_of_a_folder() {
     let ended = run(&["rules", "check", folder.to_str().unwrap()], "");
     assert_eq!((ended.code, &*ended.out), (Some(2), ""));
     let expected = format!(
-        "error: {shown}/a.yaml: line 2, column 27: invalid period `60`: expected a duration such as `60s`\n\
-         2 | - {{name: a, policy: 'gcra:1/60'}}\n  |                           ^\n\n\
+        "error: {shown}/a.yaml: line 2, column 29: invalid period `60`: expected a duration such as `60s`\n\
+         2 | - {{name: a, policy: 'gcra:1/60'}}\n  |                             ^\n\n\
          error: {shown}/b.toml: line 1, column 1: duplicate rule `b`: first defined in line 3 of \
          {shown}/a.yaml\n1 | [[rules]]\n  | ^\n\n2 errors\n"
     );
