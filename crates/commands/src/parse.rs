@@ -197,9 +197,9 @@ fn take_many<'a, P>(
     let mut takes = Vec::with_capacity(count.min(all.len() / 3));
     while takes.len() < count {
         let (key_bytes, text, cost);
-        (key_bytes, text, cost, rest) = match rest {
-            &[key, text, word, cost, ref rest @ ..] if is_cost(word) => (key, text, cost, rest),
-            &[key, text, cost, ref rest @ ..] => (key, text, cost, rest),
+        (key_bytes, text, cost, rest) = match *rest {
+            [key, text, word, cost, ref rest @ ..] if is_cost(word) => (key, text, cost, rest),
+            [key, text, cost, ref rest @ ..] => (key, text, cost, rest),
             _ => {
                 let (given, incomplete) = (takes.len(), !rest.is_empty());
                 return Err(CommandError::TakeCount { announced: count, given, incomplete });

@@ -9,6 +9,7 @@ use crate::{
     attribute::Attribute,
     card::Cards,
     condition::Condition,
+    config_map,
     envoy::{self, Domain},
     error::{Fault, RulesError, quoted},
     example::{self, Example},
@@ -63,7 +64,14 @@ impl Draft {
         let mut broken = Vec::new();
         for (index, source) in sources.iter().enumerate() {
             match tree(source.text, source.format) {
-                Ok(tree) => trees.push((index, tree)),
+                Ok(tree) => match config_map::files(&tree, source.text) {
+                    None => trees.push((index, tree)),
+                    Some((files, faults)) => {
+                        trees.extend(files.into_iter().map(|tree| (index, tree)));
+                        let faults = faults.into_iter();
+                        broken.extend(faults.map(|fault| (index, fault.in_text(source.text))));
+                    }
+                },
                 Err(error) => broken.push((index, error)),
             }
         }
@@ -309,8 +317,8 @@ fn manifest(tree: &Node) -> Result<(), Fault> {
             let field = |name: &str| entries.iter().find(|entry| *entry.key == *name);
             match (field("apiVersion"), field("kind")) {
                 (Some(_), Some(kind)) => Err(kind.value.fault(format!(
-                    "invalid rules file: {} is a Kubernetes manifest; expected one of the files under \
-                     its `data`",
+                    "invalid rules file: {} is a Kubernetes manifest; expected a rules file or a \
+                     `ConfigMap` of them",
                     kind.value.described()
                 ))),
                 _ => Ok(()),

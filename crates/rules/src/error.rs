@@ -48,6 +48,11 @@ impl Fault {
         Self { at, message: message.into() }
     }
 
+    /// The same at another place.
+    pub(crate) fn moved(self, place: &impl Fn(Place) -> Place) -> Self {
+        Self { at: place(self.at), ..self }
+    }
+
     pub(crate) fn in_text(self, text: &str) -> RulesError {
         let excerpt = excerpt(text, self.at);
         RulesError { at: self.at, message: self.message, excerpt }

@@ -9,6 +9,7 @@
 mod attribute;
 mod card;
 mod condition;
+mod config_map;
 mod describe;
 mod draft;
 mod envoy;

@@ -23,8 +23,12 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "2:1: invalid second document: expected one document in a file",
         ),
         (
-            "apiVersion: v1\nkind: ConfigMap\ndata: {}",
-            "2:7: invalid rules file: `ConfigMap` is a Kubernetes manifest; expected one of the files under its `data`",
+            "apiVersion: apps/v1\nkind: Deployment",
+            "2:7: invalid rules file: `Deployment` is a Kubernetes manifest; expected a rules file or a `ConfigMap` of them",
+        ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}",
+            "1:1: invalid ConfigMap: expected a file under `data` that ends in .yaml, .yml or .toml",
         ),
         (
             "- namespace: shop\n  max_value: 10",
@@ -389,4 +393,43 @@ fn check_names_the_file_of_the_first_of_two_rules_or_policies() {
 fn check_bounds_the_number_of_errors() {
     let text = format!("rules:\n{}", "- {}\n".repeat(10_000));
     assert_eq!(check(&[("a.yaml", &text)]).len(), 100);
+}
+
+#[test]
+fn check_config_map_is_the_files_in_it_with_their_lines() {
+    let manifest = |policy: &str| {
+        format!(
+            "apiVersion: v1
+kind: ConfigMap
+metadata: {{name: limits}}
+data:
+  README: not rules
+  login.yaml: |
+    # logins
+    rules:
+      - name: login
+        key: client
+        policy: {policy}
+  plans.toml: |-
+    [policies]
+    free = 'gcra:10/1s'
+    gold = 'gcra:100/60'
+  quoted.yaml: 'rules: [{{name: q, polcy: free}}]'
+"
+        )
+    };
+    let errors = check(&[("map.yaml", &manifest("gcra:1/60"))]);
+    assert_eq!(
+        errors,
+        [
+            "map.yaml line 11, column 24: invalid period `60`: expected a duration such as `60s`",
+            "map.yaml line 15, column 22: invalid period `60`: expected a duration such as `60s`",
+            "map.yaml line 16, column 3: unknown field `polcy` in a rule: did you mean `policy`?",
+        ]
+    );
+    let valid = manifest("free").replace("100/60", "100/60s").replace("polcy", "policy");
+    let rules = RuleSet::parse(&valid, Format::Yaml).unwrap();
+    assert_eq!(rules.policy_names(), ["free", "gold"]);
+    let lines: Vec<_> = rules.rules().iter().map(|rule| (rule.name(), rule.line())).collect();
+    assert_eq!(lines, [("login", 9), ("q", 16)]);
 }
