@@ -216,10 +216,10 @@ impl RuleSet {
 
 /// The attribute that clients set and that alone decides whether conditions hold, apart from the path
 /// and the method; `None` where another, such as the address, has to fit as well.
-fn only_settable<'c>(
-    conditions: &'c Conditions,
+fn only_settable(
+    conditions: &Conditions,
     settable: impl Fn(&&Attribute) -> bool,
-) -> Option<&'c Attribute> {
+) -> Option<&Attribute> {
     let is_open = |attribute: &Attribute| {
         matches!(attribute, Attribute::Method | Attribute::Path | Attribute::LoosePath(_))
     };

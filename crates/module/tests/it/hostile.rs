@@ -58,7 +58,10 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
         match (parse(arguments, Options::default()), found) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
-                assert_eq!(found, error.to_string().replace(['\r', '\n'], " "));
+                let error = error.to_string().replace(['\r', '\n'], " ");
+                // The server itself counts the arguments, and knows no syntax.
+                let counted = found.ends_with(" command") && error.starts_with(&found);
+                assert!(found == error || counted, "{found}, not {error}");
             }
             (Err(error), Ok(_)) => panic!("it should say {error}"),
             // What is right may still be denied, or be no policy for `reserve`.

@@ -299,7 +299,7 @@ fn described_rule_that_trusts_headers_of_clients_has_warnings() {
                    overrides: {by: header.x-plan, values: {internal: unlimited}}";
     let trust = "; if your proxy always sets or removes it, list it under `trusted_headers`";
     let unlimited = format!("any client can send header.x-plan and is then unlimited{trust}");
-    assert_eq!(warnings("", by_plan), [unlimited.clone()]);
+    assert_eq!(warnings("", by_plan).concat(), unlimited);
     assert_eq!(warnings("trusted_headers: [X-Plan]", by_plan), [""; 0]);
     assert_eq!(warnings("", "match: {path: /a, header.x-plan: b}, unlimited: true"), [unlimited]);
     let by_address = "match: {client: 10.0.0.0/8, header.x-plan: b}, unlimited: true";
