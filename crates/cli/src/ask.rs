@@ -1,4 +1,4 @@
-//! `take`, `peek`, `reset` and `info`: a server asked by hand.
+//! `take`, `peek`, `reset` and `info`: one command to a server.
 
 use std::{
     io::{self, Write},
@@ -37,8 +37,8 @@ fn ask(command: &[u8], question: &Question) -> anyhow::Result<ExitCode> {
 pub(crate) fn reset(key: &Key) -> anyhow::Result<()> {
     let mut client = Client::connect(&key.connection.server, &key.connection.password)?;
     let told = match client.call(&[b"SG.RESET", key.key.as_encoded_bytes()])? {
-        Value::Integer(0) => "nothing was stored",
-        _ => "forgotten",
+        Value::Integer(0) => "the key has no state",
+        _ => "reset",
     };
     Ok(writeln!(io::stdout(), "{told}")?)
 }
@@ -48,7 +48,7 @@ pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
     let reply = client.call(&[b"SG.INFO", key.key.as_encoded_bytes()])?;
     let mut out = String::new();
     match &reply {
-        Value::Null => out.push_str("nothing is stored\n"),
+        Value::Null => out.push_str("the key has no state\n"),
         reply => show(reply, 0, &mut out)?,
     }
     Ok(io::stdout().write_all(out.as_bytes())?)
@@ -61,19 +61,19 @@ fn sentence(decision: &Decision, cost: u32) -> String {
     };
     let outcome = match decision.outcome {
         Outcome::Allow { delay } if delay.is_zero() => "allowed".to_owned(),
-        Outcome::Allow { delay } => format!("allowed, to go in {}", micros(delay)),
+        Outcome::Allow { delay } => format!("allowed after a delay of {}", micros(delay)),
         Outcome::Deny { retry: Retry::After(wait) } => {
-            format!("denied; try again in {}", micros(wait))
+            format!("denied; retry after {}", micros(wait))
         }
         Outcome::Deny { retry: Retry::Never } => {
-            format!("denied; {} never fit in {}", units(cost.into()), decision.limit)
+            format!("denied: {} can never pass a limit of {}", units(cost.into()), decision.limit)
         }
     };
-    let left = format!("{} of {} left", decision.remaining, decision.limit);
+    let left = format!("{} of {} remaining", decision.remaining, decision.limit);
     if decision.reset_after.is_zero() {
         format!("{outcome}; {left}")
     } else {
-        format!("{outcome}; {left}; full again in {}", micros(decision.reset_after))
+        format!("{outcome}; {left}; fully recovered after {}", micros(decision.reset_after))
     }
 }
 
@@ -82,7 +82,7 @@ fn show(reply: &Value, depth: usize, out: &mut String) -> anyhow::Result<()> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
         Value::Array(values) => values.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
-        _ => bail!("the server's answer tells of no key: {reply:?}"),
+        _ => bail!("the server's reply does not describe a key: {reply:?}"),
     };
     let indent = "  ".repeat(depth);
     for (name, value) in pairs {
@@ -132,16 +132,19 @@ mod tests {
             said
         };
         let gcra = "gcra:30/60s:burst=16";
-        assert_eq!(said(gcra, &[2]), "allowed; 14 of 16 left; full again in 4s");
+        assert_eq!(said(gcra, &[2]), "allowed; 14 of 16 remaining; fully recovered after 4s");
         assert_eq!(
             said(gcra, &[16, 1]),
-            "denied; try again in 2s; 0 of 16 left; full again in 32s"
+            "denied; retry after 2s; 0 of 16 remaining; fully recovered after 32s"
         );
-        assert_eq!(said(gcra, &[17]), "denied; 17 units never fit in 16; 16 of 16 left");
-        assert_eq!(said(gcra, &[0]), "allowed; 16 of 16 left");
+        assert_eq!(
+            said(gcra, &[17]),
+            "denied: 17 units can never pass a limit of 16; 16 of 16 remaining"
+        );
+        assert_eq!(said(gcra, &[0]), "allowed; 16 of 16 remaining");
         assert_eq!(
             said("leaky-queue:5/1s:capacity=20", &[1, 1]),
-            "allowed, to go in 200ms; 18 of 20 left; full again in 400ms"
+            "allowed after a delay of 200ms; 18 of 20 remaining; fully recovered after 400ms"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A client of a server, by hand: one connection, no async.
+//! A client of a server: one connection, no async.
 
 use std::{
     io::{Read, Write},
@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
+use sluicegate_commands::plain_error;
 use sluicegate_core::Decision;
 use sluicegate_resp::{Value, decode, encode_command};
 
 use crate::arguments::{Address, Password};
 
-/// How long a server may take to answer.
+/// How long a server may take to reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -27,7 +28,8 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(address: &Address, password: &Password) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(&address.0).map_err(|error| {
-            anyhow!("no server at {}: {error}; `sluicegate serve` starts one", address.0)
+            let (address, reason) = (&address.0, plain_error(&error));
+            anyhow!("the server at {address} is unavailable: {reason}; start one with `sluicegate serve`")
         })?;
         stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)))?;
         let mut client = Self { address: address.clone(), stream, received: Vec::new(), read: 0 };
@@ -53,12 +55,16 @@ impl Client {
     /// The next reply. An error reply is an error.
     pub(crate) fn receive(&mut self) -> anyhow::Result<Value> {
         loop {
-            let decoded = decode(&self.received[self.read..])
-                .with_context(|| format!("the server at {} does not speak RESP", self.address.0))?;
+            let decoded = decode(&self.received[self.read..]).map_err(|_| {
+                anyhow!(
+                    "the server at {} does not speak RESP: expected the address of `serve --listen`",
+                    self.address.0
+                )
+            })?;
             if let Some((value, length)) = decoded {
                 self.read += length;
                 return match value {
-                    Value::Error(text) => Err(anyhow!("{}", text.escape_ascii())),
+                    Value::Error(text) => Err(refusal(&self.address, &text)),
                     value => Ok(value),
                 };
             }
@@ -67,21 +73,50 @@ impl Client {
             let mut chunk = [0; 16 * 1024];
             let length = self.stream.read(&mut chunk).map_err(|error| self.lost(&error))?;
             if length == 0 {
-                bail!("the server at {} has closed the connection", self.address.0);
+                bail!("the server at {} closed the connection", self.address.0);
             }
             self.received.extend_from_slice(&chunk[..length]);
         }
     }
 
-    /// Not an I/O error any more: a pipe broken here is no reader of ours that has gone.
+    /// Not an I/O error any more: a pipe that breaks here is not our standard output.
     fn lost(&self, error: &std::io::Error) -> anyhow::Error {
-        anyhow!("the connection to the server at {} is lost: {error}", self.address.0)
+        let reason = plain_error(error);
+        anyhow!("the server at {} is unavailable: {reason}", self.address.0)
+    }
+}
+
+/// An error reply, without the class word, which is for programs.
+fn refusal(address: &Address, text: &[u8]) -> anyhow::Error {
+    let printable = |char: char| if char.is_control() { '\u{fffd}' } else { char };
+    let text: String = String::from_utf8_lossy(text).chars().map(printable).collect();
+    let address = &address.0;
+    let (class, message) = text.split_once(' ').unwrap_or(("", &text));
+    if message.starts_with("unknown command") && class == "ERR" {
+        return anyhow!(
+            "the server at {address} is not a Sluicegate server, and has no Sluicegate module: expected \
+             the address of `sluicegate serve`, or a Redis or Valkey with the module"
+        );
+    }
+    match class {
+        "NOAUTH" => {
+            anyhow!(
+                "the server at {address} requires a password: use --password or SLUICEGATE_PASSWORD"
+            )
+        }
+        "WRONGPASS" => anyhow!("invalid password: the server at {address} rejected it"),
+        "ERR" if message.contains("--test-clock") => anyhow!(
+            "the server at {address} does not accept times: start it with `sluicegate serve --test-clock`"
+        ),
+        "ERR" => anyhow!("{message}"),
+        class if class.starts_with("SG") => anyhow!("{message}"),
+        _ => anyhow!("{text}"),
     }
 }
 
 /// The seven integers of a decision, back from the wire.
 pub(crate) fn decision(value: &Value) -> anyhow::Result<Decision> {
-    decode_decision(value).ok_or_else(|| anyhow!("the server's answer is no decision: {value:?}"))
+    decode_decision(value).ok_or_else(|| anyhow!("the server's reply is not a decision: {value:?}"))
 }
 
 fn decode_decision(value: &Value) -> Option<Decision> {
@@ -98,6 +133,28 @@ mod tests {
     use sluicegate_core::{Operation, Policy, Timestamp, apply};
 
     use super::*;
+
+    #[test]
+    fn error_replies_are_explained() {
+        let address = Address("h:1".to_owned());
+        for (text, expected) in [
+            ("SGPOLICY unknown policy `x`", "unknown policy `x`"),
+            ("ERR it's wrong\r\n", "it's wrong\u{fffd}\u{fffd}"),
+            (
+                "NOAUTH x",
+                "the server at h:1 requires a password: use --password or SLUICEGATE_PASSWORD",
+            ),
+            ("WRONGPASS x", "invalid password: the server at h:1 rejected it"),
+            ("LOADING it loads", "LOADING it loads"),
+            (
+                "ERR unknown command 'SG.TAKE', with args beginning with: 'a' 'gcra:1/1s' ",
+                "the server at h:1 is not a Sluicegate server, and has no Sluicegate module: expected the \
+                 address of `sluicegate serve`, or a Redis or Valkey with the module",
+            ),
+        ] {
+            assert_eq!(refusal(&address, text.as_bytes()).to_string(), expected);
+        }
+    }
 
     #[test]
     fn decisions_survive_the_wire() {

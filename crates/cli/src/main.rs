@@ -1,30 +1,34 @@
-//! The command `sluicegate`: serves, asks a server, explains policies and simulates traffic.
+//! The command `sluicegate`: the server, its command-line client, explanations of policies, and simulation.
 
 mod arguments;
 mod ask;
 mod client;
 mod explain;
+mod percent;
 mod promise;
 mod redis;
 mod rules;
 mod serve;
 mod simulate;
 mod table;
+mod usage;
+mod values;
+mod version;
 mod words;
 
 use std::{io, process::ExitCode};
 
-use clap::FromArgMatches;
+use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 
-/// What a command ends with when it is about a request that was denied.
+/// Exit status of a command whose request was denied.
 const DENIED: u8 = 1;
-/// What it ends with when it failed.
+/// Exit status of a command that failed.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    match command().and_then(run) {
+    match start() {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -34,21 +38,38 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is said on the command line, in the environment and in the file of settings.
-fn command() -> anyhow::Result<Command> {
-    let matches = serve::read()?;
+fn start() -> anyhow::Result<ExitCode> {
+    let definition = definition(Arguments::command());
+    let (matches, settings) = serve::read(&definition)?;
+    if let Some(settings) = settings {
+        serve::serve(settings)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut arguments = Arguments::from_arg_matches(&matches)?;
     if let (Command::Simulate(options), Some((_, matches))) =
         (&mut arguments.command, matches.subcommand())
     {
         options.note_order(matches);
     }
-    Ok(arguments.command)
+    run(arguments.command)
+}
+
+/// Numbers may be negative, because the check of their value has the better error. The help is the same in
+/// every environment.
+fn definition(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| {
+            let has_value = argument.get_action().takes_values();
+            let argument = argument.hide_env_values(true);
+            if has_value { argument.allow_negative_numbers(true) } else { argument }
+        })
+        .mut_subcommands(definition)
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(options) => serve::serve(*options)?,
+        // It was started with its settings.
+        Command::Serve(_) => {}
         Command::Take(question) => return ask::take(&question),
         Command::Peek(question) => return ask::peek(&question),
         Command::Reset(key) => ask::reset(&key)?,
@@ -57,11 +78,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Simulate(options) => simulate::simulate(&options)?,
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
+        Command::Version => version::print()?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whoever read our output has seen enough.
+/// Whether the reader of our output has closed it.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

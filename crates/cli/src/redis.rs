@@ -1,15 +1,15 @@
-//! `redis install`, `status` and `uninstall`: the functions on a Redis or Valkey, and what is wrong with it.
+//! `redis install`, `status` and `uninstall`: the functions on a Redis or Valkey, and its problems.
 
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
 
-use sluicegate_redis::{Options, RedisStore, Status};
+use sluicegate_redis::{Options, RedisStore, ServerStatus, Status};
 
 use crate::{
     FAILED,
-    arguments::{Redis, Url},
+    arguments::{self, Redis, Url},
 };
 
 pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
@@ -17,28 +17,22 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
         let out = &mut io::stdout().lock();
         match command {
             Redis::Install(at) => {
-                let store = store(at)?;
+                let store = store(at, "")?;
                 store.install().await?;
                 for server in store.status().await?.servers {
-                    let version = server.library.unwrap_or_default();
-                    writeln!(
-                        out,
-                        "{}: functions of version {version} are installed",
-                        server.place
-                    )?;
+                    writeln!(out, "{}: installed {}", server.place, functions(&server))?;
                 }
                 writeln!(out, "try: redis-cli FCALL sg_take 1 user123 gcra:30/60s:burst=16 1")?;
                 Ok(ExitCode::SUCCESS)
             }
             Redis::Uninstall(at) => {
-                store(at)?.uninstall().await?;
-                writeln!(out, "the functions are gone; keys stay until they are as if never used")?;
+                store(at, "")?.uninstall().await?;
+                writeln!(out, "functions removed; keys stay until their limits have recovered")?;
                 Ok(ExitCode::SUCCESS)
             }
-            Redis::Status(at) => {
-                let status = store(at)?.status().await?;
+            Redis::Status(arguments::Status { at, prefix }) => {
+                let status = store(at, prefix)?.status().await?;
                 print(&status, out)?;
-                // So that a script can tell.
                 let fine = status.problems().next().is_none();
                 Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
             }
@@ -46,24 +40,36 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn store(at: &Url) -> anyhow::Result<RedisStore> {
-    Ok(RedisStore::new(&at.url, Options::default())?)
+fn store(at: &Url, prefix: &str) -> anyhow::Result<RedisStore> {
+    let mut options = Options::default();
+    options.prefix = prefix.as_bytes().to_vec();
+    Ok(RedisStore::new(&at.url, options)?)
 }
 
 fn print(status: &Status, out: &mut impl Write) -> io::Result<()> {
     for server in &status.servers {
-        let library = server
-            .library
-            .as_ref()
-            .map_or("no functions".to_owned(), |version| format!("functions of version {version}"));
-        let module = if server.module { ", the module" } else { "" };
-        writeln!(out, "{}: {}, {library}{module}", server.place, server.engine)?;
+        let (functions, module) =
+            (functions(server), if server.module { ", the module" } else { "" });
+        writeln!(out, "{}: {}, {functions}{module}", server.place, server.engine)?;
+    }
+    for note in status.servers.iter().flat_map(|server| &server.notes) {
+        writeln!(out, "note: {note}")?;
     }
     for problem in status.problems() {
-        writeln!(out, "problem: {}\n     do: {}", problem.what, problem.remedy)?;
+        writeln!(out, "problem: {}\n    fix: {}", problem.what, problem.remedy)?;
     }
     if status.problems().next().is_none() {
-        writeln!(out, "nothing is wrong")?;
+        writeln!(out, "no problems found")?;
     }
     Ok(())
+}
+
+/// The functions of a node, in words.
+fn functions(server: &ServerStatus) -> String {
+    match (&server.library, server.functions) {
+        (Some(version), _) => format!("functions {version}"),
+        (None, Some(true)) => "functions of an unknown version".to_owned(),
+        (None, Some(false)) => "no functions".to_owned(),
+        (None, None) => "functions unknown".to_owned(),
+    }
 }

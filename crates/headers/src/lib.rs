@@ -31,7 +31,7 @@ mod target;
 pub use fields::Fields;
 pub use forwarded::AddressList;
 pub use path_options::PathOptions;
-pub use problem::{Problem, problem};
+pub use problem::{Detail, Problem, problem};
 pub use target::{Others, Reading, Readings, canonical_path};
 
 use std::time::Duration;

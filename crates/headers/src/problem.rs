@@ -1,4 +1,6 @@
-//! The body of a refusal: a problem (RFC 9457) of the types that the draft registers.
+//! The body of a denial: a problem (RFC 9457) of the types that the draft registers.
+
+use std::fmt;
 
 use sluicegate_core::{Decision, Retry};
 
@@ -9,7 +11,7 @@ use crate::{Fields, retry_after};
 pub enum Problem {
     /// There is no quota left for it.
     QuotaExceeded,
-    /// Nobody could tell: the store is away.
+    /// No decision was possible: the store is unavailable.
     ReducedCapacity,
 }
 
@@ -42,7 +44,7 @@ impl Problem {
     pub const fn title(self) -> &'static str {
         match self {
             Self::QuotaExceeded => "Too many requests",
-            Self::ReducedCapacity => "The rate limit cannot be decided now",
+            Self::ReducedCapacity => "Rate limit unavailable",
         }
     }
 
@@ -72,7 +74,7 @@ impl Problem {
 ///     concat!(
 ///         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
 ///         r#""title":"Too many requests","status":429,"#,
-///         r#""detail":"the request costs more than is ever admitted at once","#,
+///         r#""detail":"The cost exceeds the limit: this request can never be allowed.","#,
 ///         r#""violated-policies":["login"]}"#,
 ///     )
 /// );
@@ -81,13 +83,53 @@ impl Problem {
 #[must_use]
 pub fn problem(fields: &Fields, denied: &Decision) -> String {
     let members = Problem::QuotaExceeded.members();
-    let detail = match (denied.retry(), retry_after(denied)) {
-        (Some(Retry::Never), _) => {
-            "the request costs more than is ever admitted at once".to_owned()
-        }
-        (_, Some(1)) => "it would pass after 1 second".to_owned(),
-        (_, seconds) => format!("it would pass after {} seconds", seconds.unwrap_or_default()),
-    };
-    let name = fields.quoted_name(denied);
+    let (detail, name) = (Detail::of(denied), fields.quoted_name(denied));
     format!(r#"{{{members},"detail":"{detail}","violated-policies":[{name}]}}"#)
+}
+
+/// The member `detail` of a denial: `Retry after 2 seconds.` It needs no escapes in JSON.
+///
+/// ```
+/// use sluicegate_core::{Operation, Policy, Timestamp, apply};
+/// use sluicegate_headers::Detail;
+///
+/// let policy: Policy = "gcra:1/2s".parse()?;
+/// let mut entry = None;
+/// let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1))?;
+/// let denied = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1))?;
+/// assert_eq!(Detail::of(&denied).to_string(), "Retry after 2 seconds.");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// What stands before the number.
+    pub before: &'static str,
+    /// Whole seconds, rounded up.
+    pub seconds: Option<u64>,
+    /// What stands behind the number.
+    pub after: &'static str,
+}
+
+impl Detail {
+    /// That of a denial.
+    #[must_use]
+    pub fn of(denied: &Decision) -> Self {
+        if denied.retry() == Some(Retry::Never) {
+            let before = "The cost exceeds the limit: this request can never be allowed.";
+            return Self { before, seconds: None, after: "" };
+        }
+        let seconds = retry_after(denied).unwrap_or_default();
+        let after = if seconds == 1 { " second." } else { " seconds." };
+        Self { before: "Retry after ", seconds: Some(seconds), after }
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.before)?;
+        if let Some(seconds) = self.seconds {
+            write!(formatter, "{seconds}")?;
+        }
+        formatter.write_str(self.after)
+    }
 }

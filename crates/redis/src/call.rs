@@ -276,7 +276,7 @@ pub(crate) fn read(reply: &Value) -> Heard {
 }
 
 pub(crate) fn nonsense(what: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Unavailable(format!("no script of ours answers so: {what}"))
+    StoreError::Unavailable(format!("unexpected reply of a script: {what}"))
 }
 
 impl Heard {

@@ -98,8 +98,8 @@ impl Rule {
         };
         if chunk > 1 && !fits(&self.0.policy) {
             return Err(StoreError::Settings(format!(
-                "policy `{}` cannot be leased; one limit of gcra, token-bucket or leaky-bucket without \
-                 `borrow` would do",
+                "invalid policy `{}` for a lease: expected one limit of gcra, token-bucket or leaky-bucket \
+                 without `borrow`",
                 self.0.policy
             )));
         }

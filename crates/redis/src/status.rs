@@ -1,4 +1,4 @@
-//! What is there, and what is wrong with it.
+//! Versions, functions and problems of a store.
 
 use std::{fmt, time::Duration};
 
@@ -20,7 +20,7 @@ const ASKING: Duration = Duration::from_secs(2);
 /// What is taken from to see whether one may. It is reset at once.
 const KEY: &[u8] = b"sg:test:status";
 
-/// What is there, and what is wrong with it.
+/// The nodes of a store, and their problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -38,10 +38,14 @@ pub struct ServerStatus {
     pub place: String,
     /// `Redis` or `Valkey`, and its version.
     pub engine: String,
-    /// The version of the library of functions that is installed, if it says one.
+    /// The version of the library of functions that is installed, where it can be read.
     pub library: Option<String>,
+    /// Whether the library is installed; `None` where the user lacks the permission to check.
+    pub functions: Option<bool>,
     /// Whether it has the module, which is then used in place of scripts.
     pub module: bool,
+    /// What could not be checked, and why. It is no problem: a user needs no such permission.
+    pub notes: Vec<String>,
     /// What is wrong with it.
     pub problems: Vec<Problem>,
 }
@@ -73,7 +77,7 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
 }
 
 impl RedisStore {
-    /// What is there, and what is wrong with it: takes from a key of its own to see.
+    /// The nodes of the store, and their problems. It takes from a key of its own, and resets it.
     ///
     /// # Errors
     /// [`StoreError`] where nothing answers.
@@ -82,7 +86,6 @@ impl RedisStore {
         let links = inner.topology.all(Deadline::after(ASKING)).await?;
         let mut servers = Vec::new();
         for link in &links {
-            // Where nothing answers, nothing else can be told.
             link.command(&redis::cmd("PING"), Deadline::after(ASKING)).await?;
             servers.push(server(link).await);
         }
@@ -94,7 +97,7 @@ impl RedisStore {
         Ok(Status { servers, problems })
     }
 
-    /// What goes wrong with a take, if anything does.
+    /// The problem of a take, if it fails.
     async fn tried(&self) -> Option<Problem> {
         let rule: Rule = "gcra:1000/1s".parse().ok()?;
         let (inner, deadline) = (self.inner(), Deadline::after(ASKING));
@@ -105,24 +108,10 @@ impl RedisStore {
             Err(error) => error,
         };
         let text = error.to_string();
-        let remedy = if ["NOPERM", "ACL failure", "user executing the script"]
-            .iter()
-            .any(|it| text.contains(it))
-        {
-            "`ACL SETUSER NAME +@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time \
-             +info ~*`, and for a cluster `+cluster|slots +cluster|info`, would do"
-        } else if text.contains("NOAUTH") || text.contains("WRONGPASS") {
-            "the right user and password in the URL would do"
-        } else if text.contains("OOM") {
-            "more `maxmemory` would do"
-        } else if text.contains("READONLY") {
-            "the URL of the primary, or redis+sentinel://, would do"
-        } else if text.contains("CLUSTERDOWN") {
-            "a cluster of which every slot has a primary would do"
-        } else {
-            "see the server's log"
-        };
-        Some(problem(format!("a take fails: {error}"), remedy))
+        Some(problem(
+            format!("a take fails: {error}"),
+            remedy(&text, &String::from_utf8_lossy(&key)),
+        ))
     }
 
     /// Installs the library of functions on every server, in place of any other version of it.
@@ -160,24 +149,62 @@ async fn text(link: &Arc<Link>, command: &Cmd) -> Result<String, StoreError> {
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
         Value::Okay => Ok("OK".to_owned()),
         Value::ServerError(error) => {
-            let words = format!("{} {}", error.code(), error.details().unwrap_or_default());
-            Err(StoreError::Unavailable(format!("{}: {words}", link.place())))
+            let (place, details) = (link.place(), error.details().unwrap_or_default());
+            if details.starts_with("unknown command 'FUNCTION'") {
+                return Err(StoreError::Settings(format!(
+                    "{place} has no functions: expected Redis 7.0 or later, or Valkey (a Sluicegate server \
+                     needs none)"
+                )));
+            }
+            Err(StoreError::Unavailable(format!("{place}: {} {details}", error.code())))
         }
         other => Err(StoreError::Unavailable(format!("{}: {other:?}", link.place()))),
     }
 }
 
+/// What to do about a take that fails.
+fn remedy(error: &str, key: &str) -> String {
+    let has = |classes: &[&str]| classes.iter().any(|class| error.contains(class));
+    if has(&["one of the keys", "access a key"]) {
+        format!(
+            "the take used the key `{key}`: use a prefix that the user may access \
+             (`redis status --prefix`, `serve --store-prefix`), or grant its keys with \
+             `ACL SETUSER NAME ~PREFIX*`"
+        )
+    } else if has(&["NOPERM", "ACL failure", "user executing the script"]) {
+        "run `ACL SETUSER NAME +@connection +evalsha +eval +get +set +del +pttl +pexpire +pexpireat +time`, \
+         and for a cluster also `+cluster|slots`"
+            .to_owned()
+    } else if has(&["NOAUTH", "WRONGPASS"]) {
+        "correct the user and the password in the URL".to_owned()
+    } else if has(&["OOM"]) {
+        "increase `maxmemory`".to_owned()
+    } else if has(&["READONLY"]) {
+        "use the URL of the primary, or redis+sentinel://".to_owned()
+    } else if has(&["CLUSTERDOWN"]) {
+        "start the missing nodes, or assign their slots".to_owned()
+    } else {
+        "see the log of the node".to_owned()
+    }
+}
+
 async fn server(link: &Arc<Link>) -> ServerStatus {
     let place = link.place().to_string();
-    let mut problems = Vec::new();
+    let (mut problems, mut notes) = (Vec::new(), Vec::new());
     let info = match text(link, &redis::cmd("INFO")).await {
         Ok(info) => info,
         Err(error) => {
-            problems.push(problem(
-                format!("{place} does not tell about itself: {error}"),
-                "`+info` for the user would do, or an answer at all",
-            ));
-            String::new()
+            let note = "the user may not run INFO (`+info`): maxmemory-policy is not checked";
+            match error {
+                StoreError::Unavailable(why) if why.contains("NOPERM") => {
+                    notes.push(format!("{place}: {note}"));
+                }
+                error => problems.push(problem(
+                    format!("{place} does not answer INFO: {error}"),
+                    "see the log of the node",
+                )),
+            }
+            hello(link).await
         }
     };
     let field = |name: &str| {
@@ -191,54 +218,107 @@ async fn server(link: &Arc<Link>) -> ServerStatus {
     };
     if field("role").is_some_and(|role| role != "master") {
         problems.push(problem(
-            format!("{place} is a replica, which decides nothing"),
-            "the URL of the primary, or redis+sentinel://, would do",
+            format!("{place} is a replica, which makes no decisions"),
+            "use the URL of the primary, or redis+sentinel://",
         ));
     }
-    // `volatile-ttl` takes those that end soonest, which are those with the least used; the others take
-    // limits that are in use.
+    // `volatile-ttl` evicts the keys that expire soonest, which have used the least; the others evict limits
+    // that are in use.
     let policy = field("maxmemory_policy").unwrap_or_default();
     let bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
     if !matches!(&*policy, "" | "noeviction") {
         let when = if bounded { "" } else { " (once `maxmemory` is set)" };
         problems.push(problem(
             format!(
-                "{place} has maxmemory-policy `{policy}`, which evicts limits that are in use{when}: \
-                 whoever is evicted begins anew"
+                "{place} has maxmemory-policy `{policy}`, which evicts limits that are in use{when}: an \
+                 evicted key loses its limit"
             ),
-            "`CONFIG SET maxmemory-policy noeviction` would do",
+            "run `CONFIG SET maxmemory-policy noeviction`",
         ));
     }
     if field("loading").is_some_and(|loading| loading != "0") {
-        problems.push(problem(format!("{place} still loads its data"), "to wait would do"));
+        problems
+            .push(problem(format!("{place} is loading its data"), "wait until it has finished"));
     }
-    let library = library(link).await;
+    let (library, functions) = library(link).await;
+    if functions.is_none() {
+        notes.push(format!(
+            "{place}: the user may run neither FUNCTION LIST (`+function|list`) nor FCALL_RO: functions are \
+             not checked"
+        ));
+    }
     if let Some(installed) = library.as_deref().filter(|it| *it != Library::VERSION) {
         problems.push(problem(
             format!(
-                "{place} has the functions of version {installed}, and this is {}",
+                "{place} has functions of version {installed}; this program has version {}",
                 Library::VERSION
             ),
-            "`sluicegate redis install URL` would do",
+            "run `sluicegate redis install URL`",
         ));
     }
     let told = link.command(&native::question(), Deadline::after(ASKING)).await;
     let module = told.is_ok_and(|told| native::is_told(&told));
-    ServerStatus { place, engine, library, module, problems }
+    ServerStatus { place, engine, library, functions, module, notes, problems }
 }
 
-/// The version of the library that is installed.
-async fn library(link: &Arc<Link>) -> Option<String> {
+/// Version and role, as `INFO` would say them, from the reply to `HELLO`: every user who may connect may send it.
+async fn hello(link: &Arc<Link>) -> String {
+    let reply = link.command(&redis::cmd("HELLO"), Deadline::after(ASKING)).await;
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    };
+    let pairs: Vec<(String, String)> = match reply {
+        Ok(Value::Map(pairs)) => {
+            pairs.iter().map(|(name, value)| (text(name), text(value))).collect()
+        }
+        Ok(Value::Array(values)) => {
+            values.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+        }
+        _ => Vec::new(),
+    };
+    let field =
+        |name: &str| pairs.iter().find(|(found, _)| found == name).map(|(_, value)| &**value);
+    let server = field("server").unwrap_or("redis");
+    let version = field("version").map(|version| format!("{server}_version:{version}\n"));
+    let role = field("role").map(|role| format!("role:{role}\n"));
+    version.unwrap_or_default() + &role.unwrap_or_default()
+}
+
+/// The version of the library, and whether it is installed, as far as the user may check.
+async fn library(link: &Arc<Link>) -> (Option<String>, Option<bool>) {
     let mut list = redis::cmd("FUNCTION");
     list.arg("LIST").arg("LIBRARYNAME").arg(Library::NAME).arg("WITHCODE");
-    let reply = link.command(&list, Deadline::after(ASKING)).await.ok()?;
-    let mut found = None;
-    texts(&reply, &mut |text| {
-        if let Some(version) = Library::version_of(text) {
-            found = Some(version.to_owned());
+    let may_not =
+        |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "NOPERM");
+    match link.command(&list, Deadline::after(ASKING)).await {
+        Ok(reply) if may_not(&reply) => {}
+        Ok(reply) => {
+            let mut found = None;
+            texts(&reply, &mut |text| {
+                if let Some(version) = Library::version_of(text) {
+                    found = Some(version.to_owned());
+                }
+            });
+            let installed = found.is_some();
+            return (found, Some(installed));
         }
-    });
-    found
+        Err(_) => return (None, None),
+    }
+    // A function that is not there fails otherwise than one that is called without its key.
+    let mut call = redis::cmd("FCALL_RO");
+    call.arg(Library::FUNCTIONS[1]).arg(0);
+    let installed = match link.command(&call, Deadline::after(ASKING)).await {
+        Ok(Value::ServerError(error)) => match error.details() {
+            _ if error.code() == "NOPERM" => None,
+            Some(details) => Some(!details.contains("Function not found")),
+            None => None,
+        },
+        Ok(_) => Some(true),
+        Err(_) => None,
+    };
+    (None, installed)
 }
 
 /// Every text in a reply, however deep: its shape depends on the protocol.
@@ -269,7 +349,7 @@ async fn cluster(link: &Arc<Link>) -> Option<Problem> {
         return None;
     }
     Some(problem(
-        format!("the cluster is half up: {served} of 16384 slots are served"),
-        "to start the nodes that are missing, or to assign their slots, would do",
+        format!("the cluster serves only {served} of 16384 slots"),
+        "start the missing nodes, or assign their slots",
     ))
 }

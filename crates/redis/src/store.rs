@@ -90,7 +90,9 @@ impl RedisStore {
     /// [`StoreError::Settings`] for what is no such URL, and for options that cannot be.
     pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
         if options.deadline.is_zero() {
-            return Err(StoreError::Settings("deadline `0s` is none; 15ms would do".to_owned()));
+            return Err(StoreError::Settings(
+                "invalid deadline `0s`: expected at least 1ms, such as `15ms`".to_owned(),
+            ));
         }
         let context = Context::new(Url::parse(url)?, options)?;
         let options = &context.options;
@@ -304,7 +306,7 @@ impl Inner {
             StoreError::Timeout(_) => counts.timeouts.one(),
             _ => counts.unavailable.one(),
         }
-        tracing::debug!(%error, "the store is away");
+        tracing::debug!(%error, "decided without the store");
         let now = self.context.now();
         self.local.decide((key, rule), operation, (&self.known, counts), now, error)
     }

@@ -133,7 +133,7 @@ fn distinct<'a>(takes: &[Take<'a>], name: impl Fn(&'a [u8]) -> Cow<'a, [u8]>) ->
 
 fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
     Joint::of(each)
-        .ok_or_else(|| StoreError::Settings("no key to decide on; one or more would do".to_owned()))
+        .ok_or_else(|| StoreError::Settings("missing key: expected at least one".to_owned()))
 }
 
 impl Inner {
@@ -308,7 +308,7 @@ impl Inner {
             match decision {
                 Ok(decision) => Answer { decision, ..answer },
                 Err(error) => {
-                    tracing::debug!(%error, "what was charged is not given back");
+                    tracing::debug!(%error, "could not return charged units");
                     answer
                 }
             }

@@ -13,7 +13,9 @@ pub fn check_rules(data: &[u8]) {
             Ok(rules) => exercise(&rules),
             Err(error) => {
                 assert!(!error.message().is_empty());
-                assert!(error.at().line <= text.lines().count() + 1, "{error}");
+                // A carriage return by itself ends a line in YAML.
+                let ends = text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
+                assert!(error.at().line <= ends + 1, "{error}");
             }
         }
     }

@@ -13,6 +13,8 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
+/// The error of RESP where something does not fit into a budget of buffers.
+pub(crate) const NO_MEMORY: &str = "ERR max buffer memory reached";
 /// The most bytes that one connection buffers, whatever its protocol.
 pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
 /// Once so many bytes were let go of, freed memory goes back to the system.

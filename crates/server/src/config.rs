@@ -101,18 +101,15 @@ pub struct Config {
 }
 
 /// What a response of HTTP says of a limit in its fields. A denial says `Retry-After` under each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HttpHeaders {
     /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11.
     #[default]
-    #[serde(rename = "ietf")]
     Ietf,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now.
-    #[serde(rename = "x-ratelimit")]
     XRateLimit,
     /// Nothing.
-    #[serde(rename = "none")]
     None,
 }
 

@@ -12,8 +12,8 @@ pub(crate) fn warn(config: &Config, addresses: &Addresses) {
     if !exposed.is_empty() {
         let ports: Vec<_> = exposed.iter().map(|it| shown(it.0, it.1)).collect();
         tracing::warn!(
-            "listening beyond loopback without a secret: {}; whoever reaches these ports can read, charge and \
-             reset any key: set --requirepass, --http-token or client certificates, or listen on 127.0.0.1",
+            "listening beyond loopback without a secret: {}; anyone who can reach these ports can read, charge \
+             and reset any key: set --requirepass, --http-token or client certificates, or listen on 127.0.0.1",
             ports.join(", ")
         );
     }
@@ -21,7 +21,7 @@ pub(crate) fn warn(config: &Config, addresses: &Addresses) {
     if config.requirepass.is_some() && !beside.is_empty() {
         let ports: Vec<_> = beside.iter().map(|it| shown(it.0, it.1)).collect();
         tracing::warn!(
-            "--requirepass protects the port for RESP alone; these need no secret: {}; set --http-token, \
+            "--requirepass protects only the RESP port; these need no secret: {}; set --http-token, \
              require client certificates, or switch them off (--http off, --grpc off)",
             ports.join(", ")
         );

@@ -31,6 +31,24 @@ impl Face {
         }
     }
 
+    /// The setting of its address, without dashes.
+    pub(crate) const fn setting(self) -> &'static str {
+        match self {
+            Self::Resp => "listen",
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+
+    /// What the settings of its TLS files begin with.
+    pub(crate) const fn tls_settings(self) -> &'static str {
+        match self {
+            Self::Resp => "--tls",
+            Self::Http => "--http-tls",
+            Self::Grpc => "--grpc-tls",
+        }
+    }
+
     /// What is agreed on within TLS, the best first.
     pub(crate) const fn protocols(self) -> &'static [&'static [u8]] {
         match self {

@@ -109,8 +109,8 @@ impl Home {
         };
         let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         if config.state_file.is_some() {
-            let both = "a state file and a store exclude each other: what the store keeps outlives this \
-                        server; to leave out the state file would do";
+            let both = "invalid --state-file together with --store: the store keeps the state; remove one of \
+                        them";
             return Err(wrong(both.to_owned()));
         }
         let mut options = options.clone();
@@ -118,8 +118,8 @@ impl Home {
         options.on_error = *on_error;
         if config.test_clock {
             if !options.prefix.is_empty() {
-                let both = "a prefix of keys and a test clock exclude each other: keys whose time is told \
-                            begin with `sg:test:`; to leave out the prefix would do";
+                let both = "invalid --store-prefix together with --test-clock: keys of a test clock have the \
+                            prefix `sg:test:`; remove one of them";
                 return Err(wrong(both.to_owned()));
             }
             options.prefix = TEST_PREFIX.to_vec();
@@ -127,11 +127,11 @@ impl Home {
         let store = RedisStore::new(url, options).map_err(|error| wrong(error.to_string()))?;
         match store.status().await {
             Ok(status) => {
-                status.problems().for_each(|problem| tracing::warn!("the store: {problem}"));
+                status.problems().for_each(|problem| tracing::warn!("store: {problem}"));
             }
             // The store has logged that it is unavailable.
             Err(_) if store.unavailable().is_some() => {}
-            Err(error) => tracing::warn!(%error, "the store is not as it should be"),
+            Err(error) => tracing::warn!(%error, "cannot check the store"),
         }
         Ok(Self::Redis { store, test_clock: config.test_clock })
     }
@@ -212,7 +212,7 @@ impl Home {
         stores: bool,
         now: Timestamp,
     ) -> Result<JointAnswer, Trouble> {
-        let none = || Trouble::Away("there is no key to decide on".to_owned());
+        let none = || Trouble::Away("missing key: expected at least one".to_owned());
         match self {
             Self::Memory(store) => {
                 let rules: Vec<_> = takes.iter().map(|take| local(store, take.rule, now)).collect();
@@ -280,7 +280,7 @@ impl Home {
                 let runtime = store.options().runtime.clone();
                 runtime.unwrap_or_else(Handle::current).spawn(async move {
                     if let Err(error) = store.ask(&key, &rule, refund).await {
-                        tracing::debug!(%error, "units that were not used are not given back");
+                        tracing::debug!(%error, "could not return unused units");
                     }
                 });
             }

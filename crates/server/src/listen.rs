@@ -2,6 +2,7 @@
 
 use std::{future::pending, io, net::SocketAddr};
 
+use sluicegate_commands::plain_error;
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
@@ -110,10 +111,12 @@ async fn bind_some(face: Face, address: Option<SocketAddr>) -> io::Result<Option
 
 async fn bind(face: Face, address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
-        let (name, ip, port) = (face.name(), address.ip(), address.port());
+        let (setting, ip, port) = (face.setting(), address.ip(), address.port());
         let text = match error.kind() {
-            io::ErrorKind::AddrInUse => format!("port {port} of {ip} ({name}) is in use"),
-            _ => format!("cannot listen on {address} ({name}): {error}"),
+            io::ErrorKind::AddrInUse => format!(
+                "port {port} of {ip} is in use: choose another with --{setting}, or port 0 for any free one"
+            ),
+            _ => format!("cannot listen on {address} (--{setting}): {}", plain_error(&error)),
         };
         io::Error::new(error.kind(), text)
     })
@@ -139,9 +142,22 @@ impl Unix {
         use std::os::unix::{fs::FileTypeExt, fs::PermissionsExt, net::UnixStream};
 
         let told = |error: io::Error| {
-            io::Error::new(error.kind(), format!("unix socket {}: {error}", path.display()))
+            let (shown, reason) = (path.display(), plain_error(&error));
+            io::Error::new(error.kind(), format!("cannot listen on {shown} (--unix): {reason}"))
         };
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+        let in_use = |what: &str| {
+            let text = format!("cannot listen on {} (--unix): {what}", path.display());
+            io::Error::new(io::ErrorKind::AddrInUse, text)
+        };
+        let found = std::fs::symlink_metadata(path).ok().map(|it| it.file_type());
+        if let Some(found) = found.filter(|found| !found.is_socket()) {
+            return Err(in_use(match found {
+                kind if kind.is_dir() => "it is a folder: expected a path in it",
+                kind if kind.is_symlink() => "it is a symbolic link: expected a socket, or no file",
+                _ => "it is a file that is not a socket: remove it, or choose another path",
+            }));
+        }
+        let is_socket = found.is_some();
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if is_socket && UnixStream::connect(path).is_err_and(refused) {
             // What a server left behind that was killed.
@@ -154,7 +170,7 @@ impl Unix {
         let permissions = std::fs::Permissions::from_mode(permissions);
         std::fs::set_permissions(private.socket(), permissions).map_err(told)?;
         std::fs::hard_link(private.socket(), path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => told(io::ErrorKind::AddrInUse.into()),
+            io::ErrorKind::AlreadyExists => in_use("another process listens on it"),
             _ => told(error),
         })?;
         Ok(Self { listener, path: path.to_owned() })

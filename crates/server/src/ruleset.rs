@@ -142,6 +142,11 @@ impl Version {
     }
 }
 
+/// A problem without the excerpt of the file behind it, which has lines of its own: a line of the log is one event.
+fn one_line(problem: &str) -> &str {
+    problem.lines().next().unwrap_or_default()
+}
+
 fn default(config: &Config) -> redis::OnError {
     config.store.as_ref().map(|store| store.on_error).unwrap_or_default()
 }
@@ -170,7 +175,7 @@ impl Live {
             });
             let (seen, rules) =
                 read.map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))?;
-            tracing::info!(rules = rules.rules().len(), "rules are in force");
+            tracing::info!(rules = rules.rules().len(), "rules loaded");
             *live.told.lock() = Told { seen: Some(seen), at: Some(now), ..Told::default() };
             live.current.store(Arc::new(Version::new(1, rules)));
         }
@@ -200,7 +205,7 @@ impl Live {
     /// What is wrong, with the file, the line and the column.
     pub(crate) async fn reload(&self) -> Result<Reloaded, String> {
         if self.paths.is_empty() {
-            return Err("there are no rules to read again; `--rules FILE` would do".to_owned());
+            return Err("no rules to reload: start the server with --rules".to_owned());
         }
         self.wishes.reload().await.unwrap_or_else(|| Err("the server has stopped".to_owned()))
     }
@@ -233,11 +238,15 @@ impl Live {
                 told.reloads += 1;
                 (told.at, told.problem) = (Some(now), None);
                 self.current.store(Arc::new(Version::new(version, rules)));
-                tracing::info!(version, rules = count, "the rules have changed");
+                tracing::info!(version, rules = count, "rules reloaded");
                 Ok(Reloaded { version, rules: count, changed: true })
             }
             Err(problem) => {
-                tracing::error!(version = before, "the rules stay as they are: {problem}");
+                let shown = one_line(&problem);
+                tracing::error!(
+                    version = before,
+                    "invalid rules, keeping the previous ones: {shown}"
+                );
                 let mut told = self.told.lock();
                 told.failed += 1;
                 told.problem = Some(problem.clone());

@@ -123,15 +123,12 @@ impl Server {
         let shown = |address: Option<SocketAddr>| {
             address.map_or_else(|| "off".to_owned(), |address| address.to_string())
         };
-        tracing::info!(
-            %resp,
-            http = shown(http),
-            grpc = shown(grpc),
-            workers = shared.workers.len(),
-            "listening"
-        );
+        let (version, threads) = (env!("CARGO_PKG_VERSION"), shared.workers.len());
+        tracing::info!(version, workers = threads, "started");
+        // `serve` prints the addresses.
+        tracing::debug!(%resp, http = shown(http), grpc = shown(grpc), "listening");
         if shared.config.test_clock {
-            tracing::warn!("clients tell the time (test clock): not for production");
+            tracing::warn!("--test-clock: clients choose the time; do not use it in production");
         }
 
         let (mut full, mut failing) = (false, false);
@@ -149,7 +146,7 @@ impl Server {
                     Err(error) => {
                         shared.accepting.errors.add();
                         if !std::mem::replace(&mut failing, true) {
-                            tracing::warn!(%error, "could not accept a client; trying on");
+                            tracing::warn!(%error, "cannot accept clients; retrying");
                         }
                         sleep(ACCEPT_PAUSE).await;
                     }
@@ -202,7 +199,10 @@ fn admit(accepted: Accepted, shared: &Arc<Shared>, workers: &Workers, full: bool
         }
         if !full {
             let most = shared.config.max_clients;
-            tracing::warn!(most, "refusing clients: there are too many");
+            tracing::warn!(
+                max_clients = most,
+                "rejecting clients: the limit of connections is reached"
+            );
         }
         return true;
     };

@@ -1,4 +1,4 @@
-//! State in a file, so that a restart is no amnesty.
+//! State in a file, so that a restart does not reset limits.
 //!
 //! A snapshot is written beside the file, synced, and put in its place by a rename, which is synced
 //! too ([`StateFile`]): whatever moment the process or the machine dies, the file is a whole one or there is none.
@@ -13,6 +13,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use sluicegate_commands::plain_error;
 use sluicegate_core::Timestamp;
 use sluicegate_memory::{MemoryStore, SnapshotError};
 use tokio::sync::oneshot;
@@ -51,7 +52,7 @@ pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
         return Ok(None);
     };
     if config.test_clock {
-        let excluded = "a state file and a test clock exclude each other";
+        let excluded = "invalid --state-file together with --test-clock: remove one of them";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, excluded));
     }
     StateFile::open(path).map(Some)
@@ -62,27 +63,27 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     let empty = || MemoryStore::bounded(config.max_memory, config.when_full);
     let Some(path) = &config.state_file else { return Ok(empty()) };
     let told = |error: io::Error| {
-        io::Error::new(error.kind(), format!("state file {}: {error}", path.display()))
+        let (path, reason) = (path.display(), plain_error(&error));
+        io::Error::new(error.kind(), format!("cannot read the state file {path}: {reason}"))
     };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            tracing::info!(path = %path.display(), "there is no state file yet: starting empty");
+            tracing::info!(path = %path.display(), "no state file yet: starting empty");
             return Ok(empty());
         }
         Err(error) => return Err(told(error)),
     };
     match MemoryStore::load(BufReader::new(file), now, config.max_memory, config.when_full) {
         Ok(store) => {
-            tracing::info!(path = %path.display(), keys = store.len(), "state was read");
+            tracing::info!(path = %path.display(), keys = store.len(), "state file read");
             let (dropped, max_bytes) = (store.usage().keys_dropped, store.usage().max_bytes);
             if dropped > 0 {
                 tracing::warn!(
                     kept = store.len(),
                     dropped,
                     max_bytes,
-                    "the keys of the state file do not fit into --max-memory: the keys that are limited for \
-                     longest were kept, the others dropped"
+                    "the state file exceeds --max-memory: dropped the keys whose limits recover soonest"
                 );
             }
             Ok(store)
@@ -92,7 +93,7 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
             let aside = aside(path, now);
             fs::rename(path, &aside).map_err(told)?;
             let (path, aside) = (path.display(), aside.display());
-            tracing::warn!(%path, %error, %aside, "the state file was set aside: starting empty");
+            tracing::warn!(%path, %error, %aside, "the state file is invalid: renamed it, starting empty");
             Ok(empty())
         }
     }
@@ -155,11 +156,12 @@ fn snapshot(shared: &Shared, file: &StateFile) {
             told.at = Some(now);
             told.keys = keys;
             told.written += 1;
-            tracing::debug!(keys, "state was written");
+            tracing::debug!(keys, "state file written");
         }
         Err(error) => {
             told.failed += 1;
-            tracing::error!(path = %file.path().display(), %error, "state could not be written");
+            let error = plain_error(&error);
+            tracing::error!(path = %file.path().display(), %error, "cannot write the state file");
         }
     }
 }

@@ -13,6 +13,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sluicegate_commands::plain_error;
+
 /// Hexadecimal digits in the name of a temporary file.
 const DIGITS: usize = 16;
 
@@ -102,7 +104,7 @@ impl StateFile {
                 && let Err(error) = fs::remove_file(entry.path())
             {
                 let path = entry.path();
-                tracing::warn!(path = %path.display(), %error, "a left over file stays");
+                tracing::warn!(path = %path.display(), %error, "cannot remove a temporary file");
             }
         }
     }
@@ -137,15 +139,17 @@ fn lock(path: &Path, lock: &Path) -> io::Result<File> {
         Err(TryLockError::WouldBlock) => {
             let (path, lock) = (path.display(), lock.display());
             let used = format!(
-                "state file `{path}` is unavailable: another server uses it and has locked `{lock}`; name \
+                "state file `{path}` is unavailable: another server uses it and has locked `{lock}`; use \
                  another file for each server"
             );
             Err(io::Error::new(io::ErrorKind::AddrInUse, used))
         }
         Err(TryLockError::Error(error)) => {
             let (path, lock) = (path.display(), lock.display());
-            let text =
-                format!("state file `{path}` is unavailable: `{lock}` cannot be locked: {error}");
+            let text = format!(
+                "state file `{path}` is unavailable: `{lock}` cannot be locked: {}",
+                plain_error(&error)
+            );
             Err(io::Error::new(error.kind(), text))
         }
     }
@@ -166,6 +170,9 @@ fn invalid(path: &Path, expected: &str) -> io::Error {
 fn unwritable(path: &Path, error: &io::Error) -> io::Error {
     invalid(
         path,
-        &format!("expected a file in a folder that exists and can be written to: {error}"),
+        &format!(
+            "expected a file in a folder that exists and can be written to ({})",
+            plain_error(error)
+        ),
     )
 }

@@ -5,14 +5,21 @@ use std::{io, path::Path, sync::Arc};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
     server::WebPkiClientVerifier,
 };
+
+use sluicegate_commands::plain_error;
 
 use crate::{TlsConfig, face::Face};
 
 /// How to answer the first words of a client of `face`, in TLS 1.2 or 1.3.
 pub(crate) fn read(config: &TlsConfig, face: Face) -> io::Result<Arc<ServerConfig>> {
+    let settings = face.tls_settings();
+    let [cert, key, client_ca] = ["cert", "key", "client-ca"].map(|it| format!("{settings}-{it}"));
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -21,31 +28,48 @@ pub(crate) fn read(config: &TlsConfig, face: Face) -> io::Result<Arc<ServerConfi
         None => builder.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
-            for authority in certificates(path)? {
-                roots.add(authority).map_err(|error| told(path, error))?;
+            for authority in certificates(&client_ca, path)? {
+                roots.add(authority).map_err(|error| invalid(&client_ca, path, error))?;
             }
             let roots = Arc::new(roots);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|error| told(path, error))?)
+            let verifier = verifier.map_err(|error| invalid(&client_ca, path, error))?;
+            builder.with_client_cert_verifier(verifier)
         }
     };
-    let key =
-        PrivateKeyDer::from_pem_file(&config.key).map_err(|error| told(&config.key, error))?;
-    let made = builder.with_single_cert(certificates(&config.cert)?, key);
-    let mut made = made.map_err(|error| told(&config.cert, error))?;
+    let certificates = certificates(&cert, &config.cert)?;
+    let private = PrivateKeyDer::from_pem_file(&config.key)
+        .map_err(|error| unreadable(&key, &config.key, error, "a private key"))?;
+    let made = builder.with_single_cert(certificates, private);
+    let mut made = made.map_err(|error| {
+        let key = config.key.display();
+        invalid(&cert, &config.cert, format!("it does not match the key {key} ({error})"))
+    })?;
     made.alpn_protocols = face.protocols().iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(made))
 }
 
-fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+fn certificates(setting: &str, path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let certificates: Vec<_> = certificates.map_err(|error| told(path, error))?;
+    let certificates: Vec<_> =
+        certificates.map_err(|error| unreadable(setting, path, error, "a certificate"))?;
     if certificates.is_empty() {
-        return Err(told(path, "there is no certificate in it"));
+        return Err(invalid(setting, path, "expected a certificate in PEM"));
     }
     Ok(certificates)
 }
 
-fn told(path: &Path, error: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("tls: {}: {error}", path.display()))
+fn unreadable(setting: &str, path: &Path, error: pem::Error, expected: &str) -> io::Error {
+    match error {
+        pem::Error::Io(error) => {
+            let text = format!("cannot read {setting} {}: {}", path.display(), plain_error(&error));
+            io::Error::new(error.kind(), text)
+        }
+        _ => invalid(setting, path, format!("expected {expected} in PEM")),
+    }
+}
+
+fn invalid(setting: &str, path: &Path, reason: impl std::fmt::Display) -> io::Error {
+    let text = format!("invalid {setting} `{}`: {reason}", path.display());
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }

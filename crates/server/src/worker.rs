@@ -107,7 +107,7 @@ impl Worker {
                     self.stats().tls_failures.add();
                 }
                 let error = failed.err();
-                tracing::debug!(client = client.id, ?error, "a client was not taken in");
+                tracing::debug!(client = client.id, ?error, "could not set up a connection");
                 None
             }
         }
@@ -162,7 +162,7 @@ impl Workers {
     pub(crate) fn serve(&self, socket: Socket, seat: Seat) {
         let handle = &self.handles[seat.client.worker];
         if handle.jobs.send(Job::Serve(socket, seat)).is_err() {
-            tracing::error!("a worker has failed; a client was closed");
+            tracing::error!("a worker has stopped: closed a client");
         }
     }
 
@@ -212,7 +212,7 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
             }
         };
         if timeout(GRACE, all_ended).await.is_err() {
-            tracing::warn!(clients = tasks.len(), "closing clients that do not take their answers");
+            tracing::warn!(clients = tasks.len(), "closing clients that do not read their replies");
             tasks.shutdown().await;
         }
     });
@@ -225,10 +225,7 @@ fn report(ended: Result<(), JoinError>) -> bool {
             let panic = error.into_panic();
             let text = panic.downcast_ref::<&str>().copied();
             let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            tracing::error!(
-                panic = text.unwrap_or("unknown"),
-                "a connection failed; it was closed"
-            );
+            tracing::error!(panic = text.unwrap_or("unknown"), "a connection failed: closed it");
             true
         }
         Ok(()) | Err(_) => false,

@@ -14,7 +14,7 @@ use crate::records::MAX_LINE;
 #[non_exhaustive]
 pub enum TraceError {
     /// Its source failed.
-    #[error("the trace cannot be read: {0}")]
+    #[error("cannot read the trace: {0}")]
     Read(#[from] io::Error),
     /// A line is broken.
     #[error("line {line}: {fault}")]
@@ -31,34 +31,34 @@ pub enum TraceError {
 #[non_exhaustive]
 pub enum Fault {
     /// It has no end in sight.
-    #[error("longer than {MAX_LINE} bytes")]
+    #[error("expected up to {MAX_LINE} bytes")]
     TooLong,
     /// The trace ends inside quotes.
-    #[error("the quote that is opened here is never closed")]
+    #[error("missing closing quote")]
     OpenQuote,
     /// A quote where none may stand.
     #[error(
-        "field {} has a quote in it; it would be written `\"...\"` as a whole, each quote in it \
-         doubled", .field + 1
+        "invalid field {}: expected quotes around the whole field, and quotes in it doubled",
+        .field + 1
     )]
     StrayQuote {
         /// Which field, from 0.
         field: usize,
     },
     /// The trace is empty.
-    #[error("there is no header; `t_us,key,cost` would do")]
+    #[error("missing header: expected `t_us,key,cost`")]
     NoHeader,
     /// A column that is not known.
-    #[error("column `{0}` is unknown; t_us, key, cost, policy and op would do")]
+    #[error("unknown column `{0}`: expected t_us, key, cost, policy or op")]
     UnknownColumn(Quoted),
     /// A column that occurs twice.
-    #[error("column `{0}` is given twice")]
+    #[error("duplicate column `{0}`: expected it once")]
     ColumnTwice(&'static str),
     /// A column that must be there.
-    #[error("column `{0}` is missing")]
+    #[error("missing column `{0}`")]
     ColumnMissing(&'static str),
     /// Not as many fields as the header has.
-    #[error("{found} {} where the header has {expected}", if *.found == 1 { "field" } else { "fields" })]
+    #[error("expected {expected} fields as in the header, not {found}")]
     Fields {
         /// How many there are.
         found: usize,
@@ -66,10 +66,10 @@ pub enum Fault {
         expected: usize,
     },
     /// A time that is none.
-    #[error("t_us `{0}` is not a whole number of 0..={max}", max = Timestamp::MAX.as_micros())]
+    #[error("invalid t_us `{0}`: expected a whole number from 0 to {max}", max = Timestamp::MAX.as_micros())]
     Time(Quoted),
     /// A time before that of the line above.
-    #[error("t_us `{now}` is before `{last}`: time runs back")]
+    #[error("invalid t_us `{now}`: expected at least `{last}`, the time of the event before")]
     Backwards {
         /// The time of this event, in microseconds.
         now: u64,
@@ -77,13 +77,13 @@ pub enum Fault {
         last: u64,
     },
     /// A cost that is none.
-    #[error("cost `{0}` is not a whole number of 0..={max}", max = u32::MAX)]
+    #[error("invalid cost `{0}`: expected a whole number from 0 to {max}", max = u32::MAX)]
     Cost(Quoted),
     /// An operation that is none.
-    #[error("op `{0}` is unknown; take, peek, charge, refund or reset would do")]
+    #[error("unknown op `{0}`: expected take, peek, charge, refund or reset")]
     Operation(Quoted),
     /// A policy that is none.
-    #[error("policy `{text}`: {error}")]
+    #[error("invalid policy `{text}`: {error}")]
     Policy {
         /// The text.
         text: Quoted,
@@ -91,7 +91,7 @@ pub enum Fault {
         error: PolicyError,
     },
     /// No policy is named, and there is no default.
-    #[error("no policy is named, and there is no default one")]
+    #[error("missing policy: use --policy, or a `policy` column")]
     NoPolicy,
 }
 

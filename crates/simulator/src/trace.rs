@@ -261,17 +261,15 @@ mod tests {
         );
         assert_eq!(
             read("key,t_us,cost,ip"),
-            "line 1: column `ip` is unknown; t_us, key, cost, \
-             policy and op would do"
+            "line 1: unknown column `ip`: expected t_us, key, cost, policy or op"
         );
         assert_eq!(
             read("t_us,key,cost,policy,op,x"),
-            "line 1: column `x` is unknown; t_us, key, \
-             cost, policy and op would do"
+            "line 1: unknown column `x`: expected t_us, key, cost, policy or op"
         );
-        assert_eq!(read("t_us,key,t_us"), "line 1: column `t_us` is given twice");
-        assert_eq!(read("t_us,key\n1,a"), "line 1: column `cost` is missing");
-        assert_eq!(read(""), "line 1: there is no header; `t_us,key,cost` would do");
+        assert_eq!(read("t_us,key,t_us"), "line 1: duplicate column `t_us`: expected it once");
+        assert_eq!(read("t_us,key\n1,a"), "line 1: missing column `cost`");
+        assert_eq!(read(""), "line 1: missing header: expected `t_us,key,cost`");
     }
 
     #[test]
@@ -286,38 +284,42 @@ mod tests {
     #[test]
     fn a_broken_line_is_told_by_number_and_fault() {
         for (lines, told) in [
-            ("1,a,x", "line 2: cost `x` is not a whole number of 0..=4294967295"),
-            ("1,a,4294967296", "line 2: cost `4294967296` is not a whole number of 0..=4294967295"),
-            ("1,a,", "line 2: cost `` is not a whole number of 0..=4294967295"),
-            ("-1,a,1", "line 2: t_us `-1` is not a whole number of 0..=4503599627370496"),
+            ("1,a,x", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
+            (
+                "1,a,4294967296",
+                "line 2: invalid cost `4294967296`: expected a whole number from 0 to 4294967295",
+            ),
+            ("1,a,", "line 2: invalid cost ``: expected a whole number from 0 to 4294967295"),
+            (
+                "-1,a,1",
+                "line 2: invalid t_us `-1`: expected a whole number from 0 to 4503599627370496",
+            ),
             (
                 "4503599627370497,a,1",
-                "line 2: t_us `4503599627370497` is not a whole number of 0..=4503599627370496",
+                "line 2: invalid t_us `4503599627370497`: expected a whole number from 0 to 4503599627370496",
             ),
-            ("1,a", "line 2: 2 fields where the header has 3"),
-            ("1", "line 2: 1 field where the header has 3"),
-            ("1,a,1,,,,,", "line 2: 8 fields where the header has 3"),
-            ("\n\n1,\"a", "line 4: the quote that is opened here is never closed"),
+            ("1,a", "line 2: expected 3 fields as in the header, not 2"),
+            ("1", "line 2: expected 3 fields as in the header, not 1"),
+            ("1,a,1,,,,,", "line 2: expected 3 fields as in the header, not 8"),
+            ("\n\n1,\"a", "line 4: missing closing quote"),
             (
                 "1,a\"b,1",
-                "line 2: field 2 has a quote in it; it would be written `\"...\"` as a whole, \
-                 each quote in it doubled",
+                "line 2: invalid field 2: expected quotes around the whole field, and quotes in it doubled",
             ),
             (
                 "1,\"a\"b,1",
-                "line 2: field 2 has a quote in it; it would be written `\"...\"` as a whole, \
-                 each quote in it doubled",
+                "line 2: invalid field 2: expected quotes around the whole field, and quotes in it doubled",
             ),
         ] {
             assert_eq!(read(format!("t_us,key,cost\n{lines}")), told);
         }
         assert_eq!(
             read("t_us,key,cost\n7,\"a\n\",1\n6,a,1\n"),
-            "2: 7us a\\n  Take(1)\nline 4: t_us `6` is before `7`: time runs back"
+            "2: 7us a\\n  Take(1)\nline 4: invalid t_us `6`: expected at least `7`, the time of the event before"
         );
         assert_eq!(
             read("t_us,key,cost,op\n7,a,1,wait"),
-            "line 2: op `wait` is unknown; take, peek, charge, refund or reset would do"
+            "line 2: unknown op `wait`: expected take, peek, charge, refund or reset"
         );
     }
 
@@ -337,12 +339,12 @@ mod tests {
             let longest = format!("t_us,key,cost\n1,{quote}{key}{quote},1{end}");
             assert!(read(&longest).starts_with("2: 1us kkk"));
             let longer = format!("t_us,key,cost\n1,{quote}{key}k{quote},1{end}");
-            assert_eq!(read(longer), "line 2: longer than 1048576 bytes");
+            assert_eq!(read(longer), "line 2: expected up to 1048576 bytes");
         }
         let endless = std::io::Read::chain(&b"t_us,key,cost\n1,\""[..], std::io::repeat(b'\n'));
         let mut reader = TraceReader::new(endless).unwrap();
         let error = reader.next_event().unwrap_err();
-        assert_eq!(error.to_string(), "line 2: longer than 1048576 bytes");
+        assert_eq!(error.to_string(), "line 2: expected up to 1048576 bytes");
         assert!(reader.next_event().unwrap().is_none());
     }
 

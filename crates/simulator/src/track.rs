@@ -82,6 +82,8 @@ struct Followed {
     bounds: Vec<Bounds>,
     /// Up to where it was asked what is left.
     asked: u64,
+    /// Whether any event had it.
+    is_met: bool,
 }
 
 /// What a policy promises, from a moment on.
@@ -140,6 +142,7 @@ impl Track {
             windows: FixedWindows::default(),
             bounds: Vec::new(),
             asked: 0,
+            is_met: false,
         });
         Self { followed, ..Self::default() }
     }
@@ -187,6 +190,12 @@ impl Track {
         if !self.bins.all().is_empty() {
             self.ask_until(self.bins.end() - 1);
         }
+    }
+
+    /// Whether any event had the key that is followed.
+    #[must_use]
+    pub fn has_followed(&self) -> bool {
+        self.followed.as_ref().is_some_and(|followed| followed.is_met)
     }
 
     /// When the first event was.
@@ -255,6 +264,7 @@ impl Track {
         let now = event.time.as_micros();
         self.ask_until(now);
         let Some(followed) = &mut self.followed else { return };
+        followed.is_met = true;
         let named = str::from_utf8(event.policy).ok().filter(|text| !text.is_empty());
         let policy = named.and_then(|text| text.parse().ok()).or_else(|| default.cloned());
         let Some(policy) = policy else { return };

@@ -1,21 +1,35 @@
-//! How Envoy is answered.
+//! Responses to Envoy.
 
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use sluicegate_server::{EnvoyConfig, EnvoyHeaders};
 
+use crate::values;
+
 #[derive(Args, Debug)]
-pub(crate) struct Envoy {
-    /// Which fields Envoy is to add to responses; `none` if not given, as it can do so by itself
-    #[arg(long, env = "SLUICEGATE_ENVOY_HEADERS", value_enum)]
-    envoy_headers: Option<Fields>,
-    /// Tell Envoy what it asked, as dynamic metadata
-    #[arg(long, env = "SLUICEGATE_ENVOY_METADATA")]
+pub(super) struct Envoy {
+    /// Rate limit headers that Envoy is to add to responses; Envoy can also add its own
+    #[arg(
+        long,
+        env = "SLUICEGATE_ENVOY_HEADERS",
+        value_name = "HEADERS",
+        value_enum,
+        default_value = "none"
+    )]
+    envoy_headers: Fields,
+    /// Return the descriptors of each request to Envoy, as dynamic metadata
+    #[arg(long, env = "SLUICEGATE_ENVOY_METADATA", value_parser = values::switch)]
     envoy_metadata: bool,
-    /// End connections of gRPC at about this age, so that clients spread anew; 0: never
-    #[arg(long, env = "SLUICEGATE_GRPC_MAX_AGE", value_name = "SECONDS", default_value_t = 0)]
-    grpc_max_age: u64,
+    /// Close gRPC connections at about this age, to rebalance clients over servers; 0 disables it
+    #[arg(
+        long,
+        env = "SLUICEGATE_GRPC_MAX_AGE",
+        value_name = "DURATION",
+        default_value = "0",
+        value_parser = values::seconds
+    )]
+    grpc_max_age: Duration,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -29,12 +43,12 @@ impl Envoy {
     pub(super) fn config(self) -> EnvoyConfig {
         let mut config = EnvoyConfig::default();
         config.headers = match self.envoy_headers {
-            Some(Fields::Ratelimit) => EnvoyHeaders::RateLimit,
-            Some(Fields::XRatelimit) => EnvoyHeaders::XRateLimit,
-            Some(Fields::None) | None => EnvoyHeaders::None,
+            Fields::Ratelimit => EnvoyHeaders::RateLimit,
+            Fields::XRatelimit => EnvoyHeaders::XRateLimit,
+            Fields::None => EnvoyHeaders::None,
         };
         config.metadata = self.envoy_metadata;
-        config.max_age = Duration::from_secs(self.grpc_max_age);
+        config.max_age = self.grpc_max_age;
         config
     }
 }

@@ -1,175 +1,179 @@
-//! One file for all settings of `serve`: what it says goes for what neither a flag nor the
-//! environment says.
-//!
-//! Its names are those of the flags, so that there is one set of names, checks and words for both:
-//! what is read is handed on as if it had been said on the command line.
+//! The configuration file of `serve`. Its settings are named like the flags, and are read as flags: both have the
+//! same names, checks and errors.
 
-use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
+use std::{ffi::OsString, fs, ops::Range, path::Path};
 
-use anyhow::{Context, bail};
-use clap::{ArgAction, ArgMatches, Command, CommandFactory, parser::ValueSource};
-use toml::{Table, Value};
+use anyhow::{anyhow, bail};
+use clap::{ArgAction, Command};
+use sluicegate_commands::plain_error;
+use toml::de::{DeTable, DeValue};
 
-use crate::arguments::Arguments;
+use super::print::MASKED;
+use crate::{
+    usage::{FileSetting, SECRETS},
+    values::closest,
+};
 
-/// The name of the subcommand, and those of flags that are about the file itself.
-const SERVE: &str = "serve";
+/// Flags that no file can set.
 const NOT_SETTINGS: [&str; 4] = ["config", "print-config", "help", "version"];
-/// What is not printed.
-const SECRETS: [&str; 3] = ["requirepass", "http-token", "store"];
-const MASKED: &str = "********";
 
-/// What was said on the command line, in the environment and in the file; in that order of weight.
-pub(crate) fn read() -> anyhow::Result<ArgMatches> {
-    let said: Vec<OsString> = std::env::args_os().collect();
-    let command = Arguments::command();
-    // Only to learn of the file: what is wrong may be put right by it.
-    let first = command.clone().ignore_errors(true).try_get_matches_from(&said).ok();
-    let serve = first.as_ref().and_then(|matches| matches.subcommand_matches(SERVE));
-    let path = serve.and_then(|serve| serve.get_one::<std::path::PathBuf>("config"));
-    let (mut whole, mut from_file) = (said, Vec::new());
-    if let (Some(serve), Some(path)) = (serve, path) {
-        let settings = settings_of(&command);
-        from_file = of_file(path, &settings, serve)?;
-        whole.extend(from_file.iter().map(|(_, flag)| flag.into()));
-    }
-    let matches = command.clone().get_matches_from(whole);
-    if let Some(serve) = matches.subcommand_matches(SERVE)
-        && serve.get_flag("print_config")
-    {
-        let from_file: Vec<_> = from_file.into_iter().map(|(name, _)| name).collect();
-        print!("{}", in_force(&settings_of(&command), serve, &from_file));
-        std::process::exit(0);
-    }
-    Ok(matches)
+/// A setting of `serve`.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    /// Its name in the file, and after `--`.
+    pub(super) name: String,
+    pub(super) id: String,
+    /// Whether it has no value.
+    pub(super) is_flag: bool,
+    /// Whether it has several values.
+    pub(super) is_list: bool,
 }
 
-/// A setting.
-struct Setting {
-    /// As in the file.
-    name: String,
-    id: String,
-    /// Whether it is said by being there.
-    flag: bool,
-}
-
-fn settings_of(command: &Command) -> Vec<Setting> {
-    let serve = command.find_subcommand(SERVE).expect("there is such a command");
+/// All settings, in the order of the help.
+pub(super) fn settings_of(serve: &Command) -> Vec<Setting> {
     let settings = serve.get_arguments().filter_map(|argument| {
         let name = argument.get_long()?.to_owned();
-        let flag = matches!(argument.get_action(), ArgAction::SetTrue);
         let is_setting = !NOT_SETTINGS.contains(&&*name);
-        is_setting.then(|| Setting { name, id: argument.get_id().to_string(), flag })
+        is_setting.then(|| Setting {
+            name,
+            id: argument.get_id().to_string(),
+            is_flag: matches!(argument.get_action(), ArgAction::SetTrue),
+            is_list: argument.get_value_delimiter().is_some(),
+        })
     });
     settings.collect()
 }
 
-/// The settings of the file that nothing else says, each as its name and as a flag.
-fn of_file(
-    path: &Path,
-    settings: &[Setting],
-    said: &ArgMatches,
-) -> anyhow::Result<Vec<(String, String)>> {
-    let file = || format!("the configuration {}", path.display());
-    let text = fs::read_to_string(path).with_context(file)?;
-    let table: Table = text.parse().with_context(file)?;
-    let mut flags = Vec::new();
-    for (name, value) in table {
+/// The settings of the file at `path`.
+pub(super) fn read(path: &Path, settings: &[Setting]) -> anyhow::Result<Vec<FileSetting>> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        anyhow!("cannot read the configuration file {}: {}", path.display(), plain_error(&error))
+    })?;
+    parse(&text, settings).map_err(|(at, problem)| {
+        let line = line_of(&text, at);
+        anyhow!("{}: line {line}: {problem}", path.display())
+    })
+}
+
+/// The settings of `text`; or what is wrong, and at which byte.
+fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, String)> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        (at, format!("invalid TOML: {}", error.message().replace('\n', ", ")))
+    })?;
+    let mut found = Vec::new();
+    for (name, value) in table.into_inner() {
+        let Range { start: at, .. } = name.span();
+        let name = name.get_ref().as_ref();
         let Some(setting) = settings.iter().find(|setting| setting.name == name) else {
-            let known: Vec<_> = settings.iter().map(|setting| setting.name.as_str()).collect();
-            bail!("{}: `{name}` is no setting; there are: {}", file(), known.join(", "));
+            let names = settings.iter().map(|setting| setting.name.as_str());
+            let hint = match closest(name, names) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "see `sluicegate serve --help` for all settings".to_owned(),
+            };
+            return Err((at, format!("unknown setting `{name}`: {hint}")));
         };
-        let flag = match value {
-            Value::Boolean(yes) if setting.flag => yes.then(|| format!("--{name}")),
-            Value::String(text) if !setting.flag => Some(format!("--{name}={text}")),
-            Value::Array(items) if !setting.flag && items.iter().all(Value::is_str) => {
-                let texts: Vec<_> = items.iter().filter_map(Value::as_str).collect();
-                (!texts.is_empty()).then(|| format!("--{name}={}", texts.join(",")))
-            }
-            Value::Integer(number) if !setting.flag => Some(format!("--{name}={number}")),
-            _ if setting.flag => bail!("{}: `{name}` is true or false", file()),
-            other => bail!("{}: `{name}` is a text or a whole number, not {other}", file()),
-        };
-        let weightier = matches!(
-            said.value_source(&setting.id),
-            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-        );
-        flags.extend(flag.filter(|_| !weightier).map(|flag| (name, flag)));
+        let flag =
+            flag_of(setting, value.get_ref()).map_err(|problem| (at, problem.to_string()))?;
+        let line = line_of(text, at);
+        found.push((at, FileSetting { name: name.to_owned(), line, flag }));
     }
-    Ok(flags)
+    found.sort_by_key(|(at, _)| *at);
+    Ok(found.into_iter().map(|(_, setting)| setting).collect())
 }
 
-/// All settings in force, as the file could say them, and who says each.
-fn in_force(settings: &[Setting], said: &ArgMatches, from_file: &[String]) -> String {
-    let mut text = String::from("# The settings in force, as `serve --config FILE` reads them.\n");
-    for Setting { name, id, flag } in settings {
-        let source = match said.value_source(id) {
-            _ if from_file.contains(name) => "the file",
-            Some(ValueSource::CommandLine) => "the command line",
-            Some(ValueSource::EnvVariable) => "the environment",
-            _ => "by default",
-        };
-        let value = if *flag {
-            Some(said.get_flag(id).to_string())
-        } else {
-            let raw = said.get_raw(id).map(|values| {
-                let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
-                shown(name, &values.join(","))
+/// The setting as a flag; `None` for a flag that is off, and for an empty list.
+fn flag_of(setting: &Setting, value: &DeValue<'_>) -> anyhow::Result<Option<OsString>> {
+    let name = &setting.name;
+    let with = |value: &str| Some(format!("--{name}={value}").into());
+    Ok(match value {
+        DeValue::Boolean(on) if setting.is_flag => on.then(|| format!("--{name}").into()),
+        DeValue::String(text) if !setting.is_flag => with(text),
+        DeValue::Integer(number) if !setting.is_flag => with(&number.to_string()),
+        DeValue::Array(items) if setting.is_list => {
+            let texts = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) => Some(text.as_ref()),
+                _ => None,
             });
-            raw.filter(|_| said.value_source(id).is_some())
-        };
-        // Writing to a string cannot fail.
-        let _ = match value {
-            Some(value) => writeln!(text, "{name} = {value} # {source}"),
-            None => writeln!(text, "# {name} is not set"),
-        };
-    }
-    text
+            let Some(texts) = texts.collect::<Option<Vec<_>>>() else {
+                bail!("invalid {name}: expected a list of strings");
+            };
+            if texts.is_empty() { None } else { with(&texts.join(",")) }
+        }
+        _ if setting.is_flag => bail!("invalid {name}: expected true or false"),
+        _ if setting.is_list => bail!("invalid {name}: expected a string or a list of strings"),
+        other if SECRETS.contains(&name.as_str()) => {
+            bail!("invalid {name}: expected a string, not {}", kind(other))
+        }
+        other => bail!("invalid {name}: expected a string or a whole number, not {}", kind(other)),
+    })
 }
 
-/// A value in TOML; of a secret, only that there is one, or where it leads.
-fn shown(name: &str, value: &str) -> String {
-    if SECRETS.contains(&name) {
-        let host = value.rsplit_once('@').map(|(front, host)| {
-            let scheme = front.split_once("://").map_or("", |(scheme, _)| scheme);
-            format!("{scheme}://{MASKED}@{host}")
-        });
-        let shown = match host {
-            Some(url) if name == "store" => url,
-            None if name == "store" => value.to_owned(),
-            _ => MASKED.to_owned(),
-        };
-        return Value::String(shown).to_string();
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a decimal number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
     }
-    match value.parse::<i64>() {
-        Ok(number) if number.to_string() == value => value.to_owned(),
-        _ => Value::String(value.to_owned()).to_string(),
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}
+
+/// A file that `--print-config` wrote has asterisks for secrets: they must not become the password.
+pub(super) fn check_masks(path: &Path, used: &[FileSetting]) -> anyhow::Result<()> {
+    let masked = used.iter().find(|setting| {
+        let flag = setting.flag.as_ref().map(|flag| flag.to_string_lossy());
+        flag.is_some_and(|flag| flag.contains(MASKED))
+    });
+    match masked {
+        None => Ok(()),
+        Some(FileSetting { name, line, .. }) => bail!(
+            "{}: line {line}: {name} is masked: replace {MASKED} by the secret, or remove the line",
+            path.display()
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::arguments::Arguments;
 
     #[test]
-    fn secrets_are_masked() {
-        for (name, value, expected) in [
-            ("requirepass", "hunter2", "\"********\""),
-            ("store", "redis://user:pass@host:1/2", "\"redis://********@host:1/2\""),
-            ("store", "redis://host", "\"redis://host\""),
-            ("max-clients", "10", "10"),
-            ("unix-permissions", "0700", "\"0700\""),
-            ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
+    fn mistakes_are_named_with_their_line() {
+        let settings = settings_of(Arguments::command().find_subcommand("serve").unwrap());
+        for (text, expected) in [
+            ("\nlisen = 1", "2: unknown setting `lisen`: did you mean `listen`?"),
+            ("max_clients = 1", "1: unknown setting `max_clients`: did you mean `max-clients`?"),
+            ("x = 1", "1: unknown setting `x`: see `sluicegate serve --help` for all settings"),
+            (
+                "listen = true",
+                "1: invalid listen: expected a string or a whole number, not true or false",
+            ),
+            (
+                "requirepass = 1.5",
+                "1: invalid requirepass: expected a string, not a decimal number",
+            ),
+            ("test-clock = 1", "1: invalid test-clock: expected true or false"),
+            ("\n\nrules = [1]", "3: invalid rules: expected a list of strings"),
+            (
+                "[store]\nurl = \"x\"",
+                "1: invalid store: expected a string or a whole number, not a table",
+            ),
         ] {
-            assert_eq!(shown(name, value), expected, "{name} {value}");
+            let (at, problem) = parse(text, &settings).unwrap_err();
+            assert_eq!(format!("{}: {problem}", line_of(text, at)), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn every_secret_is_a_setting() {
-        let settings = settings_of(&Arguments::command());
-        for secret in SECRETS {
-            assert!(settings.iter().any(|setting| setting.name == secret), "{secret}");
-        }
+        let (at, problem) = parse("http = \"off\"\nlisten = ", &settings).unwrap_err();
+        assert_eq!(line_of("http = \"off\"\nlisten = ", at), 2, "{problem}");
+        assert!(problem.starts_with("invalid TOML: ") && !problem.contains('\n'), "{problem}");
     }
 }

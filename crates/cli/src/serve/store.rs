@@ -1,4 +1,4 @@
-//! A store elsewhere: where it is, and how it is asked.
+//! State in Redis or Valkey.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,78 +6,78 @@ use clap::Args;
 use sluicegate_redis::{OnError, Share};
 use sluicegate_server::{FallbackDenial, StoreConfig};
 
+use crate::values;
+
 #[derive(Args, Debug)]
-pub(crate) struct Store {
-    /// Keep the state in Redis or Valkey, together with other servers: redis://HOST, rediss://HOST,
+pub(super) struct Store {
+    /// Keep the state in Redis or Valkey, shared by all servers: redis://HOST, rediss://HOST,
     /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME
-    #[arg(long, env = "SLUICEGATE_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "SLUICEGATE_STORE", value_name = "URL")]
     store: Option<String>,
-    /// What every key begins with in the store
-    #[arg(long, env = "SLUICEGATE_STORE_PREFIX", value_name = "TEXT", requires = "store")]
+    /// Prefix of every key in the store
+    #[arg(long, env = "SLUICEGATE_STORE_PREFIX", value_name = "PREFIX")]
     store_prefix: Option<String>,
-    /// How long the store may take to decide, in milliseconds; 15 if not given
+    /// Time limit of a decision by the store
     #[arg(
         long,
         env = "SLUICEGATE_STORE_DEADLINE",
-        value_name = "MS",
-        requires = "store",
-        value_parser = clap::value_parser!(u64).range(1..=60_000)
+        value_name = "DURATION",
+        default_value = "15ms",
+        value_parser = values::store_deadline
     )]
-    store_deadline: Option<u64>,
-    /// The longest that a denial is repeated without asking the store, in milliseconds; 0: never;
-    /// 1000 if not given
+    store_deadline: Duration,
+    /// Repeat a denial for up to this long without asking the store; 0 disables it
     #[arg(
         long,
         env = "SLUICEGATE_STORE_DENIAL_CACHE",
-        value_name = "MS",
-        requires = "store",
-        value_parser = clap::value_parser!(u64).range(0..=3_600_000)
+        value_name = "DURATION",
+        default_value = "1s",
+        value_parser = values::denial_cache
     )]
-    store_denial_cache: Option<u64>,
-    /// The authority that the store's certificate is from (PEM); the system's if not given
-    #[arg(long, env = "SLUICEGATE_STORE_CA", value_name = "PATH", requires = "store")]
+    store_denial_cache: Duration,
+    /// Authority of the store's certificate (PEM); otherwise those that the system trusts
+    #[arg(long, env = "SLUICEGATE_STORE_CA", value_name = "PATH")]
     store_ca: Option<PathBuf>,
-    /// The certificate to show to the store (PEM)
-    #[arg(long, env = "SLUICEGATE_STORE_CERT", value_name = "PATH", requires_all = ["store", "store_key"])]
+    /// Client certificate for the store (PEM)
+    #[arg(long, env = "SLUICEGATE_STORE_CERT", value_name = "PATH")]
     store_cert: Option<PathBuf>,
-    /// The private key of that certificate (PEM)
-    #[arg(long, env = "SLUICEGATE_STORE_KEY", value_name = "PATH", requires = "store_cert")]
+    /// Private key of --store-cert (PEM)
+    #[arg(long, env = "SLUICEGATE_STORE_KEY", value_name = "PATH")]
     store_key: Option<PathBuf>,
-    /// What to answer while the store is away: `deny`, `allow`, `local` (decide here) or `local=1/N`
-    /// (under that share of the policy); `deny` if not given
+    /// Decision while the store is unavailable: `deny`, `allow`, `local` (decide in this server) or
+    /// `local=1/N` (the same under that share of the policy)
     #[arg(
         long,
         env = "SLUICEGATE_ON_ERROR",
         value_name = "deny|allow|local[=1/N]",
-        requires = "store",
+        default_value = "deny",
         value_parser = on_error
     )]
-    on_error: Option<OnError>,
-    /// The status that HTTP answers when a request is denied because the store is unavailable; 429 also
-    /// makes it OVER_LIMIT for Envoy, and not UNAVAILABLE
+    on_error: OnError,
+    /// HTTP status of a denial that is due to an unavailable store; with 429, Envoy gets OVER_LIMIT
+    /// instead of UNAVAILABLE
     #[arg(
         long,
         env = "SLUICEGATE_FALLBACK_DENIAL_STATUS",
         value_name = "503|429",
-        requires = "store",
+        default_value = "503",
         value_parser = fallback_denial
     )]
-    fallback_denial_status: Option<FallbackDenial>,
+    fallback_denial_status: FallbackDenial,
 }
 
 impl Store {
-    /// What was said of a store, if there is to be one.
+    /// The store, if there is one.
     pub(super) fn config(self) -> Option<(StoreConfig, FallbackDenial)> {
         let mut config = StoreConfig::at(self.store?);
         let options = &mut config.options;
         options.prefix = self.store_prefix.unwrap_or_default().into_bytes();
-        options.deadline = self.store_deadline.map_or(options.deadline, Duration::from_millis);
-        options.max_denial_cache =
-            self.store_denial_cache.map_or(options.max_denial_cache, Duration::from_millis);
+        options.deadline = self.store_deadline;
+        options.max_denial_cache = self.store_denial_cache;
         options.tls.ca = self.store_ca;
         options.tls.client = self.store_cert.zip(self.store_key);
-        config.on_error = self.on_error.unwrap_or_default();
-        Some((config, self.fallback_denial_status.unwrap_or_default()))
+        config.on_error = self.on_error;
+        Some((config, self.fallback_denial_status))
     }
 }
 
@@ -94,7 +94,7 @@ fn on_error(text: &str) -> Result<OnError, String> {
         ("deny", _) => Ok(OnError::Deny),
         ("allow", _) => Ok(OnError::Allow),
         (_, Some(Some(share))) => Ok(OnError::Local(share)),
-        _ => Err("`deny`, `allow`, `local` or `local=1/4` would do".to_owned()),
+        _ => Err("expected deny, allow, local or a share such as `local=1/4`".to_owned()),
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_answered_without_a_store() {
+    fn on_error_is_a_decision_or_a_share() {
         for (text, expected) in [
             ("deny", Some(OnError::Deny)),
             ("allow", Some(OnError::Allow)),

@@ -1,79 +1,84 @@
-//! What may be said to `simulate`.
+//! The options of `simulate`.
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
-use anyhow::{Context, bail};
-use clap::{ArgMatches, Args, ValueEnum};
-use sluicegate_core::{Limit, Policy};
+use anyhow::bail;
+use clap::{ArgMatches, Args, ValueEnum, parser::ValueSource};
+use sluicegate_core::Policy;
 use sluicegate_simulator::{KeySpec, KeyTemplate, LogFormat, TrafficSpec};
 
-use crate::arguments::{Address, Password, SCHEME};
+use crate::{
+    arguments::{Address, Password, SCHEME},
+    values::{self, span},
+};
 
 #[derive(Args, Debug)]
 pub(crate) struct Simulate {
-    /// The policy in force for every event that names none; several are compared
+    /// Policy of events that name none; repeat the option to compare several policies
     #[arg(long = "policy", value_name = "POLICY")]
     pub(crate) policies: Vec<Policy>,
-    /// Change the policy before it (or all, if none is before it) so long after the first event,
-    /// as `30s=gcra:60/60s`
+    /// Change the preceding --policy (or all policies) this long after the first event, such as
+    /// `30s=gcra:60/60s`
     #[arg(long = "change", value_name = "AFTER=POLICY")]
     pub(crate) changes: Vec<Change>,
+    /// Options of the command line that mean nothing everywhere.
+    #[arg(skip)]
+    pub(crate) given: Vec<&'static str>,
     /// Which policy each change is about, by its index.
     #[arg(skip)]
     pub(crate) changed: Vec<Option<usize>>,
-    /// Draw what happens: in the terminal, or to a file that ends in `.svg`
+    /// Draw a chart: in the terminal, or to a file that ends in `.svg`
     #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
     pub(crate) plot: Option<Option<PathBuf>>,
-    /// Write a page with the tables and the picture, which needs nothing else
+    /// Write a self-contained page with the tables and the chart
     #[arg(long, value_name = "FILE.html")]
     pub(crate) html: Option<PathBuf>,
-    /// The key of which pictures show what is left; the one with the most requests if not given
+    /// Key whose remaining units the chart shows [default: the key with the most requests]
     #[arg(long, value_name = "KEY")]
     pub(crate) key_plot: Option<OsString>,
-    /// How far pictures reach from the first event, as `70s`; to the last event or departure if
-    /// that is later, or this is not given
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Minimum length of the chart from the first event, such as `70s`
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub(crate) until: Option<Duration>,
-    /// The title of pictures
+    /// Title of the chart
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
-    /// Who decides: `memory`, a server that runs with --test-clock, or a Redis or Valkey
+    /// Store that decides: `memory`, a server with --test-clock, or a Redis or Valkey
     #[arg(long, value_name = "memory|resp://HOST:PORT|redis://HOST", default_value = "memory")]
     pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) password: Password,
-    /// `table` for people, `csv` with one row an event for programs
+    /// Output: a summary, or one CSV row per event
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// What the lines of an access log are: `combined`, `common`, `json`, or a format string of
-    /// nginx or Apache; found out if not given
+    /// Format of an access log: `combined`, `common`, `json`, or a format string of nginx or
+    /// Apache [default: detected]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<LogFormat>,
-    /// The key of a line of a log, made of its fields, as `{ip}:{path}`
+    /// Key of a log line, made of fields in braces, such as `{ip}:{path}`
     #[arg(long, value_name = "TEMPLATE", default_value = "{ip}")]
     pub(crate) key: KeyTemplate,
-    /// The field of a log that has the time
+    /// Field of the log that holds the time [default: detected]
     #[arg(long, value_name = "NAME")]
     pub(crate) time_field: Option<String>,
-    /// How far apart lines of a log may be to be put in order
-    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = span)]
+    /// Sort log lines that are out of order by up to this much
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span)]
     pub(crate) disorder: Duration,
-    /// Traffic that is made up, several together: `poisson:50/s`, `even:5/s@10s..20s`,
-    /// `burst:200@59s`
+    /// Synthetic traffic, such as `poisson:50/s`, `even:5/s@10s..20s` or `burst:200@59s`; repeat the
+    /// option to combine several
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Vec<TrafficSpec>,
-    /// Keys of traffic that is made up: so many alike, or `zipf:100`
+    /// Number of keys of synthetic traffic, or `zipf:N` for a Zipf distribution
     #[arg(long, value_name = "KEYS", default_value = "1")]
     pub(crate) keys: KeySpec,
-    /// How long made-up traffic goes on
-    #[arg(long = "for", value_name = "SPAN", default_value = "1m", value_parser = span)]
+    /// Length of synthetic traffic
+    #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = span)]
     pub(crate) length: Duration,
-    /// Another number makes other traffic, the same one the same
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Random seed of synthetic traffic
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed)]
     pub(crate) seed: u64,
-    /// A file, `-` for standard input, plain or gzip: a trace, which is CSV in time order with the
-    /// header `t_us,key,cost`, and optionally `policy` (in force for that event) and `op` (take,
-    /// peek, charge, refund, reset); or an access log
+    /// Trace or access log, plain or gzip; `-` reads standard input. A trace is CSV in time order with
+    /// the columns t_us, key and cost, and optionally policy and op (take, peek, charge, refund, reset)
+    #[arg(value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
 
@@ -99,8 +104,27 @@ pub(crate) enum Plot {
 }
 
 impl Simulate {
-    /// Notes which policy stands before each change.
+    /// Whether this option was given, which means nothing everywhere.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        self.given.contains(&name)
+    }
+
+    /// Notes which options were given, and which policy stands before each change.
     pub(crate) fn note_order(&mut self, matches: &ArgMatches) {
+        const PARTIAL: [(&str, &str); 10] = [
+            ("--log", "log"),
+            ("--key", "key"),
+            ("--time-field", "time_field"),
+            ("--disorder", "disorder"),
+            ("--keys", "keys"),
+            ("--for", "length"),
+            ("--seed", "seed"),
+            ("--key-plot", "key_plot"),
+            ("--until", "until"),
+            ("--title", "title"),
+        ];
+        let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        self.given = PARTIAL.iter().filter(|(_, id)| is_given(id)).map(|(name, _)| *name).collect();
         let places = |name| matches.indices_of(name).map_or_else(Vec::new, Iterator::collect);
         let policies: Vec<usize> = places("policies");
         let before = |change: &usize| policies.iter().filter(|at| *at < change).count();
@@ -127,7 +151,7 @@ impl Simulate {
             }
             (Some(Some(file)), None) => Ok((Some(file.clone()), Some(Plot::Terminal))),
             (Some(Some(file)), Some(_)) => {
-                bail!("`--plot {}`: a file that ends in `.svg` would do", file.display())
+                bail!("invalid --plot `{}`: expected a file that ends in `.svg`", file.display())
             }
         }
     }
@@ -138,32 +162,11 @@ impl FromStr for Change {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('=').ok_or("`AFTER=POLICY` would do, as `30s=gcra:60/60s`")?;
-        let after = span(parts.0).map_err(|error| error.to_string())?;
-        let policy = parts.1.parse().map_err(|error| format!("policy `{}`: {error}", parts.1))?;
+        let expected = "expected AFTER=POLICY, such as `30s=gcra:60/60s`";
+        let (after, policy) = text.split_once('=').ok_or(expected)?;
+        let after = span(after).map_err(|error| format!("in `{after}`, {error}"))?;
+        let policy = policy.parse().map_err(|error| format!("{error}"))?;
         Ok(Self { after, policy })
-    }
-}
-
-/// A span of time, in the words of a policy's period.
-pub(crate) fn span(text: &str) -> anyhow::Result<Duration> {
-    let unit = text.trim_start_matches('0');
-    let is_zero =
-        unit.len() < text.len() && (unit.is_empty() || period(&format!("1{unit}")).is_some());
-    if is_zero && !unit.starts_with(|it: char| it.is_ascii_digit()) {
-        return Ok(Duration::ZERO);
-    }
-    period(text).with_context(|| {
-        format!("span `{text}` is none of 0..=366d; `30s`, `250ms` or `2h` would do")
-    })
-}
-
-/// The period of a policy.
-fn period(text: &str) -> Option<Duration> {
-    let policy: Policy = format!("sliding-log:1/{text}").parse().ok()?;
-    match policy.limits() {
-        [Limit::SlidingLog(log)] if !text.contains([':', ',']) => Some(log.period()),
-        _ => None,
     }
 }
 
@@ -186,7 +189,7 @@ impl FromStr for Store {
             _ if text.starts_with("redis") && text.contains("://") => {
                 Ok(Self::Redis(text.to_owned()))
             }
-            _ => Err("`memory`, `resp://HOST:PORT` or `redis://HOST:PORT` would do".to_owned()),
+            _ => Err("expected memory, resp://HOST:PORT or redis://HOST:PORT".to_owned()),
         }
     }
 }
@@ -202,15 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_those_of_policies_and_zero() {
-        for (text, micros) in [("0", 0), ("0s", 0), ("250ms", 250_000), ("s", 1_000_000), ("0m", 0)]
-        {
-            assert_eq!(span(text).unwrap(), Duration::from_micros(micros), "{text}");
+    fn changes_have_a_time_and_a_policy() {
+        assert!("30s=gcra:1/1s".parse::<Change>().is_ok());
+        for text in ["gcra:1/1s", "1s=gcra:0/1s", "5=gcra:1/1s", "x=gcra:1/1s"] {
+            assert!(text.parse::<Change>().is_err(), "{text}");
         }
-        for text in ["", "5", "1s:keep=2s", "1s,gcra:1/1s", "367d", "-1s", "0x", "0.5s"] {
-            assert!(span(text).is_err(), "{text}");
-        }
-        assert!("gcra:1/1s".parse::<Change>().is_err());
-        assert!("1s=gcra:0/1s".parse::<Change>().is_err());
     }
 }

@@ -7,9 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
+use sluicegate_commands::plain_error;
 use sluicegate_core::Timestamp;
-use sluicegate_simulator::{Batch, KeyCounts, LogFormat, LogReader, TraceReader, Traffic};
+use sluicegate_simulator::{
+    Batch, KeyCounts, KeyTemplate, LogError, LogFormat, LogReader, TraceReader, Traffic,
+};
 
 use super::{
     options::Simulate,
@@ -64,8 +67,10 @@ impl Input {
     pub(super) fn new(options: &Simulate, trace: Option<&Path>) -> anyhow::Result<Self> {
         let path = match (trace, &*options.traffic) {
             (None, [_, ..]) => return Ok(Self::Traffic),
-            (Some(_), [_, ..]) => bail!("traffic is either made up or read from a file"),
-            (None, []) => bail!("there is no traffic; a file, `-` or `--traffic` would do"),
+            (Some(_), [_, ..]) => {
+                bail!("invalid --traffic together with a file: remove one of them")
+            }
+            (None, []) => bail!("missing FILE: expected a trace, an access log, `-` or --traffic"),
             (Some(path), []) => path,
         };
         if path.as_os_str() == "-" {
@@ -79,7 +84,7 @@ impl Input {
         Ok(Self::Stream(Once { begun: Vec::new(), rest: Box::new(file) }))
     }
 
-    /// The key that pictures follow: the one asked for, else the one with the most requests. Of
+    /// The key that charts follow: the one asked for, else the one with the most requests. Of
     /// what can be read only once, the beginning decides.
     pub(super) fn key_to_follow(&mut self, options: &Simulate) -> anyhow::Result<Option<Vec<u8>>> {
         if let Some(key) = &options.key_plot {
@@ -126,40 +131,50 @@ impl Source {
                 match damage.get() {
                     // Of a trace all is meant; and its last line may be broken for that reason alone.
                     Some(damage) if batch.as_ref().map_or(true, |it| it.is_empty()) => {
-                        bail!("the trace cannot be read: {damage}")
+                        bail!("cannot read the trace: {damage}")
                     }
                     _ => Ok(batch?),
                 }
             }
-            Self::Log(reader, _) => reader.next_batch().context("the log cannot be read"),
+            Self::Log(reader, _) => reader
+                .next_batch()
+                .map_err(|error| anyhow!("cannot read the log: {}", plain_error(&error))),
             Self::Traffic(traffic) => Ok(traffic.next_batch()),
         }
     }
 
-    /// Behind the last event: tells what was left out or moved.
-    pub(super) fn finish(&self) -> anyhow::Result<()> {
+    /// After the last event: warns about lines that were left out or moved.
+    pub(super) fn finish(&self, options: &Simulate) -> anyhow::Result<()> {
         let Self::Log(reader, damage) = self else { return Ok(()) };
         let (broken, late) = (reader.broken(), reader.late());
         let first = || broken.first.iter().map(|(line, fault)| format!("line {line}: {fault}"));
         if broken.count > 0 && reader.events() == 0 {
             let first: Vec<String> = first().collect();
-            bail!("no line is of that format; {}", first.join("; "));
+            bail!("invalid log: no line has the expected format; {}", first.join("; "));
+        }
+        let missing: Vec<&str> = reader.missing_fields().collect();
+        if let (Some(field), true) = (missing.first(), reader.events() > 0) {
+            bail!(
+                "invalid --key: no line has the field `{field}`; use a field of the log, as `{{field}}`"
+            );
+        }
+        if let Some(key) = options.key.constant() {
+            eprintln!("warning: --key `{key}` has no field in braces: all lines have the same key");
         }
         if broken.count > 0 {
             let all = broken.count + reader.events();
-            eprintln!("{} of {all} lines are broken and left out:", broken.count);
+            eprintln!("warning: skipped {} of {all} lines:", broken.count);
             first().for_each(|line| eprintln!("  {line}"));
             if broken.count > u64::try_from(broken.first.len()).unwrap_or(u64::MAX) {
                 eprintln!("  ...");
             }
         }
         if let Some(damage) = damage.get() {
-            eprintln!("the log ends early ({damage}): what stands before is what was decided on");
+            eprintln!("warning: the log is damaged ({damage}): read up to the damage");
         }
         if late.count > 0 {
             eprintln!(
-                "{} lines came too late to be put in order and were taken later, by {} at the most; \
-                 `--disorder` sets how far apart lines may be",
+                "warning: {} lines were too late to be sorted, and were moved by up to {}; increase --disorder",
                 late.count,
                 words(late.most)
             );
@@ -170,7 +185,8 @@ impl Source {
 
 /// Finds out what the bytes are, and reads them as that.
 fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
-    let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2)?;
+    let unreadable = |error| anyhow!("cannot read the traffic: {}", plain_error(&error));
+    let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2).map_err(unreadable)?;
     let damage = Damage::default();
     let bytes: Box<dyn Read> = if start.starts_with(&GZIP) {
         Box::new(Unzip::new(bytes, Damage::clone(&damage)))
@@ -179,22 +195,37 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     };
     let (bytes, start) = match options.log {
         Some(_) => (bytes, Vec::new()),
-        None => peek(bytes, BEGINNING, is_enough)?,
+        None => peek(bytes, BEGINNING, is_enough).map_err(unreadable)?,
     };
     let Some(format) = options.log.clone().or_else(|| guess(&start)) else {
-        let trace = TraceReader::new(bytes);
-        let trace = if is_trace(&start) || start.is_empty() {
-            trace?
-        } else {
-            trace.context(
-                "no access log that is known by its looks, `--log` tells others; no trace",
-            )?
-        };
-        return Ok(Source::Trace(Box::new(trace), damage));
+        ensure!(
+            is_trace(&start) || start.is_empty(),
+            "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log \
+             for a log of another format"
+        );
+        let logs = ["--key", "--time-field", "--disorder"];
+        if let Some(given) = logs.into_iter().find(|it| options.is_given(it)) {
+            bail!("invalid {given}: expected an access log; a trace has columns of its own");
+        }
+        return Ok(Source::Trace(Box::new(TraceReader::new(bytes)?), damage));
     };
-    ensure!(!options.policies.is_empty(), "a log names no policy; `--policy gcra:30/60s` would do");
+    ensure!(
+        !options.policies.is_empty(),
+        "missing --policy: expected one such as `--policy gcra:30/60s` for an access log"
+    );
+    if let Some(text) = options.key.constant() {
+        ensure!(
+            !KeyTemplate::is_field(text),
+            "invalid --key `{text}`: expected a field in braces, such as `{{{text}}}`"
+        );
+    }
     let time_field = options.time_field.as_deref();
-    let reader = LogReader::new(bytes, &format, &options.key, time_field, options.disorder)?;
+    let reader = LogReader::new(bytes, &format, &options.key, time_field, options.disorder);
+    let reader = reader.map_err(|error| {
+        let is_time =
+            matches!(&error, LogError::Field { name, .. } if time_field.unwrap_or("time") == name);
+        anyhow!("invalid {}: {error}", if is_time { "--time-field" } else { "--key" })
+    })?;
     Ok(Source::Log(Box::new(reader), damage))
 }
 
@@ -250,5 +281,6 @@ fn traffic(options: &Simulate) -> Source {
 }
 
 fn open(path: &Path) -> anyhow::Result<File> {
-    File::open(path).with_context(|| format!("cannot open {}", path.display()))
+    let file = File::open(path);
+    file.map_err(|error| anyhow!("cannot open {}: {}", path.display(), plain_error(&error)))
 }

@@ -6,6 +6,7 @@ mod documents;
 #[cfg(target_os = "linux")]
 mod envoy;
 mod logs;
+mod mistakes;
 mod pictures;
 mod redis;
 mod rules;

@@ -184,22 +184,78 @@ fn made_up_traffic_is_the_same_for_the_same_seed() {
 fn what_does_not_go_together_is_told() {
     let trace = scenario("queue-200ms.csv");
     for (arguments, told) in [
-        (&["--plot", "a.png", &trace][..], "`--plot a.png`: a file that ends in `.svg` would do"),
-        (&["--plot", "--format", "csv", &trace], "rows and a picture do not go to the same place"),
+        (
+            &["--plot", "a.png", &trace][..],
+            "invalid --plot `a.png`: expected a file that ends in `.svg`",
+        ),
+        (&["--plot", "--format", "csv", &trace], "invalid --plot: expected a file such as"),
         (
             &["--policy", "gcra:1/1s", "--policy", "gcra:2/1s", "--format", "csv", &trace],
-            "rows are about one policy",
+            "invalid --format `csv`: expected one --policy, not several",
         ),
-        (&["--change", "1s=gcra:1/0s", &trace], "invalid period `0s`: expected"),
-        (&["--traffic", "rain:5/s"], "traffic `rain:5/s` is none"),
-        (&[], "there is no traffic; a file, `-` or `--traffic` would do"),
+        (&["--change", "1s=gcra:1/0s", &trace], "invalid --change `1s=gcra:1/0s`: "),
+        (&["--traffic", "rain:5/s"], "invalid --traffic `rain:5/s`: expected traffic such as"),
+        (&[], "missing FILE: expected a trace, an access log, `-` or --traffic"),
         (
             &["--store", "resp://127.0.0.1:1", "--change", "1s=gcra:1/1s", &trace],
-            "several policies, and changes, are decided here",
+            "invalid --store: expected `memory`",
         ),
     ] {
         let ended = run(&[&["simulate"], arguments].concat(), "");
         assert_eq!(ended.code, Some(2), "{arguments:?}");
         assert!(ended.err.contains(told), "{}", ended.err);
     }
+}
+
+/// A text of a drawing: left and right end, the line that it stands on, and what it says.
+type Label = (f64, f64, f64, String);
+
+/// The texts of a drawing as wide as they are on a narrow screen, about.
+fn labels(svg: &str) -> Vec<Label> {
+    let texts = svg.split("<text ").skip(1);
+    let label = |text: &str| {
+        let (head, rest) = text.split_once('>').unwrap();
+        let said = rest.split('<').next().unwrap().to_owned();
+        let attribute = |name: &str| {
+            let start = head.find(&format!("{name}=\"")).map(|at| at + name.len() + 2)?;
+            Some(head[start..].split('"').next().unwrap().to_owned())
+        };
+        let number = |name: &str| attribute(name).and_then(|it| it.parse::<f64>().ok());
+        let class = attribute("class").unwrap_or_default();
+        let character = if ["title", "rule"].contains(&&*class) { 11.5 } else { 9.3 };
+        let width = character * f64::from(u32::try_from(said.chars().count()).unwrap());
+        let (x, y) = (number(" x")?, number(" y")?);
+        let left = match &*attribute("text-anchor")? {
+            "start" => x,
+            "middle" => x - width / 2.0,
+            _ => x - width,
+        };
+        // Every other tick is left out there.
+        (!class.contains("odd")).then_some((left, left + width, y, said))
+    };
+    texts.filter_map(label).collect()
+}
+
+#[test]
+fn figures_of_the_documentation_have_no_labels_that_overlap() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/figures");
+    let mut seen = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|it| it != "svg") {
+            continue;
+        }
+        let labels = labels(&fs::read_to_string(&path).unwrap());
+        assert!(labels.len() > 10, "{}", path.display());
+        for (index, one) in labels.iter().enumerate() {
+            assert!(one.0 >= 0.0 && one.1 <= 720.0, "{}: {one:?} is cut", path.display());
+            for other in &labels[index + 1..] {
+                let beside = one.1 <= other.0 || other.1 <= one.0;
+                let apart = (one.2 - other.2).abs() >= 17.0;
+                assert!(beside || apart, "{}: {one:?}, {other:?}", path.display());
+            }
+        }
+        seen += 1;
+    }
+    assert!(seen >= 15, "{seen}");
 }

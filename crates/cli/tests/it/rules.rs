@@ -180,7 +180,7 @@ fn a_signal_has_the_rules_read_again() {
     let file = File::new("signal.yaml", &rules(5));
     let server = Server::start(&["--rules", file.name()]);
     let take = ["take", "k", "@plan", "--server", &server.address];
-    assert!(output(&take, "").starts_with("allowed; 4 of 5 left"));
+    assert!(output(&take, "").starts_with("allowed; 4 of 5 remaining"));
     fs::write(&file.0, rules(7)).unwrap();
     server.signal("-HUP");
     let mut told = String::new();
@@ -190,13 +190,18 @@ fn a_signal_has_the_rules_read_again() {
             break;
         }
     }
-    assert!(told.starts_with("allowed; 6 of 7 left"), "{told}");
+    assert!(told.starts_with("allowed; 6 of 7 remaining"), "{told}");
     fs::write(&file.0, "policies: [").unwrap();
     server.signal("-HUP");
-    assert!(output(&take, "").contains("of 7 left"));
+    assert!(output(&take, "").contains("of 7 remaining"));
     let ended = run(&["take", "k", "@none", "--server", &server.address], "");
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("unknown policy `@none`"), "{}", ended.err);
     let log = server.stop("-TERM");
-    assert!(log.contains("the rules have changed"), "{log}");
+    assert!(log.contains("rules reloaded"), "{log}");
+    // An event is one line, whatever the excerpt of the file has.
+    let stamped = |line: &&str| line.contains(" INFO ") || line.contains(" ERROR ");
+    assert!(log.lines().all(|line| stamped(&line)), "{log}");
+    let invalid = format!("invalid rules, keeping the previous ones: {}: line 1", file.name());
+    assert_eq!(log.matches(&invalid).count(), 1, "{log}");
 }

@@ -43,26 +43,33 @@ fn every_row_may_name_its_policy() {
     let ended = csv(&[], "t_us,key,cost,policy\n0,a,1,gcra:1/1s\n0,b,1,\n");
     assert_eq!(ended.code, Some(2));
     assert_eq!(ended.out, format!("{HEADER}0,a,1,1,1,0,0,1000000,0\n"));
-    assert_eq!(ended.err, "error: line 3: no policy is named, and there is no default one\n");
+    assert_eq!(ended.err, "error: line 3: missing policy: use --policy, or a `policy` column\n");
 }
 
 #[test]
 fn a_broken_line_is_told_by_number_and_fault() {
     for (lines, told) in [
-        ("7,a,x\n", "line 2: cost `x` is not a whole number of 0..=4294967295"),
-        ("7,a,1\n6,a,1\n", "line 3: t_us `6` is before `7`: time runs back"),
-        ("7,a\n", "line 2: 2 fields where the header has 3"),
+        ("7,a,x\n", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
+        (
+            "7,a,1\n6,a,1\n",
+            "line 3: invalid t_us `6`: expected at least `7`, the time of the event before",
+        ),
+        ("7,a\n", "line 2: expected 3 fields as in the header, not 2"),
     ] {
         let ended = csv(&["--policy", "gcra:1/1s"], &format!("t_us,key,cost\n{lines}"));
         assert_eq!((ended.code, ended.err), (Some(2), format!("error: {told}\n")));
         assert!(ended.out.starts_with(HEADER));
     }
     let ended = csv(&[], "t_us,key,cost,ip\n");
-    let told = "error: line 1: column `ip` is unknown; t_us, key, cost, policy and op would do\n";
+    let told = "error: line 1: unknown column `ip`: expected t_us, key, cost, policy or op\n";
     assert_eq!((ended.code, &*ended.err), (Some(2), told));
     let ended = run(&["simulate", "no-such-file.csv"], "");
     assert_eq!(ended.code, Some(2));
-    assert!(ended.err.starts_with("error: cannot open no-such-file.csv: "), "{}", ended.err);
+    assert!(
+        ended.err.starts_with("error: cannot open no-such-file.csv: no such file or directory"),
+        "{}",
+        ended.err
+    );
 }
 
 #[test]
@@ -73,7 +80,7 @@ fn the_table_is_for_people() {
     assert_eq!(
         table,
         "policy                        offered  allowed          denied          delayed  longest delay
-leaky-queue:5/1s:capacity=20       30       20  66.6 %      10  33.3 %       19         3.781s
+leaky-queue:5/1s:capacity=20       30       20  66.7 %      10  33.3 %       19         3.781s
 
 most sent within              1s  2s  3s  10s  1m
 leaky-queue:5/1s:capacity=20   5  10  15   20  20

@@ -28,9 +28,23 @@ fn a_policy_is_said_in_words() {
 fn what_is_wrong_with_an_argument_is_told() {
     let ended = run(&["policy", "gcra:0/1s"], "");
     assert_eq!(ended.code, Some(2));
-    assert!(ended.err.contains("invalid limit `0`: expected 1 to 4294967295"), "{}", ended.err);
+    assert!(ended.err.starts_with("error: invalid POLICY `gcra:0/1s`: "), "{}", ended.err);
     assert_eq!(run(&["take", "key"], "").code, Some(2));
     assert_eq!(run(&["take", "key", "gcra:1/1s", "--cost", "4294967296"], "").code, Some(2));
     assert_eq!(run(&["simulate", "--store", "redis://localhost:1", "-"], "").code, Some(2));
     assert_eq!(run(&["serve", "--listen", "here"], "").code, Some(2));
+}
+
+#[test]
+fn version_names_commit_date_and_target() {
+    let version = output(&["version"], "");
+    let lines: Vec<Vec<&str>> =
+        version.lines().map(|line| line.split_whitespace().collect()).collect();
+    let names: Vec<&str> = lines.iter().map(|words| words[0]).collect();
+    assert_eq!(names, ["sluicegate", "commit", "date", "target"]);
+    let [_, commit, date, target] = [0, 1, 2, 3].map(|line| lines[line][1]);
+    let is_commit = commit.len() == 12 && commit.chars().all(|char| char.is_ascii_hexdigit());
+    assert!(is_commit || commit == "unknown", "{version}");
+    assert!(date.split('-').count() == 3 || date == "unknown", "{version}");
+    assert!(target.contains('-'), "{version}");
 }

@@ -5,7 +5,8 @@
 //! and other rules may; what this process asks of that kind forgets what was known, also for questions
 //! that are under way meanwhile, and what others ask is noticed after `max_denial_cache` at the latest.
 //!
-//! Bounded: two generations, and when the young one is full, it becomes the old one, which is dropped.
+//! Bounded: two generations, and when the young one is full, it becomes the old one, which is dropped. Keys are known by
+//! a hash of 128 bits that is keyed at random, because a client chooses how long they are.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,7 +25,7 @@ const COSTS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Known {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    hashers: [RandomState; 2],
     /// Keys of a generation of a shard.
     room: usize,
     longest: Duration,
@@ -34,9 +35,12 @@ pub(crate) struct Known {
 struct Shard {
     /// Grows when something is forgotten on purpose.
     epoch: u64,
-    young: HashMap<Box<[u8]>, Entry, RandomState>,
-    old: HashMap<Box<[u8]>, Entry, RandomState>,
+    young: HashMap<KeyHash, Entry, RandomState>,
+    old: HashMap<KeyHash, Entry, RandomState>,
 }
+
+/// What a key is known by: two keys have the same with a probability of 2^-128.
+type KeyHash = [u64; 2];
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -91,15 +95,18 @@ impl Known {
     pub(crate) fn new(keys: usize, longest: Duration) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hashers: [RandomState::new(), RandomState::new()],
             room: (keys / SHARDS / 2).max(1),
             longest,
         }
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
-        let hash = self.hasher.hash_one(key);
-        &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        [self.hashers[0].hash_one(key), self.hashers[1].hash_one(key)]
+    }
+
+    fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
+        &self.shards[usize::try_from(hash[0] % SHARDS as u64).unwrap_or_default()]
     }
 
     /// The denial of `cost` that still stands.
@@ -113,6 +120,7 @@ impl Known {
         if !rule.is_cached() {
             return None;
         }
+        let key = self.hash(key);
         let shard = self.shard(key).lock();
         let entry = shard.find(key).filter(|entry| entry.rule == rule.number())?;
         let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
@@ -133,7 +141,7 @@ impl Known {
 
     /// A question is sent.
     pub(crate) fn asked(&self, key: &[u8], now: Timestamp) -> Asked {
-        Asked { sent: now, epoch: self.shard(key).lock().epoch }
+        Asked { sent: now, epoch: self.shard(self.hash(key)).lock().epoch }
     }
 
     /// The answer came, to a take of `cost` units or (0) to another operation.
@@ -170,6 +178,7 @@ impl Known {
             drains: rule.policy().limits().iter().all(|it| matches!(it, Limit::Gcra(_))),
             binding: decision.binding,
         });
+        let key = self.hash(key);
         let mut shard = self.shard(key).lock();
         if shard.epoch != asked.epoch {
             return;
@@ -196,17 +205,20 @@ impl Known {
 
     /// Something is asked, or was answered, that may make the key pass earlier. Its usage stays known.
     pub(crate) fn forget(&self, key: &[u8]) {
+        let key = self.hash(key);
         self.shard(key).lock().forget(key);
     }
 
     /// The key is reset, and has used nothing.
     pub(crate) fn reset(&self, key: &[u8]) {
+        let key = self.hash(key);
         self.shard(key).lock().remove(key);
     }
 
     /// Hands what the last answer said of the key's usage to `count`, once: it is counted elsewhere from
     /// then on. `count` runs under the lock of the key, before another request for it is decided.
     pub(crate) fn take_used(&self, key: &[u8], now: Timestamp, count: impl FnOnce(Reported)) {
+        let key = self.hash(key);
         let mut shard = self.shard(key).lock();
         let Some(last) = shard.find_mut(key).and_then(|entry| entry.last.take()) else { return };
         let elapsed = now.as_micros().saturating_sub(last.at.as_micros());
@@ -226,27 +238,27 @@ impl Known {
 }
 
 impl Shard {
-    fn find(&self, key: &[u8]) -> Option<&Entry> {
-        self.young.get(key).or_else(|| self.old.get(key))
+    fn find(&self, key: KeyHash) -> Option<&Entry> {
+        self.young.get(&key).or_else(|| self.old.get(&key))
     }
 
-    fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
-        self.young.get_mut(key).or_else(|| self.old.get_mut(key))
+    fn find_mut(&mut self, key: KeyHash) -> Option<&mut Entry> {
+        self.young.get_mut(&key).or_else(|| self.old.get_mut(&key))
     }
 
-    fn insert(&mut self, key: &[u8], entry: Entry, room: usize) {
-        if let Some(known) = self.young.get_mut(key) {
+    fn insert(&mut self, key: KeyHash, entry: Entry, room: usize) {
+        if let Some(known) = self.young.get_mut(&key) {
             *known = entry;
             return;
         }
-        self.old.remove(key);
+        self.old.remove(&key);
         if self.young.len() >= room {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(key.into(), entry);
+        self.young.insert(key, entry);
     }
 
-    fn forget(&mut self, key: &[u8]) {
+    fn forget(&mut self, key: KeyHash) {
         match self.find_mut(key) {
             Some(entry) if entry.last.is_some() => {
                 entry.denials.clear();
@@ -256,11 +268,11 @@ impl Shard {
         }
     }
 
-    fn remove(&mut self, key: &[u8]) {
+    fn remove(&mut self, key: KeyHash) {
         self.epoch += 1;
         if !self.young.is_empty() || !self.old.is_empty() {
-            self.young.remove(key);
-            self.old.remove(key);
+            self.young.remove(&key);
+            self.old.remove(&key);
         }
     }
 }

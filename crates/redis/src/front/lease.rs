@@ -22,6 +22,8 @@ use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
 use crate::{Answer, Rule, Source};
 
 const SHARDS: usize = 16;
+/// Keys above this length are asked for one by one: a lease keeps its key, to give back what is left.
+const MAX_KEY: usize = 512;
 
 /// All leases of a process.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ pub(crate) enum Handed {
     Out(Answer),
     /// The store is to be asked: by whoever holds the turn, for so many units.
     Ask(Arc<tokio::sync::Mutex<()>>, u32),
-    /// There are too many leases.
+    /// There are too many leases, or the key is too long for one.
     Full,
 }
 
@@ -121,7 +123,7 @@ impl Leases {
                 None => Handed::Ask(Arc::clone(&lease.turn), lease.next.max(cost)),
             };
         }
-        if self.count.load(Ordering::Relaxed) >= self.most {
+        if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.most {
             return Handed::Full;
         }
         self.count.fetch_add(1, Ordering::Relaxed);

@@ -50,7 +50,7 @@ impl Link {
         };
         let missed = self.missed.fetch_add(1, Ordering::Relaxed);
         let until = self.context.now() + pause(missed);
-        tracing::debug!(%why, "no connection");
+        tracing::debug!(%why, "cannot connect");
         // There is nothing to count: no question can be asked.
         self.unavailable(&why);
         self.state.send_replace(State::Down { why, until });

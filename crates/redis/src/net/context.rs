@@ -13,6 +13,7 @@ use redis::{
     IntoConnectionInfo, ProtocolVersion, PushInfo, RedisConnectionInfo, TlsCertificates, Value,
     aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
+use sluicegate_commands::plain_error;
 use sluicegate_core::{Clock, Timestamp};
 use sluicegate_memory::SystemClock;
 
@@ -142,7 +143,7 @@ impl Context {
     pub(super) fn say(&self, node: &dyn fmt::Display, line: Line, why: &str) {
         match line {
             Line::Unavailable { more } => {
-                let meanwhile = answers(self.options.on_error);
+                let decision = answers(self.options.on_error);
                 let before = if more > 0 {
                     format!("; {more} outages before this one were not logged")
                 } else {
@@ -151,7 +152,7 @@ impl Context {
                 tracing::warn!(
                     %node,
                     reason = why,
-                    "the store is unavailable: until it answers, {meanwhile}{before}"
+                    "the store is unavailable: until it answers, {decision}{before}"
                 );
             }
             Line::Available { after } => {
@@ -170,7 +171,11 @@ impl Context {
         login: RedisConnectionInfo,
         config: &AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, StoreError> {
-        let unavailable = |error: redis::RedisError| StoreError::Unavailable(error.to_string());
+        let unavailable = |error: redis::RedisError| {
+            // The library quotes the class of the server's error: `"WRONGPASS": ...`.
+            let text = plain_error(&error).replacen("\": ", " ", 1);
+            StoreError::Unavailable(text.trim_start_matches('"').to_owned())
+        };
         let Address { host, port } = address.clone();
         let at = if self.url.tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
@@ -219,7 +224,7 @@ impl Context {
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
         let answer = connection.send_packed_command(&command).await;
-        let answer = answer.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let answer = answer.map_err(|error| StoreError::Unavailable(plain_error(&error)))?;
         let unknown = || StoreError::Unavailable(format!("primary `{name}` is unknown there"));
         let Value::Array(parts) = answer else { return Err(unknown()) };
         let text = |value: &Value| match value {

@@ -189,7 +189,7 @@ impl Link {
     /// The server has said that it does not have it.
     pub(crate) fn lost_module(&self) {
         if self.module.swap(false, Ordering::Relaxed) {
-            tracing::info!(server = %self.place, "the module is gone: by script from now on");
+            tracing::info!(server = %self.place, "the module was unloaded: using scripts");
         }
         self.look_later();
     }
@@ -204,7 +204,7 @@ impl Link {
         let Some(Ok(Up { mut connection, .. })) = self.up() else { return };
         let there = timeout(PROBE_TIMEOUT, native::is_there(&mut connection)).await;
         if there == Ok(true) && !self.module.swap(true, Ordering::Relaxed) {
-            tracing::info!(server = %self.place, "it has the module, which is used from now on");
+            tracing::info!(server = %self.place, "using the module");
         }
     }
 

@@ -201,7 +201,7 @@ impl Cluster {
                 let Some(cluster) = cluster.upgrade() else { return };
                 let read = cluster.read_map().await;
                 if let Err(error) = &read {
-                    tracing::debug!(%error, "no node tells which holds what");
+                    tracing::debug!(%error, "cannot read the slots of the cluster");
                 }
                 if !cluster.has_no_map() {
                     // Not again at once: a cluster takes its time to settle.

@@ -60,20 +60,18 @@ impl Url {
     /// `redis[s][+cluster|+sentinel]://[[user]:password@]host[:port][,host[:port]...][/name][/database]`;
     /// a name, that of the primary, for sentinels only.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
-        let wrong = |what: &str| StoreError::Settings(format!("store URL: {what}"));
+        let wrong = |what: &str| StoreError::Settings(format!("invalid store URL: {what}"));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| {
             wrong(
-                "it has no `://`; redis://HOST, rediss://HOST, redis+cluster://HOST or \
-                   redis+sentinel://HOST/NAME would do",
+                "missing `://`: expected redis://HOST, rediss://HOST, redis+cluster://HOST or \
+                   redis+sentinel://HOST/NAME",
             )
         })?;
         let (tls, kind) = match scheme.split_once('+').unwrap_or((scheme, "")) {
             ("redis" | "valkey", kind) => (false, kind),
             ("rediss" | "valkeys", kind) => (true, kind),
             _ => {
-                return Err(wrong(&format!(
-                    "scheme `{scheme}` is unknown; redis or rediss would do"
-                )));
+                return Err(wrong(&format!("unknown scheme `{scheme}`: expected redis or rediss")));
             }
         };
         let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -88,34 +86,34 @@ impl Url {
             "sentinel" => {
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
                 let name = decoded(name)?.ok_or_else(|| {
-                    wrong("it names no primary; redis+sentinel://HOST/NAME would do")
+                    wrong("missing name of the primary: expected redis+sentinel://HOST/NAME")
                 })?;
                 (Kind::Sentinel(name), database)
             }
             _ => {
                 return Err(wrong(&format!(
-                    "scheme `{scheme}` is unknown; redis, redis+cluster or redis+sentinel would do"
+                    "unknown scheme `{scheme}`: expected redis, redis+cluster or redis+sentinel"
                 )));
             }
         };
         let database = match database {
             "" => 0,
             digits => digits.parse().ok().filter(|it| *it >= 0).ok_or_else(|| {
-                wrong(&format!("database `{digits}` is no whole number from 0 on"))
+                wrong(&format!("invalid database `{digits}`: expected a whole number from 0"))
             })?,
         };
         if database != 0 && kind == Kind::Cluster {
-            return Err(wrong("a cluster has database 0 only; to leave it out would do"));
+            return Err(wrong("invalid database: a cluster has database 0 only"));
         }
         let port = if matches!(kind, Kind::Sentinel(_)) { SENTINEL_PORT } else { PORT };
         let hosts = hosts.split(',').map(|host| {
             address(host, port).ok_or_else(|| {
-                wrong(&format!("`{host}` is no host; HOST, HOST:PORT or [IPv6]:PORT would do"))
+                wrong(&format!("invalid host `{host}`: expected HOST, HOST:PORT or [IPv6]:PORT"))
             })
         });
         let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
         if hosts.len() > 1 && kind == Kind::Single {
-            return Err(wrong("several hosts; redis+cluster:// or redis+sentinel:// would do"));
+            return Err(wrong("several hosts: expected redis+cluster:// or redis+sentinel://"));
         }
         Ok(Self { kind, hosts, tls, user, password, database })
     }
@@ -139,8 +137,11 @@ fn address(text: &str, default: u16) -> Option<Address> {
 
 /// With `%xx` read; `None` for nothing.
 fn decoded(text: &str) -> Result<Option<String>, StoreError> {
-    let wrong =
-        || StoreError::Settings("store URL: a `%` without two digits, or no UTF-8".to_owned());
+    let wrong = || {
+        StoreError::Settings(
+            "invalid store URL: expected two hexadecimal digits after `%`, and UTF-8".to_owned(),
+        )
+    };
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -197,18 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_and_told_what_would_do() {
+    fn url_invalid_is_an_error_that_names_what_is_expected() {
         for (text, part) in [
-            ("localhost:6379", "no `://`"),
-            ("http://a", "scheme `http`"),
-            ("redis+ring://a", "scheme `redis+ring`"),
-            ("redis://", "`` is no host"),
-            ("redis://a:99999", "`a:99999` is no host"),
+            ("localhost:6379", "missing `://`"),
+            ("http://a", "unknown scheme `http`"),
+            ("redis+ring://a", "unknown scheme `redis+ring`"),
+            ("redis://", "invalid host ``"),
+            ("redis://a:99999", "invalid host `a:99999`"),
             ("redis://a,b", "redis+cluster://"),
-            ("redis://a/x", "database `x`"),
+            ("redis://a/x", "invalid database `x`"),
             ("redis+cluster://a/1", "database 0 only"),
-            ("redis+sentinel://a", "names no primary"),
-            ("redis://%4:x@a", "two digits"),
+            ("redis+sentinel://a", "missing name of the primary"),
+            ("redis://%4:x@a", "two hexadecimal digits"),
         ] {
             assert!(shown(text).contains(part), "{text}: {}", shown(text));
         }

@@ -169,5 +169,5 @@ async fn a_cluster_that_is_half_up_says_so() {
     assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);
     let status = store.status().await.unwrap();
     let told: Vec<_> = status.problems().map(ToString::to_string).collect();
-    assert!(told.iter().any(|it| it.contains("the cluster is half up")), "{told:?}");
+    assert!(told.iter().any(|it| it.contains("the cluster serves only ")), "{told:?}");
 }

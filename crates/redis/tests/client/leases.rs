@@ -123,7 +123,7 @@ async fn only_what_a_chunk_can_stand_for_is_leased() {
         ["leaky-queue:9/1s", "gcra:9/1s:borrow", "fixed-window:9/1s", "gcra:9/1s,gcra:99/1m"]
     {
         let error = policy.parse::<Rule>().unwrap().lease(10).unwrap_err();
-        assert!(error.to_string().contains("cannot be leased"), "{error}");
+        assert!(error.to_string().contains("for a lease: expected one limit"), "{error}");
     }
     assert!("token-bucket:9/1s".parse::<Rule>().unwrap().lease(10).is_ok());
 }

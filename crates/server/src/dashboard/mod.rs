@@ -135,7 +135,7 @@ fn events(worker: &Rc<Worker>) -> Result<Response<Body>, Problem> {
 }
 
 fn json(told: &impl Serialize) -> Result<Response<Body>, Problem> {
-    let body = serde_json::to_vec(told).map_err(|error| Problem::malformed(&error))?;
+    let body = serde_json::to_vec(told).map_err(|error| Problem::malformed(error.to_string()))?;
     let mut reply = Response::new(Either::Left(body.into()));
     let fields = reply.headers_mut();
     harden(fields);

@@ -57,7 +57,7 @@ impl RateLimitService for Calls {
         stats.question_latency.took(end.as_micros().saturating_sub(start.as_micros()));
         let verdicts = decided.inspect_err(|status| {
             stats.errors.add();
-            tracing::debug!(%status, "a call was not answered");
+            tracing::debug!(%status, "a call failed");
         })?;
         Ok(Response::new(answer(&request, verdicts, &self.shared.config.envoy)))
     }

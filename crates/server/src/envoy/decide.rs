@@ -115,17 +115,17 @@ impl Asked {
 fn read(request: &RateLimitRequest) -> Result<SmallVec<[Asked; 2]>, Status> {
     let told = |text: &str| Err(Status::invalid_argument(text));
     if request.domain.is_empty() {
-        return told("domain is empty; the name of a domain of the rules would do");
+        return told("missing domain: expected the name of a domain in the rules");
     }
     if request.descriptors.is_empty() {
-        return told("there are no descriptors; 1 to 256 would do");
+        return told("missing descriptors: expected 1 to 256");
     }
     if request.descriptors.len() > MOST {
-        return told("there are more than 256 descriptors");
+        return told("too many descriptors: expected 1 to 256");
     }
     let descriptors = request.descriptors.iter().enumerate();
     let asked = descriptors.map(|(index, descriptor)| {
-        let wrong = |text| Status::invalid_argument(format!("descriptor {index} {text}"));
+        let wrong = |text| Status::invalid_argument(format!("invalid descriptor {index}: {text}"));
         read_one(request, descriptor).map_err(wrong)
     });
     asked.collect()
@@ -133,15 +133,15 @@ fn read(request: &RateLimitRequest) -> Result<SmallVec<[Asked; 2]>, Status> {
 
 fn read_one(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<Asked, String> {
     if descriptor.entries.is_empty() {
-        return Err("has no entries; 1 to 256 would do".to_owned());
+        return Err("expected 1 to 256 entries, not 0".to_owned());
     }
     if descriptor.entries.len() > MOST {
-        return Err("has more than 256 entries".to_owned());
+        return Err("expected 1 to 256 entries".to_owned());
     }
     let hits = match descriptor.hits_addend {
         None => request.hits_addend.max(1),
         Some(addend) => u32::try_from(addend)
-            .map_err(|_| format!("has a hits_addend of {addend}, outside 0..={}", u32::MAX))?,
+            .map_err(|_| format!("expected a hits_addend from 0 to {}, not {addend}", u32::MAX))?,
     };
     let ask = match hits {
         _ if descriptor.is_negative_hits => Ask::Refund(hits),
@@ -152,7 +152,7 @@ fn read_one(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Res
     let limit = descriptor.limit.as_ref().map(|limit| {
         let unit = Unit::try_from(limit.unit).unwrap_or_default();
         let known = unit::period(unit).map(|_| (limit.requests_per_unit, unit));
-        known.ok_or_else(|| format!("has a limit with unit {}, outside 1..=7", limit.unit))
+        known.ok_or_else(|| format!("expected a unit from 1 to 7, not {}", limit.unit))
     });
     Ok(Asked { ask, limit: limit.transpose()? })
 }
@@ -277,7 +277,10 @@ impl Bench<'_> {
         };
         let key = key(domain, descriptor);
         if key.len() > MAX_KEY {
-            let text = format!("invalid key: expected 1 to {MAX_KEY} bytes, found {}", key.len());
+            let text = format!(
+                "invalid descriptor: its key has {} bytes, expected up to {MAX_KEY}",
+                key.len()
+            );
             return Err(Status::invalid_argument(text));
         }
         let operation = match self.asked.ask {

@@ -106,7 +106,7 @@ impl Services {
                         let unread: fn(BodyError) -> Status = unread;
                         dispatch(request.map(|body| body.map_err(unread)))
                     }
-                    None => said(Status::unimplemented("there is no such service").into_http()),
+                    None => said(Status::unimplemented("unknown service").into_http()),
                 }
             }
         };

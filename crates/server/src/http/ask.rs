@@ -1,4 +1,4 @@
-//! What the body of a request says. Texts are borrowed from it wherever they are written plainly.
+//! The body of a request. Strings are borrowed from it where they have no escapes.
 
 use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 
@@ -10,19 +10,19 @@ use serde::{
 use sluicegate_commands::{MAX_MANY, MAX_SPAN};
 use sluicegate_core::{Operation, Timestamp};
 
-use super::{problem::Problem, route::Verb};
+use super::{json, problem::Problem, route::Verb};
 use crate::HttpHeaders;
 
 /// What is asked of one key. Which members do depends on what is asked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ask<'a> {
-    #[serde(borrow, default, deserialize_with = "some")]
-    key: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "some")]
-    key_base64: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "some")]
-    policy: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "key")]
+    key: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "key_base64")]
+    key_base64: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "policy")]
+    policy: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "cost")]
     cost: Option<u32>,
     #[serde(default, deserialize_with = "wait")]
@@ -31,7 +31,7 @@ pub(super) struct Ask<'a> {
     max_wait_us: Option<u64>,
     #[serde(default, deserialize_with = "at")]
     at_us: Option<u64>,
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "headers")]
     headers: Option<HttpHeaders>,
 }
 
@@ -45,10 +45,6 @@ pub(super) struct AskMany<'a> {
     at_us: Option<u64>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
 impl<'a> Ask<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
         read(body)
@@ -58,16 +54,16 @@ impl<'a> Ask<'a> {
     #[inline]
     pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
         let key = match (&self.key, &self.key_base64) {
-            (Some(Text(key)), None) => Cow::Borrowed(key.as_bytes()),
-            (None, Some(Text(text))) => Cow::Owned(decoded(text)?),
+            (Some(key), None) => Cow::Borrowed(key.as_bytes()),
+            (None, Some(text)) => Cow::Owned(decoded(text)?),
             (None, None) => {
                 return Err(Problem::unprocessable(
-                    "there is no key; `key`, a text, or `key_base64`, bytes in Base64, would do",
+                    "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
                 ));
             }
             (Some(_), Some(_)) => {
                 return Err(Problem::unprocessable(
-                    "there are both `key` and `key_base64`; one of them would do",
+                    "both `key` and `key_base64` are given: expected one of them",
                 ));
             }
         };
@@ -79,9 +75,9 @@ impl<'a> Ask<'a> {
     #[inline]
     pub(super) fn policy(&self) -> Result<&[u8], Problem> {
         match &self.policy {
-            Some(Text(policy)) => Ok(policy.as_bytes()),
+            Some(policy) => Ok(policy.as_bytes()),
             None => Err(Problem::unprocessable(
-                "there is no `policy`; a policy text would do, as `gcra:30/1m`",
+                "missing `policy`: expected a policy such as `gcra:30/1m`",
             )),
         }
     }
@@ -112,8 +108,8 @@ impl<'a> Ask<'a> {
     pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
         if self.wait_us.is_some() && self.at_us.is_some() {
             return Err(Problem::unprocessable(
-                "there are both `wait_us` and `at_us`, and waiting is by the server's own clock; one \
-                 of them would do",
+                "both `wait_us` and `at_us` are given: expected one of them, because requests wait by the \
+                 clock of the server",
             ));
         }
         Ok(self.wait_us.map(Duration::from_micros))
@@ -145,7 +141,7 @@ impl<'a> Ask<'a> {
             ("headers", self.headers.is_some()),
         ];
         match others.iter().find(|(_, there)| *there) {
-            Some((name, _)) => Err(out_of_place(name, "requests that decide")),
+            Some((name, _)) => Err(out_of_place(name, "requests with a decision")),
             None => Ok(()),
         }
     }
@@ -187,7 +183,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             type Value = Object<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
+                formatter.write_str("a JSON object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
@@ -206,40 +202,84 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
         // It says where.
         Err(_) => serde_json::from_slice(body),
     };
-    read.map(|Object(it)| it).map_err(|error| {
-        if error.is_data() {
-            Problem::unprocessable(error.to_string())
-        } else {
-            Problem::malformed(&error)
-        }
-    })
+    read.map(|Object(it)| it).map_err(|error| json::problem(&error))
 }
 
 fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
     match at_us {
         Some(_) if !test_clock => Err(Problem::unprocessable(
-            "`at_us` needs a server that runs with --test-clock; leaving it out would do",
+            "invalid `at_us`: expected a server with --test-clock; remove the member",
         )),
         at => Ok(at.map(Timestamp::saturating_from_micros)),
     }
 }
 
 fn out_of_place(name: &str, place: &str) -> Problem {
-    Problem::unprocessable(format!("`{name}` is for {place}; leaving it out would do"))
+    Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}"))
 }
 
 fn decoded(text: &str) -> Result<Vec<u8>, Problem> {
-    let wrong = |error| {
-        Problem::unprocessable(format!(
-            "`key_base64` is no Base64 ({error}); the standard alphabet with padding would do"
-        ))
-    };
-    STANDARD.decode(text).map_err(wrong)
+    STANDARD.decode(text).map_err(|_| {
+        Problem::unprocessable("invalid `key_base64`: expected standard Base64 with padding")
+    })
 }
 
-/// A member that is there must have a value: null is none.
-fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
+// A member that is given must have a value, and null is none.
+
+fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { name: "key" }).map(Some)
+}
+
+fn key_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { name: "key_base64" }).map(Some)
+}
+
+fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { name: "policy" }).map(Some)
+}
+
+fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D::Error> {
+    from.deserialize_str(HeadersVisitor).map(Some)
+}
+
+/// The string of the member `name`.
+struct Str {
+    name: &'static str,
+}
+
+impl<'de> Visitor<'de> for Str {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "`{}`, a string", self.name)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
+
+struct HeadersVisitor;
+
+impl Visitor<'_> for HeadersVisitor {
+    type Value = HttpHeaders;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("`headers`, `ietf`, `x-ratelimit` or `none`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<HttpHeaders, E> {
+        match text {
+            "ietf" => Ok(HttpHeaders::Ietf),
+            "x-ratelimit" => Ok(HttpHeaders::XRateLimit),
+            "none" => Ok(HttpHeaders::None),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+        }
+    }
 }
 
 fn cost<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
@@ -269,7 +309,7 @@ impl Visitor<'_> for Number {
     type Value = u64;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "`{}`, a whole number of 0..={}", self.name, self.most)
+        write!(formatter, "`{}`, a whole number from 0 to {}", self.name, self.most)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
@@ -288,12 +328,17 @@ fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Erro
         type Value = Vec<Ask<'de>>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(formatter, "`requests`, 1..={MAX_MANY} takes")
+            write!(formatter, "`requests`, 1 to {MAX_MANY} takes")
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
             let mut all = Vec::new();
-            while let Some(Object(one)) = from.next_element()? {
+            loop {
+                let next = from.next_element();
+                let next = next.map_err(|error| {
+                    A::Error::custom(format_args!("requests[{}]: {error}", all.len()))
+                })?;
+                let Some(Object(one)) = next else { break };
                 if all.len() == MAX_MANY {
                     return Err(A::Error::invalid_length(MAX_MANY + 1, &self));
                 }
@@ -310,15 +355,11 @@ fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Erro
 mod tests {
     use super::*;
 
-    fn problem(body: &str) -> String {
-        format!("{:?}", Ask::read(body.as_bytes()).unwrap_err())
-    }
-
     #[test]
     fn texts_are_borrowed_where_they_are_plain() {
         let body = br#"{"key":"user7","policy":"gcra:30/1m","cost":2}"#;
         let ask = Ask::read(body).unwrap();
-        assert!(matches!(ask.key, Some(Text(Cow::Borrowed("user7")))));
+        assert!(matches!(ask.key, Some(Cow::Borrowed("user7"))));
         assert_eq!(ask.policy().unwrap(), b"gcra:30/1m");
         assert_eq!(ask.operation(Verb::Take).unwrap(), Operation::Take(2));
         let ask = Ask::read(br#"{"key":"\u00e9","policy":""}"#).unwrap();
@@ -328,23 +369,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn body_invalid_names_the_member() {
         for (body, expected) in [
-            (r#"{"cost":-1}"#, "integer `-1`, expected `cost`, a whole number of 0..=4294967295"),
-            (r#"{"cost":4294967296}"#, "integer `4294967296`"),
-            (r#"{"cost":1.5}"#, "floating point `1.5`"),
-            (r#"{"cost":null}"#, "invalid type: null, expected `cost`"),
-            (r#"{"key":null}"#, "invalid type: null"),
-            (r#"{"kye":"x"}"#, "unknown field `kye`"),
-            (r#"{"key":"x","key":"y"}"#, "duplicate field `key`"),
-            (r#"{"headers":"all"}"#, "unknown variant `all`"),
-            ("[]", "invalid type: sequence, expected an object"),
-            (r#"{"key":"x""#, "the body is no JSON: EOF"),
-            ("", "the body is no JSON: EOF"),
-            (r#"{"key":"x"} x"#, "trailing characters"),
+            (r#"{"cost":-1}"#, "invalid `cost` `-1`: expected a whole number from 0 to 4294967295"),
+            (r#"{"cost":4294967296}"#, "invalid `cost` `4294967296`: expected a whole number"),
+            (r#"{"cost":1.5}"#, "invalid `cost` `1.5`: expected a whole number"),
+            (r#"{"cost":"2"}"#, "invalid `cost` `2`: expected a whole number"),
+            (r#"{"cost":null}"#, "invalid `cost` `null`: expected a whole number"),
+            (r#"{"wait_us":"1s"}"#, "invalid `wait_us` `1s`: expected a whole number"),
+            (r#"{"key":null}"#, "invalid `key` `null`: expected a string"),
+            (r#"{"key":1}"#, "invalid `key` `1`: expected a string"),
+            (r#"{"key":["a"]}"#, "invalid `key`: expected a string, not an array"),
+            (r#"{"policy":{}}"#, "invalid `policy`: expected a string, not an object"),
+            (r#"{"policy":true}"#, "invalid `policy` `true`: expected a string"),
+            (r#"{"kye":"x"}"#, "unknown member `kye`: expected `key`, `key_base64`, `policy`"),
+            (r#"{"key":"x","key":"y"}"#, "duplicate member `key`"),
+            (
+                r#"{"headers":"all"}"#,
+                "invalid `headers` `all`: expected `ietf`, `x-ratelimit` or `none`",
+            ),
+            (r#"{"headers":1}"#, "invalid `headers` `1`: expected `ietf`, `x-ratelimit` or `none`"),
+            ("[]", "invalid body: expected a JSON object, not an array"),
+            ("7", "invalid body `7`: expected a JSON object"),
+            (r#"{"key":"x""#, "the body is not valid JSON: EOF"),
+            ("", "the body is empty: expected a JSON object"),
+            (
+                r#"{"key":"x"} x"#,
+                "the body is not valid JSON: trailing characters (line 1, column 13)",
+            ),
         ] {
-            let problem = problem(body);
-            assert!(problem.contains(expected), "{body}: {problem}");
+            let problem = Ask::read(body.as_bytes()).unwrap_err().to_string();
+            assert!(problem.starts_with(expected), "{body}: {problem}");
         }
     }
 
@@ -353,11 +408,10 @@ mod tests {
         let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
         assert!(AskMany::read(many(MAX_MANY).as_bytes()).is_ok());
         for count in [0, MAX_MANY + 1] {
-            let error = format!("{:?}", AskMany::read(many(count).as_bytes()).unwrap_err());
-            assert!(
-                error.contains(&format!("invalid length {count}, expected `requests`")),
-                "{error}"
-            );
+            let error = AskMany::read(many(count).as_bytes()).unwrap_err().to_string();
+            assert_eq!(error, format!("invalid `requests`: expected 1 to 256 takes, not {count}"));
         }
+        let error = AskMany::read(br#"{"requests":[{"key":"a"},{"key":1}]}"#).unwrap_err();
+        assert_eq!(error.to_string(), "requests[1]: invalid `key` `1`: expected a string");
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn one(
     {
         let answer = answer?;
         let mut rules = worker.rules.borrow_mut();
-        let reply = tell(worker, &key, answer, rules.fields(known), style);
+        let reply = tell(worker, &key, answer, rules.fields(known), (style, verb));
         rules.settle();
         return Ok(reply);
     }
@@ -72,7 +72,7 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(tell(worker, &key, answer.await?, &fields, style))
+    Ok(tell(worker, &key, answer.await?, &fields, (style, verb)))
 }
 
 /// The reply to a request that was decided.
@@ -82,11 +82,12 @@ fn tell(
     key: &[u8],
     Answer { decision, source }: Answer,
     fields: &Fields,
-    style: HttpHeaders,
+    (style, verb): (HttpHeaders, Verb),
 ) -> Reply {
     worker.stats().decided(Face::Http, source, &decision);
     worker.stats().watch.note(key, &decision);
-    reply::decision(&Told::new(worker, &decision, source, fields, style))
+    let told = Told::new(worker, &decision, source, fields, style);
+    reply::decision(&told.query(verb == Verb::Peek))
 }
 
 /// Several takes, each for itself.

@@ -2,13 +2,14 @@
 //!
 //! What is asked often is routed by hand and answered without a framework: the path names what is
 //! asked ([`route`]), the body says it ([`ask`]), and the reply is written byte by byte ([`reply`]).
-//! Whatever is wrong is answered with a [`problem`] that names the value and what would do.
+//! An error is a [`problem`] that names the invalid value and what is expected.
 
 mod ask;
 mod body;
 mod cross_site;
 mod decide;
 mod gate;
+mod json;
 mod problem;
 mod reply;
 mod route;
@@ -176,7 +177,9 @@ async fn carry_out(
         Route::OpenApi | Route::Metrics => {
             Ok(reply::text("application/json", include_str!("openapi.json")))
         }
-        Route::Ready if worker.stopping.get() => Err(Problem::unavailable("the server stops")),
+        Route::Ready if worker.stopping.get() => {
+            Err(Problem::unavailable("the server is shutting down"))
+        }
         Route::Ready => match worker.shared.home.not_ready(&worker.shared.config) {
             Some(why) => Err(Problem::unavailable(why)),
             None => Ok(plain("ready\n")),
@@ -209,13 +212,13 @@ fn check_size(body: &RequestBody) -> Result<(), Problem> {
 pub(crate) fn authorize(worker: &Worker, head: &Parts) -> Result<(), Problem> {
     let Some(token) = &worker.shared.http_token else { return Ok(()) };
     let Some(given) = head.headers.get(AUTHORIZATION) else {
-        return Err(Problem::unauthorized("no token was given"));
+        return Err(Problem::unauthorized("missing token"));
     };
     let given = given.as_bytes();
     let bearer =
         given.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     match bearer {
         Some((_, given)) if token.is(given.trim_ascii()) => Ok(()),
-        _ => Err(Problem::unauthorized("the token is not the one that is asked for")),
+        _ => Err(Problem::unauthorized("invalid token")),
     }
 }

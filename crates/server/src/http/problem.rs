@@ -1,4 +1,4 @@
-//! What is wrong with a request, as a problem (RFC 9457) that names the value and what would do.
+//! Errors of requests, as problems (RFC 9457) that name the invalid value and what is expected.
 
 use std::{fmt, time::Duration};
 
@@ -25,7 +25,7 @@ pub(crate) struct Problem {
     /// What kind of problem it is, where it is more than its status.
     kind: &'static str,
     detail: String,
-    /// What would do, as a field of the response.
+    /// A header of the response.
     field: Option<(HeaderName, HeaderValue)>,
 }
 
@@ -38,8 +38,8 @@ impl Problem {
         Self { field: Some((name, HeaderValue::from_static(value))), ..self }
     }
 
-    pub(crate) fn malformed(error: &serde_json::Error) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+    pub(crate) fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
     /// The request says two different things where one is expected.
@@ -53,30 +53,33 @@ impl Problem {
     }
 
     pub(super) fn unauthorized(detail: &'static str) -> Self {
-        let detail = format!("{detail}; `Authorization: Bearer TOKEN` with the right one would do");
+        let detail = format!("{detail}: expected `Authorization: Bearer TOKEN`");
         Self::new(StatusCode::UNAUTHORIZED, detail).with(WWW_AUTHENTICATE, "Bearer")
     }
 
-    pub(super) fn no_path(path: &str) -> Self {
+    pub(super) fn no_path(path: &str, near: Option<&str>) -> Self {
         let path = shown(path.as_bytes());
-        let detail = format!("nothing is at `{path}`; /openapi.json tells what is where");
+        let detail = match near {
+            Some(near) => format!("unknown path `{path}`: did you mean `{near}`?"),
+            None => format!("unknown path `{path}`: see /openapi.json for all paths"),
+        };
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
     pub(crate) fn no_method(method: &Method, takes: &Method) -> Self {
         let method = shown(method.as_str().as_bytes());
-        let detail = format!("method `{method}` does not do here; `{takes}` would");
+        let detail = format!("invalid method `{method}`: expected {takes}");
         let allow = if takes == Method::GET { "GET, HEAD" } else { "POST" };
         Self::new(StatusCode::METHOD_NOT_ALLOWED, detail).with(ALLOW, allow)
     }
 
     pub(super) fn late(most: Duration) -> Self {
-        let detail = format!("the body did not come within {} s", most.as_secs_f32());
+        let detail = format!("the body is incomplete after {} s", most.as_secs_f32());
         Self::new(StatusCode::REQUEST_TIMEOUT, detail)
     }
 
     pub(super) fn too_large(most: usize) -> Self {
-        let detail = format!("the body is longer than {most} bytes; a shorter one would do");
+        let detail = format!("the body is too long: expected up to {most} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
 
@@ -85,36 +88,39 @@ impl Problem {
     }
 
     pub(super) fn no_json(media_type: Option<&HeaderValue>) -> Self {
-        let told =
-            media_type.map_or("missing".to_owned(), |it| format!("`{}`", shown(it.as_bytes())));
-        let detail = format!("Content-Type is {told}; expected `application/json`");
+        let found = media_type.map(|it| shown(it.as_bytes()));
+        let detail = match found {
+            Some(found) => format!("invalid Content-Type `{found}`: expected `application/json`"),
+            None => "missing Content-Type: expected `application/json`".to_owned(),
+        };
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
     }
 
     pub(super) fn head_too_large(size: usize, most: usize) -> Self {
-        let detail = format!("the head of the request has {size} bytes; {most} at most would do");
+        let detail =
+            format!("the headers are too long ({size} bytes): expected up to {most} bytes");
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
     }
 
     /// Who ends its side of the connection is taken to have left when the answer is to wait.
     pub(super) fn half_closed() -> Self {
-        let detail = "the client has closed its side of the connection, and `wait_us` needs it open \
-                      until the answer; leaving `wait_us` out would do";
+        let detail = "the client has closed its side of the connection: expected it open until the response, \
+                      because of `wait_us`";
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
     /// A page of somebody else has its reader's browser ask.
     pub(super) fn cross_site() -> Self {
-        let detail = "the request comes from a web page of another origin, by its `Sec-Fetch-Site` or \
-                      `Origin`; expected a page of this server, or a client that is no browser";
+        let detail = "the request comes from a web page of another origin (`Sec-Fetch-Site`, `Origin`): \
+                      expected a page of this server, or a client that is not a browser";
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
     /// The server is not called so.
     pub(super) fn no_host(host: &[u8]) -> Self {
         let detail = format!(
-            "invalid host `{}`: expected `localhost`, a loopback address, or a name that \
-             --http-allowed-hosts gives",
+            "invalid host `{}`: expected `localhost`, a loopback address, or a name in \
+             --http-allowed-hosts",
             shown(host)
         );
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
@@ -127,7 +133,7 @@ impl Problem {
 
     /// The server buffers as much for its clients as it may.
     pub(super) fn no_memory() -> Self {
-        Self::unavailable("the memory for requests and replies is used up; later, it is not")
+        Self::unavailable("the memory for requests and replies is used up: retry later")
     }
 
     /// Nobody can tell now.
@@ -200,6 +206,7 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
+            Failure::NoMemory => Self::no_memory(),
             Failure::Trouble(trouble) => trouble.into(),
         }
     }

@@ -8,7 +8,7 @@ use hyper::{
 };
 use sluicegate_core::{Decision, Retry};
 use sluicegate_headers::{
-    Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
+    Detail, Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET, retry_after, seconds,
 };
 use sluicegate_redis::Source;
@@ -35,6 +35,8 @@ pub(super) struct Told<'a> {
     pub(super) style: HttpHeaders,
     /// The status of a denial that was decided because the store is unavailable.
     pub(super) fallback: Option<FallbackDenial>,
+    /// Whether nothing was taken: then a denial is an answer like any other.
+    pub(super) is_query: bool,
 }
 
 impl<'a> Told<'a> {
@@ -54,7 +56,15 @@ impl<'a> Told<'a> {
             fields,
             style,
             fallback: (source == Source::Fallback).then_some(config.fallback_denial),
+            is_query: false,
         }
+    }
+
+    /// The same, of a request that takes nothing.
+    #[inline]
+    pub(super) const fn query(mut self, is_query: bool) -> Self {
+        self.is_query = is_query;
+        self
     }
 }
 
@@ -63,13 +73,13 @@ pub(super) fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
     worker.shared.home.memory().is_none().then(|| source.word())
 }
 
-/// One decision: 200, or 429 with a problem. A denial because the store is unavailable is another problem.
+/// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.
 #[inline]
 pub(super) fn decision(told: &Told<'_>) -> Reply {
     let decision = told.decision;
     let mut body = Text::new();
     body.push(b'{');
-    let mut reply = if decision.allowed() {
+    let mut reply = if decision.allowed() || told.is_query && told.fallback.is_none() {
         members(decision, told.source, &mut body);
         body.push(b'}');
         let mut reply = whole(&body);
@@ -174,13 +184,18 @@ pub(super) fn reloaded(told: Reloaded) -> Reply {
 
 /// The members of a denial, the problem's first.
 fn denial(told: &Told<'_>, out: &mut Text) {
-    let problem = Problem::QuotaExceeded;
+    let (problem, detail) = (Problem::QuotaExceeded, Detail::of(told.decision));
+    let (seconds, mut number) = (detail.seconds, itoa::Buffer::new());
     let texts = [
         "\"type\":\"",
         problem.kind(),
         "\",\"title\":\"",
         problem.title(),
-        "\",\"status\":429,\"violated-policies\":[",
+        "\",\"status\":429,\"detail\":\"",
+        detail.before,
+        seconds.as_ref().map_or("", |seconds| number.format(*seconds)),
+        detail.after,
+        "\",\"violated-policies\":[",
         told.fields.quoted_name(told.decision),
         "],",
     ];

@@ -65,16 +65,41 @@ impl Route {
 #[inline]
 pub(super) fn find(path: &str, method: &Method) -> Result<Route, Problem> {
     let found = ROUTES.iter().find(|(known, ..)| *known == path);
-    let Some((_, takes, route)) = found else { return Err(Problem::no_path(path)) };
+    let Some((_, takes, route)) = found else { return Err(Problem::no_path(path, near(path))) };
     if method == takes || (method == Method::HEAD && *takes == Method::GET) {
         return Ok(*route);
     }
     Err(Problem::no_method(method, takes))
 }
 
+/// The path that is probably meant: the one with the same last segment.
+#[cold]
+fn near(path: &str) -> Option<&'static str> {
+    let last = |path: &str| {
+        path.trim_end_matches('/').rsplit('/').next().unwrap_or("").to_ascii_lowercase()
+    };
+    let wanted = last(path).replace('-', "_");
+    let found = ROUTES.iter().find(|(known, ..)| !wanted.is_empty() && last(known) == wanted);
+    found.map(|(known, ..)| *known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_paths_are_corrected() {
+        for (path, expected) in [
+            ("/take", Some("/v1/take")),
+            ("/v2/take", Some("/v1/take")),
+            ("/v1/Take/", Some("/v1/take")),
+            ("/v1/take-many", Some("/v1/take_many")),
+            ("/v1/tak", None),
+            ("/", None),
+        ] {
+            assert_eq!(near(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn the_document_tells_what_is_where() {

@@ -59,9 +59,11 @@ pub(super) fn call(
             writer.simple("OK");
         }
         (b"REPLY", [state]) if is(state, "ON") => writer.simple("OK"),
-        (b"REPLY", [_]) => return Err("ERR only CLIENT REPLY ON is known here".into()),
+        (b"REPLY", [_]) => return Err("ERR unsupported CLIENT REPLY: expected ON".into()),
         (b"TRACKING", [state]) if is(state, "OFF") => writer.simple("OK"),
-        (b"TRACKING", [_, ..]) => return Err("ERR only CLIENT TRACKING OFF is known here".into()),
+        (b"TRACKING", [_, ..]) => {
+            return Err("ERR unsupported CLIENT TRACKING: expected OFF".into());
+        }
         (b"HELP", []) => {
             let known = [
                 "GETNAME",

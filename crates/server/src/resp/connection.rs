@@ -33,7 +33,7 @@ use super::{
     session::{Next, Session},
 };
 use crate::{
-    buffers::Reservation,
+    buffers::{NO_MEMORY, Reservation},
     shared::Client,
     stream::Stream,
     wait::{self, Waiting},
@@ -45,8 +45,6 @@ const MAX_UNREAD: usize = 1024 * 1024;
 /// When so much is pending for a client, it is sent before the next command is carried out. A single
 /// reply is shorter than 1 MiB, and so is all that is ever pending.
 const FLUSH: usize = 64 * 1024;
-/// Why a client is closed for which there is no memory.
-const NO_MEMORY: &str = "ERR max buffer memory reached";
 /// How long a client waits for the reply to a wrong password, and for all that it sent behind it.
 const LOGIN_DELAY: Duration = Duration::from_millis(5);
 /// How often at least is looked after a client that may have to be closed: what it began meanwhile

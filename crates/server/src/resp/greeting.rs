@@ -112,7 +112,7 @@ fn log_in(session: &mut Session<'_>, user: &[u8], password: &[u8]) -> Result<(),
     let known = session.shared.knows(password);
     if user != b"default" || !known {
         session.login_failed = true;
-        session.shared.incidents.note(session.client, session.now, "a wrong password");
+        session.shared.incidents.note(session.client, session.now, "wrong password");
         session.worker.stats().login_failures.add();
         return Err(WRONG_PASSWORD.into());
     }

@@ -7,11 +7,7 @@ use crate::shared::Shared;
 /// `DBSIZE`.
 pub(super) fn count(shared: &Shared, writer: &mut Writer<'_>) -> Result<(), String> {
     let Some(store) = shared.home.memory() else {
-        return Err(
-            "ERR DBSIZE is not known here, since keys are kept in a store that others may use \
-                    too; to ask the store would do"
-                .to_owned(),
-        );
+        return Err("ERR DBSIZE is unavailable: the keys are in a store; ask the store".to_owned());
     };
     writer.integer(i64::try_from(store.len()).unwrap_or(i64::MAX));
     Ok(())

@@ -7,6 +7,7 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
+use sluicegate_commands::plain_error;
 use sluicegate_rules::{Format, RuleSet, Source};
 
 /// What files a folder's are told by.
@@ -29,7 +30,7 @@ impl Files {
     pub fn read(paths: &[PathBuf]) -> Result<Self, String> {
         let mut files = Vec::new();
         for path in paths {
-            let told = |error| format!("{}: {error}", path.display());
+            let told = |error| unreadable(path, &error);
             if !fs::metadata(path).map_err(told)?.is_dir() {
                 files.push((path.clone(), read(path)?));
                 continue;
@@ -46,7 +47,10 @@ impl Files {
             }
             if names.is_empty() {
                 let endings = ENDINGS.join(", .");
-                return Err(format!("{}: no file ends in .{endings}", path.display()));
+                return Err(format!(
+                    "no rules files in {}: expected names that end in .{endings}",
+                    path.display()
+                ));
             }
             names.sort();
             for name in names {
@@ -108,17 +112,24 @@ pub(super) fn digest_of(problem: &str) -> Digest {
     Sha256::digest(problem.as_bytes()).into()
 }
 
+fn unreadable(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot read {}: {}", path.display(), plain_error(error))
+}
+
 fn read(path: &Path) -> Result<String, String> {
-    let told = |error| format!("{}: {error}", path.display());
+    let told = |error| unreadable(path, &error);
     let mut text = Vec::new();
     let file = File::open(path).map_err(told)?;
     let length = file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(told)?;
     if length as u64 > MAX_BYTES {
-        return Err(format!("{}: more than {MAX_BYTES} bytes", path.display()));
+        return Err(format!(
+            "{}: the file is too long: expected up to {MAX_BYTES} bytes",
+            path.display()
+        ));
     }
     String::from_utf8(text).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..at].iter().filter(|it| **it == b'\n').count();
-        format!("{}: line {line}: this is not UTF-8", path.display())
+        format!("{}: line {line}: expected UTF-8", path.display())
     })
 }

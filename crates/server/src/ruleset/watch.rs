@@ -153,7 +153,7 @@ impl Folders {
             }
         };
         let watcher = notify::recommended_watcher(tell)
-            .inspect_err(|error| tracing::warn!(%error, "rules are looked at every {POLL:?}"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot watch the rules files: checking them every {POLL:?}"))
             .ok();
         let mut missing = BTreeSet::new();
         for path in paths {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// The lines of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    inner: Mutex<line::Lines<Box<[u8]>, Waiter>>,
+    inner: Mutex<line::Lines<Arc<[u8]>, Waiter>>,
     /// How many wait in all: to see without a lock that nobody does.
     total: AtomicUsize,
 }
@@ -32,25 +32,27 @@ impl AsRef<Request> for Waiter {
 
 impl Lines {
     /// A place for one that has a departure.
-    pub(super) fn hold(&self, key: &[u8]) -> Result<Place<'_>, Refusal> {
+    pub(super) fn hold(&self, key: &Arc<[u8]>) -> Result<Place<'_>, Refusal> {
         self.enter(key, None)
     }
 
     /// A place at the end of the line.
-    pub(super) fn join(&self, key: &[u8], request: Request) -> Result<Place<'_>, Refusal> {
+    pub(super) fn join(&self, key: &Arc<[u8]>, request: Request) -> Result<Place<'_>, Refusal> {
         self.enter(key, Some(request))
     }
 
-    fn enter(&self, key: &[u8], request: Option<Request>) -> Result<Place<'_>, Refusal> {
+    fn enter(&self, key: &Arc<[u8]>, request: Option<Request>) -> Result<Place<'_>, Refusal> {
         let mut inner = self.inner.lock();
-        inner.room(key)?;
+        inner.room(&**key)?;
         let turn = Arc::<Notify>::default();
         let number = match request {
-            Some(request) => inner.join(key.into(), Waiter { request, turn: Arc::clone(&turn) }),
-            None => inner.hold(key.into()),
+            Some(request) => {
+                inner.join(Arc::clone(key), Waiter { request, turn: Arc::clone(&turn) })
+            }
+            None => inner.hold(Arc::clone(key)),
         };
         self.total.store(inner.waiting(), Ordering::SeqCst);
-        Ok(Place { lines: self, key: key.into(), number, turn })
+        Ok(Place { lines: self, key: Arc::clone(key), number, turn })
     }
 
     /// How many wait.
@@ -86,7 +88,7 @@ impl Lines {
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     lines: &'a Lines,
-    key: Box<[u8]>,
+    key: Arc<[u8]>,
     number: u64,
     turn: Arc<Notify>,
 }
@@ -94,7 +96,7 @@ pub(super) struct Place<'a> {
 impl Place<'_> {
     /// Whether nobody stands before it.
     pub(super) fn is_head(&self) -> bool {
-        self.lines.inner.lock().head(&self.key).is_some_and(|(head, _)| *head == self.number)
+        self.lines.inner.lock().head(&*self.key).is_some_and(|(head, _)| *head == self.number)
     }
 
     /// Ready when it has become the head, or as the head should ask again.
@@ -111,14 +113,14 @@ impl Place<'_> {
     /// It has passed: out of the line, which moves up, but not gone. It still counts.
     pub(super) fn step_out(&mut self) {
         let mut inner = self.lines.inner.lock();
-        tell(inner.step_out(&self.key, self.number));
+        tell(inner.step_out(&*self.key, self.number));
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut inner = self.lines.inner.lock();
-        tell(inner.leave(&self.key, self.number));
+        tell(inner.leave(&*self.key, self.number));
         self.lines.total.store(inner.waiting(), Ordering::SeqCst);
     }
 }
@@ -146,9 +148,9 @@ mod tests {
 
     #[test]
     fn refused_places_leave_no_line() {
-        let lines = Lines::default();
-        let held: Vec<_> = (0..MAX_WAITERS_OF_KEY).map(|_| lines.hold(b"a").unwrap()).collect();
-        assert_eq!(lines.join(b"a", request()).unwrap_err(), Refusal::Key);
+        let (lines, key) = (Lines::default(), Arc::from(&b"a"[..]));
+        let held: Vec<_> = (0..MAX_WAITERS_OF_KEY).map(|_| lines.hold(&key).unwrap()).collect();
+        assert_eq!(lines.join(&key, request()).unwrap_err(), Refusal::Key);
         assert_eq!(lines.waiting(), MAX_WAITERS_OF_KEY);
         drop(held);
         assert_eq!(lines.waiting(), 0);
@@ -156,17 +158,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_is_told_when_the_head_leaves() {
-        let lines = Lines::default();
-        let first = lines.join(b"a", request()).unwrap();
-        let second = lines.join(b"a", request()).unwrap();
-        let third = lines.join(b"a", request()).unwrap();
+        let (lines, key) = (Lines::default(), Arc::from(&b"a"[..]));
+        let first = lines.join(&key, request()).unwrap();
+        let second = lines.join(&key, request()).unwrap();
+        let third = lines.join(&key, request()).unwrap();
         assert!(first.is_head() && !second.is_head());
         drop(second);
         assert!(tokio::time::timeout(Duration::ZERO, third.turn()).await.is_err());
         drop(first);
         third.turn().await;
         assert!(third.is_head());
-        let mut fourth = lines.join(b"a", request()).unwrap();
+        let mut fourth = lines.join(&key, request()).unwrap();
         fourth.step_out();
         fourth.step_out();
         assert_eq!((lines.waiting(), third.is_head(), fourth.is_head()), (2, true, false));

@@ -11,7 +11,7 @@
 
 mod line;
 
-use std::{cell::Cell, fmt, time::Duration};
+use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
 use sluicegate_commands::line::{MAX_PROJECTED_ENTRY, Request, Standing, departs, is_queue};
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp};
@@ -23,9 +23,13 @@ pub(crate) use sluicegate_commands::line::Refusal;
 pub(crate) use self::line::Lines;
 use self::line::Place;
 use crate::{
+    buffers::NO_MEMORY,
     home::{HomeRule, Trouble},
     shared::{Shared, stopped},
 };
+
+/// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
+const FREE_KEY: usize = 512;
 
 /// The longest single sleep; a longer wait takes several.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
@@ -35,7 +39,7 @@ const LONGEST_SLEEP_ELSEWHERE: Duration = Duration::from_secs(1);
 /// A request that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: Arc<[u8]>,
     pub(crate) rule: HomeRule,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
@@ -45,6 +49,8 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Refused(Refusal),
+    /// The server buffers as much for its clients as it may.
+    NoMemory,
     Trouble(Trouble),
 }
 
@@ -52,6 +58,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => write!(formatter, "ERR {refusal}"),
+            Self::NoMemory => formatter.write_str(NO_MEMORY),
             Self::Trouble(trouble) => trouble.fmt(formatter),
         }
     }
@@ -102,6 +109,10 @@ async fn decide(
 ) -> Result<Decision, Failure> {
     let now = shared.now();
     let Waiting { key, rule, cost, timeout } = waiting;
+    let mut reservation = shared.buffers.reserve_nothing();
+    if key.len() > FREE_KEY && !reservation.resize(key.len()) {
+        return Err(Failure::NoMemory);
+    }
     let policy = rule.policy();
     let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout, source };
     if cost == 0 {

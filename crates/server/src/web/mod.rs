@@ -85,7 +85,10 @@ pub(crate) async fn serve<A, F, B>(
     let connection = ConnectionBuffers::new(&worker.shared.buffers);
     let mut secured = connection.hold_nothing();
     if worker.shared.tls(client.face).is_some() && !secured.resize_for_connection(session::TLS) {
-        tracing::debug!(client = client.id, "there is no memory for a connection over TLS");
+        tracing::debug!(
+            client = client.id,
+            "rejected a TLS connection: --max-buffer-memory is used up"
+        );
         return;
     }
     // In a box that is gone afterwards: a connection that rests is to take up little.
@@ -140,7 +143,10 @@ pub(crate) async fn serve<A, F, B>(
             Event::Spoken(None) => return,
             Event::Spoken(Some(is_http2)) => {
                 if !charged.resize_for_connection(session::cost(is_http2)) {
-                    tracing::debug!(client = client.id, "there is no memory for a connection");
+                    tracing::debug!(
+                        client = client.id,
+                        "rejected a connection: --max-buffer-memory is used up"
+                    );
                     if worker.shared.tls(client.face).is_none() && !is_http2 {
                         stream.say(Face::Http.full());
                         linger(stream).await;

@@ -78,7 +78,7 @@ pub(super) struct Refused(h2::Error);
 
 impl fmt::Display for Refused {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("there is no memory for another request")
+        formatter.write_str("no memory for another request")
     }
 }
 

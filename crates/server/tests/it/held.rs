@@ -2,16 +2,18 @@
 //! settings.
 
 use std::{
+    env,
     io::{self, Write},
     net::TcpStream,
     time::Duration,
 };
 
-use sluicegate_testing::{eventually, eventually_within};
+use sluicegate_server::StoreConfig;
+use sluicegate_testing::{Engine, Server, eventually, eventually_within};
 
 use crate::{
-    elsewhere::{Process, most_files, process},
-    harness::{PATIENCE, simple, size},
+    elsewhere::{Process, most_files, process, process_with},
+    harness::{Folder, PATIENCE, simple, size},
 };
 
 /// What strangers may make it hold in all, in KiB.
@@ -86,6 +88,83 @@ fn waiting_clients_that_send_on_hold_little() {
         "figure: {count} waiting clients with 1 MB behind hold {held} KiB, {left} KiB after they left"
     );
     assert!(held <= MAX_HELD, "{held} KiB");
+}
+
+/// A key of 64 000 bytes that no other number has.
+fn long_key(number: usize) -> String {
+    format!("{number:x>64000}")
+}
+
+#[test]
+fn waiting_clients_with_long_keys_are_within_the_budget() {
+    let name = "held::waiting_clients_with_long_keys_are_within_the_budget";
+    let Some(process) = process(name, 20_000, |_, _| {}) else { return };
+    let count = 1300.min(most_files() - 100);
+    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    let before = process.resident();
+    let server = &process.server;
+    let mut peer = server.connect();
+    for number in 0..count {
+        let take = format!("SG.TAKE {} fixed-window:1/1h", long_key(number));
+        assert_eq!(peer.integers(&take)[0], 1);
+    }
+    let peers: Vec<_> = (0..count)
+        .map(|number| {
+            let key = long_key(number);
+            let mut waits = server.connect();
+            waits.send(&format!("SG.WAIT {key} fixed-window:1/1h TIMEOUT 4000000000000\r\n"));
+            // It waits, or is rejected, before the next one comes: that they come one by one gets them further.
+            eventually("it waits or is rejected", || {
+                let told = server.told("blocked_clients") + server.told("buffer_rejections");
+                if told > number as u64 { Ok(()) } else { Err(told) }
+            });
+            waits
+        })
+        .take_while(|_| server.told("buffer_rejections") == 0)
+        .collect();
+    let (waiting, rejected) = (server.told("blocked_clients"), server.told("buffer_rejections"));
+    let held = process.resident().saturating_sub(before);
+    let (bytes, most) = (server.told("buffer_bytes"), server.told("buffer_max_bytes"));
+    assert!(rejected > 0 && waiting * 64_000 <= most && bytes <= most, "{waiting} {bytes} {most}");
+    drop((peers, peer));
+    let left = all_is_returned(&process, before);
+    println!(
+        "figure: {waiting} clients that wait under keys of 64 KB hold {held} KiB, {rejected} were rejected; \
+         {left} KiB after they left"
+    );
+    assert!(held <= MAX_HELD, "{held} KiB");
+}
+
+/// What a store denied is remembered: by a hash, however long the key.
+#[test]
+fn denials_of_long_keys_hold_little() {
+    const STORE: &str = "SLUICEGATE_TEST_STORE";
+    let name = "held::denials_of_long_keys_hold_little";
+    let mut store = None;
+    let start = |_: &Folder| {
+        let started = Server::start(Engine::Redis70);
+        let url = started.url();
+        store = Some(started);
+        vec![(STORE, url)]
+    };
+    let process = process_with(name, 1024, start, |config, _| {
+        let mut at = StoreConfig::at(env::var(STORE).unwrap());
+        at.options.deadline = PATIENCE;
+        config.store = Some(at);
+    });
+    let Some(process) = process else { return };
+    let mut peer = process.server.connect();
+    let mut denied = |number| {
+        let reply = peer.integers(&format!("SG.TAKE {} gcra:1/1s COST 2", long_key(number)));
+        assert_eq!((reply[0], reply[3]), (0, -1));
+    };
+    denied(0);
+    let before = process.resident();
+    let keys = 1000;
+    (1..=keys).for_each(&mut denied);
+    let held = process.resident().saturating_sub(before);
+    println!("figure: {keys} remembered denials of keys of 64 KB hold {held} KiB");
+    assert!(held <= 8 * 1024, "{held} KiB");
 }
 
 #[test]

@@ -176,7 +176,10 @@ fn a_test_clock_keeps_no_state() {
     config.state_file = Some("state".into());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let error = runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err();
-    assert_eq!(error.to_string(), "a state file and a test clock exclude each other");
+    assert_eq!(
+        error.to_string(),
+        "invalid --state-file together with --test-clock: remove one of them"
+    );
 }
 
 /// What a server says that does not start.
@@ -194,7 +197,7 @@ fn a_state_file_that_cannot_be_written_keeps_the_server_from_starting() {
     fs::write(folder.file("file"), b"").unwrap();
     fs::create_dir(folder.file("folder")).unwrap();
     let at = |path: &Path| refused(|config| config.state_file = Some(path.to_owned()));
-    let unwritable = "expected a file in a folder that exists and can be written to: ";
+    let unwritable = "expected a file in a folder that exists and can be written to (";
     for (path, expected) in [
         (folder.file("gone/state"), unwritable),
         (folder.file("file/state"), unwritable),

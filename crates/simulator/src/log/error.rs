@@ -8,15 +8,15 @@ use crate::{error::Quoted, records::MAX_LINE};
 pub enum LogError {
     /// A format that is none.
     #[error(
-        "log format `{0}` is none; `combined`, `common`, `json`, or a format string as \
-         `$remote_addr [$time_local]` or `%h %t` would do, with something between any two fields"
+        "expected combined, common, json, or a format string such as `$remote_addr [$time_local]` or \
+         `%h %t`, with text between any two fields"
     )]
     Format(String),
     /// A key whose fields cannot be told.
-    #[error("key `{0}` has a brace that is not closed or opened; `{{ip}}:{{path}}` would do")]
+    #[error("expected field names in braces, such as `{{ip}}:{{path}}`")]
     Template(String),
     /// A field that no line has.
-    #[error("the log has no field `{name}`; it has {has}")]
+    #[error("unknown field `{name}`: expected one of {has}")]
     Field {
         /// Its name.
         name: String,
@@ -24,7 +24,7 @@ pub enum LogError {
         has: String,
     },
     /// More fields than are looked at.
-    #[error("{0} fields are too many; 11 and the time would do")]
+    #[error("too many fields ({0}): expected up to 11, and the time")]
     TooMany(usize),
 }
 
@@ -33,7 +33,7 @@ pub enum LogError {
 #[non_exhaustive]
 pub enum LogFault {
     /// It has no end in sight.
-    #[error("longer than {MAX_LINE} bytes")]
+    #[error("expected up to {MAX_LINE} bytes")]
     TooLong,
     /// It has not the shape of the format.
     #[error("{}", missing(.after, .text))]
@@ -44,20 +44,22 @@ pub enum LogFault {
         text: Quoted,
     },
     /// It is no object of JSON.
-    #[error("no JSON: {0}")]
+    #[error("not a JSON object: {0}")]
     Json(String),
     /// There is no time in it.
-    #[error("there is no time")]
+    #[error("missing time")]
     NoTime,
     /// A time that is none.
-    #[error("time `{0}` is of no form that is known, or before 1970 or after 2112")]
+    #[error(
+        "invalid time `{0}`: expected a time from 1970 to 2112, such as `10/Oct/2000:13:55:36 -0700`"
+    )]
     Time(Quoted),
 }
 
 fn missing(after: &str, text: &Quoted) -> String {
     if after.is_empty() {
-        format!("it does not begin with `{text}`")
+        format!("expected `{text}` at the beginning")
     } else {
-        format!("there is no `{text}` behind {after}")
+        format!("missing `{text}` after {after}")
     }
 }

@@ -77,6 +77,28 @@ impl std::str::FromStr for KeyTemplate {
     }
 }
 
+/// Names of fields that any log may have.
+const NAMES: [&str; 10] =
+    ["ip", "user", "time", "method", "path", "url", "host", "status", "agent", "referer"];
+
+impl KeyTemplate {
+    /// The key, if it is the same for every line, because it has no field.
+    #[must_use]
+    pub fn constant(&self) -> Option<&str> {
+        match &*self.parts {
+            [] => Some(""),
+            [TemplatePart::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether `name` is a field that logs of every format have under their own names.
+    #[must_use]
+    pub fn is_field(name: &str) -> bool {
+        NAMES.contains(&name)
+    }
+}
+
 impl Field {
     /// A field by the name that people use. Any name that is none of ours is one of the log's.
     pub(crate) fn named(name: &str) -> Self {

@@ -242,9 +242,9 @@ mod tests {
         let told = |format, name, line| read(format, &[name], line).unwrap_err();
         assert_eq!(
             told("combined", "request", "10.0.0.1 - - [x] GET"),
-            "there is no `] \"` behind time_local"
+            "missing `] \"` after time_local"
         );
-        assert_eq!(told("> $a", "a", "< 1"), "it does not begin with `> `");
+        assert_eq!(told("> $a", "a", "< 1"), "expected `> ` at the beginning");
         assert!(Pattern::new("$a$b").is_err());
         assert!(Pattern::new("plain").is_err());
         assert!(Pattern::new("$ a").is_err());

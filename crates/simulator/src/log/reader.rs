@@ -138,6 +138,11 @@ impl<R: Read> LogReader<R> {
         &self.broken
     }
 
+    /// Fields of the key that no line has had until now.
+    pub fn missing_fields(&self) -> impl Iterator<Item = &str> {
+        self.shape.missing()
+    }
+
     /// Lines taken later than they say, until now.
     #[must_use]
     pub const fn late(&self) -> Late {

@@ -47,6 +47,8 @@ pub(super) struct Shape {
     /// Where the time may be.
     time: Vec<usize>,
     key: Vec<KeyPart>,
+    /// Fields of the key that no line has had yet; of JSON only, since each line of text has all fields.
+    missing: Vec<String>,
     /// The last time as it was written, which is often the next one too.
     last: (Vec<u8>, u64),
 }
@@ -54,8 +56,8 @@ pub(super) struct Shape {
 #[derive(Clone, Debug)]
 enum KeyPart {
     Text(Vec<u8>),
-    /// The first of these that the line has.
-    Value(Vec<(usize, Part)>),
+    /// The first of these that the line has; the place in the list of missing fields, until one had it.
+    Value(Vec<(usize, Part)>, Option<usize>),
 }
 
 impl Shape {
@@ -92,12 +94,18 @@ impl Shape {
         };
         let time = time_field.unwrap_or("time");
         let time = slots(&Field::named(time), time)?.into_iter().map(|(slot, _)| slot).collect();
-        let mut parts = Vec::new();
+        let (mut parts, mut missing) = (Vec::new(), Vec::new());
         for part in &key.parts {
             parts.push(match part {
                 TemplatePart::Text(text) => KeyPart::Text(text.clone().into_bytes()),
-                TemplatePart::Field(name) => KeyPart::Value(slots(&Field::named(name), name)?),
+                TemplatePart::Field(name) => {
+                    missing.push(name.clone());
+                    KeyPart::Value(slots(&Field::named(name), name)?, Some(missing.len() - 1))
+                }
             });
+        }
+        if matches!(kind, Kind::Text(_)) {
+            missing.clear();
         }
         let mut kind = kind.clone();
         if let Kind::Text(pattern) = &mut kind {
@@ -109,7 +117,12 @@ impl Shape {
             }
             pattern.cut();
         }
-        Ok(Self { kind, names, time, key: parts, last: (Vec::new(), 0) })
+        Ok(Self { kind, names, time, key: parts, missing, last: (Vec::new(), 0) })
+    }
+
+    /// Fields of the key that no line has had.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
+        self.missing.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
     /// The time of `line`; its key is appended to `keys`, whatever is wrong.
@@ -122,7 +135,7 @@ impl Shape {
                 for part in &self.key {
                     match part {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value(sources) => {
+                        KeyPart::Value(sources, _) => {
                             for (slot, part) in sources {
                                 keys.extend_from_slice(&unescaped(part.of(values[*slot])));
                             }
@@ -139,14 +152,19 @@ impl Shape {
                     let value = values.get(slot).copied().flatten();
                     value.map(json::text).filter(|text| &**text != b"null")
                 };
-                for part in &self.key {
+                for part in &mut self.key {
                     match part {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value(sources) => {
+                        KeyPart::Value(sources, missing) => {
                             let mut found = sources.iter().filter_map(|(slot, part)| {
                                 value(*slot).map(|text| part.of(&text).to_vec())
                             });
-                            keys.extend_from_slice(found.next().as_deref().unwrap_or(b"-"));
+                            let found = found.next();
+                            if let (Some(_), Some(index)) = (&found, *missing) {
+                                self.missing[index].clear();
+                                *missing = None;
+                            }
+                            keys.extend_from_slice(found.as_deref().unwrap_or(b"-"));
                         }
                     }
                 }

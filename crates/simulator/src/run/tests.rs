@@ -27,11 +27,9 @@ fn a_policy_that_is_none_is_told_with_its_line() {
         let mut simulation = Simulation::new(default);
         simulation.decide(&event(0, b"k", policy, Kind::Take)).unwrap_err().to_string()
     };
-    assert_eq!(told(None, ""), "line 7: no policy is named, and there is no default one");
-    assert_eq!(
-        told(None, "gcra:1/0s"),
-        "line 7: policy `gcra:1/0s`: invalid period `0s`: expected 1ms to 366d"
-    );
+    assert_eq!(told(None, ""), "line 7: missing policy: use --policy, or a `policy` column");
+    let invalid = told(None, "gcra:1/0s");
+    assert!(invalid.starts_with("line 7: invalid policy `gcra:1/0s`: "), "{invalid}");
 }
 
 #[test]

@@ -54,12 +54,11 @@ pub enum KeySpec {
 pub enum TrafficError {
     /// Requests.
     #[error(
-        "traffic `{0}` is none; `poisson:50/s`, `even:50/s`, `burst:200@59s`, or `even:50/s@10s..20s` \
-         would do"
+        "expected traffic such as `poisson:50/s`, `even:50/s`, `burst:200@59s` or `even:50/s@10s..20s`"
     )]
     Traffic(String),
     /// Keys.
-    #[error("keys `{0}` are none; a number of 1..=1000000 as `100`, or `zipf:100` would do")]
+    #[error("expected a whole number from 1 to 1000000, or `zipf:N`")]
     Keys(String),
 }
 

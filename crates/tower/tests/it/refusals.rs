@@ -34,19 +34,19 @@ async fn a_problem_says_why_and_until_when() {
             false,
             1,
             429,
-            r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"it would pass after 60 seconds","violated-policies":["calls"]}"##,
+            r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"Retry after 60 seconds.","violated-policies":["calls"]}"##,
         ),
         (
             false,
             2,
             429,
-            r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"the request costs more than is ever admitted at once","violated-policies":["calls"]}"##,
+            r##"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"The cost exceeds the limit: this request can never be allowed.","violated-policies":["calls"]}"##,
         ),
         (
             true,
             1,
             503,
-            r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"The rate limit cannot be decided now","status":503}"##,
+            r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Rate limit unavailable","status":503}"##,
         ),
     ] {
         let response = refused(ProblemJson, "text/plain", away, cost).await;

@@ -70,7 +70,7 @@ fn costs_are_of_the_request_or_of_the_descriptor() {
     assert_eq!(more.code(), Failure::InvalidArgument);
     assert_eq!(
         more.message(),
-        "descriptor 0 has a hits_addend of 4294967296, outside 0..=4294967295"
+        "invalid descriptor 0: expected a hits_addend from 0 to 4294967295, not 4294967296"
     );
 }
 
@@ -83,15 +83,21 @@ fn what_is_no_request_is_told_so() {
     let unknown_unit = RateLimitDescriptor { limit: Some(unit), ..ada() };
     let long = "x".repeat(66_000);
     for (request, text) in [
-        (no_domain, "domain is empty; the name of a domain of the rules would do"),
-        (request(vec![]), "there are no descriptors; 1 to 256 would do"),
-        (request(vec![ada(); 257]), "there are more than 256 descriptors"),
-        (request(vec![ada(), descriptor(&[])]), "descriptor 1 has no entries; 1 to 256 would do"),
-        (request(vec![descriptor(&[("a", "b"); 257])]), "descriptor 0 has more than 256 entries"),
-        (request(vec![unknown_unit]), "descriptor 0 has a limit with unit 8, outside 1..=7"),
+        (no_domain, "missing domain: expected the name of a domain in the rules"),
+        (request(vec![]), "missing descriptors: expected 1 to 256"),
+        (request(vec![ada(); 257]), "too many descriptors: expected 1 to 256"),
+        (
+            request(vec![ada(), descriptor(&[])]),
+            "invalid descriptor 1: expected 1 to 256 entries, not 0",
+        ),
+        (
+            request(vec![descriptor(&[("a", "b"); 257])]),
+            "invalid descriptor 0: expected 1 to 256 entries",
+        ),
+        (request(vec![unknown_unit]), "invalid descriptor 0: expected a unit from 1 to 7, not 8"),
         (
             request(vec![limited(&[("user", &long)], 1)]),
-            "invalid key: expected 1 to 65536 bytes, found 66026",
+            "invalid descriptor: its key has 66026 bytes, expected up to 65536",
         ),
     ] {
         let status = service.ask(request).unwrap_err();

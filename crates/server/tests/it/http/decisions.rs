@@ -30,6 +30,7 @@ fn a_key_is_allowed_and_denied() {
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Too many requests",
             "status": 429,
+            "detail": "Retry after 2 seconds.",
             "violated-policies": ["default"],
             "allowed": false,
             "limit": 2,
@@ -41,8 +42,13 @@ fn a_key_is_allowed_and_denied() {
         })
     );
     let never = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","cost":3,"at_us":0}"#;
-    let heard = client.post("/v1/peek", never);
+    let heard = client.post("/v1/take", never);
     assert_eq!((heard.status, heard.field("retry-after")), (429, ""));
+    assert_eq!(heard.detail(), "The cost exceeds the limit: this request can never be allowed.");
+    // A query that is answered is no error, whatever the answer.
+    let heard = client.post("/v1/peek", never);
+    assert_eq!((heard.status, heard.field("content-type")), (200, "application/json"));
+    assert_eq!((heard.json()["allowed"].clone(), heard.field("retry-after")), (json!(false), ""));
     assert_eq!(
         (heard.json()["retry_after_us"].clone(), heard.json()["never"].clone()),
         (json!(null), json!(true))

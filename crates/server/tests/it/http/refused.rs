@@ -1,4 +1,4 @@
-//! What is answered to those who ask otherwise: a problem that names the value and what would do.
+//! Errors of HTTP requests: problems that name the invalid value and what is expected.
 
 use std::time::Duration;
 
@@ -10,30 +10,75 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
     let mut client = Client::connect(&running);
     let key = format!(r#"{{"key":"{}","policy":"gcra:1/1s"}}"#, "x".repeat(65_537));
     let table = [
-        ("/v1/take", "", 400, "the body is no JSON: EOF"),
-        ("/v1/take", "{", 400, "the body is no JSON: EOF"),
-        ("/v1/take", "[]", 422, "expected an object"),
-        ("/v1/take", "{}", 422, "there is no key; `key`, a text, or `key_base64`"),
-        ("/v1/take", r#"{"key":"k"}"#, 422, "there is no `policy`; a policy text would do"),
-        ("/v1/take", r#"{"key":"k","key_base64":""}"#, 422, "both `key` and `key_base64`"),
-        ("/v1/take", r#"{"key_base64":"!"}"#, 422, "`key_base64` is no Base64"),
+        ("/v1/take", "", 400, "the body is empty: expected a JSON object"),
+        ("/v1/take", "{", 400, "the body is not valid JSON: EOF"),
         (
             "/v1/take",
-            r#"{"key":"k","policy":"gcra:1/0s"}"#,
-            422,
-            "invalid period `0s`: expected 1ms to 366d",
+            "{'key':'k'}",
+            400,
+            "the body is not valid JSON: key must be a string (line 1, column 2)",
         ),
-        ("/v1/take", r#"{"key":"k","policy":"gcra:1/1s","cost":-1}"#, 422, "integer `-1`"),
-        ("/v1/take", r#"{"key":"k","policy":"gcra:1/1s","at_us":1}"#, 422, "--test-clock"),
+        ("/v1/take", "[]", 422, "invalid body: expected a JSON object, not an array"),
+        (
+            "/v1/take",
+            "{}",
+            422,
+            "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
+        ),
+        ("/v1/take", r#"{"key":1}"#, 422, "invalid `key` `1`: expected a string"),
+        ("/v1/take", r#"{"kye":"k"}"#, 422, "unknown member `kye`: expected `key`, `key_base64`"),
+        (
+            "/v1/take",
+            r#"{"key":"k"}"#,
+            422,
+            "missing `policy`: expected a policy such as `gcra:30/1m`",
+        ),
+        ("/v1/take", r#"{"key":"k","policy":7}"#, 422, "invalid `policy` `7`: expected a string"),
+        (
+            "/v1/take",
+            r#"{"key":"k","key_base64":""}"#,
+            422,
+            "both `key` and `key_base64` are given: expected one of them",
+        ),
+        (
+            "/v1/take",
+            r#"{"key_base64":"!"}"#,
+            422,
+            "invalid `key_base64`: expected standard Base64 with padding",
+        ),
+        ("/v1/take", r#"{"key":"k","policy":"gcra:1/0s"}"#, 422, "period `0s`"),
+        (
+            "/v1/take",
+            r#"{"key":"k","policy":"gcra:1/1s","cost":-1}"#,
+            422,
+            "invalid `cost` `-1`: expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "/v1/take",
+            r#"{"headers":"x"}"#,
+            422,
+            "invalid `headers` `x`: expected `ietf`, `x-ratelimit` or `none`",
+        ),
+        (
+            "/v1/take",
+            r#"{"key":"k","policy":"gcra:1/1s","at_us":1}"#,
+            422,
+            "invalid `at_us`: expected a server with --test-clock",
+        ),
         (
             "/v1/peek",
             r#"{"key":"k","policy":"gcra:1/1s","wait_us":1}"#,
             422,
-            "`wait_us` is for /v1/take",
+            "unexpected `wait_us`: it is only valid for /v1/take",
         ),
-        ("/v1/take", r#"{"key":"k","policy":"gcra:1/1s","max_wait_us":1}"#, 422, "for /v1/reserve"),
+        (
+            "/v1/take",
+            r#"{"key":"k","policy":"gcra:1/1s","max_wait_us":1}"#,
+            422,
+            "unexpected `max_wait_us`: it is only valid for /v1/reserve",
+        ),
         ("/v1/reserve", r#"{"key":"k","policy":"sliding-log:1/1s"}"#, 422, "reserve"),
-        ("/v1/reset", r#"{"key":"k","cost":1}"#, 422, "`cost` is for requests that decide"),
+        ("/v1/reset", r#"{"key":"k","cost":1}"#, 422, "unexpected `cost`"),
         (
             "/v1/take",
             r#"{"key":"","policy":"gcra:1/1s"}"#,
@@ -45,16 +90,18 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
             "/v1/take_many",
             r#"{"requests":[]}"#,
             422,
-            "invalid length 0, expected `requests`, 1..=256",
+            "invalid `requests`: expected 1 to 256 takes, not 0",
         ),
+        ("/v1/take_many", r#"{"requests":[{"key":"k"}]}"#, 422, "requests[0]: missing `policy`"),
         (
             "/v1/take_many",
-            r#"{"requests":[{"key":"k"}]}"#,
+            r#"{"requests":[{"key":"k","policy":"gcra:1/1s","cost":"2"}]}"#,
             422,
-            "requests[0]: there is no `policy`",
+            "requests[0]: invalid `cost` `2`: expected a whole number",
         ),
-        ("/v2/take", "{}", 404, "nothing is at `/v2/take`; /openapi.json tells"),
-        ("/healthz", "{}", 405, "method `POST` does not do here; `GET` would"),
+        ("/v2/take", "{}", 404, "unknown path `/v2/take`: did you mean `/v1/take`?"),
+        ("/v1/ask", "{}", 404, "unknown path `/v1/ask`: see /openapi.json for all paths"),
+        ("/healthz", "{}", 405, "invalid method `POST`: expected GET"),
     ];
     for (path, body, status, expected) in table {
         let heard = client.post(path, body);
@@ -68,7 +115,9 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
     let heard = client.hear();
     assert_eq!(heard.status, 415);
-    assert!(heard.detail().contains("Content-Type is `text/plain`; expected `application/json`"));
+    assert!(
+        heard.detail().contains("invalid Content-Type `text/plain`: expected `application/json`")
+    );
 }
 
 #[test]
@@ -86,7 +135,7 @@ fn what_is_too_large_is_refused() {
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10000000\r\n\r\n");
     let heard = client.hear();
     assert_eq!(heard.status, 413);
-    assert!(heard.detail().contains("longer than 1048576 bytes"));
+    assert!(heard.detail().contains("expected up to 1048576 bytes"));
     let mut client = Client::connect(&running);
     client.send("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
@@ -99,7 +148,7 @@ fn what_is_too_large_is_refused() {
     client.ask("GET", "/healthz", &format!("X-Long: {}\r\n", "x".repeat(40_000)));
     let heard = client.hear();
     assert_eq!(heard.status, 431);
-    assert!(heard.detail().contains("32768 at most would do"), "{}", heard.detail());
+    assert!(heard.detail().contains("expected up to 32768 bytes"), "{}", heard.detail());
     let mut client = Client::connect(&running);
     let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}", "x".repeat(1_000_000));
     client.send(head);

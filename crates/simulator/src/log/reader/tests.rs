@@ -53,9 +53,12 @@ nothing
     let first: Vec<_> =
         broken.first.iter().map(|(line, fault)| format!("{line}: {fault}")).collect();
     assert_eq!(broken.count, 3);
-    assert_eq!(first[0], "3: time `x` is of no form that is known, or before 1970 or after 2112");
-    assert!(first[1].starts_with("5: no JSON: "), "{first:?}");
-    assert_eq!(first[2], "6: there is no time");
+    assert_eq!(
+        first[0],
+        "3: invalid time `x`: expected a time from 1970 to 2112, such as `10/Oct/2000:13:55:36 -0700`"
+    );
+    assert!(first[1].starts_with("5: not a JSON object: "), "{first:?}");
+    assert_eq!(first[2], "6: missing time");
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn broken_lines_are_counted_and_the_first_told() {
     let (told, broken, _) = events("combined", "{ip}", log.as_bytes());
     assert_eq!((told.len(), broken.count, broken.first.len()), (20, 20, 5));
     assert_eq!(broken.first[0].0, 2);
-    assert_eq!(broken.first[0].1.to_string(), "there is no ` [` behind remote_user");
+    assert_eq!(broken.first[0].1.to_string(), "missing ` [` after remote_user");
 }
 
 #[test]
@@ -125,5 +128,5 @@ fn a_line_without_end_is_left_out() {
 fn a_field_that_is_not_there_is_told() {
     let (format, key) = ("common".parse().unwrap(), "{host}".parse().unwrap());
     let error = LogReader::new(&b""[..], &format, &key, None, Duration::ZERO).unwrap_err();
-    assert!(error.to_string().starts_with("the log has no field `host`; it has remote_addr, "));
+    assert!(error.to_string().starts_with("unknown field `host`: expected one of remote_addr, "));
 }

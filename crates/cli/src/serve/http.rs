@@ -1,0 +1,104 @@
+//! HTTP, the gate and the dashboard.
+
+use clap::{Args, ValueEnum};
+use sluicegate_server::{Config, HeaderName, HttpHeaders};
+
+use super::settings::Dashboard;
+use crate::values;
+
+#[derive(Args, Debug)]
+pub(super) struct Http {
+    /// What the dashboard shows, at `/` of --http
+    #[arg(
+        long,
+        env = "SLUICEGATE_DASHBOARD",
+        value_name = "MODE",
+        value_enum,
+        default_value = "on"
+    )]
+    dashboard: Dashboard,
+    /// Token that HTTP clients must send (`Authorization: Bearer TOKEN`)
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_TOKEN",
+        value_name = "TOKEN",
+        value_parser = values::secret
+    )]
+    http_token: Option<String>,
+    /// Host names that HTTP clients may use for this server, besides `localhost` and loopback addresses,
+    /// separated by commas
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_ALLOWED_HOSTS",
+        value_name = "HOSTS",
+        value_delimiter = ',',
+        value_parser = host
+    )]
+    http_allowed_hosts: Vec<String>,
+    /// Rate limit headers of HTTP responses, unless a request chooses others
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_HEADERS",
+        value_name = "HEADERS",
+        value_enum,
+        default_value = "ietf"
+    )]
+    http_headers: Headers,
+    /// Number of trusted proxies in front of `/v1/gate`
+    #[arg(
+        long,
+        env = "SLUICEGATE_HTTP_TRUSTED_HOPS",
+        value_name = "N",
+        default_value = "1",
+        value_parser = values::count
+    )]
+    http_trusted_hops: usize,
+    /// Only header that holds the original path and query at `/v1/gate`; otherwise X-Forwarded-Uri,
+    /// X-Original-URI and X-Original-URL, which must agree
+    #[arg(long, env = "SLUICEGATE_GATE_URI_HEADER", value_name = "NAME", value_parser = header)]
+    gate_uri_header: Option<HeaderName>,
+    /// Only header that holds the original method; otherwise X-Forwarded-Method and X-Original-Method
+    #[arg(long, env = "SLUICEGATE_GATE_METHOD_HEADER", value_name = "NAME", value_parser = header)]
+    gate_method_header: Option<HeaderName>,
+    /// Only header that holds the addresses of client and proxies; otherwise X-Forwarded-For and
+    /// Forwarded
+    #[arg(long, env = "SLUICEGATE_GATE_ADDRESS_HEADER", value_name = "NAME", value_parser = header)]
+    gate_address_header: Option<HeaderName>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Headers {
+    Ietf,
+    #[value(name = "x-ratelimit")]
+    XRateLimit,
+    None,
+}
+
+impl Http {
+    pub(super) fn apply(self, config: &mut Config) {
+        config.dashboard = self.dashboard.into();
+        config.http_token = self.http_token;
+        config.http_allowed_hosts = self.http_allowed_hosts;
+        config.http_headers = match self.http_headers {
+            Headers::XRateLimit => HttpHeaders::XRateLimit,
+            Headers::None => HttpHeaders::None,
+            Headers::Ietf => HttpHeaders::Ietf,
+        };
+        config.http_trusted_hops = self.http_trusted_hops;
+        config.gate.uri_header = self.gate_uri_header;
+        config.gate.method_header = self.gate_method_header;
+        config.gate.address_header = self.gate_address_header;
+    }
+}
+
+/// An empty name would be one that no request has, and yet forbid all others.
+fn host(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("expected host names, separated by commas".to_owned());
+    }
+    Ok(text.trim().to_owned())
+}
+
+fn header(text: &str) -> Result<HeaderName, String> {
+    text.parse().map_err(|_| "expected the name of a header, such as `X-Original-URI`".to_owned())
+}

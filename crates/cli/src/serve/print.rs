@@ -1,0 +1,116 @@
+//! `serve --print-config`: all settings in force, in the form of the configuration file.
+
+use std::fmt::Write as _;
+
+use clap::ArgMatches;
+use toml::Value;
+
+use super::{
+    check::{is_given, unused},
+    file::Setting,
+};
+use crate::usage::{Origin, Origins, SECRETS};
+
+/// Stands for a secret.
+pub(super) const MASKED: &str = "********";
+
+/// Every setting with its value and its source. Settings without a value, or without effect, are comments.
+pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origins<'_>) -> String {
+    let mut text =
+        String::from("# All settings in force, as `sluicegate serve --config FILE` reads them.\n");
+    for setting in settings {
+        let Setting { name, id, is_flag, is_list } = setting;
+        let source = match origins.of(name) {
+            Some(Origin::Flag) => "command line".to_owned(),
+            Some(Origin::Environment(variable)) => variable,
+            Some(Origin::File(path, line)) => format!("{path}: line {line}"),
+            None if name == "workers" => format!("default: {} here", cores()),
+            None => "default".to_owned(),
+        };
+        let raw: Vec<String> = serve
+            .get_raw(id)
+            .map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect())
+            .unwrap_or_default();
+        let value = match (&*raw, is_flag, is_list) {
+            (_, true, _) => Some(serve.get_flag(id).to_string()),
+            ([], ..) => None,
+            (values, _, true) => {
+                let items = values.iter().cloned().map(Value::String).collect();
+                Some(Value::Array(items).to_string())
+            }
+            ([value, ..], ..) => Some(shown(name, value)),
+        };
+        // Writing to a string cannot fail.
+        let unused = unused(name, |name| is_given(serve, name));
+        let _ = match (value, unused) {
+            (Some(value), Some(reason)) => {
+                writeln!(text, "# {name} = {value} # {source}, without effect: {reason}")
+            }
+            (Some(value), None) => writeln!(text, "{name} = {value} # {source}"),
+            (None, _) => writeln!(text, "# {name} is not set"),
+        };
+    }
+    text
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A value in TOML, without secrets.
+fn shown(name: &str, value: &str) -> String {
+    if SECRETS.contains(&name) {
+        return Value::String(MASKED.to_owned()).to_string();
+    }
+    if name == "store" {
+        return Value::String(without_login(value)).to_string();
+    }
+    match value.parse::<i64>() {
+        Ok(number) if number.to_string() == value => value.to_owned(),
+        _ => Value::String(value.to_owned()).to_string(),
+    }
+}
+
+/// A URL without its user and password.
+fn without_login(url: &str) -> String {
+    let Some((front, host)) = url.rsplit_once('@') else { return url.to_owned() };
+    let scheme = front.split_once("://").map_or("", |(scheme, _)| scheme);
+    format!("{scheme}://{MASKED}@{host}")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::{arguments::Arguments, serve::file::settings_of};
+
+    #[test]
+    fn secrets_are_masked() {
+        for (name, value, expected) in [
+            ("requirepass", "hunter2", "\"********\""),
+            ("store", "redis://user:pass@host:1/2", "\"redis://********@host:1/2\""),
+            ("store", "redis://host", "\"redis://host\""),
+            ("max-clients", "10", "10"),
+            ("unix-permissions", "0700", "\"0700\""),
+            ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
+        ] {
+            assert_eq!(shown(name, value), expected, "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn environment_variables_are_named_like_settings() {
+        let command = Arguments::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for Setting { name, .. } in settings_of(serve) {
+            let argument = serve.get_arguments().find(|it| it.get_long() == Some(&name)).unwrap();
+            let variable = argument.get_env().unwrap().to_str().unwrap();
+            let expected = match &*name {
+                "log-level" => "SLUICEGATE_LOG".to_owned(),
+                name => format!("SLUICEGATE_{}", name.replace('-', "_").to_uppercase()),
+            };
+            assert_eq!(variable, expected);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Values of flags, environment variables and settings. Every error says what is expected; which setting is
+//! wrong is added by whoever knows where the value comes from.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
+    str::FromStr,
+    time::Duration,
+};
+
+use sluicegate_core::{Limit, Policy};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The longest duration, that of a policy's period.
+const MAX_SPAN: Duration = Duration::from_hours(366 * 24);
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A whole number from `min` to `max`.
+fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten();
+    number.filter(|number| (min..=max).contains(number)).ok_or_else(|| match max {
+        u64::MAX => format!("expected a whole number, at least {min}"),
+        max => format!("expected a whole number from {min} to {max}"),
+    })
+}
+
+/// How many there may be, at least one.
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    number(text, 1, u64::MAX).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+/// A count that may be zero.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    number(text, 0, u64::MAX).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+/// Any 64-bit number.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    number(text, 0, u64::MAX)
+}
+
+/// The cost of a request.
+pub(crate) fn cost(text: &str) -> Result<u32, String> {
+    number(text, 0, u32::MAX.into()).map(|cost| u32::try_from(cost).unwrap_or(u32::MAX))
+}
+
+/// Yes or no.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" | "" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+/// A password or a token.
+pub(crate) fn secret(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("expected at least one character; remove the setting to use none".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A number of bytes: `256mb`, `1gb`, `65536`. Units are powers of 1024.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    const UNITS: [(&str, usize); 10] = [
+        ("kib", 1 << 10),
+        ("mib", 1 << 20),
+        ("gib", 1 << 30),
+        ("kb", 1 << 10),
+        ("mb", 1 << 20),
+        ("gb", 1 << 30),
+        ("k", 1 << 10),
+        ("m", 1 << 20),
+        ("g", 1 << 30),
+        ("b", 1),
+    ];
+    let lower = text.to_ascii_lowercase();
+    let split = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?, *unit)));
+    let (digits, unit) = split.unwrap_or((&lower, 1));
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = plain.then(|| digits.parse::<usize>().ok()).flatten();
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| "expected a size such as `256mb` or `1gb`".to_owned())
+}
+
+fn size_from(text: &str, min: usize, shown: &str) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if bytes >= min {
+        Ok(bytes)
+    } else {
+        Err(format!("expected a size of at least {shown}, such as `256mb`"))
+    }
+}
+
+/// Memory for requests and replies: less would not hold a single request.
+pub(crate) fn buffer_memory(text: &str) -> Result<usize, String> {
+    size_from(text, 1 << 20, "1mb")
+}
+
+/// Memory for the state of keys: the table is never smaller.
+pub(crate) fn state_memory(text: &str) -> Result<usize, String> {
+    size_from(text, 2 << 20, "2mb")
+}
+
+/// A span of time, as in the period of a policy: `250ms`, `30s`, `2h`. Zero needs no unit.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    span_between(text, Duration::ZERO, MAX_SPAN)
+}
+
+fn span_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = &text[digits..];
+    let is_zero = digits > 0 && text[..digits].bytes().all(|digit| digit == b'0');
+    let found = if is_zero && (unit.is_empty() || period(&format!("1{unit}")).is_some()) {
+        Some(Duration::ZERO)
+    } else {
+        period(text)
+    };
+    if let Some(span) = found.filter(|span| (min..=max).contains(span)) {
+        return Ok(span);
+    }
+    if found.is_some() || (min, max) != (Duration::ZERO, MAX_SPAN) && !unit.is_empty() {
+        let (min, max) = (shown(min), shown(max));
+        return Err(format!("expected a duration from {min} to {max}"));
+    }
+    if digits > 0 && unit.is_empty() {
+        return Err(format!("expected a duration with a unit, such as `{text}s` or `{text}ms`"));
+    }
+    Err("expected a duration such as `250ms`, `30s` or `2h`".to_owned())
+}
+
+/// A time limit. A bare number is in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if bare { span(&format!("{text}s")) } else { span(text) }
+}
+
+/// The same, where it cannot be switched off.
+pub(crate) fn seconds_from_one(text: &str) -> Result<Duration, String> {
+    let limit = seconds(text)?;
+    if limit >= SECOND { Ok(limit) } else { Err("expected a duration of at least 1s".to_owned()) }
+}
+
+/// How long a store may take.
+pub(crate) fn store_deadline(text: &str) -> Result<Duration, String> {
+    span_between(text, Duration::from_millis(1), Duration::from_mins(1))
+}
+
+/// How long denials are repeated.
+pub(crate) fn denial_cache(text: &str) -> Result<Duration, String> {
+    span_between(text, Duration::ZERO, HOUR)
+}
+
+/// A bound of a duration.
+fn shown(span: Duration) -> String {
+    match (span.as_secs(), span.as_millis()) {
+        (0, 0) => "0".to_owned(),
+        (0, millis) => format!("{millis}ms"),
+        (seconds, _) if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        (seconds, _) if seconds % 3_600 == 0 => format!("{}h", seconds / 3_600),
+        (seconds, _) if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        (seconds, _) => format!("{seconds}s"),
+    }
+}
+
+/// The period of a policy.
+fn period(text: &str) -> Option<Duration> {
+    let policy: Policy = format!("sliding-log:1/{text}").parse().ok()?;
+    match policy.limits() {
+        [Limit::SlidingLog(log)] if !text.contains([':', ',']) => Some(log.period()),
+        _ => None,
+    }
+}
+
+/// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all IPv4
+/// interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListenAddress {
+    Ip(SocketAddr),
+    Name(String, u16),
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
+        let is_port = |text: &str| text.parse::<u16>().is_ok();
+        let Some((host, port)) = text.rsplit_once(':') else {
+            return Err(if is_port(text) {
+                format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
+            } else if is_host(text) {
+                format!("expected ADDRESS:PORT, such as `{text}:6380`")
+            } else {
+                EXPECTED.to_owned()
+            });
+        };
+        let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = match port.parse::<u16>() {
+            Ok(port) if digits => port,
+            _ if digits => return Err("expected a port from 0 to 65535".to_owned()),
+            _ => return Err(EXPECTED.to_owned()),
+        };
+        if host.is_empty() {
+            return Ok(Self::Ip(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))));
+        }
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        match (bracketed.unwrap_or(host).parse::<IpAddr>(), bracketed) {
+            (Ok(IpAddr::V6(_)), None) => {
+                Err(format!("expected brackets around an IPv6 address, as in `[{host}]:{port}`"))
+            }
+            (Ok(address @ IpAddr::V6(_)), Some(_)) | (Ok(address @ IpAddr::V4(_)), None) => {
+                Ok(Self::Ip(SocketAddr::new(address, port)))
+            }
+            (Err(_), None) if is_host(host) => Ok(Self::Name(host.to_owned(), port)),
+            _ => Err(EXPECTED.to_owned()),
+        }
+    }
+}
+
+/// Whether this can be the name of a host. One that ends in digits is a broken address.
+fn is_host(text: &str) -> bool {
+    let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '.' | '_');
+    let last = text.rsplit('.').next().unwrap_or_default();
+    let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
+    !text.is_empty() && text.chars().all(plain) && !numeric
+}
+
+impl ListenAddress {
+    /// The address; of a host with several, the first of IPv4 if there is one.
+    pub(crate) fn resolve(&self) -> Result<SocketAddr, String> {
+        let (host, port) = match self {
+            Self::Ip(address) => return Ok(*address),
+            Self::Name(host, port) => (host, *port),
+        };
+        let found = (host.as_str(), port).to_socket_addrs();
+        let found: Vec<SocketAddr> = found.map_or_else(|_| Vec::new(), Iterator::collect);
+        let first = found.iter().find(|it| it.is_ipv4()).or_else(|| found.first());
+        first.copied().ok_or_else(|| "expected the name of a host that can be resolved".to_owned())
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(formatter),
+            Self::Name(host, port) => write!(formatter, "{host}:{port}"),
+        }
+    }
+}
+
+/// A listener that may be switched off.
+#[derive(Clone, Debug)]
+pub(crate) struct OptionalListener(pub(crate) Option<ListenAddress>);
+
+impl FromStr for OptionalListener {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("off") {
+            return Ok(Self(None));
+        }
+        let address = text.parse().map_err(|error| format!("{error}, or `off`"))?;
+        Ok(Self(Some(address)))
+    }
+}
+
+/// The candidate that `word` is most likely a misspelling of, if any is close.
+pub(crate) fn closest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '-'], "");
+    let word = plain(word);
+    let distances = candidates.into_iter().map(|it| (distance(&word, &plain(it)), it));
+    let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= (word.len() / 4).max(1) && distance < word.len()).then_some(best)
+}
+
+/// The least number of characters to insert, remove, replace or swap with their neighbour.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut before = vec![0; other.len() + 1];
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for (row, left) in one.iter().enumerate() {
+        let mut now = vec![row + 1];
+        for (column, right) in other.iter().enumerate() {
+            let replaced = last[column] + usize::from(left != right);
+            let mut least = replaced.min(last[column + 1] + 1).min(now[column] + 1);
+            let swapped = row > 0 && column > 0;
+            if swapped && one[row - 1] == *right && other[column - 1] == *left {
+                least = least.min(before[column - 1] + 1);
+            }
+            now.push(least);
+        }
+        before = std::mem::replace(&mut last, now);
+    }
+    last[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_that_are_powers_of_1024() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("4096", Some(4096)),
+            ("64kb", Some(65_536)),
+            ("256MB", Some(256 << 20)),
+            ("1MiB", Some(1 << 20)),
+            ("2g", Some(2 << 30)),
+            ("", None),
+            ("gb", None),
+            ("1.5gb", None),
+            ("-1", None),
+            ("+1", None),
+            ("1tb", None),
+            ("99999999999gb", None),
+        ] {
+            assert_eq!(size(text).ok(), expected, "{text}");
+        }
+        assert!(state_memory("10").unwrap_err().contains("at least 2mb"));
+    }
+
+    #[test]
+    fn spans_are_those_of_policies_and_zero() {
+        for (text, micros) in [("0", 0), ("0s", 0), ("250ms", 250_000), ("0m", 0), ("00s", 0)] {
+            assert_eq!(span(text).unwrap(), Duration::from_micros(micros), "{text}");
+        }
+        for text in ["", "5", "1s:keep=2s", "1s,gcra:1/1s", "367d", "-1s", "0x", "0.5s"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            span("5").unwrap_err(),
+            "expected a duration with a unit, such as `5s` or `5ms`"
+        );
+        assert_eq!(store_deadline("2m").unwrap_err(), "expected a duration from 1ms to 1m");
+        assert_eq!(store_deadline("0").unwrap_err(), "expected a duration from 1ms to 1m");
+        assert_eq!(seconds("7"), Ok(Duration::from_secs(7)));
+        assert_eq!(seconds("250ms"), Ok(Duration::from_millis(250)));
+        assert!(seconds_from_one("0").is_err());
+    }
+
+    #[test]
+    fn listen_addresses_are_ips_names_and_ports() {
+        for (text, expected) in [
+            ("127.0.0.1:6380", Ok("127.0.0.1:6380")),
+            (":6380", Ok("0.0.0.0:6380")),
+            ("[::1]:0", Ok("[::1]:0")),
+            ("localhost:7000", Ok("localhost:7000")),
+            ("6380", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
+            ("localhost", Err("expected ADDRESS:PORT, such as `localhost:6380`")),
+            ("127.0.0.1:99999", Err("expected a port from 0 to 65535")),
+            ("127.0.0.1:http", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
+            ("127.0.0:1", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
+            ("::1:6380", Err("expected brackets around an IPv6 address, as in `[::1]:6380`")),
+            ("", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
+        ] {
+            let found = text.parse::<ListenAddress>().map(|address| address.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
+        }
+        let off: OptionalListener = "OFF".parse().unwrap();
+        assert!(off.0.is_none());
+        assert!("here".parse::<OptionalListener>().unwrap_err().ends_with(", or `off`"));
+        let address: ListenAddress = "localhost:7000".parse().unwrap();
+        assert!(address.resolve().unwrap().ip().is_loopback());
+    }
+
+    #[test]
+    fn misspellings_are_found() {
+        let known = ["max-memory", "max-clients", "listen"];
+        for (word, expected) in [
+            ("max_memory", Some("max-memory")),
+            ("maxmemory", Some("max-memory")),
+            ("lisen", Some("listen")),
+            ("lsiten", Some("listen")),
+            ("frobnicate", None),
+            ("x", None),
+        ] {
+            assert_eq!(closest(word, known), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! `version`: which program this is.
+
+use std::io::{self, Write as _};
+
+pub(crate) fn print() -> io::Result<()> {
+    writeln!(
+        io::stdout(),
+        "sluicegate {}\ncommit      {}\ndate        {}\ntarget      {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("SLUICEGATE_COMMIT"),
+        env!("SLUICEGATE_DATE"),
+        env!("SLUICEGATE_TARGET"),
+    )
+}

@@ -1,0 +1,216 @@
+//! Mistakes in the settings of `serve`.
+
+use std::{fs, net::TcpListener, path::PathBuf};
+
+use super::{check, check_message};
+use crate::run::sluicegate;
+
+/// A folder of its own, until dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("sluicegate-mistakes-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The path of a file in it, with this content.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const ADDRESS: &str = "expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`";
+const DURATION: &str = "expected a duration such as `250ms`, `30s` or `2h`";
+
+#[test]
+fn serve_flag_mistakes_are_named() {
+    for (line, expected) in [
+        ("--listen 6380", format!("invalid --listen `6380`: {ADDRESS}")),
+        ("--listen localhost", "invalid --listen `localhost`: expected ADDRESS:PORT, such as `localhost:6380`".into()),
+        ("--listen 127.0.0.1:99999", "invalid --listen `127.0.0.1:99999`: expected a port from 0 to 65535".into()),
+        ("--listen ::1:6380", "invalid --listen `::1:6380`: expected brackets around an IPv6 address, as in `[::1]:6380`".into()),
+        ("--listen http://x:1", format!("invalid --listen `http://x:1`: {ADDRESS}")),
+        ("--listen off", "invalid --listen `off`: expected ADDRESS:PORT, such as `off:6380`".into()),
+        ("--listen no-such-host.invalid:1 --http off --grpc off", "invalid --listen `no-such-host.invalid:1`: expected the name of a host that can be resolved".into()),
+        ("--listen", "missing value of --listen: expected ADDRESS:PORT".into()),
+        ("--http no", "invalid --http `no`: expected ADDRESS:PORT, such as `no:6380`, or `off`".into()),
+        ("--grpc 8081", "invalid --grpc `8081`: expected ADDRESS:PORT, such as `127.0.0.1:8081` or `:8081`, or `off`".into()),
+        ("--max-clients many", "invalid --max-clients `many`: expected a whole number, at least 1".into()),
+        ("--max-clients 0", "invalid --max-clients `0`: expected a whole number, at least 1".into()),
+        ("--max-clients -5", "invalid --max-clients `-5`: expected a whole number, at least 1".into()),
+        ("--max-memory 10", "invalid --max-memory `10`: expected a size of at least 2mb, such as `256mb`".into()),
+        ("--max-memory 1tb", "invalid --max-memory `1tb`: expected a size such as `256mb` or `1gb`".into()),
+        ("--max-memory 1.5gb", "invalid --max-memory `1.5gb`: expected a size such as `256mb` or `1gb`".into()),
+        ("--max-buffer-memory 1kb", "invalid --max-buffer-memory `1kb`: expected a size of at least 1mb".into()),
+        ("--workers 0", "invalid --workers `0`: expected a whole number from 1 to 1024, or `auto`".into()),
+        ("--workers all", "invalid --workers `all`: expected a whole number from 1 to 1024, or `auto`".into()),
+        ("--timeout soon", format!("invalid --timeout `soon`: {DURATION}")),
+        ("--timeout -1", format!("invalid --timeout `-1`: {DURATION}")),
+        ("--output-timeout 0", "invalid --output-timeout `0`: expected a duration of at least 1s".into()),
+        ("--snapshot-every 1.5s", format!("invalid --snapshot-every `1.5s`: {DURATION}")),
+        ("--http-trusted-hops -1", "invalid --http-trusted-hops `-1`: expected a whole number, at least 0".into()),
+        ("--http-token EMPTY", "invalid --http-token: expected at least one character; remove the setting to use none".into()),
+        ("--http-headers all", "invalid --http-headers `all`: expected ietf, x-ratelimit or none".into()),
+        ("--dashboard none", "invalid --dashboard `none`: expected on, masked, no-keys or off".into()),
+        ("--when-full drop", "invalid --when-full `drop`: expected deny or allow".into()),
+        ("--gate-uri-header X:Y", "invalid --gate-uri-header `X:Y`: expected the name of a header".into()),
+        ("--unix-permissions 888", "invalid --unix-permissions `888`: expected three octal digits".into()),
+        ("--store localhost:6379", "invalid store URL: missing `://`: expected redis://HOST".into()),
+        ("--store redis://a --store-deadline 15", "invalid --store-deadline `15`: expected a duration with a unit, such as `15s` or `15ms`".into()),
+        ("--store redis://a --store-deadline 2h", "invalid --store-deadline `2h`: expected a duration from 1ms to 1m".into()),
+        ("--store-deadline 15ms", "missing --store: --store-deadline needs it".into()),
+        ("--store redis://a --on-error maybe", "invalid --on-error `maybe`: expected deny, allow, local or a share".into()),
+        ("--store redis://a --state-file x", "invalid --state-file together with --store: the store keeps the state".into()),
+        ("--store redis://a --fallback-denial-status 500", "invalid --fallback-denial-status `500`: expected 503 or 429".into()),
+        ("--tls-cert x", "missing --tls-key: --tls-cert needs it".into()),
+        ("--tls-cert /no.pem --tls-key /no.key", "cannot read --tls-cert /no.pem: no such file or directory".into()),
+        ("--unix /nowhere/x.sock", "cannot listen on /nowhere/x.sock (--unix): no such file or directory".into()),
+        ("--state-file /nowhere/state", "invalid state file `/nowhere/state`: expected a file in a folder that exists".into()),
+        ("--rules /nowhere.yaml", "cannot read /nowhere.yaml: no such file or directory".into()),
+        ("--config /nowhere.toml", "cannot read the configuration file /nowhere.toml: no such file".into()),
+        ("--max-client 5", "unknown option `--max-client`: did you mean `--max-clients`?".into()),
+        ("--frobnicate", "unknown option `--frobnicate`: see `sluicegate serve --help`".into()),
+        ("--test-clock --test-clock", "--test-clock is given twice: expected it once".into()),
+        ("here", "unexpected argument `here`".into()),
+        ("--log-level inof", "invalid --log-level `inof`: did you mean `info`?".into()),
+        ("--log-format xml", "invalid --log-format `xml`: expected text or json".into()),
+    ] {
+        // Where a server would start, it must not take the usual ports.
+        let ports = if line.contains("--listen") || line.contains("--http ") || line.contains("--grpc") {
+            ""
+        } else {
+            " --listen 127.0.0.1:0 --http off --grpc off"
+        };
+        check(&format!("serve{ports} {line}"), "", &expected);
+    }
+}
+
+#[test]
+fn serve_environment_mistakes_name_the_variable() {
+    for (name, value, expected) in [
+        (
+            "SLUICEGATE_MAX_CLIENTS",
+            "many",
+            "invalid SLUICEGATE_MAX_CLIENTS `many`: expected a whole number",
+        ),
+        (
+            "SLUICEGATE_REQUIREPASS",
+            "",
+            "invalid SLUICEGATE_REQUIREPASS: expected at least one character",
+        ),
+        (
+            "SLUICEGATE_HTTP_TOKEN",
+            "",
+            "invalid SLUICEGATE_HTTP_TOKEN: expected at least one character",
+        ),
+        ("SLUICEGATE_LISTEN", "7000", "invalid SLUICEGATE_LISTEN `7000`: expected ADDRESS:PORT"),
+        (
+            "SLUICEGATE_HTTP_ALLOWED_HOSTS",
+            "",
+            "invalid SLUICEGATE_HTTP_ALLOWED_HOSTS ``: expected host names, separated by commas",
+        ),
+        (
+            "SLUICEGATE_TEST_CLOCK",
+            "maybe",
+            "invalid SLUICEGATE_TEST_CLOCK `maybe`: expected true or false",
+        ),
+        (
+            "SLUICEGATE_WHEN_FULL",
+            "alow",
+            "invalid SLUICEGATE_WHEN_FULL `alow`: did you mean `allow`?",
+        ),
+        ("SLUICEGATE_ON_ERROR", "deny", "missing --store: SLUICEGATE_ON_ERROR needs it"),
+        (
+            "SLUICEGATE_LOG",
+            "loud",
+            "invalid SLUICEGATE_LOG `loud`: expected error, warn, info, debug or trace",
+        ),
+    ] {
+        let output = sluicegate().arg("serve").env(name, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        check_message(name, &message, expected);
+    }
+}
+
+#[test]
+fn serve_files_of_the_wrong_kind_are_named() {
+    let folder = Folder::new("serve");
+    let ports = "serve --listen 127.0.0.1:0 --http off --grpc off";
+    let plain = folder.file("plain", "hello");
+    check(
+        &format!("{ports} --unix {plain}"),
+        "",
+        &format!("cannot listen on {plain} (--unix): it is a file that is not a socket: remove it"),
+    );
+    check(
+        &format!("{ports} --http-tls-cert {plain} --http-tls-key {plain}"),
+        "",
+        &format!("invalid --http-tls-cert `{plain}`: expected a certificate in PEM"),
+    );
+    let config = folder.file("a.toml", "# first\nlisten = 6380\n");
+    check(
+        &format!("serve --config {config}"),
+        "",
+        &format!("{config}: line 2: invalid listen `6380`: expected ADDRESS:PORT"),
+    );
+    let config = folder.file("b.toml", "http-token = \"\"\n");
+    check(
+        &format!("serve --config {config}"),
+        "",
+        &format!("{config}: line 1: invalid http-token: expected at least one character"),
+    );
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    check(
+        &format!("serve --listen 127.0.0.1:{port} --http off --grpc off"),
+        "",
+        &format!("port {port} of 127.0.0.1 is in use: choose another with --listen"),
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn unknown_environment_variables_are_warned_about() {
+    use std::{io::Read as _, process::Stdio};
+
+    let mut child = sluicegate()
+        .args(["serve", "--listen", "localhost:0", "--http", "off", "--grpc", "off"])
+        .args(["--log-format", "json"])
+        .env("SLUICEGATE_MAXMEMORY", "1gb")
+        .env("SLUICEGATE_PORT_6380_TCP", "tcp://10.0.0.1:6380")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert!(line.starts_with("listening on 127.0.0.1:"), "{line}");
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(child.wait().unwrap().success());
+    // One JSON object per line, and no second list of addresses.
+    let lines = log.lines().map(|line| serde_json::from_str(line).expect(line));
+    let lines: Vec<serde_json::Value> = lines.collect();
+    let messages: Vec<_> = lines.iter().map(|line| line["message"].as_str().unwrap()).collect();
+    assert_eq!(
+        messages[0],
+        "unknown environment variable SLUICEGATE_MAXMEMORY: did you mean SLUICEGATE_MAX_MEMORY?"
+    );
+    assert_eq!(messages[1..], ["started", "stopping", "stopped"], "{log}");
+    assert_eq!(lines[0]["level"], "WARN");
+}

@@ -1,0 +1,185 @@
+//! Mistakes with `simulate`.
+
+use super::check;
+use crate::{run::run, server::Server};
+
+const LOG: &str =
+    "10.0.0.1 - - [14/Nov/2023:22:14:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"a\"\n";
+const TRACE: &str = "t_us,key,cost\n0,user,1\n1,user,1\n";
+
+#[test]
+fn simulate_mistakes_are_named() {
+    let json = "{\"ts\":1700000040.25,\"tenant\":\"x\"}\n";
+    for (line, input, expected) in [
+        ("", "", "missing FILE: expected a trace, an access log, `-` or --traffic"),
+        ("/nowhere.csv", "", "cannot open /nowhere.csv: no such file or directory"),
+        ("/tmp --policy gcra:1/1s", "", "cannot read the traffic: is a directory"),
+        (
+            "- --policy gcra:1/1s --key ip",
+            LOG,
+            "invalid --key `ip`: expected a field in braces, such as `{ip}`",
+        ),
+        (
+            "- --policy gcra:1/1s --key {ip",
+            LOG,
+            "invalid --key `{ip`: expected field names in braces, such as `{ip}:{path}`",
+        ),
+        (
+            "- --policy gcra:1/1s --key {host}",
+            LOG,
+            "invalid --key: unknown field `host`: expected one of remote_addr, ",
+        ),
+        (
+            "- --policy gcra:1/1s --key {tenent}",
+            json,
+            "invalid --key: no line has the field `tenent`",
+        ),
+        ("- --policy gcra:1/1s", json, "invalid --key: no line has the field `ip`"),
+        (
+            "- --policy gcra:1/1s --key {ip}",
+            TRACE,
+            "invalid --key: expected an access log; a trace has columns of its own",
+        ),
+        (
+            "- --policy gcra:1/1s --time-field at",
+            LOG,
+            "invalid --time-field: unknown field `at`: expected one of remote_addr",
+        ),
+        (
+            "- --policy gcra:1/1s --plot --key-plot nobody",
+            TRACE,
+            "unknown --key-plot `nobody`: expected a key of the traffic, such as `user`",
+        ),
+        (
+            "- --policy gcra:1/1s --plot --key-plot usr",
+            TRACE,
+            "unknown --key-plot `usr`: did you mean `user`?",
+        ),
+        (
+            "- --policy gcra:1/1s --key-plot user",
+            TRACE,
+            "missing --plot or --html: --key-plot needs one of them",
+        ),
+        (
+            "-",
+            LOG,
+            "missing --policy: expected one such as `--policy gcra:30/60s` for an access log",
+        ),
+        ("-", TRACE, "line 2: missing policy: use --policy, or a `policy` column"),
+        (
+            "- --policy gcra:1/1s",
+            "hello\nworld\n",
+            "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log",
+        ),
+        (
+            "- --policy gcra:1/1s --log nginx",
+            LOG,
+            "invalid --log `nginx`: expected combined, common, json, or a format string",
+        ),
+        (
+            "- --policy gcra:1/1s --log json",
+            LOG,
+            "invalid log: no line has the expected format; line 1: not a JSON object",
+        ),
+        ("- --policy gcra:1/1s", "t_us,key\n0,a\n", "line 1: missing column `cost`"),
+        (
+            "- --policy gcra:1/1s",
+            "t_us,key,cost\n0,a,x\n",
+            "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "- --policy gcra:1/1s",
+            "t_us,key,cost\n5,a,1\n4,a,1\n",
+            "line 3: invalid t_us `4`: expected at least `5`",
+        ),
+        (
+            "--traffic poisson:50/s",
+            "",
+            "missing --policy: expected one such as `--policy gcra:30/60s` for --traffic",
+        ),
+        (
+            "--traffic poisson --policy gcra:1/1s",
+            "",
+            "invalid --traffic `poisson`: expected traffic such as `poisson:50/s`",
+        ),
+        (
+            "--traffic even:5/s --keys 0 --policy gcra:1/1s",
+            "",
+            "invalid --keys `0`: expected a whole number from 1 to 1000000, or `zipf:N`",
+        ),
+        (
+            "--traffic even:5/s --for 60 --policy gcra:1/1s",
+            "",
+            "invalid --for `60`: expected a duration with a unit, such as `60s` or `60ms`",
+        ),
+        (
+            "--traffic even:5/s --seed x --policy gcra:1/1s",
+            "",
+            "invalid --seed `x`: expected a whole number",
+        ),
+        ("- --seed 7 --policy gcra:1/1s", TRACE, "missing --traffic: --seed needs it"),
+        ("- --policy gcra:1/1s --format cvs", TRACE, "invalid --format `cvs`: did you mean `csv`?"),
+        (
+            "- --policy gcra:1/1s --policy gcra:2/1s --format csv",
+            TRACE,
+            "invalid --format `csv`: expected one --policy, not several",
+        ),
+        (
+            "- --policy gcra:1/1s --format csv --plot",
+            TRACE,
+            "invalid --plot: expected a file such as `--plot chart.svg`",
+        ),
+        (
+            "- --policy gcra:1/1s --plot chart.png",
+            TRACE,
+            "invalid --plot `chart.png`: expected a file that ends in `.svg`",
+        ),
+        (
+            "- --policy gcra:1/1s --html /nowhere/x.html",
+            TRACE,
+            "cannot write /nowhere/x.html: no such file or directory",
+        ),
+        (
+            "- --policy gcra:1/1s --change gcra:2/1s",
+            TRACE,
+            "invalid --change `gcra:2/1s`: expected AFTER=POLICY, such as",
+        ),
+        (
+            "- --policy gcra:1/1s --change 30=gcra:2/1s",
+            TRACE,
+            "invalid --change `30=gcra:2/1s`: in `30`, expected a duration with a unit",
+        ),
+        (
+            "- --policy gcra:1/1s --store http://x",
+            TRACE,
+            "invalid --store `http://x`: expected memory, resp://HOST:PORT or redis://HOST:PORT",
+        ),
+        (
+            "- --policy gcra:1/1s --store resp://127.0.0.1:1",
+            TRACE,
+            "the server at 127.0.0.1:1 is unavailable: connection refused",
+        ),
+        ("- --polcy gcra:1/1s", TRACE, "unknown option `--polcy`: did you mean `--policy`?"),
+    ] {
+        check(&format!("simulate {line}"), input, expected);
+    }
+    let server = Server::start(&[]);
+    check(
+        &format!("simulate - --policy gcra:1/1s --store {}", server.address),
+        TRACE,
+        &format!(
+            "the server at {} does not accept times: start it with `sluicegate serve --test-clock`",
+            server.address.trim_start_matches("resp://")
+        ),
+    );
+}
+
+#[test]
+fn simulate_warns_about_one_key_for_all() {
+    let ended = run(&["simulate", "-", "--policy", "gcra:1/1s", "--key", "all"], LOG);
+    assert_eq!(ended.code, Some(0));
+    assert_eq!(
+        ended.err,
+        "warning: --key `all` has no field in braces: all lines have the same key\n"
+    );
+}
