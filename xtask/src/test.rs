@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{bench, install, loom, shell, tidy, workspace};
+use crate::{bench, docs, install, loom, shell, tidy, workspace};
 
 /// Every step is run even when one before it failed, so that one run tells all there is to mend.
 pub(crate) fn run(may_install: bool) -> Result<()> {
@@ -16,6 +16,8 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     steps.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
     shell::announce("cargo xtask tidy");
     steps.note("tidy", tidy::run());
+    shell::announce("cargo xtask docs: links and words; its tests are among those that follow");
+    steps.note("docs", docs::check());
     let mut test = command(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     steps.run(test.env("PATH", path));
     steps.note("loom", loom::run());

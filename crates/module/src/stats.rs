@@ -47,7 +47,7 @@ pub(crate) fn all() -> [(&'static std::ffi::CStr, u64); 8] {
         (c"policies_parsed", PARSED.get()),
         (c"waiting", crate::wait::waiting() as u64),
         (c"panics", PANICS.get()),
-        // 1 while nobody hears what is replicated.
-        (c"unheard", crate::audience::is_nobody().into()),
+        // 1 while there is neither an append-only file nor a replica.
+        (c"replication_idle", crate::audience::is_nobody().into()),
     ]
 }

@@ -15,7 +15,7 @@ impl Count {
         self.add(1);
     }
 
-    fn told(&self) -> u64 {
+    pub(crate) fn told(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -76,7 +76,7 @@ counters! {
     redirects,
     /// Connections made.
     connections,
-    /// Times that a server was left alone because it failed again and again.
+    /// Times that the circuit breaker of a node opened.
     breaker_opened,
     /// Units of leases that went back.
     lease_returned,

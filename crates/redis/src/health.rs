@@ -1,6 +1,6 @@
 //! How the store is doing, as far as is known without asking.
 
-use crate::{RedisStore, net::topology::Topology};
+use crate::{RedisStore, RoundTrips, net::topology::Topology};
 
 /// One server, as it was seen last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Health {
     pub connected: bool,
     /// Whether its circuit breaker is open: it cannot be reached, does not answer, or takes no writes, and
     /// is only probed.
-    pub left_alone: bool,
+    pub breaker_open: bool,
 }
 
 impl RedisStore {
@@ -36,8 +36,14 @@ impl RedisStore {
         let health = links.iter().map(|link| Health {
             place: link.place().to_string(),
             connected: link.is_up(),
-            left_alone: link.is_breaker_open(),
+            breaker_open: link.is_breaker_open(),
         });
         health.collect()
+    }
+
+    /// Durations of round trips to the store so far.
+    #[must_use]
+    pub fn round_trips(&self) -> RoundTrips {
+        self.inner().context.round_trips.read()
     }
 }

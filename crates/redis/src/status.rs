@@ -150,7 +150,11 @@ async fn text(link: &Arc<Link>, command: &Cmd) -> Result<String, StoreError> {
         Value::Okay => Ok("OK".to_owned()),
         Value::ServerError(error) => {
             let (place, details) = (link.place(), error.details().unwrap_or_default());
-            if details.starts_with("unknown command 'FUNCTION'") {
+            // Redis 6 quotes the name in backticks, Redis 7 in apostrophes.
+            let unknown = details.strip_prefix("unknown command ");
+            if unknown
+                .is_some_and(|name| name.trim_start_matches(['\'', '`']).starts_with("FUNCTION"))
+            {
                 return Err(StoreError::Settings(format!(
                     "{place} has no functions: expected Redis 7.0 or later, or Valkey (a Sluicegate server \
                      needs none)"

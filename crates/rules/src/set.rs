@@ -155,6 +155,15 @@ impl RuleSet {
         &self.rules
     }
 
+    /// Names that metrics count rules under, as far as they do not depend on values of requests.
+    pub fn metric_names(&self) -> impl Iterator<Item = &str> {
+        let by_name = self.domains.values().flat_map(|domain| domain.counted_by_name(&self.rules));
+        let by_name: AHashSet<usize> = by_name.collect();
+        let rules = self.rules.iter().enumerate();
+        let rules = rules.filter(move |(at, rule)| rule.envoy().is_none() || by_name.contains(at));
+        rules.map(|(_, rule)| rule.name())
+    }
+
     /// Examples of requests with what is expected of them.
     #[must_use]
     pub fn examples(&self) -> &[Example] {

@@ -1,11 +1,11 @@
-// Asking the server, with the token where it wants one.
+// Requests to the server, with the token if it requires one.
 
 const dialog = document.getElementById("token-dialog");
 const field = document.getElementById("token");
 let token = sessionStorage.getItem("sluicegate-token") ?? "";
 let asking;
 
-/** What the server says at `path`. Without a body it is a GET. Throws an Error in its words. */
+/** Sends a request; without a body it is a GET. Throws an Error with the detail of the response. */
 export async function ask(path, body, signal) {
   for (;;) {
     const given = token;
@@ -15,21 +15,21 @@ export async function ask(path, body, signal) {
     const reply = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
     if (reply.ok) return reply;
     if (reply.status !== 401) throw await trouble(reply);
-    // Others may ask at the same time: one dialog is enough.
+    // Several requests may fail at once: one dialog is enough.
     if (given === token) await (asking ??= askForToken(given).finally(() => (asking = undefined)));
   }
 }
 
-/** What the server says is wrong. */
+/** The error that a response describes. */
 async function trouble(reply) {
   const told = await reply.json().catch(() => ({}));
-  const error = new Error(told.detail ?? told.title ?? `the server said ${reply.status}`);
+  const error = new Error(told.detail ?? told.title ?? `HTTP status ${reply.status}`);
   error.status = reply.status;
   return error;
 }
 
 function askForToken(before) {
-  document.getElementById("token-wrong").textContent = before ? "That is not the token." : "";
+  document.getElementById("token-wrong").textContent = before ? "Wrong token." : "";
   field.value = "";
   dialog.showModal();
   return new Promise((given) => {
@@ -41,7 +41,7 @@ function askForToken(before) {
   });
 }
 
-/** Calls `seen` with each frame. Ends when the stream does. */
+/** Calls `seen` with each frame until the stream ends. */
 export async function frames(seen, signal) {
   const reply = await ask("/dashboard/events", undefined, signal);
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,4 +1,4 @@
-// What a frame says, put where it belongs. Elements are kept and changed, so that focus stays.
+// Shows a frame. Elements are kept and updated, because replacing them would move the focus.
 
 import { bytes, count, percent, rate, several, span } from "/dashboard/words.js";
 
@@ -7,7 +7,7 @@ const put = (element, text) => {
   if (element.textContent !== text) element.textContent = text;
 };
 
-/** What happened between two frames, a second. Nothing where the server has started anew. */
+/** Decisions per second between two frames; nothing if the server restarted in between. */
 export function between(before, frame) {
   const seconds = (frame.at_us - before.at_us) / 1e6;
   const [allowed, denied] = [frame.allowed - before.allowed, frame.denied - before.denied];
@@ -15,46 +15,68 @@ export function between(before, frame) {
   return { allowed: allowed / seconds, denied: denied / seconds };
 }
 
-/** Shows a frame; `rates` is what `between` told, if there was one before. */
+/** Shows a frame; `rates` is the result of `between`, if there was a frame before. */
 export function show(frame, rates) {
   if (rates) {
     const all = rates.allowed + rates.denied;
     put(byId("rate"), rate(all));
     put(byId("allowed"), rate(rates.allowed));
     put(byId("denied"), rate(rates.denied));
-    put(byId("share"), all ? `a second, ${percent(rates.denied / all)}` : "a second");
+    put(byId("share"), all ? `per second, ${percent(rates.denied / all)}` : "per second");
   }
   const { latency, store } = frame;
   put(byId("p50"), latency ? span(latency.p50_us) : "–");
-  put(byId("p99"), `99 of 100 ${latency ? `in ${span(latency.p99_us)}` : "–"}`);
-  if (store.kind === "memory") {
-    put(byId("live-keys"), count(store.keys));
-    put(byId("live-bytes"), `${bytes(store.bytes)} of ${bytes(store.max_bytes)}`);
-  } else {
-    put(byId("live-keys"), "–");
-    put(byId("live-bytes"), "kept in the store elsewhere");
-  }
+  put(byId("p99"), `p99 ${latency ? span(latency.p99_us) : "–"}`);
+  tile(store);
   hot(frame.hot);
   facts("store", storeFacts(store, frame));
   facts("process", processFacts(frame));
-  put(byId("about"), `Sluicegate ${frame.version}. Times are of the clock of this browser; numbers are of the server.`);
+  put(byId("about"), `Sluicegate ${frame.version}. Clock times are in this browser's time zone.`);
 }
 
-function hot({ keys, every, asked, denied }) {
+/** The fifth tile: live keys, or the health of the store. Red if something is wrong. */
+function tile(store) {
+  const bad = store.kind === "memory" ? memoryTile(store) : redisTile(store);
+  byId("store-tile").classList.toggle("bad", Boolean(bad));
+  byId("store-problem").hidden = !bad;
+  put(byId("store-problem"), bad || "");
+}
+
+function memoryTile(store) {
+  put(byId("store-name"), "Live keys");
+  put(byId("store-state"), count(store.keys));
+  put(byId("store-detail"), `${bytes(store.bytes)} of ${bytes(store.max_bytes)}`);
+  return store.snapshots?.failing ? "The state file cannot be written: a restart loses the changes since the last snapshot." : "";
+}
+
+const ON_ERROR = {
+  deny: "Requests are denied (--on-error deny).",
+  allow: "Requests are allowed unchecked (--on-error allow).",
+  local: "This server applies the limits on its own (--on-error local).",
+};
+
+function redisTile(store) {
+  const open = store.servers.filter((it) => it.breaker_open).length;
+  const breaker = open ? `circuit breaker open on ${open} of ${several(store.servers.length, "node")}` : "circuit breaker closed";
+  const most = (us) => (us === null ? "> 1 s" : `≤ ${span(us)}`);
+  const latency = store.latency ? `p50 ${most(store.latency.p50_us)}, p99 ${most(store.latency.p99_us)}, ` : "";
+  put(byId("store-name"), "Store");
+  put(byId("store-state"), store.unavailable ? "down" : open ? "degraded" : "up");
+  put(byId("store-detail"), `${latency}${breaker}`);
+  if (store.unavailable) return `The store is unavailable: ${store.unavailable}. ${ON_ERROR[store.on_error]}`;
+  return open ? `Part of the store is unavailable: ${breaker}. ${ON_ERROR[store.on_error]}` : "";
+}
+
+function hot({ keys, every, requested, denied }) {
   byId("hot").hidden = keys === "off";
-  const kept = {
-    shown: "Lately, some sixteen seconds. ",
-    masked: "Lately, some sixteen seconds; keys are masked by option. ",
-    off: "Which keys are asked about is not noted, by option.",
-  }[keys];
-  const sampled = every > 1 ? `One decision in ${count(every)} is looked at. ` : "Each decision is looked at. ";
-  const error = "A key was seen as often as told, give or take ±.";
-  put(byId("keys-note"), keys === "off" ? kept : kept + sampled + error);
-  rows(byId("asked"), asked, "Nothing is asked.");
-  rows(byId("refused"), denied, "Nothing is denied.");
+  const sampling = every > 1 ? `1 in ${count(every)} decisions sampled. Rates are estimates to ±.` : "No sampling. Rates are exact to ±.";
+  const masked = keys === "masked" ? " Keys are masked (--dashboard masked)." : "";
+  put(byId("keys-note"), keys === "off" ? "Hot keys are off (--dashboard no-keys)." : `Last ~16 s. ${sampling}${masked}`);
+  rows(byId("denied-keys"), denied, "No key is denied.");
+  rows(byId("requested-keys"), requested, "No requests.");
 }
 
-/** Ten rows, of which those without a key are empty: the page below stands still. */
+/** Ten rows, empty ones included: the page below does not move. */
 function rows(table, keys, none) {
   const body = table.tBodies[0];
   while (body.rows.length < 10) body.append(row());
@@ -72,19 +94,30 @@ function rows(table, keys, none) {
     button.dataset.key = key?.key ?? "";
     button.dataset.base64 = key?.key_base64 ?? "";
     button.title = key?.key ?? "";
+    const by = place.querySelector(".by");
+    put(by, reason(key));
+    by.title = by.textContent;
     place.firstChild.style.setProperty("--part", key ? key.rate / most : 0);
     put(often, key ? rate(key.rate) : "");
     put(error, key ? (key.over + key.noise ? rate(key.over + key.noise) : "0") : "");
   });
 }
 
+/** Why a key is denied. */
+function reason(key) {
+  if (key?.blocked) return "blocked";
+  const by = key?.denied_by;
+  if (!by) return "";
+  return by.rule ? `${by.rule}: ${by.limit}` : by.limit;
+}
+
 function row() {
   const row = document.createElement("tr");
-  row.innerHTML = '<td><div class="key"><button type="button" hidden></button><span class="tag"></span></div></td><td class="number"></td><td class="number"></td>';
+  row.innerHTML = '<td><div class="key"><button type="button" hidden></button><span class="tag"></span><span class="by"></span></div></td><td class="number"></td><td class="number"></td>';
   return row;
 }
 
-/** Pairs of a name and a text; a third, `true`, is what somebody should look at. */
+/** Pairs of a name and a text; a third member, `true`, marks what needs attention. */
 function facts(id, pairs) {
   const list = byId(id);
   while (list.children.length > pairs.length * 2) list.lastChild.remove();
@@ -102,47 +135,68 @@ function storeFacts(store, frame) {
     const full = store.bytes / store.max_bytes;
     const file = store.snapshots;
     return [
-      ["Kept", "in this process"],
-      ["Room taken", percent(full), full > 0.9],
-      [`Turned away (${store.when_full})`, count(store.turned_away), store.turned_away > 0],
-      ["State file", file ? (file.failing ? "cannot be written" : file.at_us ? `written ${span(Math.max(0, frame.at_us - file.at_us))} ago` : "not written yet") : "none", file?.failing],
+      ["State", "in this process"],
+      ["Memory used", `${percent(full)} of ${bytes(store.max_bytes)}`, full > 0.9],
+      [`New keys ${store.when_full === "deny" ? "denied" : "not limited"} (table full)`, count(store.table_full), store.table_full > 0],
+      ["State file", file ? (file.failing ? "write failed" : file.at_us ? `written ${span(Math.max(0, frame.at_us - file.at_us))} ago` : "not written yet") : "none", file?.failing],
     ];
   }
-  const servers = store.servers.map(({ place, connected, left_alone }) => [
+  const servers = store.servers.map(({ place, connected, breaker_open }) => [
     place,
-    left_alone ? "left alone: it fails" : connected ? "connected" : "not connected",
-    left_alone || !connected,
+    breaker_open ? "circuit breaker open" : connected ? "connected" : "not connected",
+    breaker_open || !connected,
   ]);
   const counts = store.counts.filter(([, number]) => number > 0);
   return [
-    ["Kept", "in Redis or Valkey"],
-    ["While it is away", store.on_error],
+    ["State", "in Redis or Valkey"],
+    ["While unavailable (--on-error)", store.on_error],
     ...servers,
-    ...counts.map(([name, number]) => [name.replaceAll("_", " "), count(number)]),
+    ...counts.map(([name, number]) => [COUNTERS[name] ?? name.replaceAll("_", " "), count(number)]),
   ];
 }
+
+const COUNTERS = {
+  store: "Decisions by the store",
+  cache: "Decisions from the denial cache",
+  lease: "Decisions from leases",
+  fallback_deny: "Fallback decisions: denied",
+  fallback_allow: "Fallback decisions: allowed",
+  fallback_local: "Fallback decisions: local",
+  timeouts: "Timeouts",
+  unavailable: "Requests while unavailable",
+  corrupt: "Keys with unreadable state",
+  module: "Decisions by the module",
+  scripts_sent: "Scripts sent",
+  redirects: "Cluster redirects",
+  connections: "Connections opened",
+  breaker_opened: "Circuit breaker opened",
+  lease_returned: "Lease units returned",
+  lease_forfeited: "Lease units lost",
+};
+
+const PROTOCOLS = { resp: "RESP", http: "HTTP", grpc: "gRPC" };
 
 function processFacts(frame) {
-  const faces = frame.faces.filter((face) => face.allowed + face.denied > 0);
+  const protocols = frame.protocols.filter((it) => it.allowed + it.denied > 0);
   return [
-    ["Up for", span(frame.uptime_us)],
-    ["Clients", `${count(frame.clients)} of ${count(frame.max_clients)}`],
-    ["Waiting for their turn", count(frame.waiting)],
-    ["Errors told", count(frame.errors)],
-    ["Decisions so far", count(frame.allowed + frame.denied)],
-    ...faces.map((face) => [`by ${face.name}`, count(face.allowed + face.denied)]),
-    ["Looking at this", several(frame.viewers, "viewer")],
+    ["Uptime", span(frame.uptime_us)],
+    ["Connections", `${count(frame.clients)} of ${count(frame.max_clients)}`],
+    ["Waiting requests", count(frame.waiting)],
+    ["Error replies", count(frame.errors)],
+    ["Decisions since start", count(frame.allowed + frame.denied)],
+    ...protocols.map((it) => [`over ${PROTOCOLS[it.name] ?? it.name}`, count(it.allowed + it.denied)]),
+    ["Dashboard viewers", count(frame.viewers)],
   ];
 }
 
-/** One limit of a key: what is used of it, and when nothing is. */
+/** One limit of a key: its usage, and when it has fully recovered. */
 export function level({ limit, capacity, used, remaining, reset_after_us }) {
   const element = document.createElement("div");
   element.className = "level";
   const [words, bar] = [document.createElement("p"), document.createElement("div")];
   const [name, told] = [document.createElement("code"), document.createElement("span")];
   name.textContent = limit;
-  told.textContent = `${count(used)} of ${count(capacity)} used, ${count(remaining)} left, free again in ${span(reset_after_us)}`;
+  told.textContent = `${count(used)} of ${count(capacity)} used, ${count(remaining)} left, fully recovered in ${span(reset_after_us)}`;
   words.append(name, told);
   bar.className = remaining > 0 ? "bar" : "bar full";
   bar.setAttribute("role", "meter");

@@ -1,4 +1,4 @@
-// The playground: requests that are made up here, decided by the server on state that is kept here.
+// The playground: simulated requests, decided by the server on state that this page keeps.
 
 import { ask } from "/dashboard/ask.js";
 import { count, several, span } from "/dashboard/words.js";
@@ -6,12 +6,12 @@ import { count, several, span } from "/dashboard/words.js";
 const byId = (id) => document.getElementById(id);
 const [policy, run, pace, line] = ["play-policy", "play-run", "play-rate", "play-line"].map(byId);
 
-/** How often the server is asked while something goes on, in milliseconds. */
+/** How often requests are sent while it runs, in milliseconds. */
 const TURN = 200;
-/** So many seconds are drawn. */
+/** The time range of the drawing, in seconds. */
 const SHOWN = 15;
 
-/** What was decided lately, and how it all stands. */
+/** The recent decisions and the state of the simulated key. */
 let game = fresh();
 let timer;
 let busy = false;
@@ -20,7 +20,7 @@ function fresh() {
   return { state: null, marks: [], allowed: 0, denied: 0, pending: [], owed: 0, before: Date.now() };
 }
 
-/** A turn: what has become due since the last one is asked, and what is answered is shown. */
+/** Sends the requests that have become due, and shows the decisions. */
 async function turn() {
   if (busy) return;
   busy = true;
@@ -50,7 +50,7 @@ async function turn() {
   if (run.getAttribute("aria-pressed") !== "true" && !game.pending.length && game.state === null) rest();
 }
 
-/** Requests at the pace that was set, evenly spread over the time since the turn before. */
+/** Adds requests at the chosen rate, evenly spread over the time since the previous turn. */
 function due(game, now) {
   const elapsed = Math.min(now - game.before, 1000);
   game.owed += (elapsed * pace.value) / 1000;
@@ -82,9 +82,9 @@ function rest() {
 function tell({ allowed, denied }, { next }, running) {
   const so = allowed + denied ? `${several(allowed + denied, "request")}: ${count(allowed)} allowed, ${count(denied)} denied. ` : "";
   const then = next.allowed
-    ? next.delay_us ? `The next one would be held back ${span(next.delay_us)}.` : `${count(next.remaining)} more would pass now.`
-    : `The next one passes in ${span(next.retry_after_us)}.`;
-  // While it runs, what is said aloud changes with each second and not with each turn.
+    ? next.delay_us ? `The next request is delayed by ${span(next.delay_us)}.` : `${count(next.remaining)} more allowed now.`
+    : next.never ? "No request can succeed." : `Next request allowed in ${span(next.retry_after_us)}.`;
+  // While it runs, the text changes once a second, because screen readers announce it.
   const now = Math.floor(Date.now() / 1000);
   if (running && now === told) return;
   told = now;
@@ -95,11 +95,15 @@ let told;
 const VESSEL = `
   <svg width="128" height="150" viewBox="0 0 128 150" aria-hidden="true">
     <rect class="water" x="10" y="12" width="108" height="130" rx="5"></rect>
+    <g class="tokens"></g>
     <path class="wall" d="M4 6v132a8 8 0 0 0 8 8h104a8 8 0 0 0 8-8V6"></path>
   </svg>
   <p class="told"><b></b></p><code></code>`;
+/** The largest bucket whose tokens are drawn one by one. */
+const MOST_TOKENS = 120;
+const isBucket = (limit) => /^(token-bucket|gcra):/.test(limit);
 
-/** A vessel for each limit, filled as far as it is used. */
+/** A vessel for each limit: a bucket holds the tokens that are left, any other the units that are used. */
 function vessels({ limits }) {
   const place = byId("play-vessels");
   while (place.children.length > limits.length) place.lastChild.remove();
@@ -113,17 +117,41 @@ function vessels({ limits }) {
       place.append(vessel);
     }
     const vessel = place.children[index];
-    vessel.setAttribute("aria-label", `${limit}, used`);
+    const bucket = isBucket(limit);
+    const single = bucket && capacity <= MOST_TOKENS;
+    const level = bucket ? remaining : Math.min(used, capacity);
+    vessel.setAttribute("aria-label", `${limit}, ${bucket ? "tokens left" : "used"}`);
     vessel.setAttribute("aria-valuemax", capacity);
-    vessel.setAttribute("aria-valuenow", Math.min(used, capacity));
+    vessel.setAttribute("aria-valuenow", level);
     vessel.classList.toggle("full", remaining === 0);
-    vessel.style.setProperty("--part", Math.min(1, used / capacity));
-    vessel.querySelector("b").textContent = `${count(used)} of ${count(capacity)}`;
+    vessel.style.setProperty("--part", single ? 0 : level / capacity);
+    tokens(vessel.querySelector(".tokens"), single ? capacity : 0, remaining);
+    vessel.querySelector("b").textContent = bucket
+      ? `${count(remaining)} of ${count(capacity)} tokens left`
+      : `${count(used)} of ${count(capacity)} used`;
     vessel.querySelector("code").textContent = limit;
   });
 }
 
-/** The last seconds: what was allowed above the line, what was denied below. */
+/** Circles from the bottom up: the tokens that are left are filled. */
+function tokens(group, capacity, remaining) {
+  const columns = Math.max(1, Math.ceil(Math.sqrt((capacity * 108) / 130)));
+  const size = Math.min(108 / columns, 130 / Math.max(1, Math.ceil(capacity / columns)), 30);
+  const left = 64 - (size * Math.min(columns, capacity)) / 2;
+  if (group.children.length !== capacity) {
+    const circles = Array.from({ length: capacity }, (_, index) => {
+      const circle = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+      circle.setAttribute("cx", left + size * ((index % columns) + 0.5));
+      circle.setAttribute("cy", 140 - size * (Math.floor(index / columns) + 0.5));
+      circle.setAttribute("r", size * 0.4);
+      return circle;
+    });
+    group.replaceChildren(...circles);
+  }
+  [...group.children].forEach((circle, index) => circle.classList.toggle("left", index < remaining));
+}
+
+/** The last seconds: allowed requests above the line, denied ones below. */
 let drawing;
 function draw() {
   const ratio = devicePixelRatio;
@@ -188,7 +216,7 @@ byId("play-one").addEventListener("click", () => take(1));
 byId("play-ten").addEventListener("click", () => take(10));
 byId("play-again").addEventListener("click", () => {
   game = fresh();
-  byId("play-told").textContent = "All is as if never used.";
+  byId("play-told").textContent = "The key is unused.";
   go();
 });
 byId("play-form").addEventListener("submit", (event) => {
@@ -199,7 +227,7 @@ pace.addEventListener("input", () => (byId("play-rate-told").textContent = pace.
 policy.addEventListener("change", go);
 new ResizeObserver(() => (drawing ??= requestAnimationFrame(draw))).observe(line);
 
-// The vessels of the policy that stands there, once they can be seen.
+// Draws the policy of the form once it is visible.
 new IntersectionObserver(([it], observer) => {
   if (!it.isIntersecting) return;
   observer.disconnect();

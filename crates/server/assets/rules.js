@@ -1,4 +1,4 @@
-// The rules in force: what they decide, by frames, and what they say, asked for when they change.
+// Active rules: their decisions come with each frame, their definitions are fetched when they change.
 
 import { ask } from "/dashboard/ask.js";
 import { count, rate, several, span } from "/dashboard/words.js";
@@ -13,33 +13,33 @@ const made = (name, text) => {
   return element;
 };
 
-/** The version whose words are shown. */
+/** The version whose definitions are shown. */
 let shown;
 let asking = false;
 
-/** Shows what a frame tells of the rules; `before` is the frame before it, if there was one. */
+/** Shows the rules of a frame; `before` is the previous frame, if there is one. */
 export function rules(frame, before) {
   const now = frame.rules;
   byId("rules-card").hidden = !now;
   byId("rules-problem").hidden = !now?.problem;
-  put(byId("rules-problem"), now?.problem ? `The files cannot be used, and the rules stay as they are. ${now.problem}` : "");
+  put(byId("rules-problem"), now?.problem ? `The rules files are invalid; the previous rules stay active. ${now.problem}` : "");
   if (!now) {
-    put(byId("rules-told"), "None are in force: requests name their policies.");
+    put(byId("rules-told"), "No rules file is loaded: requests name their policies.");
     put(byId("rules-age"), "");
     return;
   }
-  put(byId("rules-told"), `Version ${now.version} is in force: ${several(now.count, "rule")}.`);
+  put(byId("rules-told"), `Version ${now.version} is active: ${several(now.count, "rule")}.`);
   const ago = Math.max(0, frame.at_us - now.at_us);
-  const again = `${now.reloads ? `reloaded ${times(now.reloads)}` : "never reloaded"}${now.failed ? `, ${times(now.failed)} in vain` : ""}`;
-  put(byId("rules-age"), `Read ${span(ago)} ago, ${again}.`);
+  const again = `${now.reloads ? `reloaded ${times(now.reloads)}` : "never reloaded"}${now.failed ? `, ${several(now.failed, "failed reload")}` : ""}`;
+  put(byId("rules-age"), `Loaded ${span(ago)} ago, ${again}.`);
   table(now, frame, before);
-  // Behind the same number there may be others, where the server was started anew.
+  // After a restart of the server the same version number may stand for other rules.
   if ((shown !== now.version || !before) && !asking) say();
 }
 
 const times = (number) => (number === 1 ? "once" : `${count(number)} times`);
 
-/** A row for each rule, in the order of their names where none decides more than another. */
+/** A row for each rule, the one with most decisions first. */
 function table({ decisions, names }, frame, before) {
   const body = byId("decided").tBodies[0];
   while (body.rows.length > decisions.length) body.lastChild.remove();
@@ -57,9 +57,9 @@ function table({ decisions, names }, frame, before) {
     put(cells[3], count(it.allowed + it.unlimited + it.denied + it.blocked + it.shadow_denied));
   });
   const note = names === 0
-    ? "None has decided anything yet."
+    ? "No rule has decided a request yet."
     : names > decisions.length
-      ? `The ${count(decisions.length)} of ${count(names)} that decided most since somebody looks.`
+      ? `The ${count(decisions.length)} busiest of ${count(names)} since the dashboard was opened.`
       : "";
   put(byId("decided-note"), note);
 }
@@ -73,7 +73,7 @@ function row() {
   return row;
 }
 
-/** Asks what the rules say, and shows it. */
+/** Fetches the definitions of the rules and shows them. */
 async function say() {
   asking = true;
   try {
@@ -81,11 +81,11 @@ async function say() {
     shown = said.version;
     const parts = said.rules.map(({ title, lines }) => part(title, lines));
     if (said.count > said.rules.length) parts.push(made("p", `and ${count(said.count - said.rules.length)} more`));
-    if (said.named) parts.push(part("policies by name", said.policies.map(({ name, text }) => [name, text])));
+    if (said.named) parts.push(part("named policies", said.policies.map(({ name, text }) => [name, text])));
     if (said.named > said.policies.length) parts.push(made("p", `and ${count(said.named - said.policies.length)} more`));
     byId("said-list").replaceChildren(...parts);
   } catch {
-    // The next frame asks again.
+    // The next frame tries again.
   }
   asking = false;
 }

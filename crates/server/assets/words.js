@@ -1,19 +1,20 @@
-// Numbers, spans of time and sizes, in few characters that stand still.
+// Formats numbers, durations and sizes in few characters of stable width.
 
 const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
-/** A whole number, its digits in groups; from ten million on, in millions. */
+/** A whole number with grouped digits; millions from 10 million on. */
 export const count = (number) =>
   number < 1e7 ? grouped.format(number) : `${shortened(number / 1e6)} M`;
 
-/** So many a second. */
+/** A rate per second. */
 export function rate(number) {
   if (number >= 1e6) return `${shortened(number / 1e6)} M`;
   if (number >= 100 || number === 0) return grouped.format(number);
+  if (number < 0.01) return "<0.01";
   return number.toFixed(number < 10 ? 2 : 1);
 }
 
-/** A span of time in microseconds, in the unit that fits. */
+/** A duration in microseconds, in a unit that fits. */
 export function span(us) {
   if (us < 1e3) return `${Math.round(us)} µs`;
   if (us < 1e6) return `${shortened(us / 1e3)} ms`;
@@ -26,7 +27,7 @@ export function span(us) {
   return `${Math.floor(seconds / big)} ${name}${rest ? ` ${rest} ${less}` : ""}`;
 }
 
-/** So many bytes. */
+/** A size in bytes. */
 export function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
@@ -37,8 +38,9 @@ export function bytes(number) {
   return `${unit ? shortened(number) : number} ${units[unit]}`;
 }
 
-/** A part of a whole. */
-export const percent = (part) => `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)} %`;
+/** A share as a percentage. A share above zero is never shown as 0 %. */
+export const percent = (part) =>
+  part > 0 && part < 0.0005 ? "<0.1 %" : `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)} %`;
 
 /** `one request`, `2 requests`. */
 export const several = (number, thing) =>

@@ -34,8 +34,8 @@ pub(crate) fn prepare(config: &Config, workers: usize) -> usize {
     if clients < config.max_clients {
         let wanted_clients = config.max_clients;
         tracing::warn!(
-            "--max-clients is lowered from {wanted_clients} to {clients}: the process may open {may_open} \
-             files, and {kept} are not for clients; raise the limit to {wanted} (`ulimit -n`, LimitNOFILE)"
+            "lowered --max-clients from {wanted_clients} to {clients}: the process may open {may_open} files and \
+             reserves {kept} of them; raise the limit to {wanted} (`ulimit -n`, LimitNOFILE)"
         );
     }
     clients.min(config.max_clients)

@@ -10,7 +10,7 @@ use sluicegate_memory as memory;
 use sluicegate_memory::MemoryStore;
 use sluicegate_redis as redis;
 use sluicegate_redis::{
-    Answer, JointAnswer, OnError, RedisStore, Source, StoreError, script::TEST_PREFIX,
+    Answer, JointAnswer, OnError, RedisStore, RoundTrips, Source, StoreError, script::TEST_PREFIX,
 };
 use tokio::runtime::Handle;
 
@@ -316,6 +316,14 @@ impl Home {
         };
         let why = store.unavailable().filter(|_| settings.on_error == OnError::Deny)?;
         Some(format!("the store is unavailable, and requests are denied (on_error: deny): {why}"))
+    }
+
+    /// Round trips to a store elsewhere so far.
+    pub(crate) fn round_trips(&self) -> RoundTrips {
+        match self {
+            Self::Memory(_) => RoundTrips::default(),
+            Self::Redis { store, .. } => store.round_trips(),
+        }
     }
 
     /// The store, where it is in this process.

@@ -28,7 +28,7 @@ impl Incidents {
     pub(crate) fn note(&self, client: &Client, now: Timestamp, what: &str) {
         let address = client.address.rsplit_once(':').map_or(&*client.address, |(host, _)| host);
         if let Some((address, before)) = self.count(address, now) {
-            tracing::warn!(client = address, before, "{what}");
+            tracing::warn!(client = address, suppressed = before, "{what}");
         }
     }
 

@@ -13,7 +13,7 @@ use sluicegate_rules::{Charge, Match, Treatment};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    home::{self, HomeRule, Take, Trouble, here},
+    home::{self, HomeRule, Take, Trouble},
     ruleset::{Event, Version},
     shared::Shared,
 };
@@ -121,7 +121,8 @@ pub(crate) fn decide_now(
     }
     let rule = version.ready(charge)?;
     let operation = ask.operation(found.cost);
-    let answer = here(store, home::Question { key: &charge.key, rule, operation }, now);
+    let question = home::Question { key: &charge.key, rule, operation };
+    let answer = shared.decide_here(store, question, now);
     Some(answer.map(|answer| {
         shared.lines.asked(&charge.key, rule.policy(), operation);
         let mut told = Told::UNDECIDED;
@@ -286,7 +287,8 @@ impl Bench<'_, '_> {
             cost: cost.saturating_mul(hits),
         });
         let takes: SmallVec<[_; 4]> = takes.collect();
-        let JointAnswer { joint, source } = home.take_together(&takes, stores, self.now).await?;
+        let JointAnswer { joint, source } =
+            self.shared.decide_together(&takes, stores, self.now).await?;
         for Take { key, rule, cost } in takes {
             // Where the keys are in several places, something may have been given back.
             if stores && !joint.decision.allowed() && home.memory().is_none() {
@@ -307,7 +309,7 @@ impl Bench<'_, '_> {
         let mut answers = SmallVec::new();
         for Question { charge, rule, cost } in questions {
             let operation = ask.operation(*cost);
-            answers.push(self.shared.home.ask(&charge.key, rule, operation, self.now).await?);
+            answers.push(self.shared.decide(&charge.key, rule, operation, self.now).await?);
             self.shared.lines.asked(&charge.key, rule.policy(), operation);
         }
         Ok(answers)

@@ -19,9 +19,11 @@
 //! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
+mod blocks;
 mod buffers;
 mod config;
 mod dashboard;
+mod decide;
 mod descriptors;
 mod envoy;
 mod exposure;

@@ -1,19 +1,21 @@
-//! What the server counts, as Prometheus reads it.
+//! `GET /metrics`: the counters of this server, as Prometheus reads them.
 //!
-//! Nothing is counted for this: each worker counts for itself anyway, and whoever asks adds it up.
-//! Names and labels are documented in `docs/metrics.md` and stay. A key is never a label.
+//! Each worker counts for itself; a scrape adds the counters up. Names and labels are documented in
+//! `docs/metrics.md`. A key is never a label.
 
-use std::{fmt, iter::once, sync::Arc};
+mod exposition;
+mod process;
+
+use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, text},
-    metrics::MetricType,
-    registry::Registry,
-};
 use sluicegate_redis::Source;
 
+pub(crate) use self::exposition::Format;
+use self::{
+    exposition::{Exposition, Kind, Labels},
+    process::Process,
+};
 use crate::{
     face::Face,
     home::Home,
@@ -22,34 +24,40 @@ use crate::{
     stats::{BOUNDS, Counter, Latency, Outcomes, Stats},
 };
 
-/// What [`text`] is.
-pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
-/// Rules that are told of at a time.
+/// Rules that are written at a time.
 const PAGE: usize = 16;
 
-/// All that is counted, as text, in parts: those about rules are written as they are taken, so that
-/// who asks costs the same however many there are.
-pub(crate) fn told(shared: &Arc<Shared>) -> impl Iterator<Item = Bytes> + use<> {
-    let mut registry = Registry::with_prefix("sluicegate");
-    registry.register_collector(Box::new(Metrics(Arc::clone(shared))));
-    let mut text = String::new();
-    // A string takes all that is written to it.
-    let _ = text::encode_registry(&mut text, &registry);
+/// All metrics as text, in parts: those of rules are written while the client reads them, because there
+/// may be many.
+pub(crate) async fn render(
+    shared: &Arc<Shared>,
+    format: Format,
+) -> impl Iterator<Item = Bytes> + use<> {
+    let process = Process::read().await;
+    let mut out = Exposition::new(format);
+    decisions(shared, &mut out);
+    requests(shared, &mut out);
+    clients(shared, &mut out);
+    state(shared, &mut out);
+    rules(shared, &mut out);
+    out.family("sluicegate_build", Kind::Info, "Version of the server")
+        .sample(&[("version", VERSION)], 1);
+    of_process(&process, &mut out);
+
     let all = shared.rules.tallies.all();
     let count = all.len();
     let pages = move |family: &'static RuleFamily| {
         let all = Arc::clone(&all);
-        let page = move |at: usize| page(family, &all[at..(at + PAGE).min(count)]);
-        once(family.head()).chain((0..count).step_by(PAGE).map(page))
+        let page = move |at: usize| family.page(format, &all[at..(at + PAGE).min(count)]);
+        once(family.head(format)).chain((0..count).step_by(PAGE).map(page))
     };
-    once(text)
+    once(out.into_text())
         .chain(pages(&DECISIONS))
         .chain(pages(&NEAR_LIMIT))
-        .chain(once("# EOF\n".to_owned()))
+        .chain(once(format.end().to_owned()))
         .map(Bytes::from)
 }
 
@@ -57,14 +65,14 @@ pub(crate) fn told(shared: &Arc<Shared>) -> impl Iterator<Item = Bytes> + use<> 
 struct RuleFamily {
     name: &'static str,
     help: &'static str,
-    /// What is counted, and whether a label says which of them.
     events: &'static [Event],
+    /// Whether a label names the event.
     has_outcome: bool,
 }
 
 static DECISIONS: RuleFamily = RuleFamily {
     name: "sluicegate_rule_decisions",
-    help: "What became of requests by the rules, by the name of the rule",
+    help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
     events: &[
         Event::Allowed,
         Event::Denied,
@@ -78,241 +86,204 @@ static DECISIONS: RuleFamily = RuleFamily {
 
 static NEAR_LIMIT: RuleFamily = RuleFamily {
     name: "sluicegate_rule_near_limit",
-    help: "Of those that were allowed, the ones that left less than a fifth of the limit",
+    help: "Allowed requests that left less than a fifth of the limit, by rule",
     events: &[Event::Near],
     has_outcome: false,
 };
 
 impl RuleFamily {
-    fn head(&self) -> String {
-        let Self { name, help, .. } = self;
-        format!("# HELP {name} {help}\n# TYPE {name} counter\n")
+    fn head(&self, format: Format) -> String {
+        let mut out = Exposition::new(format);
+        out.family(self.name, Kind::Counter, self.help);
+        out.into_text()
     }
 
-    /// Whether a count is told: all that each rule has, and of others those that are not 0.
-    const fn is_told(event: Event, count: u64) -> bool {
-        count > 0 || matches!(event, Event::Allowed | Event::Denied | Event::Near)
-    }
-}
-
-/// What is counted of these rules.
-fn page(family: &RuleFamily, rules: &[Named]) -> String {
-    let mut text = String::new();
-    for (rule, tally) in rules {
-        for &event in family.events {
-            let count = tally.count(event);
-            if RuleFamily::is_told(event, count) {
-                text.push_str(family.name);
-                text.push_str("_total{rule=\"");
-                escape(rule, &mut text);
-                if family.has_outcome {
-                    text.push_str("\",outcome=\"");
-                    text.push_str(event.word());
-                }
-                text.push_str("\"} ");
-                text.push_str(itoa::Buffer::new().format(count));
-                text.push('\n');
-            }
-        }
-    }
-    text
-}
-
-/// The value of a label.
-fn escape(value: &str, out: &mut String) {
-    for character in value.chars() {
-        match character {
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            '\n' => out.push_str("\\n"),
-            other => out.push(other),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Metrics(Arc<Shared>);
-
-impl Collector for Metrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut out = Out(encoder);
-        let shared = &*self.0;
-        decisions(shared, &mut out)?;
-        requests(shared, &mut out)?;
-        clients(shared, &mut out)?;
-        state(shared, &mut out)?;
-        rules(shared, &mut out)?;
-        out.labelled("build", "The server's version", MetricType::Gauge, |family| {
-            family.encode_family(&[("version", VERSION)])?.encode_gauge(&1_u64)
-        })
-    }
-}
-
-/// Where metrics go.
-struct Out<'a>(DescriptorEncoder<'a>);
-
-impl Out<'_> {
-    fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
-        self.labelled(name, help, MetricType::Counter, |metric| {
-            metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
-        })
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
-        self.labelled(name, help, MetricType::Gauge, |metric| metric.encode_gauge(&(value as u64)))
-    }
-
-    /// A metric whose values `encode` writes.
-    fn labelled(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: MetricType,
-        encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
-        encode(&mut self.0.encode_descriptor(name, help, None, kind)?)
-    }
-}
-
-/// One count of a family.
-fn count(family: &mut MetricEncoder<'_>, labels: &impl EncodeLabelSet, count: u64) -> fmt::Result {
-    family.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
-}
-
-fn decisions(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
-    let here = shared.home.memory().is_some();
-    let help = "Decisions, by face, outcome and who made them";
-    out.labelled("decisions", help, MetricType::Counter, |family| {
-        for face in Face::ALL {
-            // Where the state is in this process, nobody else decides.
-            for source in SOURCES.into_iter().take(if here { 1 } else { SOURCES.len() }) {
-                let word = if here { "memory" } else { source.word() };
-                let of = |of: fn(&Outcomes) -> &Counter| {
-                    shared.sum(|stats| of(stats.of(face, source)).count())
-                };
-                let outcomes = [("allowed", of(|it| &it.allowed)), ("denied", of(|it| &it.denied))];
-                for (outcome, counted) in outcomes {
-                    let labels = [("face", face.name()), ("outcome", outcome), ("source", word)];
-                    count(family, &labels, counted)?;
+    /// The counters of these rules: of a rule from a file all of them; of a name that was made of a
+    /// client's value those that every name has, and those that are not 0.
+    fn page(&self, format: Format, rules: &[Named]) -> String {
+        let mut out = Exposition::new(format);
+        let mut family = out.resume(self.name, Kind::Counter);
+        for (rule, tally) in rules {
+            for &event in self.events {
+                let count = tally.count(event);
+                let always = matches!(event, Event::Allowed | Event::Denied | Event::Near);
+                if always || count > 0 || tally.is_of_file() {
+                    let labels = [("rule", &**rule), ("outcome", event.word())];
+                    family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
                 }
             }
         }
-        Ok(())
-    })
+        out.into_text()
+    }
 }
 
-fn requests(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
+impl Exposition {
+    fn counter(&mut self, name: &'static str, help: &str, count: u64) {
+        self.family(name, Kind::Counter, help).sample(&[], count);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str, value: usize) {
+        self.family(name, Kind::Gauge, help).sample(&[], value);
+    }
+}
+
+fn decisions(shared: &Shared, out: &mut Exposition) {
+    let in_memory = shared.home.memory().is_some();
+    let help = "Decisions sent to clients, by protocol, outcome and source";
+    let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
+    for protocol in Face::ALL {
+        // With state in memory there is one source.
+        for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
+            let word = if in_memory { "memory" } else { source.word() };
+            let sum = |of: fn(&Outcomes) -> &Counter| {
+                shared.sum(|stats| of(stats.of(protocol, source)).count())
+            };
+            let counts = [("allowed", sum(|it| &it.allowed)), ("denied", sum(|it| &it.denied))];
+            for (outcome, count) in counts {
+                let labels: [_; 3] =
+                    [("protocol", protocol.name()), ("outcome", outcome), ("source", word)];
+                family.sample(&labels, count);
+            }
+        }
+    }
+}
+
+fn requests(shared: &Shared, out: &mut Exposition) {
     let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
-    let help = "Requests of HTTP, commands of RESP and calls of Envoy, whatever they ask";
-    out.labelled("requests", help, MetricType::Counter, |family| {
-        count(family, &[("face", "grpc")], sum(|stats| &stats.questions))?;
-        count(family, &[("face", "http")], sum(|stats| &stats.requests))?;
-        count(family, &[("face", "resp")], sum(|stats| &stats.commands))
-    })?;
+    let help = "HTTP requests, RESP commands and gRPC calls of the rate limit service";
+    let mut family = out.family("sluicegate_requests", Kind::Counter, help);
+    family.sample(&[("protocol", "grpc")], sum(|stats| &stats.questions));
+    family.sample(&[("protocol", "http")], sum(|stats| &stats.requests));
+    family.sample(&[("protocol", "resp")], sum(|stats| &stats.commands));
     let help = "Requests, commands and calls that were answered with an error";
-    out.counter("request_errors", help, sum(|stats| &stats.errors))?;
-    let help = "From the head of a request of HTTP, or the message of a call of Envoy, to its answer, \
-                waiting included";
-    out.labelled("request_seconds", help, MetricType::Histogram, |family| {
-        latency(shared, family, Face::Grpc, |stats| &stats.question_latency)?;
-        latency(shared, family, Face::Http, |stats| &stats.latency)
-    })
+    out.counter("sluicegate_request_errors", help, sum(|stats| &stats.errors));
+
+    let help =
+        "Seconds from reading a request to its reply being ready, waiting and the store included";
+    let mut family = out.family("sluicegate_request_duration_seconds", Kind::Histogram, help);
+    let mut durations = |protocol: &str, of: fn(&Stats) -> &Latency| {
+        let counts: [u64; BOUNDS.len() + 1] =
+            array::from_fn(|index| shared.sum(|stats| of(stats).count(index)));
+        let bounds = BOUNDS.iter().map(|&micros| Some(seconds(micros))).chain([None]);
+        let sum = shared.sum(|stats| of(stats).micros());
+        family.histogram(&[("protocol", protocol)], bounds.zip(counts), seconds(sum));
+    };
+    durations("grpc", |stats| &stats.question_latency);
+    durations("http", |stats| &stats.latency);
+    durations("resp", |stats| &stats.command_latency);
 }
 
-/// How long requests of one face took.
-fn latency(
-    shared: &Shared,
-    family: &mut MetricEncoder<'_>,
-    face: Face,
-    of: fn(&Stats) -> &Latency,
-) -> fmt::Result {
-    let mut buckets = [(0.0, 0); BOUNDS.len() + 1];
-    let mut all = 0;
-    for (index, bucket) in buckets.iter_mut().enumerate() {
-        let bound = BOUNDS.get(index).map_or(f64::INFINITY, |micros| *micros as f64 / 1e6);
-        let here = shared.sum(|stats| of(stats).count(index));
-        *bucket = (bound, here);
-        all += here;
-    }
-    let sum = shared.sum(|stats| of(stats).micros()) as f64 / 1e6;
-    let labels = [("face", face.name())];
-    let mut metric = family.encode_family(&labels)?;
-    metric.encode_histogram::<NoLabelSet>(sum, all, &buckets, None)
+/// Microseconds as Prometheus has them.
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
-fn clients(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
+fn clients(shared: &Shared, out: &mut Exposition) {
     let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
     let accepting = &shared.accepting;
-    out.gauge("clients", "Clients that are connected", shared.clients.len())?;
-    out.gauge("waiting", "Requests that wait for their turn", shared.lines.waiting())?;
-    out.counter("connections", "Clients that were served", sum(|stats| &stats.connections))?;
-    let help = "Clients that were turned away or closed, by why";
-    out.labelled("clients_closed", help, MetricType::Counter, |family| {
-        count(family, &[("why", "full")], accepting.refused.count())?;
-        count(family, &[("why", "idle")], sum(|stats| &stats.idle))?;
-        count(family, &[("why", "slow")], sum(|stats| &stats.slow))?;
-        count(family, &[("why", "tls")], sum(|stats| &stats.tls_failures))
-    })?;
-    let help = "Wrong passwords of clients of RESP";
-    out.counter("login_failures", help, sum(|stats| &stats.login_failures))?;
-    out.gauge("buffer_bytes", "Bytes buffered for clients", shared.buffers.used())?;
-    out.gauge(
-        "buffer_max_bytes",
-        "Upper bound on bytes buffered for clients",
-        shared.buffers.max(),
-    )?;
+    out.gauge("sluicegate_clients", "Clients connected now", shared.clients.len());
+    let help = "Requests in the wait queues of their keys";
+    out.gauge("sluicegate_waiting", help, shared.lines.waiting());
+    let help = "Client connections accepted and served";
+    out.counter("sluicegate_connections", help, sum(|stats| &stats.connections));
+    let help = "Client connections that the server rejected or closed, by reason";
+    let mut family = out.family("sluicegate_connections_closed", Kind::Counter, help);
+    family.sample(&[("reason", "full")], accepting.refused.count());
+    family.sample(&[("reason", "idle")], sum(|stats| &stats.idle));
+    family.sample(&[("reason", "slow")], sum(|stats| &stats.slow));
+    family.sample(&[("reason", "tls")], sum(|stats| &stats.tls_failures));
+    let help = "Wrong passwords sent over RESP";
+    out.counter("sluicegate_login_failures", help, sum(|stats| &stats.login_failures));
+    let help = "Bytes buffered for all clients";
+    out.gauge("sluicegate_buffer_bytes", help, shared.buffers.used());
+    let help = "Upper bound on the bytes buffered for all clients (--max-buffer-memory)";
+    out.gauge("sluicegate_buffer_max_bytes", help, shared.buffers.max());
     let help = "Requests and connections rejected because the buffer memory was used up";
-    out.counter("buffer_rejections", help, shared.buffers.rejected())?;
-    out.counter("accept_errors", "Clients that the system did not let in", accepting.errors.count())
+    out.counter("sluicegate_buffer_rejections", help, shared.buffers.rejected());
+    let help = "Connections that the system failed to accept";
+    out.counter("sluicegate_accept_errors", help, accepting.errors.count());
 }
 
-fn rules(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
+fn rules(shared: &Shared, out: &mut Exposition) {
     let (version, told) = (shared.rules.now(), shared.rules.told());
-    out.gauge("rules", "Rules that are in force", version.rules().rules().len())?;
+    out.gauge("sluicegate_rules", "Active rules", version.rules().rules().len());
     let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
-    out.gauge("rules_version", "Which version of the rules is in force", number)?;
-    let help = "Whether the files of the rules could be used when they were looked at last";
-    out.gauge("rules_ok", help, told.problem.is_none().into())?;
-    let help = "How often the rules were read anew, and could be used or not";
-    out.labelled("rules_reloads", help, MetricType::Counter, |family| {
-        count(family, &[("outcome", "used")], told.reloads)?;
-        count(family, &[("outcome", "failed")], told.failed)
-    })
+    let help = "Version of the active rules: 1 after the start, plus 1 with each change";
+    out.gauge("sluicegate_rules_version", help, number);
+    let help =
+        "1 if the rules files are valid as they stand, 0 if not: the previous rules stay active";
+    out.gauge("sluicegate_rules_ok", help, told.problem.is_none().into());
+    let help = "Reloads of changed rules files, by outcome";
+    let mut family = out.family("sluicegate_rules_reloads", Kind::Counter, help);
+    family.sample(&[("outcome", "applied")], told.reloads);
+    family.sample(&[("outcome", "failed")], told.failed);
 }
 
-fn state(shared: &Shared, out: &mut Out<'_>) -> fmt::Result {
+fn state(shared: &Shared, out: &mut Exposition) {
     match &shared.home {
         Home::Memory(store) => {
             let usage = store.usage();
-            out.gauge("keys", "Keys that have state", store.len())?;
-            out.gauge("state_bytes", "Memory that the state of keys takes up", usage.bytes)?;
-            out.gauge("state_max_bytes", "Memory that it may take up", usage.max_bytes)?;
-            let help = "Requests of new keys for which there was no room";
-            out.counter("turned_away", help, usage.turned_away)?;
-            let help = "Keys of the state file that did not fit into memory at the start";
-            out.gauge("state_keys_dropped", help, usage.keys_dropped)?;
+            out.gauge("sluicegate_keys", "Keys with state in memory", store.len());
+            out.gauge("sluicegate_state_bytes", "Memory used by the state of keys", usage.bytes);
+            let help = "Upper bound on the memory used by the state of keys (--max-memory)";
+            out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
+            let help = "Requests of new keys that found the table full";
+            out.counter("sluicegate_table_full", help, usage.turned_away);
+            let help =
+                "Keys of the state file dropped at the start because they did not fit into memory";
+            out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
         Home::Redis { store, .. } => {
-            let servers = store.health();
-            let connected = servers.iter().filter(|it| it.connected).count();
-            let left_alone = servers.iter().filter(|it| it.left_alone).count();
-            out.gauge("store_servers", "Servers of the store that are known", servers.len())?;
-            out.gauge("store_connected", "Of those, connected ones", connected)?;
-            let help = "Of those, ones that are not asked for now, since they did not answer (breaker open)";
-            out.gauge("store_left_alone", help, left_alone)?;
-            let help = "What was counted of the store: decisions by source, errors, reconnections";
-            out.labelled("store_events", help, MetricType::Counter, |family| {
-                store
-                    .counters()
-                    .iter()
-                    .try_for_each(|(event, counted)| count(family, &[("event", event)], counted))
-            })?;
+            let nodes = store.health();
+            let connected = nodes.iter().filter(|it| it.connected).count();
+            let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();
+            out.gauge("sluicegate_store_servers", "Known nodes of the store", nodes.len());
+            out.gauge("sluicegate_store_connected", "Store nodes with a connection", connected);
+            let help = "Store nodes whose circuit breaker is open";
+            out.gauge("sluicegate_store_breaker_open", help, breaker_open);
+            let help = "Seconds from sending a command or pipeline to a store node to its reply";
+            let mut family =
+                out.family("sluicegate_store_request_duration_seconds", Kind::Histogram, help);
+            let trips = store.round_trips();
+            let buckets =
+                trips.buckets().map(|(bound, count)| (bound.map(|it| it.as_secs_f64()), count));
+            family.histogram(&[], buckets, trips.total.as_secs_f64());
+            let help =
+                "Events of the store client, by event: decisions by source, errors, connections";
+            let mut family = out.family("sluicegate_store_events", Kind::Counter, help);
+            for (event, count) in store.counters().iter() {
+                family.sample(&[("event", event)], count);
+            }
         }
     }
     let told = shared.snapshots.told();
-    let help = "State files that were written, or could not be";
-    out.labelled("snapshots", help, MetricType::Counter, |family| {
-        count(family, &[("outcome", "written")], told.written)?;
-        count(family, &[("outcome", "failed")], told.failed)
-    })
+    let help = "Snapshots of the state in memory to the state file, by outcome";
+    let mut family = out.family("sluicegate_snapshots", Kind::Counter, help);
+    family.sample(&[("outcome", "written")], told.written);
+    family.sample(&[("outcome", "failed")], told.failed);
 }
+
+/// The metrics of every process that Prometheus scrapes, as far as the system tells them.
+fn of_process(process: &Process, out: &mut Exposition) {
+    let mut metric = |name, kind, help, value: Option<String>| {
+        if let Some(value) = value {
+            out.family(name, kind, help).sample(NO_LABELS, value);
+        }
+    };
+    let float = |value: Option<f64>| value.map(|value| format!("{value:.2}"));
+    let whole = |value: Option<u64>| value.map(|value| value.to_string());
+    let help = "Start time of the process, in seconds since the Unix epoch";
+    metric("process_start_time_seconds", Kind::Gauge, help, float(process.start_time));
+    let help = "CPU time used by the process, user and system, in seconds";
+    metric("process_cpu_seconds", Kind::Counter, help, float(process.cpu_seconds));
+    let help = "Resident memory of the process";
+    metric("process_resident_memory_bytes", Kind::Gauge, help, whole(process.resident_bytes));
+    let help = "Virtual memory of the process";
+    metric("process_virtual_memory_bytes", Kind::Gauge, help, whole(process.virtual_bytes));
+    let help = "Open file descriptors";
+    metric("process_open_fds", Kind::Gauge, help, whole(process.open_descriptors));
+    let help = "Upper bound on open file descriptors";
+    metric("process_max_fds", Kind::Gauge, help, whole(process.max_descriptors));
+}
+
+const NO_LABELS: &Labels<'_> = &[];

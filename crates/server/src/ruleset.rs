@@ -177,6 +177,7 @@ impl Live {
                 read.map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))?;
             tracing::info!(rules = rules.rules().len(), "rules loaded");
             *live.told.lock() = Told { seen: Some(seen), at: Some(now), ..Told::default() };
+            live.tallies.register(rules.metric_names());
             live.current.store(Arc::new(Version::new(1, rules)));
         }
         Ok(live)
@@ -237,6 +238,7 @@ impl Live {
                 let mut told = self.told.lock();
                 told.reloads += 1;
                 (told.at, told.problem) = (Some(now), None);
+                self.tallies.register(rules.metric_names());
                 self.current.store(Arc::new(Version::new(version, rules)));
                 tracing::info!(version, rules = count, "rules reloaded");
                 Ok(Reloaded { version, rules: count, changed: true })

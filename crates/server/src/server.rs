@@ -26,7 +26,8 @@ use crate::{
 /// How long to wait after a failed accept: it fails again at once where file descriptors are out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often the server checks whether memory is to be returned to the system.
+/// How often the server checks whether memory is to be returned to the system, and adds a sample to the
+/// dashboard's history.
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// A server that listens.
@@ -137,7 +138,11 @@ impl Server {
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                _ = upkeep.tick() => release_memory(&shared),
+                _ = upkeep.tick() => {
+                    release_memory(&shared);
+                    shared.dashboard.sample(&shared);
+                    shared.blocks.expire(shared.now());
+                }
                 accepted = listeners.accept() => match accepted {
                     Ok(accepted) => {
                         failing = false;

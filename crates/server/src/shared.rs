@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Config,
+    blocks::Blocks,
     buffers::BufferBudget,
     dashboard::Hub,
     face::Face,
@@ -35,6 +36,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) home: Home,
+    /// The keys that an operator has blocked.
+    pub(crate) blocks: Blocks,
     /// The rules in force.
     pub(crate) rules: Live,
     pub(crate) clock: SystemClock,
@@ -72,6 +75,7 @@ impl Shared {
         let workers = config.workers.unwrap_or(1);
         Self {
             home,
+            blocks: Blocks::default(),
             rules,
             clock,
             lines: Lines::default(),

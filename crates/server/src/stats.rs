@@ -38,6 +38,8 @@ pub(crate) struct Stats {
     /// Calls of the rate limit service, and how long they took.
     pub(crate) questions: Counter,
     pub(crate) question_latency: Latency,
+    /// Durations of commands over RESP.
+    pub(crate) command_latency: Latency,
     /// What is noted while somebody looks at the dashboard.
     pub(crate) watch: Watch,
 }
@@ -139,8 +141,14 @@ impl Latency {
     /// A request took so many microseconds.
     #[inline]
     pub(crate) fn took(&self, micros: u64) {
-        self.counts[BOUNDS.partition_point(|&bound| bound < micros)].add();
-        self.micros.add_many(micros);
+        self.record(1, micros);
+    }
+
+    /// Counts requests of a batch, each of which took as long as the batch, in microseconds.
+    #[inline]
+    pub(crate) fn record(&self, requests: u64, micros: u64) {
+        self.counts[BOUNDS.partition_point(|&bound| bound < micros)].add_many(requests);
+        self.micros.add_many(micros.saturating_mul(requests));
     }
 
     /// How many took up to the bound at `index` and longer than the one before.

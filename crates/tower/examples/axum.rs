@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(url) => Limiter::connect(&url).await?,
         None => Limiter::in_memory(),
     };
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 3000)).await?;
+    let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = tokio::net::TcpListener::bind(address).await?;
     let app = app(limiter)?.into_make_service_with_connect_info::<SocketAddr>();
     Ok(axum::serve(listener, app).await?)
 }

@@ -1,40 +1,56 @@
-//! Rust's code without its comments and the contents of its strings, so that a plain search finds
-//! only what is really code. Lines stay where they are.
+//! Rust's sources in parts: code, comments and strings, so that a plain search finds only what is
+//! really code, or only what a user may read.
 
-/// `source` with blanks for everything that is no code.
+/// What a part of a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Code,
+    Comment,
+    /// A string or a character, with its quotes.
+    Literal,
+}
+
+/// `source` with blanks for everything that is no code. Lines stay where they are.
 pub(super) fn code_of(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let (length, blank) = match first {
-            '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), true),
-            '/' if rest.starts_with("/*") => (block_comment(rest), true),
-            '"' => (string(rest), true),
-            'r' if !ends_in_word(&code) => match raw_string(rest) {
-                Some(length) => (length, true),
-                None => (1, false),
-            },
-            'b' | 'c' if !ends_in_word(&code) && rest[1..].starts_with('r') => {
-                match raw_string(&rest[1..]) {
-                    Some(length) => (1 + length, true),
-                    None => (1, false),
-                }
-            }
-            '\'' => match character(rest) {
-                Some(length) => (length, true),
-                None => (1, false),
-            },
-            _ => (first.len_utf8(), false),
-        };
-        let (part, after) = rest.split_at(length);
-        if blank {
-            code.extend(part.chars().map(|it| if it == '\n' { '\n' } else { ' ' }));
+    for (part, text) in parts(source) {
+        if part == Part::Code {
+            code.push_str(text);
         } else {
-            code.push_str(part);
+            code.extend(text.chars().map(|it| if it == '\n' { '\n' } else { ' ' }));
         }
-        rest = after;
     }
     code
+}
+
+/// The parts of `source`, in order and without gaps.
+pub(crate) fn parts(source: &str) -> impl Iterator<Item = (Part, &str)> {
+    let mut rest = source;
+    // Whether the part before ends in a letter: then `r` and `b` begin no string.
+    let mut in_word = false;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let (length, part) = match first {
+            '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), Part::Comment),
+            '/' if rest.starts_with("/*") => (block_comment(rest), Part::Comment),
+            '"' => (string(rest), Part::Literal),
+            'r' if !in_word => literal(raw_string(rest), 1),
+            'b' | 'c' if !in_word && rest[1..].starts_with('r') => {
+                literal(raw_string(&rest[1..]).map(|length| 1 + length), 1)
+            }
+            '\'' => literal(character(rest), 1),
+            _ => (first.len_utf8(), Part::Code),
+        };
+        let (text, after) = rest.split_at(length);
+        in_word = part == Part::Code && ends_in_word(text);
+        rest = after;
+        Some((part, text))
+    })
+}
+
+/// A literal of `length`, or `code` bytes of code.
+fn literal(length: Option<usize>, code: usize) -> (usize, Part) {
+    length.map_or((code, Part::Code), |length| (length, Part::Literal))
 }
 
 fn ends_in_word(code: &str) -> bool {

@@ -7,7 +7,7 @@ use std::{
 
 use super::{Findings, Source};
 
-pub(super) fn check(files: &[Source], root: &Path, findings: &mut Findings) {
+pub(crate) fn check(files: &[Source], root: &Path, findings: &mut Findings) {
     for Source { path, text, .. } in files {
         let Some(text) = text.as_deref().filter(|_| path.ends_with(".md")) else { continue };
         for (line, target) in links(text) {

@@ -1,9 +1,9 @@
 //! `cargo xtask tidy`: what no compiler checks about this repository. A rule a file.
 
 mod arrows;
-mod code;
+pub(crate) mod code;
 mod licences;
-mod links;
+pub(crate) mod links;
 mod manifests;
 mod places;
 mod scenarios;
@@ -29,23 +29,38 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    fn error(&mut self, text: String) {
+    pub(crate) fn error(&mut self, text: String) {
         self.errors.push(text);
     }
 
     fn note(&mut self, text: String) {
         self.notes.push(text);
     }
+
+    /// Prints everything; an error where `check` has found one.
+    pub(crate) fn report(&self, check: &str) -> Result<()> {
+        for note in &self.notes {
+            println!("note: {note}");
+        }
+        for error in &self.errors {
+            println!("error: {error}");
+        }
+        match self.errors.len() {
+            0 => Ok(()),
+            1 => bail!("{check} found an error"),
+            count => bail!("{check} found {count} errors"),
+        }
+    }
 }
 
 /// A file of the repository.
 pub(crate) struct Source {
     /// Its path from the root, with `/` between the parts.
-    path: String,
+    pub(crate) path: String,
     /// How many bytes it has.
     bytes: usize,
     /// `None` for bytes that are no text.
-    text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 pub(crate) fn run() -> Result<()> {
@@ -64,21 +79,11 @@ pub(crate) fn run() -> Result<()> {
     links::check(&files, &root, &mut findings);
     scenarios::check(&root, &mut findings)?;
 
-    for note in &findings.notes {
-        println!("note: {note}");
-    }
-    for error in &findings.errors {
-        println!("error: {error}");
-    }
-    match findings.errors.len() {
-        0 => Ok(()),
-        1 => bail!("tidy found an error"),
-        count => bail!("tidy found {count} errors"),
-    }
+    findings.report("tidy")
 }
 
 /// All files that git tracks or would track.
-fn files(root: &Path) -> Result<Vec<Source>> {
+pub(crate) fn files(root: &Path) -> Result<Vec<Source>> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let list = shell::output(&mut git).context("git could not list the files of the repository")?;

@@ -7,6 +7,8 @@ mod documents;
 mod envoy;
 mod logs;
 mod mistakes;
+#[cfg(unix)]
+mod operator;
 mod pictures;
 mod redis;
 mod rules;
@@ -16,3 +18,5 @@ mod schema;
 mod server;
 mod simulate;
 mod texts;
+#[cfg(target_os = "linux")]
+mod walkthroughs;

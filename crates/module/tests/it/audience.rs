@@ -20,8 +20,8 @@ const POLICIES: [&str; 4] = [
     "token-bucket:1000000/300d:refill=interval",
 ];
 
-fn unheard(peer: &mut Peer) -> bool {
-    peer.told("sluicegate", "sluicegate_unheard") == 1
+fn is_replication_idle(peer: &mut Peer) -> bool {
+    peer.told("sluicegate", "sluicegate_replication_idle") == 1
 }
 
 fn digest(peer: &mut Peer) -> String {
@@ -74,7 +74,7 @@ fn agree(primary: &Server, replica: &Server) {
 fn a_replica_that_comes_late_hears_all(engine: Engine) {
     let primary = serve(engine);
     let mut peer = primary.peer();
-    peer.until(unheard);
+    peer.until(is_replication_idle);
     let before = peer.told("persistence", "rdb_changes_since_last_save");
     assert_eq!(peer.integers("SG.TAKE k gcra:9/1d")[0], 1);
     assert_eq!(peer.told("persistence", "rdb_changes_since_last_save"), before + 1, "it counts");
@@ -83,13 +83,13 @@ fn a_replica_that_comes_late_hears_all(engine: Engine) {
     while_asked(&primary, || {
         replica.peer().say(&follow).unwrap();
         link_is_up(&replica);
-        assert!(!unheard(&mut peer));
+        assert!(!is_replication_idle(&mut peer));
     });
     agree(&primary, &replica);
     // One that was away for a moment goes on by the backlog: it must not have a gap.
     while_asked(&primary, || {
         peer.say("CLIENT KILL TYPE replica").unwrap();
-        assert!(!unheard(&mut peer));
+        assert!(!is_replication_idle(&mut peer));
     });
     link_is_up(&replica);
     agree(&primary, &replica);
@@ -98,10 +98,10 @@ fn a_replica_that_comes_late_hears_all(engine: Engine) {
 fn a_file_that_is_begun_late_holds_all(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
-    peer.until(unheard);
+    peer.until(is_replication_idle);
     while_asked(&server, || {
         peer.say("CONFIG SET appendonly yes").unwrap();
-        assert!(!unheard(&mut peer));
+        assert!(!is_replication_idle(&mut peer));
         peer.until(|it| {
             it.told("persistence", "aof_rewrite_in_progress") == 0
                 && it.told("persistence", "aof_rewrite_scheduled") == 0
@@ -111,7 +111,7 @@ fn a_file_that_is_begun_late_holds_all(engine: Engine) {
     peer.say("DEBUG LOADAOF").unwrap();
     assert_eq!(digest(&mut peer), expected);
     peer.say("CONFIG SET appendonly no").unwrap();
-    peer.until(unheard);
+    peer.until(is_replication_idle);
 }
 
 /// Who was a replica has a backlog, and another replica of the same primary may go on by it.
@@ -126,7 +126,7 @@ fn a_replica_that_takes_over_is_heard(engine: Engine) {
     heir.peer().say("REPLICAOF NO ONE").unwrap();
     let follow = format!("REPLICAOF 127.0.0.1 {}", heir.port());
     while_asked(&heir, || {
-        assert!(!unheard(&mut heir.peer()));
+        assert!(!is_replication_idle(&mut heir.peer()));
         other.peer().say(&follow).unwrap();
         link_is_up(&other);
     });

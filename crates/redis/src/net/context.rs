@@ -22,7 +22,7 @@ use super::{
     report::Line,
     url::{Address, Url},
 };
-use crate::{Options, StoreError, counters::Counting};
+use crate::{Options, StoreError, counters::Counting, latency::LatencyHistogram};
 
 /// Commands that wait to be written; redis-rs holds 50 unless told otherwise.
 const BUFFERED: usize = 4096;
@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) options: Options,
     pub(crate) clock: SystemClock,
     pub(crate) counts: Counting,
+    /// Durations of round trips.
+    pub(crate) round_trips: LatencyHistogram,
     certificates: TlsCertificates,
     /// Which sentinel is asked first.
     sentinel: AtomicUsize,
@@ -83,6 +85,7 @@ impl Context {
             options,
             clock,
             counts,
+            round_trips: LatencyHistogram::default(),
             certificates,
             sentinel: AtomicUsize::new(0),
             #[cfg(test)]

@@ -260,7 +260,9 @@ impl Link {
         let sent = up.flow.send(commands, now);
         match deadline.within(run(up.connection)).await {
             Ok(Ok(answer)) => {
-                up.flow.answered(sent, self.context.now());
+                let end = self.context.now();
+                up.flow.answered(sent, end);
+                self.context.round_trips.record(end.as_micros().saturating_sub(now.as_micros()));
                 self.breaker.succeeded();
                 if !self.has_answered.load(Ordering::Relaxed) {
                     self.has_answered.store(true, Ordering::Relaxed);

@@ -66,7 +66,7 @@ async fn a_server_that_is_stopped_holds_nobody_up() {
         let tail = times[times.len() * 999 / 1000];
         println!(
             "figure: stopped for {} ms under {on_error:?}: {decided} answers, p99.9 {:.1} ms, {timeouts} \
-             timeouts before it was left alone, {late} takes done late; answers {} ms after it goes on",
+             timeouts before the circuit breaker opened, {late} takes done late; answers {} ms after it goes on",
             span.as_millis(),
             tail.as_secs_f64() * 1e3,
             back.as_millis(),

@@ -56,7 +56,7 @@ async fn demote(what: &str, server: &Server, url: &str, options: Options) {
     server.ask::<()>("REPLICAOF 127.0.0.1 1");
     let start = now();
     until("every breaker opens", async || {
-        stores.iter().all(|store| store.health().iter().any(|it| it.left_alone))
+        stores.iter().all(|store| store.health().iter().any(|it| it.breaker_open))
     })
     .await;
     let opened = start.elapsed();
@@ -166,7 +166,7 @@ async fn refused_connections_open_the_breaker() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     server.kill();
-    let is_open = async || store.health().iter().any(|it| it.left_alone && !it.connected);
+    let is_open = async || store.health().iter().any(|it| it.breaker_open && !it.connected);
     let opened = until("the breaker opens", is_open).await;
     server.restart();
     let closed = until("the breaker closes", async || store.unavailable().is_none()).await;

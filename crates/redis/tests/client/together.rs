@@ -87,7 +87,7 @@ async fn one_server_decides_all_at_once_and_its_denials_are_known() {
     assert_eq!(store.ask(b"carl", &user, Operation::Peek(0)).await.unwrap().remaining, 3);
     let peek = store.peek_together(&takes(&[b"dora", b"all"], &[&user, &all])).await.unwrap();
     assert!(!peek.decision.allowed());
-    assert!(store.take_together(&[]).await.unwrap_err().to_string().starts_with("no key"));
+    assert!(store.take_together(&[]).await.unwrap_err().to_string().starts_with("missing key"));
 }
 
 #[tokio::test]

@@ -120,6 +120,25 @@ impl Domain {
         Some(found)
     }
 
+    /// The rules whose name in metrics does not depend on values of requests, by index among all.
+    pub(crate) fn counted_by_name<'s>(&'s self, rules: &'s [Rule]) -> impl Iterator<Item = usize> {
+        let mut below = vec![(0, false)];
+        std::iter::from_fn(move || {
+            let (at, depends) = below.pop()?;
+            let node: &Node = &self.nodes[at];
+            let depends = depends || node.value_to_metric;
+            let exact =
+                node.exact.values().flat_map(|values| values.values()).chain(node.any.values());
+            below.extend(exact.map(|&next| (next, depends)));
+            let wild = node.wild.iter();
+            below.extend(wild.map(|wild| (wild.node, depends || wild.value.is_none())));
+            let is_detailed =
+                |rule: usize| rules[rule].envoy().is_some_and(|it| it.detailed_metric);
+            Some(node.rule.filter(|&rule| !depends && !is_detailed(rule)))
+        })
+        .flatten()
+    }
+
     /// What a match is counted under: the values of entries that say so, or of all.
     fn metric<'s>(
         &'s self,

@@ -125,6 +125,29 @@ fn metrics_tell_values_where_the_tree_says_so() {
     assert_eq!(metric(&[("database", "x"), ("user", "bob")]), "web.database.user");
 }
 
+/// Names that values of requests are part of are not known beforehand, nor is the one that stands for limits
+/// of requests.
+#[test]
+fn metric_names_are_those_without_values_of_requests() {
+    let both = format!("{TREE}rules: [{{name: ours, match: {{path: /}}, policy: 'gcra:1/1s'}}]\n");
+    let rules = rules(&both);
+    let names: Vec<_> = rules.metric_names().collect();
+    assert_eq!(
+        names,
+        [
+            "ours",
+            "web.database_users",
+            "web.database_default",
+            "web.database.user",
+            "web.path_/files*",
+            "web.path",
+            "web.plan_blocked",
+            "web.plan_staff",
+            "web.ours",
+        ]
+    );
+}
+
 #[test]
 fn a_limit_that_came_with_the_descriptor_is_used_instead() {
     let rules = rules(TREE);

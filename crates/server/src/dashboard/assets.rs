@@ -46,13 +46,15 @@ macro_rules! file {
 }
 
 /// All files.
-pub(super) static ASSETS: [Asset; 12] = [
+pub(super) static ASSETS: [Asset; 14] = [
     asset("/", HTML, file!("index.html")),
     asset("/dashboard/page.css", CSS, file!("page.css")),
     asset("/dashboard/main.js", SCRIPT, file!("main.js")),
     asset("/dashboard/ask.js", SCRIPT, file!("ask.js")),
     asset("/dashboard/words.js", SCRIPT, file!("words.js")),
     asset("/dashboard/charts.js", SCRIPT, file!("charts.js")),
+    asset("/dashboard/keys.js", SCRIPT, file!("keys.js")),
+    asset("/dashboard/list.js", SCRIPT, file!("list.js")),
     asset("/dashboard/live.js", SCRIPT, file!("live.js")),
     asset("/dashboard/rules.js", SCRIPT, file!("rules.js")),
     asset("/dashboard/play.js", SCRIPT, file!("play.js")),

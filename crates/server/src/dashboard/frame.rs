@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 use sluicegate_core::Timestamp;
-use sluicegate_redis::Source;
+use sluicegate_redis::{RoundTrips, Source};
 
 use super::{
     hot::{Hot, hot},
@@ -14,7 +14,7 @@ use super::{
     store::{Store, store},
     watch::Took,
 };
-use crate::{face::Face, shared::Shared, stats::Counter, stats::Stats};
+use crate::{face::Face, http::Shown, shared::Shared, stats::Counter, stats::Stats};
 
 /// One frame.
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ struct Frame {
     allowed: u64,
     denied: u64,
     errors: u64,
-    faces: [Decisions; 3],
+    protocols: [Decisions; 3],
     sources: [Decisions; 4],
     clients: usize,
     max_clients: usize,
@@ -38,6 +38,9 @@ struct Frame {
     /// What is in force; nothing where there are no files of rules.
     rules: Option<Rules>,
     hot: Hot,
+    /// Whether viewers may reset and block keys.
+    actions: bool,
+    blocks: BlockedKeys,
 }
 
 /// Decisions that were told to clients, by one word.
@@ -51,10 +54,30 @@ struct Decisions {
 /// How long answers took since the frame before, from when a request was read to when its answer
 /// was ready to be sent.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Latency {
-    p50_us: u64,
-    p99_us: u64,
+pub(super) struct Latency {
+    pub(super) p50_us: u64,
+    pub(super) p99_us: u64,
     p999_us: u64,
+}
+
+/// The keys that an operator has blocked.
+#[derive(Debug, Serialize)]
+struct BlockedKeys {
+    count: usize,
+    /// Those that expire first.
+    shown: Vec<Shown>,
+}
+
+/// Blocked keys that a frame shows.
+const MAX_BLOCKS_SHOWN: usize = 20;
+
+fn blocked_keys(shared: &Shared) -> BlockedKeys {
+    if !shared.blocks.is_used() {
+        return BlockedKeys { count: 0, shown: Vec::new() };
+    }
+    let listed = shared.blocks.list(shared.now());
+    let shown = listed.iter().take(MAX_BLOCKS_SHOWN).map(|it| Shown::of(shared, it)).collect();
+    BlockedKeys { count: listed.len(), shown }
 }
 
 /// Makes frames, one after the other.
@@ -64,6 +87,7 @@ pub(super) struct Reader {
     /// What each worker had decided.
     decisions: Vec<u64>,
     took: Took,
+    round_trips: RoundTrips,
     rules: rules::Reader,
 }
 
@@ -74,6 +98,7 @@ impl Reader {
             at: shared.now(),
             decisions: shared.workers.iter().map(Stats::decisions).collect(),
             took: took(shared),
+            round_trips: shared.home.round_trips(),
             rules: rules::Reader::new(shared),
         }
     }
@@ -101,7 +126,7 @@ impl Reader {
             *before = decisions;
         }
         let took = took(shared);
-        let latency = latency(&took.since(&self.took));
+        let latency = Latency::of(&took.since(&self.took));
         self.took = took;
         Frame {
             number: self.number,
@@ -112,15 +137,17 @@ impl Reader {
             allowed: shared.sum(Stats::allowed),
             denied: shared.sum(Stats::denied),
             errors: shared.sum(|stats| stats.errors.count()),
-            faces: Face::ALL.map(|face| by(shared, face.name(), &[face], &SOURCES)),
+            protocols: Face::ALL.map(|face| by(shared, face.name(), &[face], &SOURCES)),
             sources: SOURCES.map(|source| by(shared, source.word(), &Face::ALL, &[source])),
             clients: shared.clients.len(),
             max_clients: shared.config.max_clients,
             waiting: shared.lines.waiting(),
             latency,
-            store: store(shared),
+            store: store(shared, &mut self.round_trips),
             rules: self.rules.rules(shared),
             hot: hot(shared, sketches),
+            actions: shared.http_token.is_some(),
+            blocks: blocked_keys(shared),
         }
     }
 }
@@ -136,16 +163,19 @@ fn by(shared: &Shared, name: &'static str, faces: &[Face], sources: &[Source]) -
     Decisions { name, allowed: sum(|it| &it.allowed), denied: sum(|it| &it.denied) }
 }
 
-fn took(shared: &Shared) -> Took {
+/// The latency histogram of all workers.
+pub(super) fn took(shared: &Shared) -> Took {
     let mut took = Took::default();
     shared.workers.iter().for_each(|stats| stats.watch.took(&mut took));
     took
 }
 
-fn latency(took: &Took) -> Option<Latency> {
-    Some(Latency {
-        p50_us: took.quantile(500)?,
-        p99_us: took.quantile(990)?,
-        p999_us: took.quantile(999)?,
-    })
+impl Latency {
+    pub(super) fn of(took: &Took) -> Option<Self> {
+        Some(Self {
+            p50_us: took.quantile(500)?,
+            p99_us: took.quantile(990)?,
+            p999_us: took.quantile(999)?,
+        })
+    }
 }

@@ -1,10 +1,11 @@
 //! The keys that are asked about most, and those that are denied most, as a frame tells them.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    hub::Hub,
+    cause::{DeniedBy, Denier},
+    known::{Busiest, KeyFilter, Scale},
     sketch::{Count, LONGEST, Sketch, Span, UNIT},
     watch::Sketches,
 };
@@ -12,6 +13,8 @@ use crate::{DashboardMode, shared::Shared};
 
 /// So many keys are told of each kind.
 const TOLD: usize = 10;
+/// Keys that one list shows.
+const LISTED: usize = 200;
 
 /// Keys by how often they are asked about.
 #[derive(Debug, Serialize)]
@@ -20,7 +23,7 @@ pub(super) struct Hot {
     keys: &'static str,
     /// One decision in so many was looked at, on the worker where it was fewest.
     every: u64,
-    asked: Vec<HotKey>,
+    requested: Vec<HotKey>,
     denied: Vec<HotKey>,
 }
 
@@ -41,6 +44,12 @@ struct HotKey {
     over: f64,
     /// and so many more or less, by the samples: twice their standard deviation.
     noise: f64,
+    /// The limit that denied it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_by: Option<DeniedBy>,
+    /// Whether an operator blocks it now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    blocked: bool,
 }
 
 /// What `sketches` of all workers together tell.
@@ -55,16 +64,65 @@ pub(super) fn hot(shared: &Shared, sketches: Vec<Sketches>) -> Hot {
     let span = sketches.first().map(|it| it.span).unwrap_or_default();
     let (asked, denied): (Vec<_>, Vec<_>) =
         sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
-    let told = |sketches: &[Sketch]| {
-        let top = Sketch::top(sketches, TOLD);
-        top.iter().map(|count| told(hub, count, span, every)).collect()
+    let (all, denied) = (Sketch::top(&asked, usize::MAX), Sketch::top(&denied, usize::MAX));
+    let first = |counts: &[Count]| {
+        counts.iter().take(TOLD).map(|count| told(shared, count, span, every)).collect()
     };
-    Hot { keys, every, asked: told(&asked), denied: told(&denied) }
+    let hot = Hot { keys, every, requested: first(&all), denied: first(&denied) };
+    hub.known.replace(all, denied, Scale { span, every });
+    hot
 }
 
-fn told(hub: &Hub, Count { key, count, error }: &Count, span: Span, every: u64) -> HotKey {
+/// Which of the sampled keys to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    denied: bool,
+}
+
+/// Sampled keys, the ones that are denied most first.
+#[derive(Debug, Serialize)]
+pub(super) struct Listed {
+    /// All that match.
+    count: usize,
+    keys: Vec<ListedKey>,
+}
+
+#[derive(Debug, Serialize)]
+struct ListedKey {
+    #[serde(flatten)]
+    key: HotKey,
+    /// Denials per second.
+    denied: f64,
+}
+
+/// Lists the sampled keys that are wanted.
+pub(super) fn listed(shared: &Shared, wanted: &Wanted) -> Listed {
+    // A prefix would say what a tag stands for.
+    let masked = shared.dashboard.mode == DashboardMode::Masked;
+    let prefix = if masked { "" } else { &*wanted.prefix };
+    let filter = KeyFilter { prefix: prefix.as_bytes(), denied: wanted.denied };
+    let Busiest { count, keys, scale: Scale { span, every } } =
+        shared.dashboard.known.busiest(LISTED, filter);
+    let keys = keys.into_iter().map(|mut it| {
+        it.count.denier = it.denied.as_mut().and_then(|denied| denied.denier.take());
+        let denied = it.denied.map_or(0.0, |it| round(span.rate(it.count)));
+        ListedKey { key: told(shared, &it.count, span, every), denied }
+    });
+    Listed { count, keys: keys.collect() }
+}
+
+fn round(rate: f64) -> f64 {
+    (rate * 1000.0).round() / 1000.0
+}
+
+fn told(shared: &Shared, count: &Count, span: Span, every: u64) -> HotKey {
+    let hub = &shared.dashboard;
+    let Count { key, count, error, denier } = count;
     let noise = if every == 1 { 0 } else { 2 * (count * every).isqrt() * UNIT.isqrt() };
-    let round = |rate: f64| (rate * 1000.0).round() / 1000.0;
     let masked = hub.mode == DashboardMode::Masked;
     let text = std::str::from_utf8(key).ok().filter(|text| !text.contains(char::is_control));
     HotKey {
@@ -78,5 +136,7 @@ fn told(hub: &Hub, Count { key, count, error }: &Count, span: Span, every: u64) 
         rate: round(span.rate(*count)),
         over: round(span.rate(*error)),
         noise: round(span.rate(noise)),
+        blocked: shared.blocks.remaining(key, shared.now()).is_some(),
+        denied_by: denier.as_ref().map(Denier::shown),
     }
 }

@@ -8,20 +8,33 @@
 //! - a viewer that does not take its frames keeps nobody waiting: it finds the last one when it does,
 //!   and what lies between is skipped. For how long it may take nothing, `web` says.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::body::Frame;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use sluicegate_commands::shown;
 use tokio::{
     sync::watch,
     task::spawn_local,
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Stream, frame::Reader};
+use super::{
+    Stream,
+    frame::Reader,
+    history::History,
+    known::{KeyFilter, KeyPage, KnownKeys, LINGER, Scale},
+};
 use crate::{DashboardMode, shared::Shared, shared::stopped, worker::Worker};
 
 /// How many may look at a time.
@@ -36,6 +49,10 @@ pub(crate) struct Hub {
     /// The last frame, as it is sent; empty before the first.
     frames: watch::Sender<Bytes>,
     looking: Mutex<Looking>,
+    pub(super) history: History,
+    pub(super) known: KnownKeys,
+    /// Until when keys are sampled without viewers, in microseconds.
+    listed_until: AtomicU64,
     /// What is mixed into a key to make its mask.
     salt: [u8; 16],
 }
@@ -53,7 +70,22 @@ impl Hub {
         let mut salt = [0; 16];
         salt[..8].copy_from_slice(&random());
         salt[8..].copy_from_slice(&random());
-        Self { mode, frames: watch::Sender::default(), looking: Mutex::default(), salt }
+        Self {
+            mode,
+            frames: watch::Sender::default(),
+            looking: Mutex::default(),
+            history: History::default(),
+            known: KnownKeys::default(),
+            listed_until: AtomicU64::new(0),
+            salt,
+        }
+    }
+
+    /// Adds a sample to the history. Called once a second, whether there are viewers or not.
+    pub(crate) fn sample(&self, shared: &Shared) {
+        if self.mode != DashboardMode::Off {
+            self.history.sample(shared);
+        }
     }
 
     pub(super) fn viewers(&self) -> usize {
@@ -67,15 +99,25 @@ impl Hub {
         format!("#{}", tag.collect::<String>())
     }
 
+    /// `key` as logs and lists of this server show it.
+    pub(crate) fn shown_key(&self, key: &[u8]) -> String {
+        match self.mode {
+            DashboardMode::On => shown(key),
+            DashboardMode::Masked => self.mask(key),
+            DashboardMode::NoKeys | DashboardMode::Off => "(hidden)".to_owned(),
+        }
+    }
+
     /// Ends the task unless somebody looks. Whether it is to end.
     fn rest(&self, shared: &Shared) -> bool {
         let mut looking = self.looking.lock();
-        if looking.viewers > 0 {
+        if looking.viewers > 0 || shared.now().as_micros() < self.listed_until.load(Relaxed) {
             return false;
         }
         looking.publishing = false;
         shared.workers.iter().for_each(|stats| stats.watch.stop());
         self.frames.send_replace(Bytes::new());
+        self.known.replace(Vec::new(), Vec::new(), Scale::default());
         true
     }
 }
@@ -98,13 +140,7 @@ pub(super) fn look(worker: &Rc<Worker>) -> Option<Stream> {
     }
     looking.viewers += 1;
     let viewer = Viewer(Arc::clone(&worker.shared));
-    if !looking.publishing {
-        looking.publishing = true;
-        let keys = matches!(hub.mode, DashboardMode::On | DashboardMode::Masked);
-        worker.shared.workers.iter().for_each(|stats| stats.watch.start(keys));
-        // It ends when nobody looks, or with the worker.
-        drop(spawn_local(publish(Publishing { worker: Rc::clone(worker), ended: false })));
-    }
+    start(&worker.shared, &mut looking);
     drop(looking);
     let mut frames = hub.frames.subscribe();
     frames.mark_changed();
@@ -117,6 +153,38 @@ pub(super) fn look(worker: &Rc<Worker>) -> Option<Stream> {
         Some((Ok(Frame::data(frame)), it))
     });
     Some(Box::pin(events))
+}
+
+/// Starts the task that makes frames, unless there is one. Must be called on a worker.
+fn start(shared: &Arc<Shared>, looking: &mut Looking) {
+    if looking.publishing {
+        return;
+    }
+    looking.publishing = true;
+    let keys = matches!(shared.dashboard.mode, DashboardMode::On | DashboardMode::Masked);
+    shared.workers.iter().for_each(|stats| stats.watch.start(keys));
+    // It ends when there are no viewers, or with the worker.
+    drop(spawn_local(publish(Publishing { shared: Arc::clone(shared), ended: false })));
+}
+
+/// Lists keys that are sampled, and has them sampled for a while. Must be called on a worker.
+///
+/// # Errors
+/// A whole error reply, if the dashboard does not show keys.
+pub(crate) fn list_keys(
+    shared: &Arc<Shared>,
+    cursor: u64,
+    count: usize,
+    filter: KeyFilter<'_>,
+) -> Result<KeyPage, String> {
+    let hub = &shared.dashboard;
+    if hub.mode != DashboardMode::On {
+        let text = "ERR SG.KEYS is disabled: it needs --dashboard on";
+        return Err(text.to_owned());
+    }
+    hub.listed_until.store((shared.now() + LINGER).as_micros(), Relaxed);
+    start(shared, &mut hub.looking.lock());
+    Ok(hub.known.scan(cursor, count, filter))
 }
 
 /// The next frame that was not seen yet: the last one.
@@ -132,7 +200,7 @@ async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
 
 /// The task that makes frames. Should it fail, the next viewer starts another.
 struct Publishing {
-    worker: Rc<Worker>,
+    shared: Arc<Shared>,
     /// Whether it has said itself that it ends: another may have been started since.
     ended: bool,
 }
@@ -140,13 +208,13 @@ struct Publishing {
 impl Drop for Publishing {
     fn drop(&mut self) {
         if !self.ended {
-            self.worker.shared.dashboard.looking.lock().publishing = false;
+            self.shared.dashboard.looking.lock().publishing = false;
         }
     }
 }
 
 async fn publish(mut publishing: Publishing) {
-    let shared = Arc::clone(&publishing.worker.shared);
+    let shared = Arc::clone(&publishing.shared);
     let shared = &*shared;
     let hub = &shared.dashboard;
     let mut reader = Reader::new(shared);

@@ -1,17 +1,22 @@
-//! One key, looked up: what it has used of each limit, and when it recovers.
+//! One key, looked up: its usage of each limit, when the next request passes, and when it has fully
+//! recovered.
 
 use serde::Serialize;
-use sluicegate_commands::Description;
+use sluicegate_commands::{Description, PolicyText};
+use sluicegate_core::{Operation, Policy, Retry};
+use sluicegate_redis::OnError;
 
 use super::play::Level;
 use crate::{DashboardMode, home::Trouble, shared::Shared};
 
-/// What is told of a key.
+/// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]
 pub(super) struct Looked {
-    /// Whether anything is kept of it. A key that has recovered is as if never used.
+    /// Whether the key has usage that has not recovered.
     found: bool,
-    /// What stands for it in the lists, where keys are masked.
+    /// How long an operator still blocks the key.
+    blocked_us: Option<u64>,
+    /// The tag that the lists show for it, where keys are masked.
     mask: Option<String>,
     #[serde(flatten)]
     state: Option<State>,
@@ -20,23 +25,62 @@ pub(super) struct Looked {
 #[derive(Debug, Serialize)]
 struct State {
     policy: String,
+    /// How a request of cost 1 would be answered; `None` if the store does not say.
+    next: Option<Next>,
     reset_after_us: i64,
     lifetime_us: i64,
     bytes: i64,
     limits: Vec<Level>,
 }
 
-/// Looks up `key`, wherever the state is.
+/// How a request of cost 1 would be answered.
+#[derive(Debug, Serialize)]
+struct Next {
+    allowed: bool,
+    remaining: u32,
+    /// `None` if it is allowed, or can never succeed.
+    retry_after_us: Option<u64>,
+    /// The binding limit.
+    limit: Option<String>,
+}
+
+/// Looks up `key` in the store.
 pub(super) async fn look_up(shared: &Shared, key: &[u8]) -> Result<Looked, Trouble> {
     let hub = &shared.dashboard;
     let mask = (hub.mode == DashboardMode::Masked).then(|| hub.mask(key));
     let described = shared.home.read(key, shared.now(), Description::of).await?.flatten();
-    let state = described.map(|it| State {
+    let blocked = shared.blocks.remaining(key, shared.now());
+    let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
+    let Some(it) = described else {
+        return Ok(Looked { found: false, blocked_us, mask, state: None });
+    };
+    let state = State {
+        next: next(shared, key, &it.policy).await?,
         policy: it.policy,
         reset_after_us: it.reset_after_us,
         lifetime_us: it.lifetime_us,
         bytes: it.bytes,
         limits: it.limits.into_iter().map(Level::from).collect(),
-    });
-    Ok(Looked { found: state.is_some(), mask, state })
+    };
+    Ok(Looked { found: true, blocked_us, mask, state: Some(state) })
+}
+
+/// Peeks at `key` under the policy that it was last written under.
+async fn next(shared: &Shared, key: &[u8], policy: &str) -> Result<Option<Next>, Trouble> {
+    let Ok(policy): Result<Policy, _> = PolicyText::Text(policy.as_bytes()).parse() else {
+        return Ok(None);
+    };
+    let now = shared.now();
+    let rule = shared.home.rule(&policy, OnError::default(), now);
+    let decision = shared.home.ask(key, &rule, Operation::Peek(1), now).await?.decision;
+    let retry_after_us = match decision.retry() {
+        Some(Retry::After(span)) => u64::try_from(span.as_micros()).ok(),
+        Some(Retry::Never) | None => None,
+    };
+    Ok(Some(Next {
+        allowed: decision.allowed(),
+        remaining: decision.remaining,
+        retry_after_us,
+        limit: policy.limits().get(decision.binding).map(ToString::to_string),
+    }))
 }

@@ -10,10 +10,13 @@
 //! - a browser loads nothing from elsewhere, and runs nothing but these files.
 
 mod assets;
+mod cause;
 mod frame;
+mod history;
 mod hot;
 mod hub;
 mod key;
+mod known;
 mod play;
 mod rules;
 mod sketch;
@@ -36,7 +39,12 @@ use self::{
     assets::{ASSETS, Asset, harden},
     hub::MOST,
 };
-pub(crate) use self::{hub::Hub, watch::Watch};
+pub(crate) use self::{
+    cause::Cause,
+    hub::{Hub, list_keys},
+    known::{KeyFilter, KeyPage},
+    watch::Watch,
+};
 use crate::{
     DashboardMode,
     http::{Problem, authorize, key_of, read_json},
@@ -55,8 +63,10 @@ pub(crate) type Stream =
 pub(crate) enum Page {
     File(&'static Asset),
     Events,
+    History,
     Rules,
     Key,
+    Keys,
     Play,
 }
 
@@ -79,8 +89,10 @@ pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {
     }
     match path {
         "/dashboard/events" => Some(Page::Events),
+        "/dashboard/history" => Some(Page::History),
         "/dashboard/rules" => Some(Page::Rules),
         "/dashboard/key" => Some(Page::Key),
+        "/dashboard/keys" => Some(Page::Keys),
         "/dashboard/play" => Some(Page::Play),
         path => ASSETS.iter().find(|asset| asset.path == path).map(Page::File),
     }
@@ -94,8 +106,8 @@ pub(crate) async fn answer(
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Problem> {
     let takes = match page {
-        Page::File(_) | Page::Events | Page::Rules => Method::GET,
-        Page::Key | Page::Play => Method::POST,
+        Page::File(_) | Page::Events | Page::History | Page::Rules => Method::GET,
+        Page::Key | Page::Keys | Page::Play => Method::POST,
     };
     if head.method != takes && !(head.method == Method::HEAD && takes == Method::GET) {
         return Err(Problem::no_method(&head.method, &takes));
@@ -106,10 +118,15 @@ pub(crate) async fn answer(
     authorize(worker, head)?;
     match page {
         Page::Events => events(worker),
+        Page::History => json(&worker.shared.dashboard.history.report()),
         Page::Rules => json(&rules::said(&worker.shared)),
         Page::Key => {
             let key = key_of(worker, head, body).await?;
             json(&key::look_up(&worker.shared, &key).await?)
+        }
+        Page::Keys => {
+            let wanted = read_json(worker, head, body).await?;
+            json(&hot::listed(&worker.shared, &wanted))
         }
         Page::Play => {
             let asked = read_json(worker, head, body).await?;
@@ -122,9 +139,7 @@ pub(crate) async fn answer(
 /// Frames from now on.
 fn events(worker: &Rc<Worker>) -> Result<Response<Body>, Problem> {
     let Some(events) = hub::look(worker) else {
-        return Err(Problem::unavailable(format!(
-            "{MOST} viewers look at the dashboard, which is as many as may; when one has left would do"
-        )));
+        return Err(Problem::unavailable(format!("too many dashboard viewers (limit {MOST})")));
     };
     let mut reply = Response::new(Either::Right(StreamBody::new(events)));
     let fields = reply.headers_mut();

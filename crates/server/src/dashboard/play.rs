@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use sluicegate_commands::{Description, LimitDescription, PolicyText};
 use sluicegate_core::{Entry, Operation, Policy, Retry, Timestamp, apply};
 
+use crate::http::without_class;
+
 /// So many requests may be asked about at a time.
 const MOST: usize = 512;
 /// The longest state that goes to and fro, in bytes.
@@ -81,9 +83,9 @@ impl From<LimitDescription> for Level {
 /// Decides what is asked, or tells why that cannot be.
 pub(super) fn play(play: &Play) -> Result<Played, String> {
     let text = PolicyText::Text(play.policy.as_bytes());
-    let policy = text.parse().map_err(|error| error.to_string())?;
+    let policy = text.parse().map_err(|error| without_class(&error.to_string()).to_owned())?;
     if play.takes.len() > MOST {
-        return Err(format!("there are {} takes; {MOST} at most would do", play.takes.len()));
+        return Err(format!("invalid takes: expected at most {MOST}, got {}", play.takes.len()));
     }
     let mut entry = play.state.as_deref().map(state).transpose()?;
     let decide = |entry: &mut Option<Entry>, at_us, operation| {
@@ -112,7 +114,7 @@ pub(super) fn play(play: &Play) -> Result<Played, String> {
     let now = Timestamp::saturating_from_micros(play.now_us);
     let bytes = entry.as_ref().map(Entry::encode);
     if bytes.as_ref().is_some_and(|bytes| bytes.len() > MOST_STATE) {
-        let most = "more is kept of this key than goes to and fro; to start over would do";
+        let most = "the state of this key has grown too large for the playground: start over";
         return Err(most.to_owned());
     }
     Ok(Played {
@@ -125,7 +127,7 @@ pub(super) fn play(play: &Play) -> Result<Played, String> {
 }
 
 fn state(text: &str) -> Result<Entry, String> {
-    let wrong = "`state` is not what an answer told; leaving it out would do";
+    let wrong = "invalid `state`: expected the state of an earlier answer";
     let bytes = STANDARD.decode(text).map_err(|_| wrong.to_owned())?;
     if bytes.len() > MOST_STATE {
         return Err(wrong.to_owned());
@@ -197,10 +199,10 @@ mod tests {
             (asked("gcra", None, 0), "gcra"),
             (asked("gcra:1/1s", Some("%"), 0), "`state`"),
             (asked("gcra:1/1s", Some("AAAA"), 0), "`state`"),
-            (asked("gcra:1/1s", None, 513), "513 takes"),
+            (asked("gcra:1/1s", None, 513), "513"),
         ] {
             let told = super::play(&play).unwrap_err();
-            assert!(told.contains(expected), "{told}");
+            assert!(told.contains(expected) && !told.contains("SGPOLICY"), "{told}");
         }
     }
 

@@ -8,6 +8,8 @@
 //! - the error is at most what was seen of all keys, divided by the number of counters;
 //! - both hold for sketches that were merged, and after all of them faded alike.
 
+use super::cause::Denier;
+
 /// Counters of a sketch.
 pub(super) const ROOM: usize = 128;
 /// Of a longer key so many bytes are looked at, and kept.
@@ -18,13 +20,15 @@ const FADE: u64 = 16;
 pub(super) const UNIT: u64 = 1 << 16;
 
 /// What was counted of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Count {
     pub(super) key: Box<[u8]>,
     /// At most so often was it seen, in [`UNIT`]s,
     pub(super) count: u64,
     /// and at least so much less often.
     pub(super) error: u64,
+    /// What denied it last.
+    pub(super) denier: Option<Denier>,
 }
 
 /// The keys that are seen most, at most [`ROOM`] of them.
@@ -35,19 +39,20 @@ pub(super) struct Sketch {
 
 impl Sketch {
     /// Counts `weight` for `key`. Takes as long as it takes to look at each counter.
-    pub(super) fn add(&mut self, key: &[u8], weight: u64) {
+    pub(super) fn add(&mut self, key: &[u8], weight: u64, denier: Option<Denier>) {
         let key = &key[..key.len().min(LONGEST)];
         if let Some(known) = self.counts.iter_mut().find(|it| *it.key == *key) {
             known.count += weight;
+            known.denier = denier;
             return;
         }
         if self.counts.len() < ROOM {
-            self.counts.push(Count { key: key.into(), count: weight, error: 0 });
+            self.counts.push(Count { key: key.into(), count: weight, error: 0, denier });
             return;
         }
         if let Some(least) = self.counts.iter_mut().min_by_key(|it| it.count) {
             let error = least.count;
-            *least = Count { key: key.into(), count: error + weight, error };
+            *least = Count { key: key.into(), count: error + weight, error, denier };
         }
     }
 
@@ -78,12 +83,13 @@ impl Sketch {
             if all.iter().any(|known| known.key == it.key) {
                 continue;
             }
-            let (mut count, mut error) = (0, 0);
+            let (mut count, mut error, mut denier) = (0, 0, None);
             for sketch in sketches {
                 match sketch.counts.iter().find(|other| other.key == it.key) {
                     Some(known) => {
                         count += known.count;
                         error += known.error;
+                        denier = denier.or_else(|| known.denier.clone());
                     }
                     None => {
                         count += sketch.unseen();
@@ -91,7 +97,7 @@ impl Sketch {
                     }
                 }
             }
-            all.push(Count { key: it.key.clone(), count, error });
+            all.push(Count { key: it.key.clone(), count, error, denier });
         }
         all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
         all.truncate(most);
@@ -145,14 +151,14 @@ mod tests {
         let mut total = 0;
         for (sketch, seed) in sketches.iter_mut().zip([1, 2]) {
             for key in keys(seed, 20_000) {
-                sketch.add(&key, 1);
+                sketch.add(&key, 1, None);
                 *seen.entry(key).or_default() += 1;
                 total += 1;
             }
         }
         let room = u64::try_from(ROOM).unwrap();
         let top = Sketch::top(&sketches, ROOM);
-        for Count { key, count, error } in &top {
+        for Count { key, count, error, .. } in &top {
             let truth = seen[&**key];
             assert!((count - error..=*count).contains(&truth), "{truth} {count} {error}");
             assert!(*error <= total / room, "{error} of {total}");
@@ -173,7 +179,7 @@ mod tests {
         for _ in 0..300 {
             sketch.fade();
             span.fade();
-            sketch.add(b"a", 10 * UNIT);
+            sketch.add(b"a", 10 * UNIT, None);
             span.pass(1_000_000);
             let top = Sketch::top(std::slice::from_ref(&sketch), 1);
             let rate = span.rate(top[0].count);
@@ -188,9 +194,10 @@ mod tests {
     #[test]
     fn long_keys_are_told_by_their_front() {
         let mut sketch = Sketch::default();
-        sketch.add(&[b'x'; 600], UNIT);
-        sketch.add(&[b'x'; 700], UNIT);
+        sketch.add(&[b'x'; 600], UNIT, None);
+        sketch.add(&[b'x'; 700], UNIT, None);
         let top = Sketch::top(&[sketch], 9);
-        assert_eq!(top, [Count { key: [b'x'; LONGEST].into(), count: 2 * UNIT, error: 0 }]);
+        let key = [b'x'; LONGEST].into();
+        assert_eq!(top, [Count { key, count: 2 * UNIT, error: 0, denier: None }]);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sluicegate_memory::WhenFull;
-use sluicegate_redis::{Health, OnError};
+use sluicegate_redis::{Health, OnError, RoundTrips};
 
 use crate::{home::Home, shared::Shared};
 
@@ -15,17 +15,48 @@ pub(super) enum Store {
         keys: usize,
         bytes: usize,
         max_bytes: usize,
-        turned_away: u64,
+        table_full: u64,
         when_full: &'static str,
         snapshots: Option<Snapshots>,
     },
     /// In Redis or Valkey.
     Redis {
         on_error: &'static str,
+        /// Why the store answers nothing now, if it does not.
+        unavailable: Option<String>,
+        /// Round trips since the frame before; `None` if there were none.
+        latency: Option<StoreLatency>,
         servers: Vec<Server>,
         /// Counts of what went wrong, by name.
         counts: Vec<(&'static str, u64)>,
     },
+}
+
+/// Upper bounds of round trips to the store; `None` is longer than the longest that is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct StoreLatency {
+    p50_us: Option<u64>,
+    p99_us: Option<u64>,
+}
+
+impl StoreLatency {
+    fn between(before: &RoundTrips, now: &RoundTrips) -> Option<Self> {
+        let counts = now.buckets().zip(before.buckets());
+        let counts: Vec<_> =
+            counts.map(|((bound, now), (_, before))| (bound, now.saturating_sub(before))).collect();
+        let total: u64 = counts.iter().map(|it| it.1).sum();
+        let quantile = |part: u64| {
+            let wanted = (total * part).div_ceil(100);
+            let mut sum = 0;
+            let found = counts.iter().find(|(_, count)| {
+                sum += count;
+                sum >= wanted
+            });
+            let bound = found.and_then(|(bound, _)| *bound)?;
+            u64::try_from(bound.as_micros()).ok()
+        };
+        (total > 0).then(|| Self { p50_us: quantile(50), p99_us: quantile(99) })
+    }
 }
 
 /// The state file.
@@ -43,11 +74,13 @@ pub(super) struct Snapshots {
 pub(super) struct Server {
     place: String,
     connected: bool,
-    left_alone: bool,
+    /// Whether its circuit breaker is open.
+    breaker_open: bool,
 }
 
-/// How the store is doing, as far as is known without asking.
-pub(super) fn store(shared: &Shared) -> Store {
+/// How the store is doing, as far as is known without asking. `before`: the round trips up to the frame
+/// before.
+pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
     match &shared.home {
         Home::Memory(store) => {
             let usage = store.usage();
@@ -55,7 +88,7 @@ pub(super) fn store(shared: &Shared) -> Store {
                 keys: usage.keys,
                 bytes: usage.bytes,
                 max_bytes: usage.max_bytes,
-                turned_away: usage.turned_away,
+                table_full: usage.turned_away,
                 when_full: match shared.config.when_full {
                     WhenFull::Deny => "deny",
                     WhenFull::Allow => "allow",
@@ -64,11 +97,14 @@ pub(super) fn store(shared: &Shared) -> Store {
             }
         }
         Home::Redis { store, .. } => {
+            let round_trips = store.round_trips();
+            let latency = StoreLatency::between(before, &round_trips);
+            *before = round_trips;
             let on_error = shared.config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-            let server = |Health { place, connected, left_alone, .. }| Server {
+            let server = |Health { place, connected, breaker_open, .. }| Server {
                 place,
                 connected,
-                left_alone,
+                breaker_open,
             };
             Store::Redis {
                 on_error: match on_error {
@@ -76,6 +112,8 @@ pub(super) fn store(shared: &Shared) -> Store {
                     OnError::Local(_) => "local",
                     _ => "deny",
                 },
+                unavailable: store.unavailable(),
+                latency,
                 servers: store.health().into_iter().map(server).collect(),
                 counts: store.counters().iter().collect(),
             }

@@ -1,8 +1,8 @@
 //! What a worker notes for the dashboard, and only while somebody looks at it.
 //!
-//! Counters that are kept anyway tell how much is decided; what is noted here besides is which keys
-//! are asked about, and how long answers take. While nobody looks, that is one plain load a batch.
-//! While somebody does, keys are sampled: every one where little is decided, else one in so many
+//! Counters that are kept anyway tell how much is decided; what is noted here besides is how long answers take,
+//! and which keys are requested. Latency is always counted, for the history: that is one counter a batch.
+//! While there are viewers, keys are sampled: every one where little is decided, else one in so many
 //! that about [`ENOUGH`] a second are looked at.
 //!
 //! A watch is written by its worker; a frame of the dashboard reads it, once a second.
@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use sluicegate_core::{Decision, Timestamp};
 
-use super::sketch::{Sketch, Span, UNIT};
+use super::{
+    cause::Cause,
+    sketch::{Sketch, Span, UNIT},
+};
 use crate::stats::Counter;
 
 /// As many keys a second as are looked at on one worker, about.
@@ -70,24 +73,24 @@ impl Watch {
 
     /// Notes a decision, if somebody looks.
     #[inline]
-    pub(crate) fn note(&self, key: &[u8], decision: &Decision) {
+    pub(crate) fn note(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
         if let Some(watch) = self.looked_at() {
-            watch.decided(key, decision.allowed());
+            watch.decided(key, decision, cause);
         }
     }
 
     /// Notes a decision.
     #[inline]
-    pub(crate) fn decided(&self, key: &[u8], allowed: bool) {
+    pub(crate) fn decided(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
         // One thread writes, so nothing is lost between the two.
         match self.left.load(Relaxed) {
-            0 => self.sample(key, allowed),
+            0 => self.sample(key, decision, cause),
             left => self.left.store(left - 1, Relaxed),
         }
     }
 
     #[cold]
-    fn sample(&self, key: &[u8], allowed: bool) {
+    fn sample(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
         if !self.keys.load(Relaxed) {
             return self.left.store(u64::MAX, Relaxed);
         }
@@ -98,9 +101,10 @@ impl Watch {
         self.random.store(random, Relaxed);
         self.left.store((random >> 33) % (2 * every - 1), Relaxed);
         let mut sketches = self.sketches.lock();
-        sketches.all.add(key, every * UNIT);
-        if !allowed {
-            sketches.denied.add(key, every * UNIT);
+        sketches.all.add(key, every * UNIT, None);
+        let denier = cause.denier(decision);
+        if denier.is_some() {
+            sketches.denied.add(key, every * UNIT, denier);
         }
     }
 
@@ -203,7 +207,20 @@ fn bound(place: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use sluicegate_core::{Outcome, Retry};
+
     use super::*;
+
+    fn decision(allowed: bool) -> Decision {
+        let outcome = if allowed {
+            Outcome::Allow { delay: Duration::ZERO }
+        } else {
+            Outcome::Deny { retry: Retry::After(Duration::from_secs(1)) }
+        };
+        Decision { outcome, limit: 1, remaining: 0, reset_after: Duration::ZERO, binding: 0 }
+    }
 
     #[test]
     fn a_time_is_counted_within_a_quarter_of_itself() {
@@ -239,27 +256,30 @@ mod tests {
         let watch = Watch::default();
         assert!(watch.looked_at().is_none());
         watch.start(false);
-        watch.looked_at().unwrap().decided(b"a", true);
+        let policy = "gcra:1/1s".parse().unwrap();
+        watch.looked_at().unwrap().decided(b"a", &decision(true), Cause::policy(&policy));
         let read = watch.read(1_000_000, 1);
         assert!(Sketch::top(&[read.all], 9).is_empty());
     }
 
     #[test]
     fn samples_tell_of_all() {
-        let watch = Watch::default();
+        let (watch, policy) = (Watch::default(), "gcra:1/1s".parse().unwrap());
         watch.start(true);
         // Many a second: from now on they are sampled.
         drop(watch.read(1_000_000, 400 * ENOUGH));
         assert_eq!(watch.every(), 512);
         for turn in 0..1_000_000_u64 {
-            watch.decided(
-                if turn.is_multiple_of(4) { b"often" } else { b"more" },
-                !turn.is_multiple_of(4),
-            );
+            let key: &[u8] = if turn.is_multiple_of(4) { b"often" } else { b"more" };
+            let decision = decision(!turn.is_multiple_of(4));
+            watch.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
         }
         let read = watch.read(1_000_000, 1_000_000);
         let told = Sketch::top(&[read.denied], 1);
         assert_eq!(&*told[0].key, b"often");
+        let denier = told[0].denier.as_ref().unwrap().shown();
+        let denier = serde_json::to_string(&denier).unwrap();
+        assert_eq!(denier, r#"{"rule":"login","limit":"gcra:1/1s"}"#);
         let share = told[0].count / UNIT;
         println!("figure: of 250000 decisions, one in 512 looked at, {share} are told");
         assert!((200_000..300_000).contains(&share), "{share}");

@@ -54,6 +54,7 @@ impl RateLimitService for Calls {
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
         };
         let end = self.shared.now();
+        stats.watch.answered(request.descriptors.len(), start, end);
         stats.question_latency.took(end.as_micros().saturating_sub(start.as_micros()));
         let verdicts = decided.inspect_err(|status| {
             stats.errors.add();

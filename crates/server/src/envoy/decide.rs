@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     FallbackDenial,
+    dashboard::Cause,
     face::Face,
     home::Trouble,
     judge::{self, Ask, Told},
@@ -237,7 +238,11 @@ impl Bench<'_> {
                 let charge = found.charges.get(told.charge);
                 if mode != Mode::Shadow {
                     self.stats.decided(Face::Grpc, told.source, &decision);
-                    charge.iter().for_each(|it| self.stats.watch.note(&it.key, &decision));
+                    let rule = Some(found.rule.name());
+                    charge.iter().for_each(|it| {
+                        let cause = Cause { rule, policy: &it.policy };
+                        self.stats.watch.note(&it.key, &decision, cause);
+                    });
                 }
                 let policy = charge.map(|it| it.policy.limits());
                 let binding = policy.and_then(|limits| limits.get(decision.binding));
@@ -290,14 +295,14 @@ impl Bench<'_> {
         };
         let home = &self.shared.home;
         let rule = home.rule(&policy, self.on_error(), self.now);
-        let answer = home.ask(&key, &rule, operation, self.now).await;
+        let answer = self.shared.decide(&key, &rule, operation, self.now).await;
         let answer = answer.map_err(|trouble| troubled(&trouble))?;
         let denies = !answer.decision.allowed();
         if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
             return Err(refused(&"the store is unavailable"));
         }
         self.stats.decided(Face::Grpc, answer.source, &answer.decision);
-        self.stats.watch.note(&key, &answer.decision);
+        self.stats.watch.note(&key, &answer.decision, Cause::policy(&policy));
         Ok(Verdict::Limited(limited(&answer.decision, Mode::Enforced, rate)))
     }
 }

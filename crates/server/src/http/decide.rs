@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use sluicegate_commands::PolicyText;
-use sluicegate_core::{Operation, Timestamp};
+use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_headers::Fields;
 use sluicegate_memory::Request;
 use sluicegate_redis::{Answer, Source};
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     HttpHeaders,
+    dashboard::Cause,
     face::Face,
     home::{HomeRule, Question, Trouble},
     rules::Known,
@@ -48,15 +49,17 @@ pub(super) async fn one(
     {
         let answer = answer?;
         let mut rules = worker.rules.borrow_mut();
-        let reply = tell(worker, &key, answer, rules.fields(known), (style, verb));
+        let of = (rules.get(known).policy(), &**rules.fields(known));
+        let reply = tell(worker, &key, answer, of, (style, verb));
         rules.settle();
         return Ok(reply);
     }
     // What was looked up is kept until the answer is there: whatever becomes of the rules meanwhile,
     // a request that was charged is told so.
-    let (held, fields) = {
+    let (held, policy, fields) = {
         let mut rules = worker.rules.borrow_mut();
-        let kept = (rules.get(known).clone(), Rc::clone(rules.fields(known)));
+        let held = rules.get(known);
+        let kept = (held.clone(), held.policy().clone(), Rc::clone(rules.fields(known)));
         rules.settle();
         kept
     };
@@ -72,7 +75,7 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(tell(worker, &key, answer.await?, &fields, (style, verb)))
+    Ok(tell(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
 }
 
 /// The reply to a request that was decided.
@@ -81,11 +84,11 @@ fn tell(
     worker: &Worker,
     key: &[u8],
     Answer { decision, source }: Answer,
-    fields: &Fields,
+    (policy, fields): (&Policy, &Fields),
     (style, verb): (HttpHeaders, Verb),
 ) -> Reply {
     worker.stats().decided(Face::Http, source, &decision);
-    worker.stats().watch.note(key, &decision);
+    worker.stats().watch.note(key, &decision, Cause::policy(policy));
     let told = Told::new(worker, &decision, source, fields, style);
     reply::decision(&told.query(verb == Verb::Peek))
 }
@@ -108,7 +111,13 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
     let mut answers = Vec::with_capacity(takes.len());
     if worker.shared.home.memory().is_some() {
         for (key, known, operation) in &takes {
-            answers.extend(here(worker, key, *known, *operation, now).transpose()?);
+            let answer = here(worker, key, *known, *operation, now).transpose()?;
+            if let Some(answer) = answer {
+                let rules = worker.rules.borrow();
+                let cause = Cause::policy(rules.get(*known).policy());
+                worker.stats().watch.note(key, &answer.decision, cause);
+                answers.push(answer);
+            }
         }
     } else {
         let rules: Vec<_> = {
@@ -120,16 +129,18 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
             .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
             .collect();
         for (answer, question) in
-            worker.shared.home.ask_many(&questions, now).await.into_iter().zip(&questions)
+            worker.shared.decide_many(&questions, now).await.into_iter().zip(&questions)
         {
             worker.shared.lines.asked(question.key, question.rule.policy(), question.operation);
-            answers.push(answer?);
+            let answer = answer?;
+            let cause = Cause::policy(question.rule.policy());
+            worker.stats().watch.note(question.key, &answer.decision, cause);
+            answers.push(answer);
         }
     }
     worker.rules.borrow_mut().settle();
-    let told = answers.iter().zip(&takes).map(|(answer, (key, ..))| {
+    let told = answers.iter().map(|answer| {
         worker.stats().decided(Face::Http, answer.source, &answer.decision);
-        worker.stats().watch.note(key, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
     });
     Ok(reply::decisions(told))
@@ -166,9 +177,12 @@ fn here(
     let store = shared.home.memory()?;
     let rules = worker.rules.borrow();
     let rule = rules.get(known).memory()?;
-    let decision = match store.ask(Request { key, rule, operation }, now) {
-        Ok(decision) => decision,
-        Err(error) => return Some(Err(Trouble::from(error).into())),
+    let decision = match shared.blocks.denial(key, rule.policy(), operation, now) {
+        Some(denial) => denial,
+        None => match store.ask(Request { key, rule, operation }, now) {
+            Ok(decision) => decision,
+            Err(error) => return Some(Err(Trouble::from(error).into())),
+        },
     };
     if shared.lines.waiting() > 0 {
         shared.lines.asked(key, rule.policy(), operation);
@@ -184,7 +198,7 @@ async fn elsewhere(
     operation: Operation,
     now: Timestamp,
 ) -> Result<Answer, Problem> {
-    let answer = shared.home.ask(key, rule, operation, now).await?;
+    let answer = shared.decide(key, rule, operation, now).await?;
     shared.lines.asked(key, rule.policy(), operation);
     Ok(answer)
 }

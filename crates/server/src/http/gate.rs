@@ -1,11 +1,16 @@
-//! `/v1/gate`: whether a request may pass that a proxy asks about, by the rules: for nginx
-//! (`auth_request`), Traefik (`forwardAuth`) and Caddy (`forward_auth`).
+//! `/v1/gate`: whether a request may pass that a proxy asks about, by the rules: for Traefik (`forwardAuth`)
+//! and Caddy (`forward_auth`), and at `/v1/gate/403` for nginx (`auth_request`).
 
 mod original;
 
 use std::borrow::Cow;
 
-use hyper::{HeaderMap, http::request::Parts};
+use http_body_util::{Either, Full};
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{CONTENT_TYPE, HeaderName, HeaderValue},
+    http::request::Parts,
+};
 use sluicegate_core::Timestamp;
 use sluicegate_headers::Fields;
 use sluicegate_rules::{Headers, Match, Request};
@@ -16,6 +21,7 @@ use super::{
     reply::{self, Told},
 };
 use crate::{
+    dashboard::{self, Cause},
     face::Face,
     judge::{self, Ask, Verdict},
     worker::Worker,
@@ -45,6 +51,30 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
     Ok(tell(worker, &matches, &verdict))
 }
 
+/// The status that a reply with 403 has at `/v1/gate`.
+static GATE_STATUS: HeaderName = HeaderName::from_static("sluicegate-status");
+
+/// Makes 403 of a status that rejects a request, because nginx logs an error and closes the client's
+/// connection for each other one. It stays as it is where the proxy itself is wrong, and has no body,
+/// which nginx drops.
+pub(super) fn reject_with_403(reply: &mut Response<dashboard::Body>) {
+    let status = reply.status();
+    let is_rejection = matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_REQUEST
+            | StatusCode::UNPROCESSABLE_ENTITY
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            | StatusCode::SERVICE_UNAVAILABLE
+    );
+    if is_rejection {
+        *reply.status_mut() = StatusCode::FORBIDDEN;
+        *reply.body_mut() = Either::Left(Full::default());
+        reply.headers_mut().remove(CONTENT_TYPE);
+        reply.headers_mut().insert(&GATE_STATUS, HeaderValue::from(status.as_u16()));
+    }
+}
+
 /// The reply, with what binds.
 fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
     let binding = verdict.binding.and_then(|at| Some((matches.get(at)?, verdict.told.get(at)?)));
@@ -55,7 +85,11 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
     worker.stats().decided(Face::Http, told.source, decision);
-    worker.stats().watch.note(&charge.key, decision);
+    worker.stats().watch.note(
+        &charge.key,
+        decision,
+        Cause { rule: Some(name), policy: &charge.policy },
+    );
     let name = match charge.level {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),

@@ -4,6 +4,7 @@
 //! asked ([`route`]), the body says it ([`ask`]), and the reply is written byte by byte ([`reply`]).
 //! An error is a [`problem`] that names the invalid value and what is expected.
 
+mod admin;
 mod ask;
 mod body;
 mod cross_site;
@@ -19,15 +20,19 @@ use std::{convert::Infallible, net::IpAddr, rc::Rc};
 use bytes::Bytes;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::{
-    Request, Response,
+    Request, Response, StatusCode,
     body::{Body as _, Frame},
-    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, VARY},
     http::request::Parts,
 };
 use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
 
-pub(crate) use self::{cross_site::HostNames, problem::Problem};
+pub(crate) use self::{
+    admin::Shown,
+    cross_site::HostNames,
+    problem::{Problem, without_class},
+};
 use self::{
     cross_site::{Audience, Fields, check, check_fields},
     reply::plain,
@@ -91,6 +96,9 @@ async fn answer(
         stats.errors.add();
         problem.reply().map(Either::Left)
     });
+    if reply.status() != StatusCode::OK && head.uri.path() == route::GATE_403 {
+        gate::reject_with_403(&mut reply);
+    }
     if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, (start, refused))).await {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -99,10 +107,8 @@ async fn answer(
     }
     let end = worker.shared.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
-    if let Some(watch) = stats.watch.looked_at()
-        && head.uri.path().starts_with("/v1/")
-    {
-        watch.answered(1, start, end);
+    if head.uri.path().starts_with("/v1/") {
+        stats.watch.answered(1, start, end);
     }
     Ok(reply)
 }
@@ -147,10 +153,16 @@ async fn carry_out(
     if !route.is_open() {
         authorize(worker, head)?;
     }
+    if route.needs_token() && worker.shared.http_token.is_none() {
+        return Err(Problem::needs_token());
+    }
     if route == Route::Metrics {
-        let parts = metrics::told(&worker.shared).map(|text| Ok(Frame::data(text)));
+        let format = metrics::Format::negotiate(&head.headers);
+        let parts = Box::pin(metrics::render(&worker.shared, format)).await;
+        let parts = parts.map(|text| Ok(Frame::data(text)));
         let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
-        let reply = reply::text(metrics::MEDIA_TYPE, Bytes::new());
+        let mut reply = reply::text(format.media_type(), Bytes::new());
+        reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
         return Ok(reply.map(|_| Either::Right(StreamBody::new(parts))));
     }
     let replied = match route {
@@ -173,6 +185,11 @@ async fn carry_out(
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
         },
+        Route::Act(action) => {
+            let (body, _) = body::json(worker, fields.content_type, body, now).await?;
+            Box::pin(admin::act(client, action, &body)).await
+        }
+        Route::Blocks => Ok(admin::list(&worker.shared)),
         Route::Health => Ok(plain("ok\n")),
         Route::OpenApi | Route::Metrics => {
             Ok(reply::text("application/json", include_str!("openapi.json")))

@@ -57,6 +57,12 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, detail).with(WWW_AUTHENTICATE, "Bearer")
     }
 
+    /// Without a token anyone who reaches the port could do it.
+    pub(super) fn needs_token() -> Self {
+        let detail = "actions on keys are disabled: start the server with --http-token";
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
     pub(super) fn no_path(path: &str, near: Option<&str>) -> Self {
         let path = shown(path.as_bytes());
         let detail = match near {
@@ -182,7 +188,7 @@ impl fmt::Display for Problem {
 }
 
 /// The class word of an error is for those who speak RESP.
-fn without_class(text: &str) -> &str {
+pub(crate) fn without_class(text: &str) -> &str {
     text.split_once(' ').map_or(text, |(_, text)| text)
 }
 

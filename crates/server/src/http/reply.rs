@@ -6,6 +6,7 @@ use hyper::{
     HeaderMap, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
+use serde::Serialize;
 use sluicegate_core::{Decision, Retry};
 use sluicegate_headers::{
     Detail, Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
@@ -269,6 +270,11 @@ pub(super) fn decisions<'a>(
 /// Whether there was state to be forgotten.
 pub(super) fn reset(existed: bool) -> Reply {
     json(format!("{{\"existed\":{existed}}}").into())
+}
+
+/// A value as JSON.
+pub(super) fn value(value: &impl Serialize) -> Reply {
+    json(serde_json::to_vec(value).unwrap_or_default())
 }
 
 fn json(body: Vec<u8>) -> Reply {

@@ -17,6 +17,10 @@ pub(super) enum Route {
     Gate,
     /// That the rules be read again.
     Reload,
+    /// An operator changes a key.
+    Act(Action),
+    /// Which keys are blocked.
+    Blocks,
     /// Whether the server runs.
     Health,
     /// Whether it takes requests.
@@ -25,6 +29,14 @@ pub(super) enum Route {
     Metrics,
     /// What is where.
     OpenApi,
+}
+
+/// What an operator does to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Reset,
+    Block,
+    Unblock,
 }
 
 /// What is asked of a key.
@@ -37,8 +49,12 @@ pub(super) enum Verb {
     Reserve,
 }
 
+/// The gate for proxies that take only the status 403 for a denial. A path and no parameter, because some
+/// proxies (Caddy) pass the query of the client on.
+pub(super) const GATE_403: &str = "/v1/gate/403";
+
 /// The paths, each with its one method.
-const ROUTES: [(&str, Method, Route); 13] = [
+const ROUTES: [(&str, Method, Route); 18] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
     ("/v1/charge", Method::POST, Route::Decide(Verb::Charge)),
@@ -47,7 +63,12 @@ const ROUTES: [(&str, Method, Route); 13] = [
     ("/v1/take_many", Method::POST, Route::TakeMany),
     ("/v1/reset", Method::POST, Route::Reset),
     ("/v1/gate", Method::GET, Route::Gate),
+    (GATE_403, Method::GET, Route::Gate),
     ("/admin/reload", Method::POST, Route::Reload),
+    ("/admin/reset", Method::POST, Route::Act(Action::Reset)),
+    ("/admin/block", Method::POST, Route::Act(Action::Block)),
+    ("/admin/unblock", Method::POST, Route::Act(Action::Unblock)),
+    ("/admin/blocks", Method::GET, Route::Blocks),
     ("/healthz", Method::GET, Route::Health),
     ("/readyz", Method::GET, Route::Ready),
     ("/metrics", Method::GET, Route::Metrics),
@@ -55,6 +76,11 @@ const ROUTES: [(&str, Method, Route); 13] = [
 ];
 
 impl Route {
+    /// Whether it needs a server that requires a token.
+    pub(super) const fn needs_token(self) -> bool {
+        matches!(self, Self::Act(_) | Self::Blocks)
+    }
+
     /// Whether no token is asked for.
     pub(super) const fn is_open(self) -> bool {
         matches!(self, Self::Health | Self::Ready | Self::OpenApi)

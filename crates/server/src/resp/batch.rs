@@ -3,7 +3,7 @@
 //! Commands that decide at the time of the batch are gathered as they are read; before any other
 //! command is carried out, and at the end of what was read, all are decided and answered, in order.
 
-use sluicegate_core::Operation;
+use sluicegate_core::{Decision, Operation, ReserveError};
 use sluicegate_memory::Request;
 use sluicegate_redis::Source;
 use sluicegate_resp::Writer;
@@ -13,7 +13,7 @@ use super::{
     job::{Asked, Job},
     session::{Session, WORK},
 };
-use crate::{face::Face, rules::Known};
+use crate::{dashboard::Cause, face::Face, rules::Known};
 
 /// When so many are gathered they are decided.
 pub(super) const MOST: usize = 128;
@@ -118,13 +118,14 @@ impl<'a> Gathered<'a> {
                 requests.push(Request { key: gather.key, rule, operation: gather.operation });
             }
             let mut replies = chunk.iter().map(|gather| gather.reply);
-            store.apply_many(&requests, session.now, |request, answer| {
+            let mut tell = |request: &Request<'_>, answer: Result<Decision, ReserveError>| {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
                         stats.decided(Face::Resp, Source::Store, &decision);
                         if let Some(watch) = watch {
-                            watch.decided(request.key, decision.allowed());
+                            let cause = Cause::policy(request.rule.policy());
+                            watch.decided(request.key, &decision, cause);
                         }
                         reply.write(&decision, writer);
                     }
@@ -133,7 +134,17 @@ impl<'a> Gathered<'a> {
                         writer.error(format!("ERR {error}"));
                     }
                 }
-            });
+            };
+            if shared.blocks.is_used() {
+                for request in &requests {
+                    let Request { key, rule, operation } = *request;
+                    let denial = shared.blocks.denial(key, rule.policy(), operation, session.now);
+                    let answer = denial.map_or_else(|| store.ask(*request, session.now), Ok);
+                    tell(request, answer);
+                }
+            } else {
+                store.apply_many(&requests, session.now, tell);
+            }
         }
         // Looked at after all was decided: who comes to wait from now on sees what was.
         if shared.lines.waiting() > 0 {
@@ -147,7 +158,7 @@ impl<'a> Gathered<'a> {
 
 impl Reply {
     #[inline]
-    pub(super) fn write(self, decision: &sluicegate_core::Decision, writer: &mut Writer<'_>) {
+    pub(super) fn write(self, decision: &Decision, writer: &mut Writer<'_>) {
         match self {
             Self::Throttle => {
                 return writer.integers(&sluicegate_commands::throttle_integers(decision));

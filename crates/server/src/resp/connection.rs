@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     buffers::{NO_MEMORY, Reservation},
+    dashboard::Cause,
     shared::Client,
     stream::Stream,
     wait::{self, Waiting},
@@ -225,13 +226,15 @@ impl<'a> Connection<'a> {
     async fn answer(&mut self) -> io::Result<bool> {
         loop {
             let start = self.start;
+            let before = self.worker.stats().commands.count();
             let batch = self.batch();
+            let commands = self.worker.stats().commands.count() - before;
             let gathered = self.worker.gathered.take();
             self.note(start, &batch);
             self.ask().await;
-            if let Some(watch) = self.worker.stats().watch.looked_at() {
-                watch.answered(gathered, self.session.now, self.session.shared().now());
-            }
+            // One that waits has no reply yet.
+            let waiting = u64::from(matches!(batch, Batch::Wait(_)));
+            self.measure(commands.saturating_sub(waiting), gathered);
             match batch {
                 Batch::Done => {
                     self.flush().await?;
@@ -254,7 +257,7 @@ impl<'a> Connection<'a> {
                         return Ok(false);
                     }
                     // It was we who let it wait.
-                    self.asked = self.session.shared().now();
+                    self.asked = self.measure(1, 0);
                 }
                 Batch::Close => return Ok(false),
             }
@@ -354,6 +357,20 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// Records how long `commands` of the last batch took, which made so many `decisions`. Reads the clock
+    /// once, unless there are none; returns what it read.
+    fn measure(&self, commands: u64, decisions: usize) -> Timestamp {
+        let (stats, start) = (self.worker.stats(), self.session.now);
+        if commands == 0 {
+            return start;
+        }
+        let now = self.session.shared().now();
+        let micros = now.as_micros().saturating_sub(start.as_micros());
+        stats.command_latency.record(commands, micros);
+        stats.watch.answered(decisions, start, now);
+        now
+    }
+
     /// Notes when the client asked: the last batch carried out what lies between `start` and
     /// `self.start`.
     fn note(&mut self, start: usize, batch: &Batch) {
@@ -372,15 +389,18 @@ impl<'a> Connection<'a> {
         let shared = self.session.shared();
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().watch.looked_at();
-        let key = watch.map(|_| waiting.key.clone());
+        let watched = watch.map(|watch| {
+            let policy = waiting.rule.policy().clone();
+            (watch, waiting.key.clone(), policy)
+        });
         let answer = tokio::select! {
             // Most are answered at once, and nothing need be read for them.
             biased;
             answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
-        if let (Some(watch), Some(key), Ok(decision)) = (watch, key, &answer) {
-            watch.decided(&key, decision.allowed());
+        if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
+            watch.decided(&key, decision, Cause::policy(&policy));
         }
         self.session.waited(answer, &mut self.out);
         Ok(true)

@@ -94,7 +94,7 @@ fn memory(shared: &Shared, text: &mut String) {
     };
     line(text, "bytes", usage.bytes);
     line(text, "max_bytes", usage.max_bytes);
-    line(text, "turned_away", usage.turned_away);
+    line(text, "table_full", usage.turned_away);
     line(
         text,
         "when_full",
@@ -138,12 +138,12 @@ fn store(shared: &Shared, text: &mut String) {
     let servers = store.health();
     line(text, "store_servers", servers.len());
     line(text, "store_connected", servers.iter().filter(|it| it.connected).count());
-    line(text, "store_left_alone", servers.iter().filter(|it| it.left_alone).count());
-    for (index, Health { place, connected, left_alone, .. }) in servers.iter().enumerate() {
-        let (connected, left_alone) = (u8::from(*connected), u8::from(*left_alone));
+    line(text, "store_breaker_open", servers.iter().filter(|it| it.breaker_open).count());
+    for (index, Health { place, connected, breaker_open, .. }) in servers.iter().enumerate() {
+        let (connected, breaker_open) = (u8::from(*connected), u8::from(*breaker_open));
         let _ = write!(
             text,
-            "store_server_{index}:place={place},connected={connected},left_alone={left_alone}\r\n"
+            "store_server_{index}:address={place},connected={connected},breaker_open={breaker_open}\r\n"
         );
     }
     for (name, count) in store.counters().iter() {

@@ -16,6 +16,7 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
+    dashboard::Cause,
     face::Face,
     home::{Home, HomeRule, Question, Trouble},
     shared::Shared,
@@ -172,11 +173,12 @@ async fn decide(
         operation: *operation,
     });
     let questions: Vec<_> = questions.collect();
-    for (answer, asked) in shared.home.ask_many(&questions, now).await.into_iter().zip(asked) {
+    for (answer, asked) in shared.decide_many(&questions, now).await.into_iter().zip(asked) {
         match answer {
             Ok(answer) => {
                 stats.decided(Face::Resp, answer.source, &answer.decision);
-                stats.watch.note(&asked.key, &answer.decision);
+                let cause = Cause::policy(asked.rule.policy());
+                stats.watch.note(&asked.key, &answer.decision, cause);
                 asked.reply.write(&answer.decision, writer);
                 shared.lines.asked(&asked.key, asked.rule.policy(), asked.operation);
             }

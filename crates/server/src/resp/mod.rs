@@ -10,6 +10,7 @@ mod info;
 mod job;
 mod keys;
 mod limiter;
+mod list;
 mod pool;
 mod serve;
 mod session;

@@ -13,7 +13,7 @@ use super::{
     connection::LIMITS,
     greeting, info,
     job::Job,
-    keys, limiter, settings,
+    keys, limiter, list, settings,
     table::{self, Word},
 };
 use crate::{
@@ -167,8 +167,7 @@ impl<'a> Session<'a> {
     /// The error for a command that is not there, or not for this client.
     fn refuse(&self, name: &[u8], arguments: &[&[u8]], out: &mut Vec<u8>) -> Next {
         if is_http(arguments) {
-            let why =
-                "an HTTP request at the port for RESP (a browser may have been made to send it)";
+            let why = "HTTP request on the RESP port: a web page may have made a browser send it";
             self.shared.incidents.note(self.client, self.now, why);
             return Next::Close;
         }
@@ -198,7 +197,10 @@ impl<'a> Session<'a> {
             return greeting::hello(self, rest, out);
         }
         // Those that make a long text take as long as many decisions.
-        let long = matches!(word, Word::Client | Word::Command | Word::Config | Word::Info);
+        let long = matches!(
+            word,
+            Word::Client | Word::Command | Word::Config | Word::Info | Word::ListKeys
+        );
         self.add_work(if long { WORK } else { 1 });
         let writer = &mut Writer::new(out, self.version);
         match word {
@@ -230,6 +232,7 @@ impl<'a> Session<'a> {
             Word::Latency => settings::latency(rest, writer)?,
             Word::SlowLog => settings::slow_log(rest, writer)?,
             Word::Info => info::call(self, rest, writer),
+            Word::ListKeys => list::keys(&self.worker.shared, rest, writer)?,
             Word::DbSize => keys::count(self.shared, writer)?,
             Word::Exists => self.job(Job::Exists(keys::owned(rest)), out),
             Word::Del => self.job(Job::Delete(keys::owned(rest)), out),

@@ -18,6 +18,7 @@ pub(super) enum Word {
     Hello,
     Info,
     Latency,
+    ListKeys,
     Ping,
     Pttl,
     Quit,
@@ -151,6 +152,24 @@ const CONNECTION: &[(Word, Command)] = &[
             ADMIN,
             SUBCOMMAND,
             "Reports that no latency is recorded.",
+        )),
+    ),
+    (
+        Word::ListKeys,
+        of_server(command(
+            "SG.KEYS",
+            -2,
+            &["readonly"],
+            &[
+                Argument::new("cursor", ArgumentKind::Integer),
+                Argument::option("COUNT", "count"),
+                Argument {
+                    token: Some("MATCH"),
+                    ..Argument::optional("prefix", ArgumentKind::Text)
+                },
+                Argument::optional("DENIED", ArgumentKind::Text),
+            ],
+            "Lists the keys that the server samples.",
         )),
     ),
     (

@@ -68,15 +68,24 @@ impl Event {
 
 /// The counts of one name.
 #[derive(Debug, Default)]
-pub(crate) struct Tally([AtomicU64; Event::ALL.len()]);
+pub(crate) struct Tally {
+    counts: [AtomicU64; Event::ALL.len()],
+    /// Whether a rules file has it, and no client.
+    is_of_file: AtomicBool,
+}
 
 impl Tally {
     pub(crate) fn add(&self, event: Event) {
-        self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self, event: Event) -> u64 {
-        self.0[event as usize].load(Ordering::Relaxed)
+        self.counts[event as usize].load(Ordering::Relaxed)
+    }
+
+    /// Whether it is the name of a rule in a file, and not made of a client's value.
+    pub(crate) fn is_of_file(&self) -> bool {
+        self.is_of_file.load(Ordering::Relaxed)
     }
 
     /// Requests that it had a say in.
@@ -108,6 +117,18 @@ struct Names {
 }
 
 impl Tallies {
+    /// Adds the names of rules that come into force, so that their counters exist from the start. Leaves
+    /// half of all names to others.
+    pub(crate) fn register<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        for name in names.into_iter().take(MAX_NAMES / 2) {
+            let name = &name[..name.floor_char_boundary(MAX_METRIC_NAME)];
+            self.add(name, []);
+            if let Some(tally) = self.names.read().tallies.get(name) {
+                tally.is_of_file.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Counts what became of a request by the rule that metrics call `name`.
     pub(crate) fn add(&self, name: &str, events: impl IntoIterator<Item = Event>) {
         let (name, events) =

@@ -303,7 +303,7 @@ impl Ask<'_> {
     }
 
     async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, Trouble> {
-        let answer = self.shared.home.ask(self.key, self.rule, operation, now).await?;
+        let answer = self.shared.decide(self.key, self.rule, operation, now).await?;
         self.source.set(answer.source);
         Ok(answer.decision)
     }

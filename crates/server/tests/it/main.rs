@@ -17,11 +17,14 @@ mod elsewhere;
 mod envoy;
 mod faces;
 mod fairness;
+#[cfg(target_os = "linux")]
+mod faulty;
 mod harness;
 mod held;
 mod hierarchy;
 mod http;
 #[cfg(target_os = "linux")]
+mod key_list;
 mod killed;
 #[cfg(target_os = "linux")]
 mod latency;

@@ -225,7 +225,7 @@ fn full_server(name: &'static str, megabytes: usize) {
     assert_eq!(peer.say("PING"), simple("PONG"));
     let base = process.resident();
     let mut keys = 0;
-    while server.told("turned_away") < 20_000 {
+    while server.told("table_full") < 20_000 {
         for _ in 0..20 {
             let lines = (keys..keys + 1000).map(|key| {
                 let policy = if key % 4 == 0 { slots } else { heavy };

@@ -151,7 +151,7 @@ fn memory_is_bounded_and_told() {
         denied += flood(&mut peer, sent..sent + 1000).filter(|allowed| !allowed).count() as u64;
         sent += 1000;
     }
-    assert_eq!(server.told("turned_away"), denied);
+    assert_eq!(server.told("table_full"), denied);
     assert_eq!(server.told("denied"), denied);
     assert!(server.told("bytes") <= (2 << 20) * 11 / 10);
 
@@ -161,7 +161,7 @@ fn memory_is_bounded_and_told() {
     });
     let mut peer = open.connect();
     let mut sent = 0;
-    while open.told("turned_away") == 0 {
+    while open.told("table_full") == 0 {
         assert!(sent < 1_000_000, "the table is not full after {sent} keys");
         flood(&mut peer, sent..sent + 1000).for_each(|allowed| assert!(allowed));
         sent += 1000;
@@ -277,7 +277,7 @@ fn keys_that_do_not_fit_after_a_restart_are_counted_and_stay_denied() {
     let full = start(4 << 20, WhenFull::Deny);
     let mut peer = full.connect();
     let mut allowed = Vec::new();
-    while full.told("turned_away") < 20_000 {
+    while full.told("table_full") < 20_000 {
         let next = u32::try_from(allowed.len()).unwrap();
         allowed.extend(flood_once(&mut peer, next..next + 5_000));
     }

@@ -224,7 +224,7 @@ fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
         // It was started without what it knew; the others are told apart by their prefixes.
         while peer.say("SG.REFUND other gcra:1/1h") == Value::Null
             || server.told("store_connected") == 0
-            || server.told("store_left_alone") > 0
+            || server.told("store_breaker_open") > 0
         {
             assert!(start.elapsed() < Duration::from_secs(60));
         }

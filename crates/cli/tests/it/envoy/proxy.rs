@@ -22,7 +22,7 @@ pub(super) fn example(file: &str) -> String {
 }
 
 /// Where the program of Envoy is. `cargo xtask test` puts it there.
-pub(super) fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let tools = std::env::var_os("SLUICEGATE_TOOLS");
     let tools = root.join(tools.map_or_else(|| "target/tools".into(), PathBuf::from));

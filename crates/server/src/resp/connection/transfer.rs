@@ -176,6 +176,9 @@ impl Connection<'_> {
     /// Sends the last words. What the client still sends is read and dropped: to close on it would
     /// make its system drop those words unread.
     pub(in crate::resp) async fn close(&mut self) -> io::Result<()> {
+        // What was read is not answered any more: many rejected clients at a time would hold it while they linger.
+        self.worker.buffers.put(std::mem::take(&mut self.unread));
+        self.unread_reserved.release();
         self.flush().await?;
         self.stream.shutdown().await?;
         let mut dropped = [0; 1024];

@@ -6,7 +6,10 @@ use flate2::read::GzDecoder;
 use serde_json::json;
 use sluicegate_server::DashboardMode;
 
-use crate::http::client::{Client, server};
+use crate::{
+    harness::root,
+    http::client::{Client, server},
+};
 
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'; object-src 'none'";
@@ -35,8 +38,8 @@ fn the_page_is_packed_tagged_and_strict() {
         assert!(!page.contains(wrong), "{wrong}");
     }
     let parts = page.split('"').filter(|part| part.starts_with("/dashboard/"));
-    let modules =
-        ["ask", "charts", "live", "play", "rules", "words"].map(|it| format!("/dashboard/{it}.js"));
+    let modules = ["ask", "charts", "keys", "list", "live", "play", "rules", "words"]
+        .map(|it| format!("/dashboard/{it}.js"));
     let mut wire = packed.body.len();
     for path in parts.chain(modules.iter().map(|it| &**it)) {
         client.ask("GET", path, "Accept-Encoding: gzip\r\n");
@@ -116,4 +119,25 @@ fn a_token_is_asked_for_where_there_is_one() {
     client.ask("GET", "/dashboard/events", "Authorization: Bearer secret\r\n");
     let heard = client.hear();
     assert_eq!((heard.status, heard.field("content-type")), (200, "text/event-stream"));
+}
+
+/// The colours of a style sheet: the values of `names`, in light and in dark.
+fn colours(style: &str, names: &[&str]) -> Vec<String> {
+    let value = |name: &&str| {
+        let name = format!("--{name}:");
+        let parts = style.split(&name).skip(1);
+        parts.map(|part| part.trim_start().chars().take(7).collect()).collect::<Vec<String>>()
+    };
+    names.iter().flat_map(value).collect()
+}
+
+#[test]
+fn colours_are_those_of_the_figures() {
+    let read = |path| std::fs::read_to_string(root().join(path)).unwrap();
+    let (page, plot) = (read("crates/server/assets/page.css"), read("crates/plot/src/svg.rs"));
+    let page = colours(&page, &["allowed", "denied", "bad", "p50", "p99", "ink", "soft", "line"]);
+    let plot =
+        colours(&plot, &["allowed", "denied", "over", "sent", "delayed", "ink", "quiet", "grid"]);
+    assert_eq!(page, plot);
+    assert_eq!(page.len(), 16, "light and dark");
 }

@@ -2,6 +2,9 @@
 
 mod answers;
 mod browser;
+mod history;
+mod operator;
+mod outage;
 mod page;
 mod pictures;
 mod rules;

@@ -76,7 +76,7 @@ fn pictures_of_the_page() {
         browser.tell("Emulation.setScrollbarsHidden", &serde_json::json!({"hidden": true}));
         browser.open(&format!("http://{}/", server.http.unwrap()));
         let points = format!(
-            "document.querySelectorAll('#asked button:not([hidden])').length > {keys} && \
+            "document.querySelectorAll('#requested-keys button:not([hidden])').length > {keys} && \
              performance.now() > {seconds} * 1000"
         );
         browser.until_within(&points, Duration::from_secs(60 + seconds as u64));
@@ -90,6 +90,18 @@ fn pictures_of_the_page() {
         browser.run("document.querySelector('#play-run').click()");
         let played = "Number(document.querySelector('#play-told').textContent.split(' ')[0])";
         browser.until(&format!("{played} > {plays}"));
+        if seconds > 2 {
+            // Paused, the bucket fills again. The page itself waits until it is half full.
+            browser.run("document.querySelector('#play-run').click()");
+            browser.run(
+                "new Promise((done) => {
+                    const bucket = document.querySelector('#play-vessels b');
+                    const look = () => /^[4-7]/.test(bucket.textContent)
+                        ? done(1) : requestAnimationFrame(look);
+                    look();
+                })",
+            );
+        }
         for scheme in ["light", "dark"] {
             browser.scheme(scheme);
             browser.run("document.querySelector('#server').scrollIntoView({behavior: 'instant'})");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{browser::Browser, viewers::Viewer};
 use crate::{
@@ -64,7 +64,10 @@ fn frames_tell_what_rules_decide() {
     assert_eq!(said["policies"][0]["text"], "gcra:30/1m");
     // Keys that rules ask about are seen as others are.
     let frame = viewer.until(|frame| frame["hot"]["denied"][0]["key"].is_string());
-    assert!(frame["hot"]["denied"][0]["key"].as_str().unwrap().starts_with("rule:login|"));
+    let denied = &frame["hot"]["denied"][0];
+    assert!(denied["key"].as_str().unwrap().starts_with("rule:login|"));
+    let by = json!({"rule": "login", "limit": "fixed-window:3/1h"});
+    assert_eq!(denied["denied_by"], by);
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn a_reload_shows() {
     let told = |text: &str| {
         browser.until(&format!("document.querySelector('#rules-told').textContent === '{text}'"));
     };
-    told("Version 1 is in force: 2 rules.");
+    told("Version 1 is active: 2 rules.");
     gate(&mut Client::connect(&server), "/login", 5);
     let row = "document.querySelector('#decided tbody tr')?";
     browser.until(&format!("{row}.cells[0].textContent === 'login'"));
@@ -92,7 +95,7 @@ fn a_reload_shows() {
         fs::rename(folder.file("new"), folder.file("rules.yaml")).unwrap();
     };
     put(&more);
-    told("Version 2 is in force: 3 rules.");
+    told("Version 2 is active: 3 rules.");
     browser.until(&format!("{titles}.includes('added')"));
     let age = "document.querySelector('#rules-age').textContent";
     browser.until(&format!("{age}.endsWith('reloaded once.')"));
@@ -101,7 +104,7 @@ fn a_reload_shows() {
     put("rules: nonsense");
     let problem = "document.querySelector('#rules-problem')";
     browser.until(&format!("!{problem}.hidden && {problem}.textContent.includes('rules.yaml')"));
-    told("Version 2 is in force: 3 rules.");
+    told("Version 2 is active: 3 rules.");
     put(&more);
     browser.until(&format!("{problem}.hidden"));
     assert_eq!(browser.complaints(), [""; 0]);

@@ -64,15 +64,15 @@ fn frames_agree_with_info_and_tell_the_keys() {
     peer.say("SG.TAKE cold gcra:5/1h");
     let mut client = Client::connect(&server);
     client.post("/v1/take", r#"{"key":"cold","policy":"gcra:5/1h"}"#);
-    let frame =
-        viewer.until(|frame| frame["allowed"] == 7 && frame["hot"]["asked"][1]["key"] == "cold");
+    let frame = viewer
+        .until(|frame| frame["allowed"] == 7 && frame["hot"]["requested"][1]["key"] == "cold");
     assert_eq!(frame["denied"], server.told("denied"));
     assert_eq!(frame["allowed"], server.told("allowed"));
-    assert_eq!(frame["faces"][1]["allowed"], 1);
+    assert_eq!(frame["protocols"][1]["allowed"], 1);
     assert_eq!(frame["store"]["keys"], server.told("keys"));
     // Who asks is one more; those who asked before may still be on their way out.
     server.until_told("connected_clients", frame["clients"].as_u64().unwrap() + 1);
-    let (asked, denied) = (&frame["hot"]["asked"], &frame["hot"]["denied"]);
+    let (asked, denied) = (&frame["hot"]["requested"], &frame["hot"]["denied"]);
     assert_eq!((&asked[0]["key"], &denied[0]["key"]), (&"hot".into(), &"hot".into()));
     assert_eq!((&denied[1], &asked[0]["over"]), (&Value::Null, &0.0.into()));
     let rates = [&asked[0], &asked[1]].map(|key| key["rate"].as_f64().unwrap());
@@ -92,8 +92,8 @@ fn keys_are_masked_or_left_out_by_option() {
         let mut client = Client::connect(&server);
         let mask = &client.post("/dashboard/key", r#"{"key":"secret"}"#).json()["mask"];
         match mode {
-            DashboardMode::Masked => assert_eq!(&frame["hot"]["asked"][0]["key"], mask),
-            _ => assert_eq!(frame["hot"]["asked"], Value::Array(Vec::new())),
+            DashboardMode::Masked => assert_eq!(&frame["hot"]["requested"][0]["key"], mask),
+            _ => assert_eq!(frame["hot"]["requested"], Value::Array(Vec::new())),
         }
     }
 }
@@ -107,7 +107,7 @@ fn as_many_as_may_look_and_one_that_hangs_costs_nothing() {
     let mut client = Client::connect(&server);
     let full = client.get("/dashboard/events");
     assert_eq!((full.status, full.field("retry-after")), (503, "1"));
-    assert!(full.detail().starts_with("64 viewers look at the dashboard"), "{}", full.detail());
+    assert_eq!(full.detail(), "too many dashboard viewers (limit 64)");
     assert_eq!(first.until(|frame| frame["viewers"] == 64)["viewers"], 64);
     assert_eq!(server.connect().say("PING"), simple("PONG"));
     let number = first.frame()["number"].as_u64().unwrap();

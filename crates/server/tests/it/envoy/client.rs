@@ -26,10 +26,10 @@ use tonic::{
 use crate::harness::{Running, any_port};
 
 /// A server with the face, and a client of it.
-pub(super) struct Service {
+pub(crate) struct Service {
     pub(super) runtime: Runtime,
     pub(super) channel: Channel,
-    pub(super) server: Running,
+    pub(crate) server: Running,
 }
 
 impl Service {
@@ -37,7 +37,7 @@ impl Service {
         Self::with(|_| {})
     }
 
-    pub(super) fn with(configure: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
         let server = Running::with(|config| {
             config.grpc = Some(any_port());
             configure(config);
@@ -51,7 +51,7 @@ impl Service {
     }
 
     /// What is told of the only descriptor of a request.
-    pub(super) fn ask_one(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
+    pub(crate) fn ask_one(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
         let response = self.ask(request(vec![descriptor])).unwrap();
         let [status] = &response.statuses[..] else { panic!("{response:?}") };
         assert_eq!(status.code, response.overall_code);
@@ -88,7 +88,7 @@ pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
 }
 
 /// A descriptor that brings its limit.
-pub(super) fn limited(entries: &[(&str, &str)], requests_per_unit: u32) -> RateLimitDescriptor {
+pub(crate) fn limited(entries: &[(&str, &str)], requests_per_unit: u32) -> RateLimitDescriptor {
     let limit = RateLimitOverride { requests_per_unit, unit: long_unit().into() };
     RateLimitDescriptor { limit: Some(limit), ..descriptor(entries) }
 }
@@ -102,6 +102,6 @@ pub(super) fn long_unit() -> Unit {
 }
 
 /// Whether it is over, and what is left.
-pub(super) fn told(status: &DescriptorStatus) -> (bool, u32) {
+pub(crate) fn told(status: &DescriptorStatus) -> (bool, u32) {
     (status.code() == Code::OverLimit, status.limit_remaining)
 }

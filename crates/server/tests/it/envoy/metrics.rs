@@ -82,11 +82,11 @@ descriptors:
     told("sluicegate_rule_near_limit_total{rule=\"shop.root\"} 0\n".to_owned());
     for (labels, count) in [("allowed", 5), ("denied", 2)] {
         told(format!(
-            "sluicegate_decisions_total{{face=\"grpc\",outcome=\"{labels}\",source=\"memory\"}} {count}\n"
+            "sluicegate_decisions_total{{protocol=\"grpc\",outcome=\"{labels}\",source=\"memory\"}} {count}\n"
         ));
     }
-    for name in ["requests_total", "request_seconds_count"] {
-        told(format!("sluicegate_{name}{{face=\"grpc\"}} 14\n"));
+    for name in ["requests_total", "request_duration_seconds_count"] {
+        told(format!("sluicegate_{name}{{protocol=\"grpc\"}} 14\n"));
     }
     told("sluicegate_request_errors_total 1\n".to_owned());
     assert!(!text.contains("told-to-nobody"));

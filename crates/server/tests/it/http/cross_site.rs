@@ -62,7 +62,14 @@ fn pages_of_others_change_nothing_and_read_nothing() {
         }
     }
     assert_eq!(left(&mut client), 1, "nothing was changed");
-    for path in ["/", "/metrics", "/dashboard/rules", "/dashboard/events", "/openapi.json"] {
+    for path in [
+        "/",
+        "/metrics",
+        "/dashboard/rules",
+        "/dashboard/history",
+        "/dashboard/events",
+        "/openapi.json",
+    ] {
         for (fields, expected) in [(foreign, 403), (site, 403), (near, 403), (rebound, 421)] {
             assert_eq!(status(&mut client, "GET", path, fields, ""), expected, "{path} {fields}");
         }

@@ -86,6 +86,48 @@ fn a_proxy_is_told_by_the_rules() {
     }
 }
 
+#[test]
+fn gate_403_rejects_by_that_status_and_names_the_other() {
+    let folder = Folder::new();
+    let rules = format!("{RULES}  - {{name: user, key: header.x-user, policy: 'gcra:1/1h'}}\n");
+    let running = serve(&folder, &rules, |config| config.http_token = Some("secret".into()));
+    let mut client = Client::connect(&running);
+    let mut ask = |path: &str, fields: &str| {
+        client.ask("GET", path, &format!("Authorization: Bearer secret\r\n{fields}"));
+        client.hear()
+    };
+    let login =
+        "X-Forwarded-Uri: /login\r\nX-Forwarded-Method: POST\r\nX-Forwarded-For: 203.0.113.7\r\n";
+    for _ in 0..2 {
+        let heard = ask("/v1/gate/403", login);
+        assert_eq!((heard.status, heard.field("sluicegate-status")), (200, ""));
+    }
+    let heard = ask("/v1/gate/403", login);
+    assert_eq!((heard.status, heard.field("sluicegate-status")), (403, "429"));
+    assert_eq!(
+        (heard.field("retry-after"), heard.field("ratelimit")),
+        ("3600", r#""login";r=0;t=3600"#)
+    );
+    assert_eq!((heard.field("content-type"), &*heard.body), ("", &b""[..]));
+    let two_users = "X-Forwarded-Uri: /\r\nX-User: ada\r\nX-User: eve\r\n";
+    for (fields, status) in
+        [("X-Forwarded-Uri: /closed\r\n", "429"), (two_users, "400"), ("", "422")]
+    {
+        let heard = ask("/v1/gate/403", fields);
+        assert_eq!((heard.status, heard.field("sluicegate-status")), (403, status), "{fields}");
+    }
+    // A query, which some proxies take from the client, changes nothing; and there is no other status.
+    for (path, status) in [("/v1/gate?deny=403", 429), ("/v1/gate/429", 404), ("/v1/gate/200", 404)]
+    {
+        assert_eq!(ask(path, login).status, status, "{path}");
+    }
+    // Where the proxy is set up wrongly, it is told so.
+    client.ask("GET", "/v1/gate/403", login);
+    assert_eq!(client.hear().status, 401);
+    client.ask("POST", "/v1/gate/403", "Authorization: Bearer secret\r\n");
+    assert_eq!(client.hear().status, 405);
+}
+
 /// Test 50 (M1): what a client adds to what its proxy says never decides.
 #[test]
 fn gate_client_header_beside_that_of_the_proxy_never_decides() {

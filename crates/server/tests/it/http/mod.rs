@@ -1,5 +1,6 @@
 //! The face for HTTP.
 
+mod admin;
 pub(crate) mod client;
 mod conformance;
 mod cross_site;

@@ -198,6 +198,124 @@ fn nginx_asks_before_it_serves() {
     with_example_rules("nginx.conf", free_port(), nginx).lets_five_through();
 }
 
+/// nginx logs an error for each status of `auth_request` but 2xx, 401 and 403, and closes the client's connection.
+#[test]
+fn nginx_flood_of_denials_logs_no_errors_and_keeps_connections() {
+    let folder = Folder::new();
+    fs::write(
+        folder.file("rules.yaml"),
+        "
+rules:
+  - {name: page, match: {path: /page}, key: client, policy: 'fixed-window:1/1h'}
+  - {name: closed, match: {path: /closed}, block: true}
+  - {name: user, match: {path: /user}, key: header.x-user, policy: 'fixed-window:1/1h'}
+",
+    )
+    .unwrap();
+    let rules = folder.file("rules.yaml");
+    let mut proxy = Proxy::start("nginx.conf", free_port(), &rules, |text| text, nginx);
+    assert_eq!(proxy.first().status, 200);
+    let mut client = Client::connect(&proxy.front);
+    assert_eq!(client.get("/page").status, 200);
+    let flood = crate::harness::size("SLUICEGATE_DENIALS", 300);
+    for number in 0..flood {
+        let path = if number % 2 == 0 { "/page" } else { "/closed" };
+        let heard = client.get(path);
+        assert_eq!((heard.status, heard.field("connection")), (429, "keep-alive"), "{path}");
+        assert_eq!(heard.field("content-type"), "application/problem+json");
+        assert_eq!(heard.json()["status"], 429);
+        let is_limited = path == "/page";
+        assert_eq!(!heard.field("retry-after").is_empty(), is_limited, "{path}");
+        assert_eq!(heard.field("ratelimit").starts_with("\"page\";r=0;t="), is_limited, "{path}");
+    }
+    // Invalid requests, which clients can send as well.
+    let large = "ABCD".chars().map(|name| format!("{name}: {}\r\n", "x".repeat(8150)));
+    let large: String = large.collect();
+    let two_users = "X-User: ada\r\nX-User: eve\r\n";
+    for (path, fields) in [("/user", two_users), ("/\u{e9}", ""), ("/", large.as_str())] {
+        let mut client = Client::connect(&proxy.front);
+        client.ask("GET", path, fields);
+        let heard = client.hear();
+        assert_eq!(heard.status, 400, "{path}");
+        // nginx has sent 400 because of what the gate said, and not on its own.
+        assert_eq!(heard.field("content-type"), "application/problem+json", "{path}");
+    }
+    let log = fs::read_to_string(proxy.folder.file("log")).unwrap();
+    let errors = log.lines().filter(|line| line.contains("[error]")).count();
+    println!("figure: nginx: {flood} denials on one connection, {errors} lines in the error log");
+    assert_eq!(errors, 0, "{log}");
+}
+
+/// The code block of `docs/nginx.md` that contains `line`.
+fn documented(line: &str) -> String {
+    let page = fs::read_to_string(root().join("docs/nginx.md")).unwrap();
+    let block = page.split("\n```").find(|block| block.contains(line)).unwrap();
+    block.split_once('\n').unwrap().1.replace("192.0.2.0/24", "127.0.0.1/32")
+}
+
+/// Five logins of each client pass, as the CDN at 127.0.0.1 tells them apart; what clients tell the CDN
+/// counts for nothing.
+fn limits_by_the_address_behind_a_cdn(proxy: &mut Proxy) {
+    let statuses = |proxy: &Proxy, from: &str| {
+        (0..6).map(|_| proxy.ask(from).status).filter(|status| *status == 200).count()
+    };
+    assert_eq!(proxy.first().status, 200);
+    assert_eq!(statuses(proxy, "203.0.113.7"), 5);
+    assert_eq!(statuses(proxy, "203.0.113.8"), 5);
+    assert_eq!(statuses(proxy, "203.0.113.9, 203.0.113.8"), 0);
+}
+
+#[test]
+fn nginx_behind_a_cdn_limits_by_the_address_of_the_client() {
+    let change = |text: String| {
+        let listen = "listen 127.0.0.1:8000;";
+        text.replace(listen, &format!("{listen}\n{}", documented("set_real_ip_from")))
+    };
+    let rules = root().join("examples/gate/rules.yaml");
+    let mut proxy = Proxy::start("nginx.conf", free_port(), &rules, change, nginx);
+    limits_by_the_address_behind_a_cdn(&mut proxy);
+}
+
+#[test]
+fn caddy_behind_a_cdn_limits_by_the_address_of_the_client() {
+    let change = |text: String| {
+        text.replace("admin off", &format!("admin off\n{}", documented("trusted_proxies_strict")))
+            .replace("uri /v1/gate", &format!("uri /v1/gate\n{}", documented("{client_ip}")))
+    };
+    let rules = root().join("examples/gate/rules.yaml");
+    let mut proxy = Proxy::start("Caddyfile", free_port(), &rules, change, caddy);
+    limits_by_the_address_behind_a_cdn(&mut proxy);
+}
+
+/// Without the gate requests pass, if the proxy is told so.
+fn passes_without_a_gate(mut proxy: Proxy) {
+    assert_eq!(proxy.first().status, 200);
+    proxy.gate = None;
+    (0..9).for_each(|_| assert_eq!(proxy.ask("1.1.1.1").status, 200));
+}
+
+#[test]
+fn nginx_without_a_gate_lets_requests_pass_if_told_to() {
+    let change = |text: String| {
+        let line = documented("\nproxy_pass http://127.0.0.1:3000;");
+        let (before, after) = text.split_once("location @no_gate {").unwrap();
+        let after = after.replacen("return 503;", &line, 1);
+        format!("{before}location @no_gate {{{after}")
+    };
+    let rules = root().join("examples/gate/rules.yaml");
+    passes_without_a_gate(Proxy::start("nginx.conf", free_port(), &rules, change, nginx));
+}
+
+#[test]
+fn caddy_without_a_gate_lets_requests_pass_if_told_to() {
+    let change = |text: String| {
+        let site = "http://:8000 {";
+        text.replace(site, &format!("{site}\n{}", documented("handle_errors")))
+    };
+    let rules = root().join("examples/gate/rules.yaml");
+    passes_without_a_gate(Proxy::start("Caddyfile", free_port(), &rules, change, caddy));
+}
+
 #[test]
 fn caddy_asks_before_it_serves() {
     with_example_rules("Caddyfile", free_port(), caddy).lets_five_through();

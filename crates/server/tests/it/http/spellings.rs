@@ -114,7 +114,6 @@ fn two_of_200_pass(name: &str, setup: &Setup) {
         setup.put_in_force(rules);
         for target in LOGIN_VARIANTS {
             let status = get(setup.front, target, "").0;
-            // nginx answers 429 by a page of its own.
             assert_eq!(status, expected, "{name}: {target}");
         }
     }

@@ -59,13 +59,17 @@ fn who_decided_is_told() {
     assert_eq!([(); 3].map(|()| client.post("/v1/take", wait).status), [200; 3]);
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
     for line in [
-        r#"sluicegate_decisions_total{face="resp",outcome="allowed",source="store"} 1"#,
+        r#"sluicegate_decisions_total{protocol="resp",outcome="allowed",source="store"} 1"#,
         "sluicegate_store_connected 1",
-        "sluicegate_store_left_alone 0",
+        "sluicegate_store_breaker_open 0",
         r#"sluicegate_store_events_total{event="timeouts"} 0"#,
     ] {
         assert!(text.contains(line), "`{line}` is not in:\n{text}");
     }
+    let count = text.lines().find_map(|it| {
+        it.strip_prefix("sluicegate_store_request_duration_seconds_count ")?.parse::<u64>().ok()
+    });
+    assert!(count.is_some_and(|count| (8..1000).contains(&count)), "{text}");
 }
 
 #[test]
@@ -91,7 +95,8 @@ fn while_the_store_is_away_something_is_answered() {
     }
     assert_eq!(client.post("/v1/reset", r#"{"key":"k"}"#).status, 503);
     let text = String::from_utf8(client.get("/metrics").body).unwrap();
-    let line = r#"sluicegate_decisions_total{face="http",outcome="denied",source="fallback"} 1"#;
+    let line =
+        r#"sluicegate_decisions_total{protocol="http",outcome="denied",source="fallback"} 1"#;
     assert!(text.contains(line), "`{line}` is not in:\n{text}");
 }
 
@@ -151,7 +156,7 @@ fn fallback_denial_is_never_quota_exceeded() {
             );
         }
         let text = String::from_utf8(client.get("/metrics").body).unwrap();
-        assert!(text.contains("sluicegate_store_left_alone 1\n"), "{text}");
+        assert!(text.contains("sluicegate_store_breaker_open 1\n"), "{text}");
         // Nobody asks anything: it is noticed all the same.
         store.restart();
         let took =

@@ -147,9 +147,9 @@ fn counters_add_up_after_a_while_of_everything() {
     let errors: u64 = all.iter().map(|(_, seen)| seen.errors).sum();
     assert_eq!(server.told("total_error_replies"), errors);
 
-    let [snapshots, failed, turned_away] =
-        ["snapshots", "snapshots_failed", "turned_away"].map(|name| server.told(name));
-    assert_eq!((failed, turned_away), (0, 0));
+    let [snapshots, failed, table_full] =
+        ["snapshots", "snapshots_failed", "table_full"].map(|name| server.told(name));
+    assert_eq!((failed, table_full), (0, 0));
     assert!(snapshots > 0 && reloads > 0);
     drop(control);
     server.until_told("connected_clients", 1);

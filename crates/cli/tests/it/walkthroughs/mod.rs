@@ -1,0 +1,66 @@
+//! The walkthroughs of `docs/` work, word for word: each page is done step by step, as a reader does it, in a
+//! folder that is like a fresh clone. How pages are read is in `page.rs`.
+
+mod page;
+mod shell;
+
+use self::{
+    page::{Step, agree, steps},
+    shell::{Shell, build_axum},
+};
+
+fn walk(path: &str) {
+    let mut shell = Shell::new();
+    let page = shell.read(path);
+    let steps = steps(&page);
+    assert!(steps.iter().any(|step| matches!(step, Step::Run { .. })), "{path} has no command");
+    for step in steps {
+        match step {
+            Step::Write { name, text } => shell.write(&name, &text),
+            Step::Compare { path: file, text } => {
+                assert_eq!(shell.read(&file), text, "{path}: {file}")
+            }
+            Step::Start { command, ports } => shell.start(&command, &ports),
+            Step::Run { command, printed: shown, varies } => {
+                let printed = shell.run(&command);
+                assert!(
+                    agree(&shown, &printed, varies),
+                    "{path}: `{command}` printed\n{printed}\nand the page shows\n{shown}\n{}",
+                    shell.logs()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn walkthrough_quickstart() {
+    walk("docs/quickstart.md");
+}
+
+#[test]
+fn walkthrough_third_party() {
+    walk("docs/walkthroughs/third-party.md");
+}
+
+#[test]
+fn walkthrough_axum() {
+    build_axum();
+    walk("docs/walkthroughs/axum.md");
+}
+
+#[test]
+fn walkthrough_envoy() {
+    walk("docs/walkthroughs/envoy.md");
+}
+
+#[test]
+fn walkthrough_fastapi() {
+    walk("docs/walkthroughs/fastapi.md");
+}
+
+#[test]
+fn walkthrough_redis_cell() {
+    assert!(sluicegate_testing::module().ends_with(".so"));
+    walk("docs/walkthroughs/redis-cell.md");
+}

@@ -1,0 +1,99 @@
+//! One decision, or several: by a block of the operator, else by the store.
+//!
+//! Every protocol decides here, because a blocked key is denied on all of them.
+
+use sluicegate_core::{Joint, Operation, Timestamp};
+use sluicegate_memory::MemoryStore;
+use sluicegate_redis::{Answer, JointAnswer, Source};
+
+use crate::{
+    home::{HomeRule, Question, Take, Trouble, here},
+    shared::Shared,
+};
+
+impl Shared {
+    /// The denial of a question about a blocked key.
+    #[inline]
+    fn blocked(&self, question: &Question<'_>, now: Timestamp) -> Option<Answer> {
+        let Question { key, rule, operation } = *question;
+        let decision = self.blocks.denial(key, rule.policy(), operation, now)?;
+        Some(Answer { decision, source: self.block_source() })
+    }
+
+    /// The source of denials of blocked keys: with a store elsewhere, it is not the store.
+    const fn block_source(&self) -> Source {
+        if self.home.memory().is_some() { Source::Store } else { Source::Cache }
+    }
+
+    /// Applies `operation` to `key`.
+    pub(crate) async fn decide(
+        &self,
+        key: &[u8],
+        rule: &HomeRule,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<Answer, Trouble> {
+        match self.blocked(&Question { key, rule, operation }, now) {
+            Some(answer) => Ok(answer),
+            None => self.home.ask(key, rule, operation, now).await,
+        }
+    }
+
+    /// The same, where the state is in this process.
+    #[inline]
+    pub(crate) fn decide_here(
+        &self,
+        store: &MemoryStore,
+        question: Question<'_>,
+        now: Timestamp,
+    ) -> Result<Answer, Trouble> {
+        match self.blocked(&question, now) {
+            Some(answer) => Ok(answer),
+            None => here(store, question, now),
+        }
+    }
+
+    /// Answers several questions independently, in their order.
+    pub(crate) async fn decide_many(
+        &self,
+        questions: &[Question<'_>],
+        now: Timestamp,
+    ) -> Vec<Result<Answer, Trouble>> {
+        if !self.blocks.is_used() {
+            return self.home.ask_many(questions, now).await;
+        }
+        let blocked: Vec<_> = questions.iter().map(|it| self.blocked(it, now)).collect();
+        let open = questions.iter().zip(&blocked).filter(|(_, blocked)| blocked.is_none());
+        let open: Vec<_> = open.map(|(question, _)| *question).collect();
+        let mut answers = self.home.ask_many(&open, now).await.into_iter();
+        let none = || Err(Trouble::Away("the store gave no answer".to_owned()));
+        let merged = blocked.into_iter().map(|blocked| match blocked {
+            Some(answer) => Ok(answer),
+            None => answers.next().unwrap_or_else(none),
+        });
+        merged.collect()
+    }
+
+    /// Takes from all of several keys or from none; with `stores` false, only answers what a take would
+    /// be answered. A blocked key denies all of them.
+    pub(crate) async fn decide_together(
+        &self,
+        takes: &[Take<'_>],
+        stores: bool,
+        now: Timestamp,
+    ) -> Result<JointAnswer, Trouble> {
+        let denial = |&Take { key, rule, cost }: &Take<'_>| {
+            self.blocked(&Question { key, rule, operation: Operation::Take(cost) }, now)
+        };
+        if !self.blocks.is_used() || !takes.iter().any(|take| denial(take).is_some()) {
+            return self.home.take_together(takes, stores, now).await;
+        }
+        let mut each = Vec::with_capacity(takes.len());
+        for take in takes {
+            let peek = Operation::Peek(take.cost);
+            each.push(self.decide(take.key, take.rule, peek, now).await?.decision);
+        }
+        let joint = Joint::of(each).ok_or_else(|| Trouble::Away("no key is given".to_owned()))?;
+        Ok(JointAnswer { joint, source: self.block_source() })
+    }
+}

@@ -1,0 +1,202 @@
+//! `/admin/...`: an operator resets and blocks keys.
+
+use serde_json::{Value, json};
+use sluicegate_server::Config;
+use sluicegate_testing::{Engine, Server, eventually};
+
+use super::client::{Client, Heard, server};
+use crate::{
+    envoy::client::{Service, limited, told},
+    harness::{Folder, any_port},
+    store::on,
+};
+
+/// A client that gives the token `secret`.
+struct Operator(Client);
+
+impl Operator {
+    fn say(&mut self, method: &str, path: &str, body: &str) -> Heard {
+        self.0.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        self.0.hear()
+    }
+
+    fn post(&mut self, path: &str, body: &Value) -> Heard {
+        self.say("POST", path, &body.to_string())
+    }
+
+    fn blocks(&mut self) -> Value {
+        self.say("GET", "/admin/blocks", "").json()
+    }
+}
+
+fn with_token(config: &mut Config) {
+    config.http = Some(any_port());
+    config.http_token = Some("secret".to_owned());
+}
+
+#[test]
+fn actions_need_a_token_that_is_configured_and_given() {
+    let order = json!({"key": "k", "duration_us": 60_000_000});
+    let open = server(|_| {});
+    for path in ["/admin/reset", "/admin/block", "/admin/unblock"] {
+        let heard = Client::connect(&open).post(path, order.to_string());
+        let detail = "actions on keys are disabled: start the server with --http-token";
+        assert_eq!((heard.status, &*heard.detail()), (403, detail), "{path}");
+    }
+    assert_eq!(Client::connect(&open).get("/admin/blocks").status, 403);
+    let closed = server(with_token);
+    for path in ["/admin/reset", "/admin/block", "/admin/unblock"] {
+        let heard = Client::connect(&closed).post(path, order.to_string());
+        assert_eq!(heard.status, 401, "{path}");
+    }
+    assert_eq!(Client::connect(&closed).get("/admin/blocks").status, 401);
+    let foreign = "POST /admin/block HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
+                   Content-Type: application/json\r\nOrigin: http://evil.example\r\n\
+                   Content-Length: 2\r\n\r\n{}";
+    let mut client = Client::connect(&closed);
+    client.send(foreign);
+    let heard = client.hear();
+    assert_eq!(heard.status, 403);
+    assert!(heard.detail().contains("another origin"), "{}", heard.detail());
+    client.send(foreign.replace("Origin: http://evil.example\r\n", "").replace("json", "xml"));
+    assert_eq!(client.hear().status, 415, "a form cannot send JSON");
+    assert_eq!(Operator(Client::connect(&closed)).blocks()["count"], 0);
+}
+
+#[test]
+fn blocked_key_is_denied_on_every_protocol_until_it_is_unblocked() {
+    let folder = Folder::new();
+    let rules = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}, \
+                 {name: all, match: {path: /login}, key: client, policy: 'gcra:9/1h'}]\n";
+    std::fs::write(folder.file("rules.yaml"), rules).unwrap();
+    let service = Service::with(|config| {
+        with_token(config);
+        config.rules = vec![folder.file("rules.yaml")];
+    });
+    let server = &service.server;
+    let mut operator = Operator(Client::connect(server));
+    let keys = ["user:7", "limit:4:shop:4:user:1:7", "rule:login|/login"];
+    for key in keys {
+        let order = json!({"key": key, "duration_us": 60_000_000});
+        assert_eq!(operator.post("/admin/block", &order).status, 200);
+    }
+    let listed = operator.blocks();
+    assert_eq!((&listed["count"], &listed["blocks"][0]["key"]), (&json!(3), &json!(keys[0])));
+
+    let mut peer = server.connect();
+    for command in ["SG.TAKE", "SG.PEEK"] {
+        let integers = peer.integers(&format!("{command} user:7 gcra:30/1m"));
+        let [0, 30, 0, retry @ 55_000_000..=60_000_000, reset, 0, 0] = integers[..] else {
+            panic!("{integers:?}")
+        };
+        assert_eq!(retry, reset);
+    }
+    assert_eq!(peer.integers("SG.WAIT user:7 gcra:30/1m TIMEOUT 1000")[0], 0);
+    // Another key, in the same batch, is decided as usual.
+    peer.send("SG.TAKE user:8 gcra:30/1m\r\nSG.TAKE user:7 gcra:30/1m\r\n");
+    let [open, blocked] = [(); 2].map(|()| crate::harness::integers(&peer.hear()));
+    assert_eq!((open[0], open[2], blocked[0]), (1, 29, 0));
+
+    let take = json!({"key": "user:7", "policy": "gcra:30/1m"});
+    let heard = operator.post("/v1/take", &take);
+    assert_eq!(heard.status, 429);
+    assert!((55..=60).contains(&heard.field("retry-after").parse::<u64>().unwrap()));
+    let many = operator.post("/v1/take_many", &json!({"requests": [take]})).json();
+    assert_eq!(many["decisions"][0]["allowed"], false);
+    operator.0.send(
+        "GET /v1/gate HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\
+         X-Forwarded-Uri: /login\r\n\r\n",
+    );
+    let heard = operator.0.hear();
+    assert_eq!(heard.status, 429);
+    assert!((55..=60).contains(&heard.field("retry-after").parse::<u64>().unwrap()));
+    assert_eq!(told(&service.ask_one(limited(&[("user", "7")], 5))), (true, 0));
+
+    // Nothing was charged meanwhile, on the other key of the gate either.
+    for key in keys {
+        let heard = operator.post("/admin/unblock", &json!({"key": key}));
+        assert_eq!(heard.json()["existed"], true);
+    }
+    assert_eq!(peer.integers("SG.TAKE user:7 gcra:30/1m")[..3], [1, 30, 29]);
+    assert_eq!(told(&service.ask_one(limited(&[("user", "7")], 5))), (false, 4));
+    assert_eq!(peer.integers("SG.PEEK rule:all|127.0.0.1 gcra:9/1h")[2], 9);
+    assert_eq!(operator.post("/admin/unblock", &json!({"key": "user:7"})).json()["existed"], false);
+}
+
+#[test]
+fn block_expires_by_itself_and_ends_by_number() {
+    let server = server(with_token);
+    let mut operator = Operator(Client::connect(&server));
+    let heard = operator.post("/admin/block", &json!({"key": "a", "duration_us": 1_000_000}));
+    assert_eq!(heard.status, 200);
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE a gcra:1/1h")[0], 0);
+    // A client that waits long enough goes when the block expires.
+    assert_eq!(peer.integers("SG.WAIT a gcra:1/1h TIMEOUT 20000000")[0], 1);
+    eventually("the list is empty", || {
+        let blocks = operator.blocks();
+        if blocks["count"] == 0 { Ok(()) } else { Err(blocks) }
+    });
+    let block = json!({"key_base64": "YQ==", "duration_us": 60_000_000});
+    let id = &operator.post("/admin/block", &block).json()["id"];
+    assert_eq!(operator.post("/admin/unblock", &json!({"id": id})).json()["existed"], true);
+    assert_eq!(operator.post("/admin/unblock", &json!({"id": id})).json()["existed"], false);
+    // A reset gives the quota back.
+    assert_eq!(peer.integers("SG.PEEK a gcra:1/1h")[0], 0);
+    assert_eq!(operator.post("/admin/reset", &json!({"key": "a"})).json()["existed"], true);
+    assert_eq!(peer.integers("SG.PEEK a gcra:1/1h")[0], 1);
+}
+
+#[test]
+fn unblock_wakes_a_waiting_client() {
+    let server = server(with_token);
+    let mut operator = Operator(Client::connect(&server));
+    operator.post("/admin/block", &json!({"key": "a", "duration_us": 3_600_000_000_u64}));
+    let mut peer = server.connect();
+    peer.ask("SG.WAIT a gcra:1/1h TIMEOUT 7200000000");
+    server.until_told("blocked_clients", 1);
+    operator.post("/admin/unblock", &json!({"key": "a"}));
+    assert_eq!(crate::harness::integers(&peer.hear())[0], 1);
+}
+
+#[test]
+fn wrong_orders_name_the_member() {
+    let server = server(with_token);
+    let mut operator = Operator(Client::connect(&server));
+    let long = "x".repeat(5000);
+    for (path, body, detail) in [
+        ("/admin/block", json!({"key": "a"}), "missing `duration_us`"),
+        ("/admin/block", json!({"key": "a", "duration_us": 5}), "invalid `duration_us` 5"),
+        ("/admin/block", json!({"duration_us": 1_000_000}), "missing key"),
+        ("/admin/block", json!({"key": "a", "id": 1}), "`id` is for /admin/unblock"),
+        ("/admin/reset", json!({"key": "a", "duration_us": 1}), "`duration_us` is for"),
+        ("/admin/reset", json!({"key": "a", "key_base64": "YQ=="}), "both `key` and `key_base64`"),
+        ("/admin/unblock", json!({"key": "a", "id": 1}), "both `id` and a key"),
+        ("/admin/reset", json!({"key_base64": "%"}), "invalid `key_base64`"),
+        ("/admin/block", json!({"key": long, "duration_us": 1_000_000}), "invalid key of 5000"),
+    ] {
+        let heard = operator.post(path, &body);
+        assert_eq!(heard.status, 422, "{body}");
+        assert!(heard.detail().starts_with(detail), "{}", heard.detail());
+    }
+}
+
+#[test]
+fn block_with_a_store_holds_on_its_server_alone() {
+    let store = Server::start(Engine::Redis70);
+    let [one, other] = [(); 2].map(|()| on(&store, |config, _| with_token(config)));
+    let mut operator = Operator(Client::connect(&one));
+    operator.post("/admin/block", &json!({"key": "a", "duration_us": 60_000_000}));
+    let mut peer = one.connect();
+    peer.send("SG.TAKE a gcra:9/1h\r\nSG.TAKE b gcra:9/1h\r\nSG.TAKE a gcra:9/1h\r\n");
+    let allowed = [(); 3].map(|()| crate::harness::integers(&peer.hear())[0]);
+    assert_eq!(allowed, [0, 1, 0]);
+    let take = json!({"key": "a", "policy": "gcra:9/1h"});
+    let heard = operator.post("/v1/take", &take);
+    assert_eq!((heard.status, &heard.json()["source"]), (429, &json!("cache")));
+    assert_eq!(other.connect().integers("SG.TAKE a gcra:9/1h")[..3], [1, 9, 8]);
+}
