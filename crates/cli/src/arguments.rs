@@ -61,17 +61,20 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Rules {
-    /// Say in words what the rules do, or what is wrong: ends with 2 if something is
+    /// Explain the rules, or report all mistakes: exit status 2 if there is one
     Check {
-        /// Files of rules (YAML or TOML), read as one set
+        /// Rules files (YAML or TOML) or folders of them, read as one set
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Run the examples (`tests`) of the files: ends with 1 if one does not hold
+    /// Run the tests in rules files: exit status 1 if one fails
     Test {
-        /// Files of rules (YAML or TOML), read as one set
+        /// Rules files (YAML or TOML) or folders of them, read as one set
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// Fail if there is no test
+        #[arg(long)]
+        require_tests: bool,
     },
 }
 

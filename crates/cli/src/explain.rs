@@ -1,4 +1,4 @@
-//! `policy`: what a policy lets through, in words.
+//! `policy`: what a policy allows, explained.
 
 use std::{io::Write, time::Duration};
 
@@ -53,7 +53,7 @@ pub(crate) fn in_words(policy: &Policy) -> String {
         line(&mut out, "at most", &format!("{most}{more}"));
         if most_departed_in(limit, 0).is_some() {
             let most = self::most(&spans, |span| most_departed_in(limit, span));
-            line(&mut out, "departing", &format!("at most {most}"));
+            line(&mut out, "sent", &format!("at most {most}"));
         }
         line(&mut out, "denied", &denied);
         if !borrows {
@@ -62,12 +62,12 @@ pub(crate) fn in_words(policy: &Policy) -> String {
         }
     }
     if limits.len() > 1 {
-        out.push_str("\n  together: what every limit allows; a denied request takes from none\n");
+        out.push_str("\n  together: a request passes if every limit allows it, and otherwise takes from none\n");
         let least = limits.iter().map(Limit::capacity).min().unwrap_or(0);
         line(&mut out, "at once", &units(least.into()));
         let most = most(&spans, |span| limits.iter().map(|limit| most_in(limit, span)).min());
         line(&mut out, "at most", &most);
-        line(&mut out, "denied", "waits until the last of them would pass it");
+        line(&mut out, "denied", "waits until all of them allow it");
     }
     out
 }
@@ -117,7 +117,7 @@ fn at_once(limit: &Limit) -> String {
             format!("{capacity} into the queue, when it is empty")
         }
         limit if borrows(limit) => {
-            format!("{capacity} after idling; one request may take more, if 1 unit is there")
+            format!("{capacity} after idling; one request may take more, if 1 unit is available")
         }
         Limit::Gcra(_) | Limit::IntervalBucket(_) => format!("{capacity} after idling"),
         Limit::FixedWindow(_) | Limit::SlidingLog(_) | Limit::SlidingCounter(_) => capacity,
@@ -170,7 +170,10 @@ fn fixed_window(limit: &FixedWindow) -> (String, String) {
             (format!("{unit} of the calendar in {zone}"), format!("the next {unit}"))
         }
     };
-    let counted = counting(limit.count_all());
+    let counted = match limit.count_all() {
+        true => "; denied requests count too: they use up the window, but do not extend it",
+        false => "",
+    };
     (format!("{n} each {window}"), format!("waits until the window ends, {end}{counted}"))
 }
 
@@ -179,7 +182,7 @@ fn sliding_log(limit: &SlidingLog) -> (String, String) {
     let counted = counting(limit.count_all());
     (
         format!("{} per {period}", units(limit.limit().into())),
-        format!("waits until enough of what passed is {period} old{counted}"),
+        format!("waits until enough of the units that count are {period} old{counted}"),
     )
 }
 
@@ -194,7 +197,7 @@ fn sliding_counter(limit: &SlidingCounter) -> (String, String) {
 }
 
 const fn counting(all: bool) -> &'static str {
-    if all { "; denied requests count as well, and make it longer" } else { "" }
+    if all { "; denied requests count too, and extend the wait" } else { "" }
 }
 
 /// `waits 2s at most for 1 unit, 32s for 16`.

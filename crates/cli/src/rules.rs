@@ -1,65 +1,79 @@
-//! `rules`: what files of rules do, in words, and whether their examples hold.
+//! `rules`: what rules files do, explained, and whether their tests hold.
 
 use std::{
-    fs,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
 };
 
-use anyhow::{Context, anyhow};
-use sluicegate_rules::{Format, RuleSet};
+use anyhow::anyhow;
+use sluicegate_rules::RuleSet;
+use sluicegate_server::RuleFiles;
 
 use crate::{arguments::Rules, explain::in_words};
 
-/// What it ends with where an example does not hold.
+/// Exit status where a test fails.
 const BROKEN: u8 = 1;
 
 pub(crate) fn run(command: &Rules) -> anyhow::Result<ExitCode> {
     let out = &mut io::stdout().lock();
     match command {
         Rules::Check { files } => check(files, out),
-        Rules::Test { files } => test(files, out),
+        Rules::Test { files, require_tests } => test(files, *require_tests, out),
     }
 }
 
-/// The rules that files say together.
-fn read(files: &[PathBuf]) -> anyhow::Result<RuleSet> {
-    let texts: Vec<_> = files
-        .iter()
-        .map(|file| {
-            let name = file.display().to_string();
-            let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-            Ok((Format::of_file(&name), name, text))
-        })
-        .collect::<anyhow::Result<_>>()?;
-    RuleSet::parse_all(texts.iter().map(|(format, _, text)| (&**text, *format))).map_err(
-        |(index, error)| {
-            let name = texts.get(index).map_or("", |(_, name, _)| name);
-            anyhow!("{name}: {error}\n{}", error.excerpt().trim_end())
-        },
-    )
+/// The rules of all files together, with the names of the files.
+struct Read {
+    files: RuleFiles,
+    rules: RuleSet,
+}
+
+impl Read {
+    /// # Errors
+    /// All errors of all files, the first one right behind `error: `.
+    fn new(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        let files = RuleFiles::read(paths).map_err(|error| anyhow!(error))?;
+        let rules = files.check().map_err(|errors| {
+            let (one, count) = (errors.len() == 1, errors.len());
+            let count = if one { String::new() } else { format!("\n\n{count} errors") };
+            anyhow!("{}{count}", errors.join("\n\nerror: "))
+        })?;
+        Ok(Self { files, rules })
+    }
+
+    /// In which file something stands, to be put before its line; empty where there is one file.
+    fn file(&self, source: usize) -> String {
+        match &*self.files.names() {
+            [_] => String::new(),
+            names => names.get(source).map(|name| format!("{name}, ")).unwrap_or_default(),
+        }
+    }
+}
+
+fn count(count: usize, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
 }
 
 fn check(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let rules = read(files)?;
+    let read = Read::new(files)?;
+    let rules = &read.rules;
     let all: Vec<_> = rules.described().collect();
     let names = rules.policy_names();
-    let count = |count: usize, one: &str, many: &str| match count {
-        1 => format!("1 {one}"),
-        count => format!("{count} {many}"),
-    };
     let named = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
     writeln!(
         out,
         "{}, {}{named}, {}",
         count(all.len(), "rule", "rules"),
         count(names.len(), "named policy", "named policies"),
-        count(rules.examples().len(), "example", "examples"),
+        count(rules.examples().len(), "test", "tests"),
     )?;
     let mut explained = Vec::new();
     for rule in all {
-        writeln!(out, "\n{}", rule.title)?;
+        writeln!(out, "\n{} ({}line {})", rule.name, read.file(rule.source), rule.line)?;
         for (label, text) in rule.lines {
             writeln!(out, "  {label:<10} {text}")?;
         }
@@ -77,19 +91,27 @@ fn check(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn test(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let rules = read(files)?;
+fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let read = Read::new(files)?;
     let mut broken = 0;
-    for example in rules.examples() {
-        let faults = rules.run_example(example);
+    for example in read.rules.examples() {
+        let faults = read.rules.run_example(example);
         let word = if faults.is_empty() { "ok  " } else { "FAIL" };
-        writeln!(out, "{word} {} (line {})", example.name(), example.line())?;
+        let file = read.file(example.source());
+        writeln!(out, "{word} {} ({file}line {})", example.name(), example.line())?;
         for fault in &faults {
             writeln!(out, "       {fault}")?;
         }
         broken += usize::from(!faults.is_empty());
     }
-    let all = rules.examples().len();
-    writeln!(out, "{} of {all} examples hold", all - broken)?;
+    let all = read.rules.examples().len();
+    if all == 0 {
+        let names = read.files.names().join(", ");
+        if require {
+            return Err(anyhow!("no tests in {names}: expected at least one under `tests`"));
+        }
+        eprintln!("warning: no tests in {names}: write some under `tests`");
+    }
+    writeln!(out, "{} of {all} tests pass", all - broken)?;
     Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
 }

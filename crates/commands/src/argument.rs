@@ -13,19 +13,36 @@ const SHOWN: usize = 40;
 /// `bytes` as an error shows them: printable ASCII, and cut where they are long.
 ///
 /// ```
-/// assert_eq!(sluicegate_commands::shown(b"a\r\nb\xff"), r"a\r\nb\xff");
+/// assert_eq!(sluicegate_commands::shown(b"it's\r\n\xff"), r"it's\r\n\xff");
 /// assert_eq!(sluicegate_commands::shown(&[b'x'; 41]), "x".repeat(40) + "...");
 /// ```
 #[must_use]
 pub fn shown(bytes: &[u8]) -> String {
-    if bytes.len() <= SHOWN {
-        return bytes.escape_ascii().to_string();
+    let mut text = String::new();
+    for byte in &bytes[..bytes.len().min(SHOWN)] {
+        match byte {
+            b'\'' | b'"' => text.push(char::from(*byte)),
+            other => text.extend(other.escape_ascii().map(char::from)),
+        }
     }
-    format!("{}...", bytes[..SHOWN].escape_ascii())
+    if bytes.len() > SHOWN {
+        text.push_str("...");
+    }
+    text
 }
 
-/// A key: any bytes, 0..=65 536 of them.
-pub(crate) fn key(bytes: &[u8]) -> Result<&[u8], CommandError> {
+/// A key that units may be asked of: 1 to 65 536 bytes. An empty one is an error, because it is
+/// nearly always a value that is missing, under which all clients would share one limit.
+///
+/// # Errors
+/// [`CommandError::Key`] for any other length.
+#[inline]
+pub fn key(bytes: &[u8]) -> Result<&[u8], CommandError> {
+    if bytes.is_empty() { Err(CommandError::Key(0)) } else { any_key(bytes) }
+}
+
+/// A key that may be empty: redis-cell allows it, so it may also be read and reset.
+pub(crate) fn any_key(bytes: &[u8]) -> Result<&[u8], CommandError> {
     if bytes.len() <= MAX_KEY { Ok(bytes) } else { Err(CommandError::Key(bytes.len())) }
 }
 
@@ -71,7 +88,7 @@ impl<'a> PolicyText<'a> {
     /// [`CommandError`] for arguments that say none.
     pub fn parse(self) -> Result<Policy, CommandError> {
         match self {
-            Self::Text([b'@', name @ ..]) => Err(CommandError::no_policy(name)),
+            Self::Text([b'@', name @ ..]) => Err(CommandError::NoRules(shown(name))),
             Self::Text(text) => policy(text),
             Self::Throttle { max_burst, count, period } => throttle(max_burst, count, period),
         }
@@ -82,18 +99,34 @@ impl<'a> PolicyText<'a> {
 fn policy(text: &[u8]) -> Result<Policy, CommandError> {
     let text = std::str::from_utf8(text)
         .map_err(|error| CommandError::PolicyEncoding(error.valid_up_to()))?;
-    Ok(text.parse()?)
+    Ok(text.parse::<Policy>()?)
 }
 
-/// A whole number of `least..=most`, in decimal digits: no sign, no blank, no leading zero.
+/// A whole number of `least..=most`, in decimal digits: no sign, no space, no leading zero.
 pub(crate) fn number(
     argument: &'static str,
     text: &[u8],
     least: u64,
     most: u64,
 ) -> Result<u64, CommandError> {
-    let wrong = || CommandError::Number { argument, value: shown(text), least, most };
+    let wrong = || CommandError::Number { argument, value: shown(text), unit: "", least, most };
     digits(text).filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
+}
+
+/// A whole number of microseconds or of another `unit`.
+pub(crate) fn span(
+    argument: &'static str,
+    text: &[u8],
+    unit: &'static str,
+    least: u64,
+    most: u64,
+) -> Result<u64, CommandError> {
+    number(argument, text, least, most).map_err(|error| match error {
+        CommandError::Number { argument, value, least, most, .. } => {
+            CommandError::Number { argument, value, unit, least, most }
+        }
+        other => other,
+    })
 }
 
 /// A whole number of `least..=u32::MAX`.

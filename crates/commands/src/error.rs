@@ -1,66 +1,92 @@
-//! What is wrong with a command, in the words that every face answers.
+//! Errors of commands, in the words that every protocol replies with.
 
-use sluicegate_core::{PolicyError, ReserveError, StateError};
+use std::fmt;
 
-use crate::argument::{MAX_KEY, shown};
+use sluicegate_core::{PolicyError, ReserveError, StateError, closest};
+
+use crate::{
+    argument::{MAX_KEY, shown},
+    table::{COMMANDS, find},
+};
 
 /// A command that cannot be carried out. Its text is the whole error reply, the class word first:
-/// `ERR` for arguments, `SGPOLICY` for a policy text, `SGSTATE` for a state that cannot be read.
+/// `ERR` for arguments, `SGPOLICY` for a policy, `SGSTATE` for a state that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// A name that no command has, with the first arguments, each shown and quoted.
-    #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
+    /// The name of no command, with the first arguments, each shown and quoted.
+    #[error(
+        "ERR unknown command '{name}', with args beginning with: {arguments}{}",
+        SimilarCommand(name)
+    )]
     UnknownCommand {
         /// The name, as given but made printable.
         name: String,
-        /// The first arguments, each in quotes with a blank behind.
+        /// The first arguments, each in quotes and followed by a space.
         arguments: String,
     },
     /// Too few arguments, or too many. Holds the name of the command in lower case.
-    #[error("ERR wrong number of arguments for '{0}' command")]
+    #[error("ERR wrong number of arguments for '{0}' command{syntax}", syntax = Syntax(.0))]
     Arity(String),
-    /// A number that is none, or is out of bounds.
-    #[error("ERR {argument} `{value}` is not a whole number of {least}..={most}")]
+    /// `SG.MTAKE` with more or fewer takes than its `n` says.
+    #[error(
+        "ERR wrong number of arguments for 'sg.mtake' command; {announced} announced and {given} given{}{}",
+        if *.incomplete { " (the last one is incomplete)" } else { "" },
+        Syntax("sg.mtake")
+    )]
+    TakeCount {
+        /// What `n` says.
+        announced: usize,
+        /// Takes that are complete.
+        given: usize,
+        /// Whether there is one more, without its policy or cost.
+        incomplete: bool,
+    },
+    /// An invalid number, or one that is out of bounds.
+    #[error(
+        "ERR invalid {argument} `{value}`: expected a whole number{unit} from {least} to {most}"
+    )]
     Number {
         /// Which argument.
         argument: &'static str,
         /// What was given, shortened and made printable.
         value: String,
-        /// The least that would do.
+        /// What it counts, as ` of microseconds`; empty for units.
+        unit: &'static str,
+        /// Lower bound.
         least: u64,
-        /// The most that would do.
+        /// Upper bound.
         most: u64,
     },
-    /// A key that is too long. Holds its length in bytes.
-    #[error("ERR key has {0} bytes, which is outside 0..={MAX_KEY}")]
+    /// A key that is too long, or empty. Holds its length in bytes.
+    #[error("ERR invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
     Key(usize),
-    /// A word that is no option of the command.
-    #[error("ERR option `{option}` is unknown to {command}; {known}")]
+    /// A word that is not an option of the command.
+    #[error("ERR unknown option `{option}` for {command}: {expected}")]
     UnknownOption {
         /// The command, in upper case.
         command: &'static str,
         /// What was given, shortened and made printable.
         option: String,
-        /// What would do, in words.
-        known: String,
+        /// What is expected or was probably meant.
+        expected: String,
     },
     /// An option given twice.
-    #[error("ERR option {0} is given twice; once would do")]
+    #[error("ERR duplicate option {0}: expected it once")]
     RepeatedOption(&'static str),
     /// An option without its value.
-    #[error("ERR option {0} has no value; {0} and a whole number would do")]
+    #[error("ERR option {0} has no value: expected {0} and a whole number, such as `{0} 5`")]
     MissingValue(&'static str),
-    /// `AT` where the server tells the time.
-    #[error("ERR option AT needs a server that runs with --test-clock; leaving it out would do")]
+    /// `AT` on a server that keeps its own time.
+    #[error("ERR option AT is unavailable: the server runs without --test-clock")]
     NoTestClock,
-    /// `AT` for a command that waits by the clock on the wall.
-    #[error("ERR option AT is not for SG.WAIT, which waits by the server's own clock")]
+    /// `AT` for a command that waits by the clock of the server.
+    #[error("ERR option AT is unavailable: SG.WAIT waits by the clock of the server")]
     NoTestClockToWait,
-    /// Parameters of `CL.THROTTLE` that make a burst which takes too long to come back.
+    /// Parameters of `CL.THROTTLE` that make a burst which takes too long to recover.
     #[error(
-        "ERR max_burst `{max_burst}` with count `{count}` and period `{period}` would take more \
-         than 2^50us (35 years) to recover; a smaller max_burst would do"
+        "ERR invalid max_burst `{max_burst}` with count `{count}` and period `{period}`: expected one \
+         that recovers within 35 years; use a smaller max_burst"
     )]
     Drain {
         /// As given.
@@ -70,36 +96,77 @@ pub enum CommandError {
         /// As given, in seconds.
         period: u64,
     },
-    /// A policy text that is none.
+    /// An invalid policy.
     #[error("SGPOLICY {0}")]
     Policy(#[from] PolicyError),
-    /// A name that no policy has. Holds the name, shortened and made printable.
+    /// The name of no policy.
+    #[error("SGPOLICY unknown policy `@{name}`: {expected}")]
+    NoPolicy {
+        /// The name, shortened and made printable.
+        name: String,
+        /// What is expected or was probably meant.
+        expected: String,
+    },
+    /// The name of a policy where no rules are loaded. Holds the name, shortened and made printable.
     #[error(
-        "SGPOLICY no policy is named `{0}`; a name from the server's rules, or a text as \
-         `gcra:30/1m`, would do"
+        "SGPOLICY unknown policy `@{0}`: only a Sluicegate server with rules knows names; expected a \
+         policy such as `gcra:30/1m`"
     )]
-    NoPolicy(String),
-    /// A policy that is not even text. Holds where it stops being UTF-8, in bytes.
-    #[error("SGPOLICY policy is not UTF-8 from byte {0} on; ASCII text would do, as `gcra:30/1m`")]
+    NoRules(String),
+    /// A policy that is not UTF-8. Holds where it stops being that, in bytes.
+    #[error("SGPOLICY invalid policy: byte {0} is not UTF-8; expected ASCII such as `gcra:30/1m`")]
     PolicyEncoding(usize),
     /// A policy that cannot be reserved from.
     #[error("ERR {0}")]
     Reserve(#[from] ReserveError),
-    /// What is stored of the key is unreadable.
-    #[error("SGSTATE {0}")]
-    State(#[from] StateError),
-    /// What is stored of the key is that of redis-cell, and nothing says under which policy.
+    /// What the key holds is not a state that can be read.
+    #[error("SGSTATE key `{key}` holds {error}")]
+    State {
+        /// The key, shortened and made printable.
+        key: String,
+        /// What it holds.
+        error: StateError,
+    },
+    /// The key holds the state of redis-cell, and nothing says under which policy. Holds the key,
+    /// shortened and made printable.
     #[error(
-        "SGSTATE state is that of redis-cell; a policy with a limit of the gcra family would take \
-         it over, and resetting the key would do"
+        "SGSTATE key `{0}` holds state of redis-cell; use a policy with a limit of the gcra family to \
+         take it over"
     )]
-    RedisCell,
-    /// The key holds something else, in a store that others use too.
-    #[error(
-        "WRONGTYPE key holds no string, so no state of sluicegate; another key, or deleting this \
-         one, would do"
-    )]
-    WrongType,
+    RedisCell(String),
+    /// The key holds another type, in a store that other programs use too. Holds the key, shortened
+    /// and made printable.
+    #[error("WRONGTYPE key `{0}` does not hold a string, so Sluicegate did not write it")]
+    WrongType(String),
+}
+
+/// How a command is called: `; expected SG.TAKE key policy [COST cost]`.
+struct Syntax<'a>(&'a str);
+
+impl fmt::Display for Syntax<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match find(self.0.as_bytes()) {
+            Some(command) => write!(formatter, "; expected {}", command.syntax()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The command that a wrong name probably means: `; did you mean 'SG.TAKE'?`.
+struct SimilarCommand<'a>(&'a str);
+
+impl fmt::Display for SimilarCommand<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = COMMANDS.iter().map(|command| command.name);
+        let prefixed = format!("SG.{}", self.0);
+        let known: Vec<_> = names.collect();
+        let similar = known
+            .iter()
+            .find(|name| name.eq_ignore_ascii_case(&prefixed))
+            .copied()
+            .or_else(|| closest(self.0, &known));
+        similar.map_or(Ok(()), |name| write!(formatter, "(did you mean '{name}'?)"))
+    }
 }
 
 impl CommandError {
@@ -120,10 +187,34 @@ impl CommandError {
         Self::UnknownCommand { name: shown(name), arguments: quoted }
     }
 
-    /// The error for a name that no policy has.
+    /// The error for a `key` that holds something else than a state that can be read.
     #[must_use]
-    pub fn no_policy(name: &[u8]) -> Self {
-        Self::NoPolicy(shown(name))
+    pub fn state(key: &[u8], error: StateError) -> Self {
+        Self::State { key: shown(key), error }
+    }
+
+    /// The error for a `key` that holds the state of redis-cell.
+    #[must_use]
+    pub fn redis_cell(key: &[u8]) -> Self {
+        Self::RedisCell(shown(key))
+    }
+
+    /// The error for a `key` that holds another type.
+    #[must_use]
+    pub fn wrong_type(key: &[u8]) -> Self {
+        Self::WrongType(shown(key))
+    }
+
+    /// The error for a name that no policy has; one is called `similar`.
+    #[must_use]
+    pub fn no_policy(name: &[u8], similar: Option<&str>) -> Self {
+        let expected = match similar {
+            Some(similar) => format!("did you mean `@{similar}`?"),
+            None => {
+                "expected a name from the server's rules, or a policy such as `gcra:30/1m`".into()
+            }
+        };
+        Self::NoPolicy { name: shown(name), expected }
     }
 
     /// The error for a number of arguments that the command `name` does not take.

@@ -21,7 +21,7 @@
 //! let error = parse(&[b"SG.TAKE", b"user7", b"gcra:30/1m", b"COST", b"-2"], Options::default());
 //! assert_eq!(
 //!     error.unwrap_err().to_string(),
-//!     "ERR COST `-2` is not a whole number of 0..=4294967295",
+//!     "ERR invalid COST `-2`: expected a whole number from 0 to 4294967295",
 //! );
 //! # Ok::<(), sluicegate_commands::CommandError>(())
 //! ```
@@ -36,7 +36,7 @@ mod table;
 mod texts;
 mod throttle;
 
-pub use argument::{MAX_KEY, PolicyText, shown};
+pub use argument::{MAX_KEY, PolicyText, key, shown};
 pub use describe::{Description, LimitDescription};
 pub use error::CommandError;
 pub use parse::{DEFAULT_TIMEOUT, MAX_MANY, MAX_SPAN, Options, Request, Take, parse, parse_at};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_core::{Operation, Policy, Timestamp, closest};
 
 use crate::{
     CommandError, PolicyText,
-    argument::{key, number, shown, units},
-    table::{COMMANDS, VERBS, Verb, position},
+    argument::{any_key, key, number, shown, span, units},
+    table::{COMMANDS, VERBS, Verb, is_cost, position},
     throttle,
 };
 
@@ -138,11 +138,11 @@ pub fn parse_at<'a, P>(
         (Verb::Throttle, _) => throttle::parse(arguments, resolve),
         (Verb::Reset, [key_bytes, rest @ ..]) => {
             let given = words(&[Word::At]).parse(rest)?;
-            Ok(Request::Reset { key: key(key_bytes)?, at: given.at })
+            Ok(Request::Reset { key: any_key(key_bytes)?, at: given.at })
         }
         (Verb::Info, [key_bytes, rest @ ..]) => {
             let given = words(&[Word::At]).parse(rest)?;
-            Ok(Request::Info { key: key(key_bytes)?, at: given.at })
+            Ok(Request::Info { key: any_key(key_bytes)?, at: given.at })
         }
         (Verb::TakeMany, [count, rest @ ..]) => {
             take_many(count, rest, &words(&[Word::At]), resolve)
@@ -186,17 +186,33 @@ pub fn parse_at<'a, P>(
 
 fn take_many<'a, P>(
     count: &[u8],
-    rest: &[&'a [u8]],
+    mut rest: &[&'a [u8]],
     words: &Words,
     mut resolve: impl FnMut(PolicyText<'a>) -> Result<P, CommandError>,
 ) -> Result<Request<'a, P>, CommandError> {
     let count = number("n", count, 1, MAX_MANY as u64)?;
     let count = usize::try_from(count).unwrap_or(MAX_MANY); // it was checked
-    let Some((triples, rest)) = rest.split_at_checked(3 * count) else {
-        return Err(CommandError::arity(words.command));
-    };
+    let all = rest;
+    // That there are as many as announced is checked first, because all else would be misread.
+    let mut takes = Vec::with_capacity(count.min(all.len() / 3));
+    while takes.len() < count {
+        let (key_bytes, text, cost);
+        (key_bytes, text, cost, rest) = match *rest {
+            [key, text, word, cost, ref rest @ ..] if is_cost(word) => (key, text, cost, rest),
+            [key, text, cost, ref rest @ ..] => (key, text, cost, rest),
+            _ => {
+                let (given, incomplete) = (takes.len(), !rest.is_empty());
+                return Err(CommandError::TakeCount { announced: count, given, incomplete });
+            }
+        };
+        takes.push((key_bytes, text, cost));
+    }
+    if rest.len() >= 3 && words.word(rest[0]).is_err() {
+        let (given, incomplete) = (count + rest.len() / 3, !rest.len().is_multiple_of(3));
+        return Err(CommandError::TakeCount { announced: count, given, incomplete });
+    }
     let given = words.parse(rest)?;
-    let takes = triples.as_chunks().0.iter().map(|&[key_bytes, text, cost]| {
+    let takes = takes.into_iter().map(|(key_bytes, text, cost)| {
         Ok(Take {
             key: key(key_bytes)?,
             policy: resolve(PolicyText::Text(text))?,
@@ -255,8 +271,8 @@ impl Words {
             };
             let repeated = match word {
                 Word::Cost => given.cost.replace(units("COST", value, 0)?).is_some(),
-                Word::MaxWait => given.max_wait.replace(span("MAXWAIT", value)?).is_some(),
-                Word::Timeout => given.timeout.replace(span("TIMEOUT", value)?).is_some(),
+                Word::MaxWait => given.max_wait.replace(duration("MAXWAIT", value)?).is_some(),
+                Word::Timeout => given.timeout.replace(duration("TIMEOUT", value)?).is_some(),
                 Word::At => given.at.replace(time(value)?).is_some(),
             };
             if repeated {
@@ -279,30 +295,41 @@ impl Words {
             Some(_) | None => Err(CommandError::UnknownOption {
                 command: self.command,
                 option: shown(name),
-                known: self.would_do(),
+                expected: self.expected(name),
             }),
         }
     }
 
-    /// Which options would do, in words.
-    fn would_do(&self) -> String {
+    /// What is expected in place of `option`, which the command does not have.
+    fn expected(&self, option: &[u8]) -> String {
         let known = self.known.iter().filter(|&&word| word != Word::At || self.options.test_clock);
         let names: Vec<_> = known.map(|word| word.name()).collect();
+        if let Some(name) = closest(&String::from_utf8_lossy(option), &names) {
+            return format!("did you mean `{name}`?");
+        }
+        if self.known.contains(&Word::Cost) && units("COST", option, 0).is_ok() {
+            return format!("did you mean `COST {}`?", shown(option));
+        }
         match *names.as_slice() {
-            [] => "it has none".to_owned(),
-            [one] => format!("{one} would do"),
-            [ref first @ .., last] => format!("{} or {last} would do", first.join(", ")),
+            [] => "expected none".to_owned(),
+            [one] => format!("expected {one}"),
+            [ref first @ .., last] => format!("expected {} or {last}", first.join(", ")),
         }
     }
 }
 
-fn span(argument: &'static str, text: &[u8]) -> Result<Duration, CommandError> {
-    number(argument, text, 0, MAX_SPAN).map(Duration::from_micros)
+const MICROSECONDS: &str = " of microseconds";
+
+fn duration(argument: &'static str, text: &[u8]) -> Result<Duration, CommandError> {
+    span(argument, text, MICROSECONDS, 0, MAX_SPAN).map(Duration::from_micros)
 }
 
 fn time(text: &[u8]) -> Result<Timestamp, CommandError> {
-    number("AT", text, 0, Timestamp::MAX.as_micros()).map(Timestamp::saturating_from_micros)
+    let micros = span("AT", text, MICROSECONDS, 0, Timestamp::MAX.as_micros());
+    micros.map(Timestamp::saturating_from_micros)
 }
 
+#[cfg(test)]
+mod errors;
 #[cfg(test)]
 mod tests;

@@ -58,6 +58,8 @@ pub enum ArgumentKind {
     Text,
     /// `integer`
     Integer,
+    /// `pure-token`: a word that stands for itself.
+    Token,
     /// `block`: several, one after the other.
     Block,
 }
@@ -70,6 +72,7 @@ impl ArgumentKind {
             Self::Key => "key",
             Self::Text => "string",
             Self::Integer => "integer",
+            Self::Token => "pure-token",
             Self::Block => "block",
         }
     }
@@ -94,6 +97,30 @@ impl Argument {
         Self { token: Some(token), ..Self::optional(name, ArgumentKind::Integer) }
     }
 
+    /// A word that may be left out.
+    #[must_use]
+    pub const fn word(token: &'static str) -> Self {
+        Self { token: Some(token), ..Self::optional(token, ArgumentKind::Token) }
+    }
+
+    /// How it is written: `key`, `[COST cost]`, `key policy cost [key policy cost ...]`.
+    fn syntax(&self) -> String {
+        let name = match self.parts {
+            [] => self.name.to_owned(),
+            parts => parts.iter().map(Self::syntax).collect::<Vec<_>>().join(" "),
+        };
+        let name = match self.token {
+            Some(token) if self.kind == ArgumentKind::Token => token.to_owned(),
+            Some(token) => format!("{token} {name}"),
+            None => name,
+        };
+        match (self.optional, self.multiple) {
+            (true, _) => format!("[{name}]"),
+            (false, true) => format!("{name} [{name} ...]"),
+            (false, false) => name,
+        }
+    }
+
     /// Arguments that may be given again and again.
     #[must_use]
     pub const fn repeated(name: &'static str, parts: &'static [Self]) -> Self {
@@ -109,24 +136,48 @@ impl Command {
         if self.arity < 0 { count as u64 >= least } else { count as u64 == least }
     }
 
+    /// How it is called: `SG.TAKE key policy [COST cost]`.
+    #[must_use]
+    pub fn syntax(&self) -> String {
+        let arguments = self.arguments.iter().map(|argument| format!(" {}", argument.syntax()));
+        std::iter::once(self.name.to_owned()).chain(arguments).collect()
+    }
+
     /// The keys among `arguments`, the name first. `None` if it takes none, or if they do not say.
     #[must_use]
     pub fn keys_of<'a>(&self, arguments: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+        let places = self.places_of_keys(arguments)?.into_iter();
+        Some(places.filter_map(|place| arguments.get(place).copied()).collect())
+    }
+
+    /// At which places of `arguments`, the name first, keys stand. `None` as for
+    /// [`keys_of`](Self::keys_of).
+    #[must_use]
+    pub fn places_of_keys(&self, arguments: &[&[u8]]) -> Option<Vec<usize>> {
         if !self.takes(arguments.len()) {
             return None;
         }
         match self.keys {
             Keys::None => None,
-            Keys::First => arguments.get(1).map(|&key| vec![key]),
-            Keys::All => arguments.get(1..).map(<[_]>::to_vec),
+            Keys::First => (arguments.len() > 1).then(|| vec![1]),
+            Keys::All => Some((1..arguments.len()).collect()),
             Keys::Counted => {
                 let most = crate::MAX_MANY as u64;
                 let count = crate::argument::number("n", arguments.get(1)?, 1, most).ok()?;
-                let triples = arguments.get(2..2 + 3 * usize::try_from(count).ok()?)?;
-                Some(triples.iter().copied().step_by(3).collect())
+                let (mut places, mut place) = (Vec::new(), 2);
+                for _ in 0..count {
+                    places.push(place);
+                    place += if is_cost(arguments.get(place + 2)?) { 4 } else { 3 };
+                }
+                (place <= arguments.len()).then_some(places)
             }
         }
     }
+}
+
+/// Whether a word of `SG.MTAKE` stands before a cost.
+pub(crate) fn is_cost(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"COST")
 }
 
 /// The command of that name, in any case.
@@ -198,7 +249,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: &["write", "denyoom", "fast"],
         keys: Keys::First,
-        summary: "Asks for units under a policy: all of them or none.",
+        summary: "Takes units under a policy: all of them or none.",
         group: GROUP,
         arguments: DECISION,
     },
@@ -207,7 +258,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: &["readonly", "fast"],
         keys: Keys::First,
-        summary: "Tells what SG.TAKE would answer, and stores nothing.",
+        summary: "Returns what SG.TAKE would, and stores nothing.",
         group: GROUP,
         arguments: DECISION,
     },
@@ -216,7 +267,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: &["write", "denyoom", "fast"],
         keys: Keys::First,
-        summary: "Takes units whether or not they fit; later requests wait until it is repaid.",
+        summary: "Takes units whether or not they fit; later requests wait until they are repaid.",
         group: GROUP,
         arguments: DECISION,
     },
@@ -225,7 +276,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: &["write", "denyoom", "fast"],
         keys: Keys::First,
-        summary: "Gives back units of what is in use.",
+        summary: "Gives back units that are in use.",
         group: GROUP,
         arguments: DECISION,
     },
@@ -234,7 +285,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: &["write", "denyoom", "fast"],
         keys: Keys::First,
-        summary: "Takes units now, for use after the delay that it answers.",
+        summary: "Takes units now, for use after the returned delay.",
         group: GROUP,
         arguments: &[KEY, POLICY, COST, Argument::option("MAXWAIT", "microseconds")],
     },
@@ -243,7 +294,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: &["write", "denyoom", "blocking"],
         keys: Keys::First,
-        summary: "Takes units, and answers when they pass or when the timeout is sure to be missed.",
+        summary: "Takes units, and replies when they fit or when the timeout is sure to be missed.",
         group: GROUP,
         arguments: &[KEY, POLICY, COST, Argument::option("TIMEOUT", "microseconds")],
     },
@@ -252,7 +303,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: &["write", "fast"],
         keys: Keys::First,
-        summary: "Makes a key as if never used.",
+        summary: "Resets a key.",
         group: GROUP,
         arguments: &[KEY],
     },
@@ -261,7 +312,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: &["readonly", "fast"],
         keys: Keys::First,
-        summary: "Tells what is stored of a key, in words and numbers.",
+        summary: "Describes what is stored for a key.",
         group: GROUP,
         arguments: &[KEY],
     },
@@ -270,13 +321,18 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: &["write", "denyoom", "movablekeys"],
         keys: Keys::Counted,
-        summary: "Takes from several keys, each for itself.",
+        summary: "Takes from several keys, independently of each other.",
         group: GROUP,
         arguments: &[
             Argument::new("n", ArgumentKind::Integer),
             Argument::repeated(
                 "take",
-                &[KEY, POLICY, Argument::new("cost", ArgumentKind::Integer)],
+                &[
+                    KEY,
+                    POLICY,
+                    Argument::word("COST"),
+                    Argument::new("cost", ArgumentKind::Integer),
+                ],
             ),
         ],
     },
@@ -308,6 +364,8 @@ mod tests {
         check("SG.TAKE a", None);
         check("SG.MTAKE 2 a p 1 b p 1", Some(&["a", "b"]));
         check("SG.MTAKE 1 a p 1 AT 5", Some(&["a"]));
+        check("SG.MTAKE 3 a p cost 1 b p 1 cost p COST 1 AT 5", Some(&["a", "b", "cost"]));
+        check("SG.MTAKE 1 a p COST", None);
         check("SG.MTAKE 2 a p 1", None);
         check("SG.MTAKE 18446744073709551615 a p 1", None);
         check("SG.MTAKE x a p 1", None);
@@ -323,6 +381,15 @@ mod tests {
             };
             assert_eq!(command.name, name);
         }
+    }
+
+    #[test]
+    fn syntax_shows_options_and_repetitions() {
+        let all: Vec<_> = COMMANDS.iter().map(Command::syntax).collect();
+        assert_eq!(all[0], "CL.THROTTLE key max_burst count period [quantity]");
+        assert_eq!(all[1], "SG.TAKE key policy [COST cost]");
+        assert_eq!(all[6], "SG.WAIT key policy [COST cost] [TIMEOUT microseconds]");
+        assert_eq!(all[9], "SG.MTAKE n key policy [COST] cost [key policy [COST] cost ...]");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sluicegate_core::{Decision, Gcra, GcraName, Limit, LimitError, Operation, Po
 
 use crate::{
     CommandError, PolicyText, Request,
-    argument::{key, number, units},
+    argument::{any_key, number, span, units},
 };
 
 const SECONDS_MAX: u64 = 366 * 86_400;
@@ -29,7 +29,7 @@ pub(crate) fn parse<'a, P>(
         [quantity] => units("quantity", quantity, 0)?,
         [_, _, ..] => return Err(CommandError::arity("cl.throttle")),
     };
-    let key = key(key_bytes)?;
+    let key = any_key(key_bytes)?;
     let policy = resolve(PolicyText::Throttle { max_burst, count, period })?;
     let operation = if quantity == 0 { Operation::Peek(0) } else { Operation::Take(quantity) };
     Ok(Request::Throttle { key, policy, operation })
@@ -43,7 +43,7 @@ pub(crate) fn policy(
 ) -> Result<Policy, CommandError> {
     let max_burst = number("max_burst", max_burst, 0, u64::from(u32::MAX) - 1)?;
     let count = units("count", count, 1)?;
-    let period = number("period", period, 1, SECONDS_MAX)?;
+    let period = span("period", period, " of seconds", 1, SECONDS_MAX)?;
 
     let burst = u32::try_from(max_burst + 1).unwrap_or(u32::MAX); // it was checked
     let limit =

@@ -22,6 +22,9 @@ use crate::{
 
 /// The version of the byte form that is written.
 const VERSION: u8 = 2;
+/// Versions to come end here, so that a value whose first byte is a letter, a digit or a tab is known
+/// to be of another program.
+const LAST_VERSION: u8 = 7;
 /// The one before it, in which the rest of a TAT always takes four bytes.
 const WIDE: u8 = 1;
 
@@ -35,18 +38,20 @@ const FLAGS: u8 = 0xf0;
 /// No time in a state lies beyond the last timestamp and the longest debt.
 const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 
-/// Bytes that are no state which this version can read.
+/// Bytes that are not a state which this version can read. Its text is what a key "holds".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Written by a later version.
+    /// Written by a newer version.
     #[error(
-        "state has version {0}, and this version of sluicegate reads up to 2; upgrading it, or \
-         resetting the key, would do"
+        "state of version {0}, and this version of Sluicegate reads up to 2; upgrade Sluicegate"
     )]
     Version(u8),
-    /// Not a state at all, or damaged.
-    #[error("state is damaged: {0}; resetting the key would do")]
+    /// Written by another program: no version of Sluicegate begins a state so.
+    #[error("a value that Sluicegate did not write")]
+    Foreign,
+    /// It begins as a state does, and does not go on so.
+    #[error("damaged state: {0}")]
     Damaged(&'static str),
 }
 
@@ -103,16 +108,16 @@ impl Entry {
     /// [`StateError`] for what a later version wrote, and for anything that is no state.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut input = Reader(bytes);
-        let version = input.byte()?;
-        if version > VERSION {
-            return Err(StateError::Version(version));
-        }
-        if !(WIDE..=VERSION).contains(&version) {
-            return Err(StateError::Damaged("it does not begin with a version"));
-        }
+        let version = match input.byte() {
+            Ok(version @ WIDE..=VERSION) => version,
+            Ok(version) if (VERSION..=LAST_VERSION).contains(&version) => {
+                return Err(StateError::Version(version));
+            }
+            Ok(_) | Err(_) => return Err(StateError::Foreign),
+        };
         let count = usize::from(input.byte()?);
         if !(1..=MAX_LIMITS).contains(&count) {
-            return Err(StateError::Damaged("its number of limits is outside 1..=8"));
+            return Err(StateError::Damaged("its number of limits is not 1 to 8"));
         }
         let mut limits = Vec::with_capacity(count);
         let mut states = States::with_capacity(count);

@@ -335,6 +335,7 @@ pub(crate) const KEY_ASK_COMMAND: u64 = 1 << 10;
 pub(crate) const ARGUMENT_STRING: c_int = 0;
 pub(crate) const ARGUMENT_INTEGER: c_int = 1;
 pub(crate) const ARGUMENT_KEY: c_int = 3;
+pub(crate) const ARGUMENT_PURE_TOKEN: c_int = 6;
 pub(crate) const ARGUMENT_BLOCK: c_int = 8;
 pub(crate) const ARGUMENT_OPTIONAL: c_int = 1;
 pub(crate) const ARGUMENT_MULTIPLE: c_int = 1 << 1;

@@ -103,9 +103,8 @@ impl<'a> Call<'a> {
 
     /// Tells the server which arguments are keys, where there are keys with others between them.
     fn tell_keys(&self, index: usize) {
-        let keys = COMMANDS[index].keys_of(&self.words).map_or(0, |keys| keys.len());
-        for key in 0..keys {
-            self.context.tell_key(2 + 3 * key);
+        for place in COMMANDS[index].places_of_keys(&self.words).unwrap_or_default() {
+            self.context.tell_key(place);
         }
     }
 
@@ -125,11 +124,12 @@ impl<'a> Call<'a> {
             }
             Request::TakeMany { takes, at } => {
                 let moment = Moment::new(server, at);
-                let take = |(index, take): (usize, &sluicegate_commands::Take<'_, Arc<Rule>>)| {
+                let places = COMMANDS[index].places_of_keys(&self.words).unwrap_or_default();
+                let take = |(place, take): (usize, &sluicegate_commands::Take<'_, Arc<Rule>>)| {
                     let operation = Operation::Take(take.cost);
-                    self.decide(2 + 3 * index, &take.policy, operation, moment)
+                    self.decide(place, &take.policy, operation, moment)
                 };
-                Ok(Reply::Many(takes.iter().enumerate().map(take).collect()))
+                Ok(Reply::Many(places.into_iter().zip(&takes).map(take).collect()))
             }
             Request::Wait { policy, cost, timeout, .. } => {
                 Ok(match wait::begin(self.context, self.name(1), policy, cost, timeout)? {

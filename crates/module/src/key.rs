@@ -66,7 +66,7 @@ impl<'a> Key<'a> {
                 };
                 Ok(Some(bytes))
             }
-            _ => Err(CommandError::WrongType),
+            _ => Err(CommandError::wrong_type(self.name.bytes())),
         }
     }
 

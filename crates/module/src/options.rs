@@ -61,10 +61,10 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
         let name = switch.name.to_string_lossy();
         match pair.get(1) {
             Some(value) => switch.set(on(value).ok_or_else(|| {
-                format!("option `{name}` cannot be `{}`; `yes` or `no` would do", shown(value))
+                format!("invalid option `{name} {}`: expected `yes` or `no`", shown(value))
             })?),
             None => {
-                return Err(format!("option `{name}` has no value; `yes` or `no` would do"));
+                return Err(format!("option `{name}` has no value: expected `yes` or `no`"));
             }
         }
     }
@@ -106,7 +106,7 @@ fn find(name: &[u8]) -> Result<&'static Switch, String> {
     let found = ALL.iter().find(|it| name.eq_ignore_ascii_case(it.name.to_bytes()));
     found.copied().ok_or_else(|| {
         let [first, second, third] = ALL.map(|it| it.name.to_string_lossy());
-        format!("option `{}` is unknown; {first}, {second} or {third} would do", shown(name))
+        format!("unknown option `{}`: expected {first}, {second} or {third}", shown(name))
     })
 }
 

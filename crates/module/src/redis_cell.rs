@@ -18,16 +18,17 @@ pub(crate) fn tat(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// What is kept of a key with that `tat`, as if under the first limit of `policy` that is of the
+/// What is kept of `key` with that `tat`, as if under the first limit of `policy` that is of the
 /// gcra family; `None` if it has recovered.
 pub(crate) fn entry(
     tat: u64,
+    key: &[u8],
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Option<Entry>, CommandError> {
     let mut limits = policy.limits().iter();
     let gcra = limits.find_map(|it| if let Limit::Gcra(gcra) = it { Some(*gcra) } else { None });
-    let gcra = gcra.ok_or(CommandError::RedisCell)?;
+    let gcra = gcra.ok_or_else(|| CommandError::redis_cell(key))?;
     let ahead = u128::from(tat).saturating_sub(u128::from(now.as_micros()) * 1000);
     let scale = u128::from(gcra.scale());
     let debt = (ahead * scale).div_ceil(1000).min(MAX_DRAIN * scale);
@@ -54,7 +55,7 @@ mod tests {
         let policy: Policy = "gcra:30/1m:burst=16,fixed-window:9/1h".parse().unwrap();
         let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
         let owed = |tat| {
-            let entry = entry(tat, &policy, now).unwrap()?;
+            let entry = entry(tat, b"k", &policy, now).unwrap()?;
             Some(u64::try_from(entry.lifetime(now).as_micros()).unwrap())
         };
         assert_eq!(owed(1_700_000_000_000_000_000), None);
@@ -62,6 +63,6 @@ mod tests {
         assert_eq!(owed(1_700_000_004_000_000_000), Some(4_000_000));
         assert_eq!(owed(u64::MAX), Some(1 << 50), "no longer than any state may last");
         let window = "fixed-window:9/1h".parse().unwrap();
-        assert_eq!(entry(5, &window, now), Err(CommandError::RedisCell));
+        assert_eq!(entry(5, b"k", &window, now), Err(CommandError::redis_cell(b"k")));
     }
 }

@@ -206,6 +206,7 @@ impl Strings {
             ArgumentKind::Key => (api::ARGUMENT_KEY, 0),
             ArgumentKind::Text => (api::ARGUMENT_STRING, -1),
             ArgumentKind::Integer => (api::ARGUMENT_INTEGER, -1),
+            ArgumentKind::Token => (api::ARGUMENT_PURE_TOKEN, -1),
             ArgumentKind::Block => (api::ARGUMENT_BLOCK, -1),
         };
         let flag = |set: bool, flag| if set { flag } else { 0 };

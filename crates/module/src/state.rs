@@ -86,7 +86,7 @@ fn change_whole(
     Ok(decision)
 }
 
-/// Makes the key as if never used. Whether there was state.
+/// Resets the key. Whether there was state.
 pub(crate) fn reset(
     context: Context<'_>,
     name: Name<'_>,
@@ -109,9 +109,9 @@ pub(crate) fn describe(
     let key = Key::to_read(context, name);
     let Some(bytes) = key.bytes()? else { return Ok(None) };
     if redis_cell::tat(bytes).is_some() {
-        return Err(CommandError::RedisCell);
+        return Err(CommandError::redis_cell(name.bytes()));
     }
-    Ok(Description::of(&Entry::decode(&log::settled(bytes))?, now))
+    Ok(Description::of(&decode(&key, bytes)?, now))
 }
 
 /// What is kept of a key, for who projects what is to come; `None`: it is of more than `most` bytes.
@@ -142,11 +142,17 @@ fn load(key: &Key<'_>, policy: &Policy, now: Timestamp) -> Result<Loaded, Comman
         return Ok(Loaded { entry: None, there: false, foreign: false });
     };
     if let Some(tat) = redis_cell::tat(bytes) {
-        let entry = redis_cell::entry(tat, policy, now)?;
+        let entry = redis_cell::entry(tat, key.name().bytes(), policy, now)?;
         return Ok(Loaded { entry, there: true, foreign: true });
     }
-    let entry = Some(Entry::decode(&log::settled(bytes))?);
+    let entry = Some(decode(key, bytes)?);
     Ok(Loaded { entry, there: true, foreign: false })
+}
+
+/// The entry that `bytes` of `key` say.
+fn decode(key: &Key<'_>, bytes: &[u8]) -> Result<Entry, CommandError> {
+    Entry::decode(&log::settled(bytes))
+        .map_err(|error| CommandError::state(key.name().bytes(), error))
 }
 
 fn lifetime(entry: &Entry, now: Timestamp) -> u64 {

@@ -1,17 +1,35 @@
 -- The operations, over all limits of a policy at once: all or nothing.
 
-local function say_damaged(what)
-    return { err = 'SGSTATE state is damaged: ' .. what .. '; resetting the key would do' }
+-- Bytes as an error shows them: printable ASCII, cut where they are long. As `crates/commands` does.
+local function shown(bytes)
+    local text = string.gsub(sub(bytes, 1, 40), '.', function(one)
+        local code = byte(one)
+        if one == '\t' or one == '\r' or one == '\n' then
+            return one == '\t' and '\\t' or one == '\r' and '\\r' or '\\n'
+        elseif one == '\\' then
+            return '\\\\'
+        elseif code < 32 or code > 126 then
+            return string.format('\\x%02x', code)
+        end
+    end)
+    return #bytes > 40 and text .. '...' or text
 end
 
-local function say_version(version)
-    return { err = 'SGSTATE state has version ' .. version .. ', and this version of sluicegate reads up '
-        .. 'to 2; upgrading it, or resetting the key, would do' }
+local function say_holds(key, what)
+    return { err = 'SGSTATE key `' .. shown(key) .. '` holds ' .. what }
 end
 
-local function say_cell()
-    return { err = 'SGSTATE state is that of redis-cell; a policy with a limit of the gcra family would take '
-        .. 'it over, and resetting the key would do' }
+local function say_damaged(key, what)
+    return say_holds(key, what == FOREIGN and FOREIGN or 'damaged state: ' .. what)
+end
+
+local function say_version(key, version)
+    return say_holds(key, 'state of version ' .. version .. ', and this version of Sluicegate reads up to 2; '
+        .. 'upgrade Sluicegate')
+end
+
+local function say_cell(key)
+    return say_holds(key, 'state of redis-cell; use a policy with a limit of the gcra family to take it over')
 end
 
 -- What redis-cell stores: the arrival time as decimal nanoseconds since the Unix epoch. Whole
@@ -36,11 +54,10 @@ local function cell_limit(limits, now, tat, rest)
     end
 end
 
--- The server's error of a GET, in words of ours where the key is of another type.
-local function say_type(failed)
+-- The server's error of a GET; our own where the key is of another type.
+local function say_type(key, failed)
     if string.find(failed.err, 'WRONGTYPE', 1, true) then
-        return { err = 'WRONGTYPE key holds no string, so no state of sluicegate; another key, or '
-            .. 'deleting this one, would do' }
+        return { err = 'WRONGTYPE key `' .. shown(key) .. '` does not hold a string, so Sluicegate did not write it' }
     end
     return failed
 end
@@ -213,16 +230,16 @@ end
 local function get(key)
     local bytes = redis.pcall('GET', key)
     if type(bytes) == 'table' then
-        return nil, say_type(bytes)
+        return nil, say_type(key, bytes)
     end
     return bytes
 end
 
 -- The limits that `policy` says (the byte form of a key of which nothing is in use) with the state that
--- `bytes` say, and whether that was written under another rule. Or nothing, and what to reply.
+-- `bytes` of `key` say, and whether that was written under another rule. Or nothing, and what to reply.
 -- `calendar(name, now)` tells the window of a calendar around now, or nothing where that is not known: the
 -- reply is then the time and the names of all calendars that may be needed.
-local function read_key(bytes, policy, now, calendar)
+local function read_key(key, bytes, policy, now, calendar)
     local function know(limit)
         if not limit.next then
             limit.first, limit.next = calendar(limit.calendar, now)
@@ -250,7 +267,7 @@ local function read_key(bytes, policy, now, calendar)
 
     local limits, fault, known = fresh()
     if not limits then
-        return nil, say_damaged(fault)
+        return nil, say_damaged(key, fault)
     elseif not known then
         return ask(limits)
     end
@@ -259,16 +276,16 @@ local function read_key(bytes, policy, now, calendar)
     if tat then
         local old = cell_limit(fresh(), now, tat, rest)
         if not old then
-            return nil, say_cell()
+            return nil, say_cell(key)
         end
         changed = carry({ old }, limits, now, know)
     elseif bytes then
         local version
         fault, version = read_fault(bytes)
         if version then
-            return nil, say_version(version)
+            return nil, say_version(key, version)
         elseif fault then
-            return nil, say_damaged(fault)
+            return nil, say_damaged(key, fault)
         end
         local same
         same, fault = load_same(limits, bytes)
@@ -285,7 +302,7 @@ local function read_key(bytes, policy, now, calendar)
             end
         end
         if fault then
-            return nil, say_damaged(fault)
+            return nil, say_damaged(key, fault)
         end
     end
     return limits, changed
@@ -303,7 +320,7 @@ local function decide(key, operation, cost, max_wait, policy, now, at, calendar)
         end
         bytes = false
     end
-    local limits, changed = read_key(bytes, policy, now, calendar)
+    local limits, changed = read_key(key, bytes, policy, now, calendar)
     if not limits then
         return changed
     end

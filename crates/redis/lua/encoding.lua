@@ -7,7 +7,11 @@ local unpack, pack, sub, byte = struct.unpack, struct.pack, string.sub, string.b
 
 local MIN_PERIOD, MAX_PERIOD = 1000, 31622400000000 -- 1ms and 366d, in microseconds
 local EARLY = 'it ends too early'
+local FOREIGN = 'a value that Sluicegate did not write'
 local DOMAIN = 'a limit has a parameter outside its domain'
+
+-- The last first byte that a newer version may write.
+local LAST_VERSION = 7
 
 local kinds = {}
 
@@ -39,16 +43,14 @@ end
 -- The fault in how `bytes` begin; nil if there is none.
 local function read_fault(bytes)
     local version, count = byte(bytes, 1, 2)
-    if not version then
-        return EARLY
+    if not version or version < 1 or version > LAST_VERSION then
+        return FOREIGN
     elseif version > 2 then
         return nil, version
-    elseif version < 1 then
-        return 'it does not begin with a version'
     elseif not count then
         return EARLY
     elseif count < 1 or count > 8 then
-        return 'its number of limits is outside 1..=8'
+        return 'its number of limits is not 1 to 8'
     end
 end
 

@@ -6,8 +6,7 @@ local function clock(at)
     if at then
         for i = 1, #KEYS do
             if sub(KEYS[i], 1, 8) ~= 'sg:test:' then
-                return nil, { err = 'ERR time as an argument is only for keys that begin with `sg:test:`; such a '
-                    .. 'key, or no time, would do' }
+                return nil, { err = 'ERR invalid time argument: expected it only with keys that begin with `sg:test:`' }
             end
         end
         return tonumber(at)

@@ -18,7 +18,7 @@ pub enum StoreError {
     #[error("the store is unavailable: no reply within {0:?}")]
     Timeout(Duration),
     /// What the key holds cannot be used: another type, a state that a later version wrote, or something
-    /// else. The text is the server's error, and says what would do. Nothing was changed.
+    /// else. The text is the server's error, and names the key. Nothing was changed.
     #[error("the key's state cannot be used: {1}")]
     Corrupt(StateFault, String),
     /// The policy cannot be reserved from.

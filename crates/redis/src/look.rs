@@ -45,27 +45,29 @@ impl RedisStore {
                 asking = !moved;
                 continue;
             }
-            return Ok((read(&bytes)?, clock(&time)?));
+            return Ok((read(&key, &bytes)?, clock(&time)?));
         }
         Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
     }
 }
 
 /// What a key holds.
-fn read(value: &Value) -> Result<Option<Entry>, StoreError> {
+fn read(key: &[u8], value: &Value) -> Result<Option<Entry>, StoreError> {
     let corrupt = |fault, error: &CommandError| Err(StoreError::Corrupt(fault, error.to_string()));
     match value {
         Value::Nil => Ok(None),
         Value::BulkString(bytes) if is_redis_cell(bytes) => {
-            corrupt(StateFault::Damaged, &CommandError::RedisCell)
+            corrupt(StateFault::Damaged, &CommandError::redis_cell(key))
         }
         Value::BulkString(bytes) => match Entry::decode(bytes) {
             Ok(entry) => Ok(Some(entry)),
-            Err(error @ StateError::Version(_)) => corrupt(StateFault::Version, &error.into()),
-            Err(error) => corrupt(StateFault::Damaged, &error.into()),
+            Err(error @ StateError::Version(_)) => {
+                corrupt(StateFault::Version, &CommandError::state(key, error))
+            }
+            Err(error) => corrupt(StateFault::Damaged, &CommandError::state(key, error)),
         },
         Value::ServerError(error) if error.code() == "WRONGTYPE" => {
-            corrupt(StateFault::WrongType, &CommandError::WrongType)
+            corrupt(StateFault::WrongType, &CommandError::wrong_type(key))
         }
         Value::ServerError(error) => {
             let (code, details) = (error.code(), error.details().unwrap_or_default());

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
+use sluicegate_core::closest;
 use sluicegate_headers::PathOptions;
+
+use crate::tree::one_of;
 
 /// A property of a request: what a rule matches, builds keys from, or takes a cost from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,9 +31,43 @@ pub enum Attribute {
     Domain,
 }
 
-/// What would do, where a name is none.
-pub(crate) const KNOWN: &str =
-    "`method`, `path`, `header.NAME`, `query.NAME`, `client`, `descriptor.NAME`, `domain`";
+/// How attributes are written.
+pub(crate) const KNOWN: [&str; 7] =
+    ["method", "path", "header.NAME", "query.NAME", "client", "descriptor.NAME", "domain"];
+/// Words for an attribute that are not its name.
+const OTHER_NAMES: [(&str, &str); 10] = [
+    ("ip", "client"),
+    ("address", "client"),
+    ("remoteaddr", "client"),
+    ("remoteaddress", "client"),
+    ("clientip", "client"),
+    ("url", "path"),
+    ("uri", "path"),
+    ("host", "header.host"),
+    ("useragent", "header.user-agent"),
+    ("authorization", "header.authorization"),
+];
+
+/// What is expected in place of `name`, which is not an attribute.
+pub(crate) fn expected(name: &str) -> String {
+    const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
+    let plain: String = name.chars().filter(|it| it.is_alphanumeric()).collect();
+    let other = OTHER_NAMES.iter().find(|(other, _)| plain.eq_ignore_ascii_case(other));
+    let similar = match (other, name.split_once('.')) {
+        (Some((_, similar)), _) => Some((*similar).to_owned()),
+        (None, Some((family, rest))) if !rest.is_empty() => closest(family, &FAMILIES)
+            .filter(|similar| *similar != family)
+            .map(|similar| format!("{similar}.{rest}")),
+        (None, _) if name.len() > 2 && name.to_ascii_lowercase().starts_with("x-") => {
+            Some(format!("header.{}", name.to_ascii_lowercase()))
+        }
+        (None, _) => closest(name, &["method", "path", "client", "domain"]).map(ToOwned::to_owned),
+    };
+    match similar {
+        Some(similar) => format!("did you mean `{similar}`?"),
+        None => format!("expected {}", one_of(&KNOWN)),
+    }
+}
 
 impl Attribute {
     /// The attribute called so; `None` where none is.
@@ -45,6 +82,11 @@ impl Attribute {
                 Self::of_family(family, name)?
             }
         })
+    }
+
+    /// Whether clients set it as they like: a header, or a parameter of the query.
+    pub(crate) const fn is_set_by_clients(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Query(_))
     }
 
     /// Whether only what comes from Envoy has it.

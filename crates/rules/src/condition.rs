@@ -109,7 +109,7 @@ impl fmt::Display for Condition {
         for test in &self.tests {
             values.push(match test {
                 Test::Present => {
-                    let word = if self.not { "absent" } else { "there" };
+                    let word = if self.not { "absent" } else { "present" };
                     return write!(formatter, "{} is {word}", self.attribute);
                 }
                 Test::Glob(glob) => glob.text().to_owned(),

@@ -15,11 +15,15 @@ use crate::{
 /// The most overrides of a rule that are told.
 const MOST: usize = 12;
 
-/// A rule in words.
+/// A rule, described.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Described {
-    /// Its name, and the line that it begins in.
-    pub title: String,
+    /// The index of the source that it stands in.
+    pub source: usize,
+    /// The line that it begins in.
+    pub line: usize,
+    /// Its name.
+    pub name: String,
     /// What there is to say of it, each with a label.
     pub lines: Vec<(&'static str, String)>,
     /// The policies that it may use, in the order in which they are told.
@@ -37,19 +41,19 @@ impl RuleSet {
 
     fn describe(&self, rule: &Rule) -> Described {
         let mut told = Described {
-            title: format!("{} (line {})", rule.name(), rule.line()),
+            source: rule.source(),
+            line: rule.line(),
+            name: rule.name().to_owned(),
             lines: Vec::new(),
             policies: Vec::new(),
         };
         match rule.envoy() {
             Some(_) => {
-                told.lines.push(("applies", "to descriptors at this place of the tree".into()))
+                told.lines.push(("applies", "to descriptors at this position of the tree".into()))
             }
             None => told.lines.push(("applies", applies(&rule.conditions))),
         }
-        if let Some(warning) = warning(rule) {
-            told.lines.push(("warning", warning));
-        }
+        told.lines.extend(self.warnings(rule).into_iter().map(|warning| ("warning", warning)));
         for level in rule.levels() {
             told.lines.push(("key", key(level)));
             let needed: Vec<_> = level
@@ -59,10 +63,8 @@ impl RuleSet {
                 .map(ToString::to_string)
                 .collect();
             if !needed.is_empty() {
-                let word = if needed.len() == 1 { "that" } else { "those" };
-                let needs =
-                    format!("not to requests without {}: {word} it needs", needed.join(", "));
-                told.lines.push(("but", needs));
+                told.lines
+                    .push(("skipped", format!("for requests without {}", needed.join(" or "))));
             }
             if let Some(policy) = level.policy {
                 self.policy_line(policy, &mut told);
@@ -70,7 +72,7 @@ impl RuleSet {
             self.overrides(&level.overrides, &mut told);
         }
         match rule.treatment() {
-            Treatment::Unlimited => told.lines.push(("does", "lets through, uncounted".into())),
+            Treatment::Unlimited => told.lines.push(("does", "allows, without counting".into())),
             Treatment::Block => told.lines.push(("does", "denies".into())),
             Treatment::Limit => {}
         }
@@ -85,7 +87,7 @@ impl RuleSet {
         self.overrides(&rule.overrides, &mut told);
         let ends = rule.treatment() != Treatment::Limit && !rule.is_shadow();
         if rule.envoy().is_none() && (rule.stop || ends) {
-            told.lines.push(("then", "no rule behind it is asked".into()));
+            told.lines.push(("then", "later rules are skipped".into()));
         }
         told
     }
@@ -113,7 +115,7 @@ impl RuleSet {
     fn settings(&self, settings: &Settings, policies: &mut Vec<Policy>) -> String {
         let mut words = Vec::new();
         match settings.treatment {
-            Some(Treatment::Unlimited) => words.push("lets through, uncounted".to_owned()),
+            Some(Treatment::Unlimited) => words.push("allows, without counting".to_owned()),
             Some(Treatment::Block) => words.push("denies".to_owned()),
             Some(Treatment::Limit) | None => {}
         }
@@ -127,7 +129,7 @@ impl RuleSet {
             Some(Cost::Units(units)) => words.push(format!("cost {units}")),
             Some(Cost::Of { attribute, min, default }) => {
                 words.push(format!(
-                    "cost by {attribute} (at least {min}; {default} if it is absent or no number)"
+                    "cost from {attribute} (at least {min}; {default} if it is missing or not a number)"
                 ));
             }
             None => {}
@@ -138,10 +140,17 @@ impl RuleSet {
             None => {}
         }
         match settings.on_error {
-            Some(OnError::Allow) => words.push("allowed while the store is away".to_owned()),
-            Some(OnError::Deny) => words.push("denied while the store is away".to_owned()),
+            Some(OnError::Allow) => words.push("allowed while the store is unavailable".to_owned()),
+            Some(OnError::Deny) => words.push("denied while the store is unavailable".to_owned()),
             Some(OnError::Local { part, whole }) => {
-                words.push(format!("decided here under {part}/{whole} while the store is away"));
+                let share = if part == whole {
+                    "the limit".into()
+                } else {
+                    format!("{part}/{whole} of the limit")
+                };
+                words.push(format!(
+                    "decided by each server alone under {share} while the store is unavailable"
+                ));
             }
             None => {}
         }
@@ -149,11 +158,82 @@ impl RuleSet {
     }
 }
 
+impl RuleSet {
+    /// What of a rule is probably a mistake, or can be evaded.
+    fn warnings(&self, rule: &Rule) -> Vec<String> {
+        let mut warnings: Vec<String> = strict_path(rule).into_iter().collect();
+        let settable = |attribute: &&Attribute| match attribute {
+            Attribute::Header(name) => !self.trusted_headers.contains(&**name),
+            attribute => attribute.is_set_by_clients(),
+        };
+        let advice = |attribute: &Attribute| match attribute {
+            Attribute::Header(_) => {
+                "; if your proxy always sets or removes it, list it under `trusted_headers`"
+            }
+            _ => "",
+        };
+        let overrides =
+            rule.overrides.iter().chain(rule.levels.iter().flat_map(|it| &it.overrides));
+        let mut unlimited: Vec<&Attribute> = overrides
+            .flat_map(|it| it.conditions.iter().zip(&it.settings))
+            .filter(|(_, settings)| settings.treatment == Some(Treatment::Unlimited))
+            .filter_map(|(conditions, _)| only_settable(conditions, settable))
+            .collect();
+        if rule.treatment() == Treatment::Unlimited {
+            unlimited.extend(only_settable(&rule.conditions, settable));
+        }
+        unlimited.sort_by_key(ToString::to_string);
+        unlimited.dedup();
+        for attribute in unlimited {
+            warnings.push(format!(
+                "any client can send {attribute} and is then unlimited{}",
+                advice(attribute)
+            ));
+        }
+        let parts = rule.levels.iter().flat_map(|level| level.parts());
+        let mut keys: Vec<(&Attribute, bool)> = parts
+            .filter_map(|part| Some((part.attribute().filter(settable)?, part.is_optional())))
+            .collect();
+        keys.sort_by_key(|(attribute, optional)| (attribute.to_string(), *optional));
+        keys.dedup_by_key(|(attribute, _)| *attribute);
+        for (attribute, optional) in keys {
+            let omits = if optional { "" } else { ", and is not limited by this rule without it" };
+            warnings.push(format!(
+                "any client gets a new limit with each value of {attribute}{omits}{}",
+                advice(attribute)
+            ));
+        }
+        if rule.envoy().is_some_and(|envoy| envoy.lacks_requests) && rule.settings.policy.is_none()
+        {
+            warnings.push(
+                "rate_limit has no `requests_per_unit`, which means 0: all requests are denied"
+                    .into(),
+            );
+        }
+        warnings
+    }
+}
+
+/// The attribute that clients set and that alone decides whether conditions hold, apart from the path
+/// and the method; `None` where another, such as the address, has to fit as well.
+fn only_settable(
+    conditions: &Conditions,
+    settable: impl Fn(&&Attribute) -> bool,
+) -> Option<&Attribute> {
+    let is_open = |attribute: &Attribute| {
+        matches!(attribute, Attribute::Method | Attribute::Path | Attribute::LoosePath(_))
+    };
+    let mut others =
+        conditions.0.iter().map(|condition| &condition.attribute).filter(|it| !is_open(it));
+    let first = others.clone().next()?;
+    others.all(|attribute| settable(&attribute)).then_some(first)
+}
+
 /// Words in the name or the path of a rule that protects a secret.
 const SECURITY: [&str; 3] = ["login", "password", "token"];
 
-/// The spellings that may escape a rule that looks like one against guessing of secrets.
-fn warning(rule: &Rule) -> Option<String> {
+/// The spellings that may escape a rule that protects a secret, by its name or path.
+fn strict_path(rule: &Rule) -> Option<String> {
     let conditions = rule.conditions.0.iter().filter(|condition| !condition.not);
     let path = conditions.into_iter().find(|condition| {
         matches!(condition.attribute, Attribute::Path | Attribute::LoosePath(_))
@@ -177,7 +257,7 @@ fn warning(rule: &Rule) -> Option<String> {
     let what: Vec<_> = strict.iter().map(|(.., what)| *what).collect();
     let options: Vec<_> = strict.iter().map(|(_, option, _)| format!("`{option}`")).collect();
     Some(format!(
-        "paths with {} escape this rule, if the application accepts them; {} in `path` includes them",
+        "paths with {} escape this rule, if the application accepts them; add {} to `path`",
         what.join(", "),
         options.join(", "),
     ))

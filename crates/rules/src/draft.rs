@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, closest};
 
 use crate::{
     attribute::Attribute,
     card::Cards,
     condition::Condition,
+    config_map,
     envoy::{self, Domain},
     error::{Fault, RulesError, quoted},
     example::{self, Example},
     index::Index,
     native,
     rule::Rule,
-    set::{Format, RuleSet},
+    set::{Format, RuleSet, Source},
     toml_text,
-    tree::{Fields, Kind, MAX_BYTES, Node},
+    tree::{Entry, Fields, Kind, MAX_BYTES, Node, one_of},
     yaml,
 };
 
@@ -28,97 +29,178 @@ const MAX_ATTRIBUTES: usize = 256;
 /// The longest name.
 const MAX_NAME: usize = 64;
 
+/// The most errors that are reported of one set.
+const MAX_ERRORS: usize = 100;
+
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     policies: Vec<Policy>,
     by_text: AHashMap<String, usize>,
     names: AHashMap<Box<str>, usize>,
+    /// Names of policies, valid or not, with the source and the line of each.
+    defined: AHashMap<Box<str>, (usize, usize)>,
     pub(crate) rules: Vec<Rule>,
     native: Vec<usize>,
-    /// Names of rules, with the line of each.
-    taken: AHashMap<Arc<str>, usize>,
+    /// Names of rules, with the source and the line of each.
+    taken: AHashMap<Arc<str>, (usize, usize)>,
     pub(crate) domains: AHashMap<Box<str>, Domain>,
     examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
+    trusted_headers: AHashSet<Box<str>>,
     conditions: AHashMap<String, Arc<Condition>>,
+    /// The index of the source that is being read, and the names of all.
+    source: usize,
+    sources: Vec<String>,
+    faults: Vec<(usize, Fault)>,
 }
 
 impl Draft {
-    pub(crate) fn read<'t>(
-        texts: impl IntoIterator<Item = (&'t str, Format)>,
-    ) -> Result<RuleSet, (usize, RulesError)> {
-        let mut draft = Self::default();
-        let texts: Vec<_> = texts.into_iter().collect();
-        let mut trees = Vec::with_capacity(texts.len());
-        for (index, (text, format)) in texts.iter().enumerate() {
-            trees.push(tree(text, *format).map_err(|error| (index, error))?);
+    /// The set that `sources` make, or all errors in them, each with the index of its source.
+    pub(crate) fn read(sources: &[Source<'_>]) -> Result<RuleSet, Vec<(usize, RulesError)>> {
+        let names = sources.iter().map(|source| source.name.to_owned());
+        let mut draft = Self { sources: names.collect(), ..Self::default() };
+        let mut trees = Vec::with_capacity(sources.len());
+        let mut broken = Vec::new();
+        for (index, source) in sources.iter().enumerate() {
+            match tree(source.text, source.format) {
+                Ok(tree) => match config_map::files(&tree, source.text) {
+                    None => trees.push((index, tree)),
+                    Some((files, faults)) => {
+                        trees.extend(files.into_iter().map(|tree| (index, tree)));
+                        let faults = faults.into_iter();
+                        broken.extend(faults.map(|fault| (index, fault.in_text(source.text))));
+                    }
+                },
+                Err(error) => broken.push((index, error)),
+            }
         }
-        // A rule may use a policy that is named in another text.
-        for (index, (tree, (text, _))) in trees.iter().zip(&texts).enumerate() {
-            draft.policies(tree).map_err(|fault| (index, fault.in_text(text)))?;
+        // A rule may use a policy that is defined in another source.
+        for (index, tree) in &trees {
+            draft.source = *index;
+            let result = draft.policies(tree);
+            draft.note(result);
         }
-        for (index, (tree, (text, _))) in trees.iter().zip(&texts).enumerate() {
-            draft.rules(tree).map_err(|fault| (index, fault.in_text(text)))?;
+        for (index, tree) in &trees {
+            draft.source = *index;
+            let result = draft.rules(tree);
+            draft.note(result);
         }
-        Ok(draft.done())
+        let faults = std::mem::take(&mut draft.faults).into_iter();
+        broken.extend(faults.map(|(index, fault)| (index, fault.in_text(sources[index].text))));
+        if broken.is_empty() {
+            return Ok(draft.done());
+        }
+        broken.sort_by_key(|(index, error)| (*index, error.at()));
+        broken.dedup();
+        Err(broken)
+    }
+
+    /// Keeps the error, if it is one, so that what follows is checked as well.
+    pub(crate) fn note<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                if self.faults.len() < MAX_ERRORS {
+                    self.faults.push((self.source, fault));
+                }
+                None
+            }
+        }
     }
 
     fn policies(&mut self, tree: &Node) -> Result<(), Fault> {
+        manifest(tree)?;
         let mut fields = Fields::of(tree, "a rules file")?;
         let Some(policies) = fields.take("policies") else { return Ok(()) };
         for entry in policies.map("policies")? {
-            let named = Fault::new(entry.at, String::new());
-            name(&entry.key, "policy").map_err(|message| named.saying(message))?;
-            let text = entry.value.text("policy")?;
-            let index = self.parse_policy(&entry.value, text)?;
-            if self.names.insert((*entry.key).into(), index).is_some() {
-                let shown = quoted(&entry.key);
-                return Err(Fault::new(entry.at, format!("policy {shown} is there already")));
-            }
+            let result = self.named_policy(entry);
+            self.note(result);
         }
         Ok(())
     }
 
+    fn named_policy(&mut self, entry: &Entry) -> Result<(), Fault> {
+        let fault = |message: String| Fault::new(entry.at, message);
+        name(&entry.key, "policy").map_err(fault)?;
+        let here = (self.source, entry.at.line);
+        if let Some(first) = self.defined.get(&*entry.key) {
+            let (shown, first) = (quoted(&entry.key), self.place(*first));
+            return Err(fault(format!("duplicate policy {shown}: first defined in {first}")));
+        }
+        self.defined.insert((*entry.key).into(), here);
+        let text = entry.value.text("policy")?;
+        let index = self.parse_policy(&entry.value, text)?;
+        self.names.insert((*entry.key).into(), index);
+        Ok(())
+    }
+
+    /// A line of a source, as seen from the one that is being read.
+    fn place(&self, (source, line): (usize, usize)) -> String {
+        match self.sources.get(source).filter(|_| source != self.source) {
+            Some(name) if name.is_empty() => format!("line {line} of another file"),
+            Some(name) => format!("line {line} of {name}"),
+            None => format!("line {line}"),
+        }
+    }
+
     fn rules(&mut self, tree: &Node) -> Result<(), Fault> {
+        if manifest(tree).is_err() {
+            return Ok(()); // It was noted before.
+        }
         let mut fields = Fields::of(tree, "a rules file")?;
         fields.take("policies");
-        if let Some(rules) = fields.take("rules") {
-            for node in rules.list("rules")? {
-                let rule = native::read(node, self)?;
+        let rules = fields.take("rules").map(|rules| rules.list("rules"));
+        for node in rules.and_then(|rules| self.note(rules)).unwrap_or_default() {
+            let rule = native::read(node, self);
+            if let Some(rule) = self.note(rule) {
                 self.native.push(self.rules.len());
-                self.add(rule, node)?;
+                let added = self.add(rule, node);
+                if self.note(added).is_none() {
+                    self.native.pop();
+                }
             }
         }
         let (domain, descriptors) = (fields.take("domain"), fields.take("descriptors"));
-        match (domain, descriptors) {
-            (Some(domain), descriptors) => envoy::read(domain, descriptors, self)?,
-            (None, Some(descriptors)) => {
-                return Err(descriptors.fault("descriptors without a `domain`"));
+        let read = match (domain, descriptors) {
+            (Some(domain), descriptors) => envoy::read(domain, descriptors, self),
+            (None, Some(descriptors)) => Err(descriptors.fault(
+                "missing field `domain` beside `descriptors`: expected the domain of Envoy's rate \
+                 limit filter",
+            )),
+            (None, None) => Ok(()),
+        };
+        self.note(read);
+        let tests = fields.take("tests").map(|tests| tests.list("tests"));
+        for node in tests.and_then(|tests| self.note(tests)).unwrap_or_default() {
+            let example = example::read(node, self.source);
+            if let Some(example) = self.note(example) {
+                self.examples.push(example);
             }
-            (None, None) => {}
         }
-        if let Some(tests) = fields.take("tests") {
-            for node in tests.list("tests")? {
-                self.examples.push(example::read(node)?);
+        if let Some(headers) = fields.take("trusted_headers") {
+            for node in headers.list("trusted_headers")? {
+                let header = node.text("header")?.to_ascii_lowercase();
+                self.trusted_headers.insert(header.into());
             }
         }
         fields.done()
     }
 
     /// Takes a rule in.
-    pub(crate) fn add(&mut self, rule: Rule, node: &Node) -> Result<usize, Fault> {
+    pub(crate) fn add(&mut self, mut rule: Rule, node: &Node) -> Result<usize, Fault> {
         if self.rules.len() >= MAX_RULES {
-            return Err(node.fault(format!("more than {MAX_RULES} rules")));
+            return Err(node.fault(format!("too many rules: expected at most {MAX_RULES}")));
         }
-        if rule.envoy.is_none()
-            && let Some(line) = self.taken.insert(rule.name.clone(), rule.line)
-        {
-            let shown = quoted(&rule.name);
-            return Err(node.fault(format!(
-                "a rule {shown} is there already, in line {line}; another name would do"
-            )));
+        if rule.envoy.is_none() {
+            if let Some(first) = self.taken.get(&rule.name) {
+                let (shown, first) = (quoted(&rule.name), self.place(*first));
+                let message = format!("duplicate rule {shown}: first defined in {first}");
+                return Err(node.fault(message));
+            }
+            self.taken.insert(rule.name.clone(), (self.source, rule.line));
         }
+        rule.source = self.source;
         self.rules.push(rule);
         Ok(self.rules.len() - 1)
     }
@@ -135,7 +217,8 @@ impl Draft {
             return Ok(());
         }
         if self.attributes.len() >= MAX_ATTRIBUTES {
-            let message = format!("more than {MAX_ATTRIBUTES} different attributes");
+            let message =
+                format!("too many different attributes: expected at most {MAX_ATTRIBUTES}");
             return Err(node.fault(message));
         }
         self.attributes.insert(attribute.clone());
@@ -148,15 +231,23 @@ impl Draft {
         if let Some(index) = self.names.get(text.strip_prefix('@').unwrap_or(text)) {
             return Ok(*index);
         }
-        if text.contains(':') {
+        if self.defined.contains_key(text.strip_prefix('@').unwrap_or(text)) {
+            return Ok(0); // It is invalid, which was noted.
+        }
+        if text.contains([':', '/', ',']) || text.contains(" per ") {
             return self.parse_policy(node, text);
         }
-        let mut known: Vec<_> = self.names.keys().map(|name| format!("`{name}`")).collect();
+        let mut known: Vec<&str> = self.names.keys().map(|name| &**name).collect();
         known.sort_unstable();
-        known.truncate(8);
-        known.push("a text as `gcra:30/1m`".to_owned());
-        let shown = quoted(text);
-        Err(node.fault(format!("no policy is named {shown}; {} would do", known.join(", "))))
+        let expected = match closest(text, &known) {
+            Some(similar) => format!("did you mean `{similar}`?"),
+            None => {
+                known.truncate(8);
+                let names = if known.is_empty() { String::new() } else { one_of(&known) + ", or " };
+                format!("expected {names}a policy such as `gcra:30/1m`")
+            }
+        };
+        Err(node.fault(format!("unknown policy {}: {expected}", quoted(text))))
     }
 
     fn parse_policy(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {
@@ -199,14 +290,15 @@ impl Draft {
             domains: self.domains,
             examples: self.examples,
             from_clients,
+            trusted_headers: self.trusted_headers,
         }
     }
 }
 
 fn tree(text: &str, format: Format) -> Result<Node, RulesError> {
     if text.len() > MAX_BYTES {
-        let message =
-            format!("{} bytes are more than a rules file may have: {MAX_BYTES}", text.len());
+        let length = text.len();
+        let message = format!("invalid rules file of {length} bytes: expected at most {MAX_BYTES}");
         return Err(RulesError::whole(message));
     }
     let tree = match format {
@@ -216,6 +308,34 @@ fn tree(text: &str, format: Format) -> Result<Node, RulesError> {
     let checked =
         tree.and_then(|tree| if is_empty(&tree) { Err(nothing(&tree)) } else { Ok(tree) });
     checked.map_err(|fault| fault.in_text(text))
+}
+
+/// The error for a file that is often taken for a rules file.
+fn manifest(tree: &Node) -> Result<(), Fault> {
+    match &tree.kind {
+        Kind::Map(entries) => {
+            let field = |name: &str| entries.iter().find(|entry| *entry.key == *name);
+            match (field("apiVersion"), field("kind")) {
+                (Some(_), Some(kind)) => Err(kind.value.fault(format!(
+                    "invalid rules file: {} is a Kubernetes manifest; expected a rules file or a \
+                     `ConfigMap` of them",
+                    kind.value.described()
+                ))),
+                _ => Ok(()),
+            }
+        }
+        Kind::List(items) => {
+            let Some(Node { kind: Kind::Map(entries), .. }) = items.first() else { return Ok(()) };
+            if entries.iter().any(|entry| *entry.key == *"max_value") {
+                return Err(tree.fault(
+                    "invalid rules file: expected a map, found a list of limits in the format of \
+                     limitador; write them as `rules`, as docs/coming-from.md shows",
+                ));
+            }
+            Ok(())
+        }
+        Kind::Null | Kind::Scalar { .. } => Ok(()),
+    }
 }
 
 fn is_empty(tree: &Node) -> bool {
@@ -228,7 +348,7 @@ fn is_empty(tree: &Node) -> bool {
 
 /// A file that is being written is empty for a moment: that is not to say that nothing is limited.
 fn nothing(tree: &Node) -> Fault {
-    tree.fault("there is nothing in it; `rules: []` would say that there are no rules")
+    tree.fault("empty rules file: expected rules; use `rules: []` for none")
 }
 
 /// Checks a name: it goes into keys, metrics and headers as it is.
@@ -238,5 +358,6 @@ pub(crate) fn name(text: &str, what: &str) -> Result<(), String> {
         return Ok(());
     }
     let shown = quoted(text);
-    Err(format!("{what} name {shown} is not 1..={MAX_NAME} letters, digits, `-` and `_`"))
+    let expected = format!("expected 1 to {MAX_NAME} letters, digits, `-` and `_`");
+    Err(format!("invalid {what} name {shown}: {expected}"))
 }

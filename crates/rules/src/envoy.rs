@@ -81,6 +81,8 @@ pub struct EnvoyLimit {
     /// What Envoy is told: so many requests a unit. `None` for `unlimited`, and for a limit that has
     /// only a `policy` of ours.
     pub rate: Option<(u32, Unit)>,
+    /// Whether `requests_per_unit` is missing, which means 0.
+    pub lacks_requests: bool,
     /// Its name, which others may replace.
     pub name: Option<Box<str>>,
     /// The names of those that are not asked when this one is, in the same request.

@@ -1,8 +1,8 @@
-//! What is wrong with a rules file, and where.
+//! Errors of rules files, with their positions.
 
 use std::fmt;
 
-/// A rules file that cannot be used: where, what is wrong, and what would do.
+/// An invalid rules file: the position, the invalid value, and what is expected.
 ///
 /// [`Display`](fmt::Display) is one line, `line 3, column 13: ...`; [`RulesError::excerpt`] shows
 /// the place.
@@ -48,9 +48,9 @@ impl Fault {
         Self { at, message: message.into() }
     }
 
-    /// The same place, with another message.
-    pub(crate) fn saying(self, message: impl Into<String>) -> Self {
-        Self { message: message.into(), ..self }
+    /// The same at another place.
+    pub(crate) fn moved(self, place: &impl Fn(Place) -> Place) -> Self {
+        Self { at: place(self.at), ..self }
     }
 
     pub(crate) fn in_text(self, text: &str) -> RulesError {
@@ -71,7 +71,7 @@ impl RulesError {
         self.at
     }
 
-    /// What is wrong, and what would do.
+    /// The invalid value, and what is expected.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

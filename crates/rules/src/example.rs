@@ -25,6 +25,7 @@ const SPANS: [(&str, u64); 7] = [
 #[derive(Clone, Debug)]
 pub struct Example {
     pub(crate) name: String,
+    pub(crate) source: usize,
     pub(crate) line: usize,
     pub(crate) asked: Asked,
     /// The rules that apply to it, in order.
@@ -40,6 +41,12 @@ impl Example {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The index of the source that it stands in.
+    #[must_use]
+    pub const fn source(&self) -> usize {
+        self.source
     }
 
     /// The line of its file that it begins in.
@@ -85,12 +92,14 @@ pub(crate) struct Expect {
     pub(crate) retry_after: Option<Duration>,
 }
 
-pub(crate) fn read(node: &Node) -> Result<Example, Fault> {
+pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let mut fields = Fields::of(node, "a test")?;
     let name = fields.need("name")?.text("name")?.to_string();
     let asked = asked(&mut fields)?;
     let Some(asked) = asked else {
-        return Err(node.fault("a test without a `request`, or `domain` and `descriptors`"));
+        return Err(node.fault(
+            "missing field `request` in a test: expected it, or `domain` and `descriptors`",
+        ));
     };
     let rules = texts(&mut fields, "rules")?;
     let policies = texts(&mut fields, "policy")?;
@@ -108,7 +117,7 @@ pub(crate) fn read(node: &Node) -> Result<Example, Fault> {
     fields.done()?;
     let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, asked: None, expect };
     let steps = steps.transpose()?.unwrap_or_else(|| vec![first]);
-    Ok(Example { name, line: node.at.line, asked, rules, policies, keys, steps })
+    Ok(Example { name, source, line: node.at.line, asked, rules, policies, keys, steps })
 }
 
 fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
@@ -117,7 +126,10 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
         Some(at) => {
             let span = span(at, "at")?;
             if span < before {
-                return Err(at.fault("a step that is earlier than the one before it"));
+                return Err(at.fault(format!(
+                    "invalid at {}: expected a time not before that of the step above",
+                    at.described()
+                )));
             }
             span
         }
@@ -126,7 +138,7 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
     let times = fields.take("times").map(|node| {
         let times = node.number("times", 1)?;
         if times > MAX_TIMES {
-            return Err(node.fault(format!("times `{times}` is outside 1..={MAX_TIMES}")));
+            return Err(node.fault(format!("invalid times `{times}`: expected 1 to {MAX_TIMES}")));
         }
         Ok(times)
     });
@@ -153,7 +165,7 @@ fn asked(fields: &mut Fields<'_>) -> Result<Option<Asked>, Fault> {
         }
         (None, None, None) => Ok(None),
         (Some(other), ..) | (_, Some(other), _) | (.., Some(other)) => {
-            Err(other.fault("a test has `request`, or `domain` and `descriptors`"))
+            Err(other.fault("invalid test: expected `request`, or `domain` and `descriptors`"))
         }
     }
 }
@@ -169,7 +181,10 @@ fn http(node: &Node) -> Result<Asked, Fault> {
     let client = fields.take("client").map(|node| {
         let text = node.text("client")?;
         text.parse().map_err(|_| {
-            node.fault(format!("client {} is no address, as `203.0.113.7`", quoted(text)))
+            node.fault(format!(
+                "invalid client {}: expected an address such as `203.0.113.7`",
+                quoted(text)
+            ))
         })
     });
     fields.done()?;
@@ -204,7 +219,7 @@ fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
         Kind::Scalar { text, .. } if **text == *"deny" => Ok(false),
         _ => {
             let shown = node.described();
-            Err(node.fault(format!("expect is {shown}; `allow` or `deny` would do")))
+            Err(node.fault(format!("invalid expect {shown}: expected `allow` or `deny`")))
         }
     });
     Ok(Expect {
@@ -220,7 +235,9 @@ fn span(node: &Node, what: &str) -> Result<Duration, Fault> {
     let text = node.text(what)?;
     let fault = || {
         let shown = quoted(text);
-        node.fault(format!("{what} {shown} is no span of time, as `250ms`, `90s`, `1m30s`, `2h`"))
+        node.fault(format!(
+            "invalid {what} {shown}: expected a duration such as `250ms`, `90s`, `1m30s` or `2h`"
+        ))
     };
     let mut rest: &str = text;
     let mut micros: u64 = 0;

@@ -9,7 +9,12 @@ use std::{fmt, net::IpAddr};
 
 use sluicegate_headers::PathOptions;
 
-use crate::{attribute::Attribute, error::quoted, network::Network, request::Request};
+use crate::{
+    attribute::{self, Attribute},
+    error::quoted,
+    network::Network,
+    request::Request,
+};
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,11 +40,13 @@ impl Part {
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let (name, optional) = text.strip_suffix('?').map_or((text, false), |name| (name, true));
         let fault = || {
-            let known = crate::attribute::KNOWN;
-            format!(
-                "{} is no part of a key; {known}, `path.NAME` or `client/24/56` would do",
-                quoted(text)
-            )
+            let expected = match name.split_once('/') {
+                Some(("client", _)) => "expected at most 32 bits of IPv4 and 128 of IPv6, such as \
+                                        `client/24/56`"
+                    .to_owned(),
+                _ => attribute::expected(name),
+            };
+            format!("invalid key part {}: {expected}", quoted(text))
         };
         let from = match name.strip_prefix("client") {
             Some("") => From::Client(32, IPV6_BITS),
@@ -201,9 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_says_what_would_do() {
+    fn invalid_part_is_an_error() {
         for text in ["", "x", "header.", "client/33", "client/24/129", "client/1/2/3", "clients"] {
-            assert!(Part::new(text).unwrap_err().contains("is no part of a key"), "{text}");
+            assert!(Part::new(text).unwrap_err().starts_with("invalid key part `"), "{text}");
         }
     }
 

@@ -9,6 +9,7 @@
 mod attribute;
 mod card;
 mod condition;
+mod config_map;
 mod describe;
 mod draft;
 mod envoy;
@@ -39,7 +40,7 @@ pub use example::Example;
 pub use key::Part;
 pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Cost, Level, Match, OnError, Rule, Treatment};
-pub use set::{Format, Matches, RuleSet};
+pub use set::{Format, Matches, RuleSet, Source};
 pub use sluicegate_headers::PathOptions;
 
 /// The longest name in metrics, in bytes: what is beyond is cut off.

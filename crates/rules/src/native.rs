@@ -45,12 +45,14 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
     let mut levels = match (levels_node, key) {
         (Some(levels), None) => {
             if settings.policy.is_some() {
-                return Err(levels.fault("a rule with `levels` has its policies in them"));
+                return Err(
+                    levels.fault("invalid `policy` beside `levels`: expected it in each level")
+                );
             }
             read_levels(levels, state, spread, draft)?
         }
         (Some(_), Some(key)) => {
-            return Err(key.fault("a rule has `key` or `levels`, not both"));
+            return Err(key.fault("invalid `key` beside `levels`: expected one of them"));
         }
         (None, key) => {
             let parts = key.map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
@@ -78,7 +80,8 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
             && !captures.contains(&&**name)
         {
             let wanted = format!("`{{{name}}}`");
-            return Err(node.fault(format!("`path.{name}` needs a path with {wanted} in `match`")));
+            let message = format!("expected a path with {wanted} in `match`");
+            return Err(node.fault(format!("invalid key part `path.{name}`: {message}")));
         }
     }
     let limits = |settings: &Settings| settings.treatment.unwrap_or_default() == Treatment::Limit;
@@ -87,6 +90,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
     }
     Ok(Rule {
         name: rule_name.into(),
+        source: 0, // `Draft::add` sets it.
         line: node.at.line,
         conditions,
         settings,
@@ -107,13 +111,13 @@ fn check_policies(
 ) -> Result<(), Fault> {
     let hierarchy = levels.iter().any(|level| level.name.is_some());
     if hierarchy && excepted.iter().any(|it| it.policy.is_some()) {
-        let message = "an override with a policy of a rule with `levels`; it would do in a level";
+        let message = "invalid override with a `policy` beside `levels`: expected it in `overrides` of a level";
         return Err(node.fault(message));
     }
     let limited = settings.treatment.unwrap_or_default() == Treatment::Limit;
     if limited && settings.policy.is_none() && levels.iter().any(|level| level.policy.is_none()) {
         return Err(node.fault(
-            "a rule without a `policy`; one would do, or `unlimited: true`, or `block: true`",
+            "missing field `policy` in a rule: expected it, `unlimited: true` or `block: true`",
         ));
     }
     Ok(())
@@ -123,7 +127,9 @@ fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Res
     let items = node.list("levels")?;
     if !(1..=MAX_LEVELS).contains(&items.len()) {
         let count = items.len();
-        return Err(node.fault(format!("{count} levels are outside 1..={MAX_LEVELS}")));
+        return Err(
+            node.fault(format!("invalid number of levels `{count}`: expected 1 to {MAX_LEVELS}"))
+        );
     }
     let mut levels = Levels::new();
     for item in items {
@@ -131,7 +137,8 @@ fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Res
         let name_node = fields.need("name")?;
         let name = named(name_node, "level")?;
         if levels.iter().any(|level| level.name() == Some(name)) {
-            return Err(name_node.fault(format!("level {} is there already", quoted(name))));
+            return Err(name_node
+                .fault(format!("duplicate level {}: expected each name once", quoted(name))));
         }
         let parts = fields.take("key").map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
         let policy = draft.policy(fields.need("policy")?)?;
@@ -143,8 +150,8 @@ fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Res
             .any(|it| it.cost.is_some() || it.shadow.is_some() || it.on_error.is_some())
         {
             return Err(item.fault(
-                "an override of a level with more than a policy, `unlimited` or `block`; it would \
-                 do in `overrides` of the rule",
+                "invalid override of a level: expected only `policy`, `unlimited` or `block`; set \
+                 `cost`, `shadow` and `on_error` in `overrides` of the rule",
             ));
         }
         fields.done()?;
@@ -180,11 +187,15 @@ fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Res
 fn parts(node: &Node, draft: &mut Draft) -> Result<SmallVec<[Part; 1]>, Fault> {
     let items = node.one_or_many();
     if items.len() > MAX_PARTS {
-        return Err(node.fault(format!("a key of more than {MAX_PARTS} parts")));
+        return Err(node
+            .fault(format!("invalid key of {} parts: expected at most {MAX_PARTS}", items.len())));
     }
     let mut parts = SmallVec::with_capacity(items.len());
     for item in items {
-        let part = Part::new(item.text("part of a key")?).map_err(|message| item.fault(message))?;
+        let Kind::Scalar { text, .. } = &item.kind else {
+            return Err(item.expected("key part", "a string such as `header.x-api-key`"));
+        };
+        let part = Part::new(text).map_err(|message| item.fault(message))?;
         if let Some(attribute) = part.attribute() {
             draft.uses(attribute, item)?;
         }

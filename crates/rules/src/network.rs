@@ -29,8 +29,12 @@ pub(crate) fn bits(address: IpAddr) -> Bits {
 impl Network {
     /// `10.0.0.0/8`, `2001:db8::/32`, or one address; or why it is none.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
-        let fault =
-            || format!("{} is no network, as `10.0.0.0/8` or `2001:db8::/32`", quoted(text));
+        let fault = || {
+            format!(
+                "invalid client {}: expected an address or a network such as `10.0.0.0/8`",
+                quoted(text)
+            )
+        };
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
@@ -51,7 +55,7 @@ impl Network {
         if network.bits == bits {
             return Ok(network);
         }
-        Err(format!("{} has bits behind its prefix; `{network}` would do", quoted(text)))
+        Err(format!("invalid network {}: did you mean `{network}`?", quoted(text)))
     }
 
     /// The network of `address`, with so many bits.
@@ -137,10 +141,10 @@ mod tests {
         assert_eq!(Network::new("::ffff:10.0.0.0/104").unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(
             Network::new("10.1.0.0/8").unwrap_err(),
-            "`10.1.0.0/8` has bits behind its prefix; `10.0.0.0/8` would do"
+            "invalid network `10.1.0.0/8`: did you mean `10.0.0.0/8`?"
         );
         for text in ["", "10.0.0.0/33", "10.0.0/8", "x", "::/129", "10.0.0.0/"] {
-            assert!(Network::new(text).unwrap_err().contains("is no network"), "{text}");
+            assert!(Network::new(text).unwrap_err().starts_with("invalid client "), "{text}");
         }
     }
 

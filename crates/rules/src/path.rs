@@ -75,7 +75,10 @@ impl PathPattern {
     /// The pattern that `text` says, or why it is none.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!("path {} does not begin with `/`", quoted(text)));
+            return Err(format!(
+                "invalid path {}: expected one that begins with `/`",
+                quoted(text)
+            ));
         };
         Self::of(text, rest.split('/').map(segment).collect::<Result<_, _>>()?)
     }
@@ -83,17 +86,23 @@ impl PathPattern {
     /// The pattern that only `text` matches as it stands, stars and braces too.
     pub(crate) fn exactly(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!("path {} does not begin with `/`", quoted(text)));
+            return Err(format!(
+                "invalid path {}: expected one that begins with `/`",
+                quoted(text)
+            ));
         };
         Self::of(text, rest.split('/').map(|it| Segment::Literal(it.into())).collect())
     }
 
     fn of(text: &str, segments: Vec<Segment>) -> Result<Self, String> {
         if segments.len() > MAX_SEGMENTS {
-            return Err(format!("path {} has more than {MAX_SEGMENTS} segments", quoted(text)));
+            return Err(format!(
+                "invalid path {}: expected at most {MAX_SEGMENTS} segments",
+                quoted(text)
+            ));
         }
         if segments.iter().filter(|segment| **segment == Segment::Any).count() > 2 {
-            return Err(format!("path {} has `**` more than twice", quoted(text)));
+            return Err(format!("invalid path {}: expected `**` at most twice", quoted(text)));
         }
         let literal = segments.iter().all(|it| matches!(it, Segment::Literal(_)));
         // The text of a literal pattern may quote a star, and is compared as the path that it says.
@@ -102,7 +111,7 @@ impl PathPattern {
         let canonical = canonical_path(&said);
         if literal && *canonical != *said {
             return Err(format!(
-                "path {} is seen as {}; that would do",
+                "invalid path {}: expected {}, as servers read it",
                 quoted(text),
                 quoted(&canonical)
             ));
@@ -112,11 +121,11 @@ impl PathPattern {
             let path = format!("/{segment}");
             let canonical = canonical_path(&path);
             if canonical != path {
-                let canonical = quoted(canonical.get(1..).unwrap_or_default());
-                return Err(format!(
-                    "segment {} of a path is seen as {canonical}; that would do",
-                    quoted(segment)
-                ));
+                let expected = match canonical.get(1..).unwrap_or_default() {
+                    "" => "a name".to_owned(),
+                    read => format!("{}, as servers read it", quoted(read)),
+                };
+                return Err(format!("invalid segment {}: expected {expected}", quoted(segment)));
             }
         }
         Ok(Self {
@@ -130,7 +139,9 @@ impl PathPattern {
     pub(crate) fn under(self, options: PathOptions) -> Result<Self, String> {
         if options.strip_parameters && self.text.contains(';') {
             let text = quoted(&self.text);
-            return Err(format!("path {text} has a `;`, which `parameters: strip` removes"));
+            return Err(format!(
+                "invalid path {text} with `parameters: strip`: expected one without `;`"
+            ));
         }
         let mut segments = Vec::from(self.segments);
         let ends_in_slash = segments.last().and_then(Segment::literal) == Some("");
@@ -247,7 +258,7 @@ fn segment(text: &str) -> Result<Segment, String> {
         let name = name.strip_suffix('}').filter(|name| is_name(name));
         return name
             .map(|name| Segment::One(Some(name.into())))
-            .ok_or_else(|| format!("segment {} is not `{{name}}`", quoted(text)));
+            .ok_or_else(|| format!("invalid segment {}: expected `{{name}}`", quoted(text)));
     }
     Ok(match text {
         "*" => Segment::One(None),
@@ -322,7 +333,13 @@ mod tests {
             let pattern = PathPattern::new(pattern).unwrap().under(all).unwrap();
             assert_eq!(pattern.matches(&all.apply(path)), expected, "{pattern:?} {path}");
         }
-        assert!(PathPattern::new("/a;b").unwrap().under(all).unwrap_err().contains("has a `;`"));
+        assert!(
+            PathPattern::new("/a;b")
+                .unwrap()
+                .under(all)
+                .unwrap_err()
+                .contains("expected one without `;`")
+        );
     }
 
     #[test]
@@ -337,13 +354,13 @@ mod tests {
     #[test]
     fn what_is_no_pattern_says_why() {
         for (text, expected) in [
-            ("a", "path `a` does not begin with `/`"),
-            ("/{}", "segment `{}` is not `{name}`"),
-            ("/a//b", "path `/a//b` is seen as `/a/b`; that would do"),
-            ("/%61/b", "path `/%61/b` is seen as `/a/b`; that would do"),
-            ("/ü/*", "segment `ü` of a path is seen as `%C3%BC`; that would do"),
-            ("/../*", "segment `..` of a path is seen as ``; that would do"),
-            ("/**/**/**", "path `/**/**/**` has `**` more than twice"),
+            ("a", "invalid path `a`: expected one that begins with `/`"),
+            ("/{}", "invalid segment `{}`: expected `{name}`"),
+            ("/a//b", "invalid path `/a//b`: expected `/a/b`, as servers read it"),
+            ("/%61/b", "invalid path `/%61/b`: expected `/a/b`, as servers read it"),
+            ("/ü/*", "invalid segment `ü`: expected `%C3%BC`, as servers read it"),
+            ("/../*", "invalid segment `..`: expected a name"),
+            ("/**/**/**", "invalid path `/**/**/**`: expected `**` at most twice"),
         ] {
             assert_eq!(PathPattern::new(text).unwrap_err(), expected);
         }

@@ -29,7 +29,7 @@ pub enum Treatment {
     Block,
 }
 
-/// What is answered where no decision can be made, as the store is away.
+/// What is answered where no decision can be made, because the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnError {
     /// Let it through.
@@ -153,6 +153,7 @@ impl Level {
 pub struct Rule {
     pub(crate) name: Arc<str>,
     /// Where it stands, for people.
+    pub(crate) source: usize,
     pub(crate) line: usize,
     pub(crate) conditions: Conditions,
     pub(crate) settings: Settings,
@@ -171,6 +172,12 @@ impl Rule {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The index of the source that it stands in.
+    #[must_use]
+    pub const fn source(&self) -> usize {
+        self.source
     }
 
     /// The line of its file that it begins in.

@@ -34,6 +34,17 @@ impl Format {
     }
 }
 
+/// A text of rules, with the name of its file.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'t> {
+    /// The file, for errors in other files that are about this one; may be empty.
+    pub name: &'t str,
+    /// What it holds.
+    pub text: &'t str,
+    /// How that is written.
+    pub format: Format,
+}
+
 /// Rules that apply to a request: few.
 pub type Matches<'s> = smallvec::SmallVec<[Match<'s>; 2]>;
 
@@ -71,13 +82,15 @@ pub struct RuleSet {
     pub(crate) examples: Vec<Example>,
     /// Headers and parameters of queries that rules use.
     pub(crate) from_clients: Vec<Attribute>,
+    /// Headers that a proxy sets, in lower case: rules that use them get no warnings.
+    pub(crate) trusted_headers: AHashSet<Box<str>>,
 }
 
 impl RuleSet {
     /// The rules that `text` says: in our own form, in that of envoyproxy/ratelimit, or both.
     ///
     /// # Errors
-    /// [`RulesError`], which says where and what would do.
+    /// [`RulesError`], with the position and what is expected there.
     pub fn parse(text: &str, format: Format) -> Result<Self, RulesError> {
         Self::parse_all([(text, format)]).map_err(|(_, error)| error)
     }
@@ -90,13 +103,35 @@ impl RuleSet {
     pub fn parse_all<'t>(
         texts: impl IntoIterator<Item = (&'t str, Format)>,
     ) -> Result<Self, (usize, RulesError)> {
-        Draft::read(texts)
+        let source = |(text, format)| Source { name: "", text, format };
+        Self::check(&texts.into_iter().map(source).collect::<Vec<_>>())
+            .map_err(|errors| errors.into_iter().next().unwrap_or((0, RulesError::whole(""))))
+    }
+
+    /// As [`parse_all`](Self::parse_all), with all errors of all sources rather than the first.
+    ///
+    /// # Errors
+    /// At least one [`RulesError`], each with the index of its source, in the order in which they
+    /// stand. At most 100 are collected.
+    pub fn check(sources: &[Source<'_>]) -> Result<Self, Vec<(usize, RulesError)>> {
+        Draft::read(sources)
     }
 
     /// The policy called `name`, as in `SG.TAKE key @name`.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<&Policy> {
         self.policies.get(*self.names.get(name)?)
+    }
+
+    /// The name of a policy that `name` probably means. Not searched for among more than 100, because
+    /// a client decides how often it is.
+    #[must_use]
+    pub fn similar_policy(&self, name: &str) -> Option<&str> {
+        const MAX_COMPARED: usize = 100;
+        if self.names.len() > MAX_COMPARED {
+            return None;
+        }
+        sluicegate_core::closest(name, &self.policy_names())
     }
 
     /// The names of all policies that have one, in the order of the alphabet.

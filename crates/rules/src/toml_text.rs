@@ -16,7 +16,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let places = Places::of(text);
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        Fault::new(places.at(offset), format!("this is no TOML: {}", error.message()))
+        Fault::new(places.at(offset), format!("invalid TOML: {}", error.message()))
     })?;
     let mut reader = Reader { places, nodes: 0 };
     let at = reader.places.at(0);
@@ -73,7 +73,9 @@ impl Reader<'_> {
         let kind = match value.get_ref() {
             DeValue::String(text) => scalar(text, false),
             DeValue::Integer(number) if number.radix() == 10 => scalar(number.as_str(), true),
-            DeValue::Integer(_) => return Err(Fault::new(at, "a number that is not decimal")),
+            DeValue::Integer(_) => {
+                return Err(Fault::new(at, "invalid number: expected decimal digits"));
+            }
             DeValue::Float(number) => scalar(number.as_str(), true),
             DeValue::Boolean(truth) => scalar(if *truth { "true" } else { "false" }, true),
             DeValue::Datetime(time) => scalar(&time.to_string(), true),
@@ -89,10 +91,13 @@ impl Reader<'_> {
     fn count(&mut self, at: Place, depth: usize) -> Result<(), Fault> {
         self.nodes += 1;
         if depth > MAX_DEPTH {
-            return Err(Fault::new(at, format!("nested deeper than {MAX_DEPTH} levels")));
+            return Err(Fault::new(
+                at,
+                format!("invalid nesting: expected at most {MAX_DEPTH} levels"),
+            ));
         }
         if self.nodes > MAX_NODES {
-            return Err(Fault::new(at, format!("more than {MAX_NODES} values")));
+            return Err(Fault::new(at, format!("too many values: expected at most {MAX_NODES}")));
         }
         Ok(())
     }

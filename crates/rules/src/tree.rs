@@ -5,6 +5,8 @@
 
 use std::rc::Rc;
 
+use sluicegate_core::closest;
+
 use crate::error::{Fault, Place, quoted};
 
 /// The longest text that is read: a file of 10 000 rules is a tenth of it.
@@ -57,6 +59,12 @@ impl Node {
         }
     }
 
+    /// The error for something else than `expected`, as `a map`.
+    pub(crate) fn expected(&self, what: &str, expected: &str) -> Fault {
+        let what = what.strip_prefix("a ").unwrap_or(what);
+        self.fault(format!("invalid {what}: expected {expected}, found {}", self.described()))
+    }
+
     pub(crate) const fn is_null(&self) -> bool {
         matches!(self.kind, Kind::Null)
     }
@@ -66,9 +74,7 @@ impl Node {
         match &self.kind {
             Kind::Map(entries) => Ok(entries),
             Kind::Null => Ok(&[]),
-            Kind::Scalar { .. } | Kind::List(_) => {
-                Err(self.fault(format!("{what} is {}, not a map", self.described())))
-            }
+            Kind::Scalar { .. } | Kind::List(_) => Err(self.expected(what, "a map")),
         }
     }
 
@@ -77,9 +83,7 @@ impl Node {
         match &self.kind {
             Kind::List(items) => Ok(items),
             Kind::Null => Ok(&[]),
-            Kind::Scalar { .. } | Kind::Map(_) => {
-                Err(self.fault(format!("{what} is {}, not a list", self.described())))
-            }
+            Kind::Scalar { .. } | Kind::Map(_) => Err(self.expected(what, "a list")),
         }
     }
 
@@ -94,9 +98,7 @@ impl Node {
     pub(crate) fn text(&self, what: &str) -> Result<&Rc<str>, Fault> {
         match &self.kind {
             Kind::Scalar { text, .. } => Ok(text),
-            Kind::Null | Kind::List(_) | Kind::Map(_) => {
-                Err(self.fault(format!("{what} is {}, not a text", self.described())))
-            }
+            Kind::Null | Kind::List(_) | Kind::Map(_) => Err(self.expected(what, "a string")),
         }
     }
 
@@ -106,8 +108,8 @@ impl Node {
             Kind::Scalar { text, plain: true } if is_word(text, "true") => Ok(true),
             Kind::Scalar { text, plain: true } if is_word(text, "false") => Ok(false),
             _ => {
-                Err(self
-                    .fault(format!("{what} is {}; `true` or `false` would do", self.described())))
+                let shown = self.described();
+                Err(self.fault(format!("invalid {what} {shown}: expected `true` or `false`")))
             }
         }
     }
@@ -122,7 +124,9 @@ impl Node {
         };
         parsed.ok_or_else(|| {
             let shown = self.described();
-            self.fault(format!("{what} {shown} is not a whole number of {least}..={}", u32::MAX))
+            let most = u32::MAX;
+            let expected = format!("expected a whole number from {least} to {most}");
+            self.fault(format!("invalid {what} {shown}: {expected}"))
         })
     }
 }
@@ -166,7 +170,8 @@ impl<'n> Fields<'n> {
     }
 
     pub(crate) fn need(&mut self, name: &'static str) -> Result<&'n Node, Fault> {
-        self.take(name).ok_or_else(|| Fault::new(self.at, format!("{} has no `{name}`", self.what)))
+        self.take(name)
+            .ok_or_else(|| Fault::new(self.at, format!("missing field `{name}` in {}", self.what)))
     }
 
     /// Nothing else will be asked for.
@@ -174,8 +179,25 @@ impl<'n> Fields<'n> {
         let unknown = self.entries.iter().find(|entry| !self.known.contains(&&*entry.key));
         unknown.map_or(Ok(()), |entry| {
             let shown = quoted(&entry.key);
-            let known = self.known.join(", ");
-            Err(Fault::new(entry.at, format!("{} has no {shown}; it knows {known}", self.what)))
+            let expected = expected(&entry.key, &self.known);
+            Err(Fault::new(entry.at, format!("unknown field {shown} in {}: {expected}", self.what)))
         })
+    }
+}
+
+/// What is expected in place of `word`, which is none of `known`.
+pub(crate) fn expected(word: &str, known: &[&str]) -> String {
+    match closest(word, known) {
+        Some(similar) => format!("did you mean `{similar}`?"),
+        None => format!("expected {}", one_of(known)),
+    }
+}
+
+/// `a`, `b` or `c`, each in backquotes.
+pub(crate) fn one_of(words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    match words.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
     }
 }

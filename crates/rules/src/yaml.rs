@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let options: Options = options;
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| {
-            Fault::new(place(error.marker()), format!("this is no YAML: {}", error.info()))
+            Fault::new(place(error.marker()), format!("invalid YAML: {}", error.info()))
         })?;
         builder.event(event, place(&span.start))?;
     }
@@ -61,7 +61,10 @@ impl Builder {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(Fault::new(at, "a second document; one a file would do"));
+                    return Err(Fault::new(
+                        at,
+                        "invalid second document: expected one document in a file",
+                    ));
                 }
             }
             Event::Scalar(text, style, anchor, _) => {
@@ -82,7 +85,10 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.end()?,
             Event::Alias(id) => {
                 let Some((node, size)) = self.anchors.get(&id).cloned() else {
-                    return Err(Fault::new(at, "an alias of what it is part of"));
+                    return Err(Fault::new(
+                        at,
+                        "invalid alias: expected one that does not contain itself",
+                    ));
                 };
                 self.add(Node { at, ..node }, size, 0)?;
             }
@@ -93,10 +99,13 @@ impl Builder {
 
     fn begin(&mut self, at: Place, anchor: usize, inside: Inside) -> Result<(), Fault> {
         if let Some(Open { inside: Inside::Map { key: None, .. }, .. }) = self.open.last() {
-            return Err(Fault::new(at, "a key that is no text; a text would do"));
+            return Err(Fault::new(at, "invalid map key: expected a string"));
         }
         if self.open.len() >= MAX_DEPTH {
-            return Err(Fault::new(at, format!("nested deeper than {MAX_DEPTH} levels")));
+            return Err(Fault::new(
+                at,
+                format!("invalid nesting: expected at most {MAX_DEPTH} levels"),
+            ));
         }
         self.open.push(Open { at, anchor, size: 1, inside });
         Ok(())
@@ -122,7 +131,8 @@ impl Builder {
         };
         open.size = open.size.saturating_add(size);
         if open.size > MAX_NODES {
-            let message = format!("more than {MAX_NODES} values, with all that aliases repeat");
+            let message =
+                format!("too many values: expected at most {MAX_NODES}, aliases included");
             return Err(Fault::new(node.at, message));
         }
         match &mut open.inside {
@@ -133,7 +143,7 @@ impl Builder {
                     Kind::Scalar { text, .. } => *key = Some((node.at, text)),
                     Kind::Null => *key = Some((node.at, "".into())),
                     Kind::List(_) | Kind::Map(_) => {
-                        return Err(node.fault("a key that is no text; a text would do"));
+                        return Err(node.fault("invalid map key: expected a string"));
                     }
                 },
             },
@@ -150,13 +160,13 @@ fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
     for entry in &own {
         if let Some(first) = seen.insert(Rc::clone(&entry.key), entry.at) {
             let shown = quoted(&entry.key);
-            let message = format!("{shown} is given twice; first in line {}", first.line);
+            let message = format!("duplicate field {shown}: first given in line {}", first.line);
             return Err(Fault::new(entry.at, message));
         }
     }
     for merge in &merges {
         for other in merge.value.one_or_many() {
-            for entry in other.map("what is merged")? {
+            for entry in other.map("`<<`")? {
                 if seen.insert(Rc::clone(&entry.key), entry.at).is_none() {
                     own.push(entry.clone());
                 }

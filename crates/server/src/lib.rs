@@ -54,6 +54,6 @@ pub use config::{
 };
 pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use hyper::header::HeaderName;
-pub use ruleset::Reloaded;
+pub use ruleset::{Files as RuleFiles, Reloaded};
 pub use server::{Reloader, Server};
 pub use sluicegate_memory::WhenFull;

@@ -79,7 +79,9 @@ impl Rules {
                 let version = self.version.take().unwrap_or_else(|| shared.rules.now());
                 let known = self.find_named(name, version.number(), |name| {
                     let policy = version.policy(name);
-                    policy.map(rule).ok_or_else(|| CommandError::no_policy(name))
+                    policy
+                        .map(rule)
+                        .ok_or_else(|| CommandError::no_policy(name, version.similar_policy(name)))
                 });
                 self.version = Some(version);
                 known

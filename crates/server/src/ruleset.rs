@@ -21,7 +21,8 @@ use sluicegate_core::{Policy, Timestamp};
 use sluicegate_redis::{self as redis, Share};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
-use self::{files::Files, watch::Wishes};
+pub use self::files::Files;
+use self::watch::Wishes;
 pub(crate) use self::{
     tally::{Event, Named, Tallies, Tally},
     watch::Watch,
@@ -95,6 +96,12 @@ impl Version {
     /// The policy called `name`.
     pub(crate) fn policy(&self, name: &[u8]) -> Option<&Policy> {
         self.rules.policy(std::str::from_utf8(name).ok()?)
+    }
+
+    /// The name of a policy that `name` probably means.
+    #[cold]
+    pub(crate) fn similar_policy(&self, name: &[u8]) -> Option<&str> {
+        self.rules.similar_policy(std::str::from_utf8(name).ok()?)
     }
 
     /// The rules.

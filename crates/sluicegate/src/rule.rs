@@ -25,7 +25,7 @@ use crate::{Error, OnError};
 /// assert_eq!(rule.policy().to_string(), "gcra:1000/1s");
 ///
 /// let error = "gcra:30/0s".parse::<Rule>().unwrap_err();
-/// assert_eq!(error.to_string(), "period `0s` is outside 1ms..=366d (limit 1, at byte 8)");
+/// assert_eq!(error.to_string(), "invalid period `0s`: expected 1ms to 366d");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -18,7 +18,7 @@ const WORDS: &[(&str, &str)] = &[
   at once    20 units into the queue, when it is empty
   sustained  5 units per 1s: one goes each 200ms
   at most    25 units in any second, 432020 in any day
-  departing  at most 6 units in any second, 432001 in any day
+  sent       at most 6 units in any second, 432001 in any day
   denied     waits 200ms at most for 1 unit, 4s for 20
   never      more than 20 units at a time
 ",
@@ -26,7 +26,7 @@ const WORDS: &[(&str, &str)] = &[
     (
         "token-bucket:7/1m:borrow",
         "token-bucket:7/1m:borrow
-  at once    7 units after idling; one request may take more, if 1 unit is there
+  at once    7 units after idling; one request may take more, if 1 unit is available
   sustained  7 units per 1m: one each 1m/7
   at most    7 units in any second, 14 in any 1m, 10087 in any day, and what the last request \
          borrows
@@ -78,14 +78,14 @@ const WORDS: &[(&str, &str)] = &[
   at once    30 units
   sustained  30 units per 1m
   at most    30 units in any second, 30 in any 1m, 43200 in any day
-  denied     waits until enough of what passed is 1m old; denied requests count as well, and make \
-         it longer
+  denied     waits until enough of the units that count are 1m old; denied requests count too, and \
+         extend the wait
   never      more than 30 units at a time
 
-  together: what every limit allows; a denied request takes from none
+  together: a request passes if every limit allows it, and otherwise takes from none
   at once    30 units
   at most    30 units in any second, 30 in any 1m, 300 in any day
-  denied     waits until the last of them would pass it
+  denied     waits until all of them allow it
 ",
     ),
 ];
@@ -104,4 +104,35 @@ fn several_policies_are_told_apart() {
     explain(&policies, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
     assert_eq!(out, format!("{}\n{}", in_words(&policies[0]), in_words(&policies[1])));
+}
+
+/// What is said of denied requests that count is what they do.
+#[test]
+fn count_all_extends_the_wait_where_the_words_say_so() {
+    use sluicegate_core::{Operation, Retry, Timestamp, apply};
+
+    for (text, extends) in [
+        ("fixed-window:2/10s", false),
+        ("fixed-window:2/10s:align=clock", false),
+        ("fixed-window:2/day", false),
+        ("sliding-log:2/10s", true),
+        ("sliding-counter:2/10s", true),
+    ] {
+        let policy: Policy = format!("{text}:count=all").parse().unwrap();
+        let (mut entry, mut ends) = (None, Vec::new());
+        for step in 0..8_u64 {
+            let now = 1_700_000_001_000_000 + step * 300_000;
+            let take = Operation::Take(1);
+            let at = Timestamp::from_micros(now).unwrap();
+            let decision = apply(&policy, &mut entry, at, take).unwrap();
+            if let Some(Retry::After(wait)) = decision.retry() {
+                ends.push(now + as_micros(wait));
+            }
+        }
+        assert_eq!(ends.len(), 6, "{text}");
+        assert_eq!(ends.first() < ends.last(), extends, "{text}: {ends:?}");
+        let words = in_words(&policy);
+        assert_eq!(words.contains("and extend the wait"), extends, "{words}");
+        assert_eq!(words.contains("but do not extend it"), !extends, "{words}");
+    }
 }

@@ -44,19 +44,20 @@ fn rules_are_said_in_words() {
     let file = File::new("words.yaml", RULES);
     let words = output(&["rules", "check", file.name()], "");
     let expected = "\
-2 rules, 1 named policy: gold, 1 example
+2 rules, 1 named policy: gold, 1 test
 
 health (line 3)
   applies    where path is /healthz
-  does       lets through, uncounted
-  then       no rule behind it is asked
+  does       allows, without counting
+  then       later rules are skipped
 
 api (line 4)
   applies    where path is one of /v1/**, /v2/** and header.x-plan is not banned
+  warning    any client gets a new limit with each value of header.x-user; if your proxy always sets or removes it, list it under `trusted_headers`
   key        rule:api|<client>|<header.x-user?>
-  but        not to requests without client: that it needs
+  skipped    for requests without client
   policy     gcra:10/1s
-  with       cost by header.x-tokens (at least 1; 1 if it is absent or no number)
+  with       cost from header.x-tokens (at least 1; 1 if it is missing or not a number)
   override   where header.x-plan is gold: gcra:100/1s
 
 gcra:10/1s
@@ -72,13 +73,13 @@ fn what_is_wrong_with_a_file_is_told_by_line_and_column() {
     let ended = run(&["rules", "check", file.name()], "");
     assert_eq!((ended.code, &*ended.out), (Some(2), ""));
     let expected = format!(
-        "error: {}: line 7, column 21: period `0s` is outside 1ms..=366d\n7 |     policy: gcra:10/0s\n  |                     ^\n",
+        "error: {}: line 7, column 21: invalid period `0s`: expected 1ms to 366d\n7 |     policy: gcra:10/0s\n  |                     ^\n",
         file.name()
     );
     assert_eq!(ended.err, expected);
     let ended = run(&["serve", "--listen", "127.0.0.1:0", "--rules", file.name()], "");
     assert_eq!(ended.code, Some(2));
-    assert!(ended.err.contains("line 7, column 21: period `0s`"), "{}", ended.err);
+    assert!(ended.err.contains("line 7, column 21: invalid period `0s`"), "{}", ended.err);
     assert_eq!(run(&["rules", "check", "/no/such/file"], "").code, Some(2));
 }
 
@@ -86,13 +87,13 @@ fn what_is_wrong_with_a_file_is_told_by_line_and_column() {
 fn examples_are_run() {
     let file = File::new("holds.yaml", RULES);
     let told = output(&["rules", "test", file.name()], "");
-    assert_eq!(told, "ok   ten pass (line 11)\n1 of 1 examples hold\n");
+    assert_eq!(told, "ok   ten pass (line 11)\n1 of 1 tests pass\n");
     let file = File::new("broken.yaml", &RULES.replace("times: 10", "times: 11"));
     let ended = run(&["rules", "test", file.name()], "");
     let expected = "\
 FAIL ten pass (line 11)
        step 1 (line 11), request 11: expected allow, found deny by api
-0 of 1 examples hold
+0 of 1 tests pass
 ";
     assert_eq!((ended.code, &*ended.out), (Some(1), expected));
 }
@@ -109,7 +110,7 @@ rules:
     let file = File::new("warned.yaml", text);
     let words = output(&["rules", "check", file.name()], "");
     let expected = "\
-2 rules, 0 named policies, 0 examples
+2 rules, 0 named policies, 0 tests
 
 login (line 2)
   applies    where path is /login (in any case, with or without a slash at the end, with or without ;parameters)
@@ -118,11 +119,55 @@ login (line 2)
 
 reset (line 5)
   applies    where path is /password/reset
-  warning    paths with upper case, a slash at the end, ;parameters escape this rule, if the application accepts them; `case: insensitive`, `trailing-slash: ignore`, `parameters: strip` in `path` includes them
+  warning    paths with upper case, a slash at the end, ;parameters escape this rule, if the application accepts them; add `case: insensitive`, `trailing-slash: ignore`, `parameters: strip` to `path`
   key        rule:reset
   policy     gcra:5/1m
 ";
     assert!(words.starts_with(expected), "{words}");
+}
+
+#[test]
+fn rules_check_reports_all_mistakes_of_all_files_of_a_folder() {
+    let folder = std::env::temp_dir().join(format!("sluicegate-{}-mistakes", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(
+        folder.join("a.yaml"),
+        "rules:\n- {name: a, policy: 'gcra:1/60'}\n- {name: b, block: true}\n",
+    )
+    .unwrap();
+    fs::write(folder.join("b.toml"), "[[rules]]\nname = 'b'\nblock = true\n").unwrap();
+    let shown = folder.display();
+    let ended = run(&["rules", "check", folder.to_str().unwrap()], "");
+    assert_eq!((ended.code, &*ended.out), (Some(2), ""));
+    let expected = format!(
+        "error: {shown}/a.yaml: line 2, column 29: invalid period `60`: expected a duration such as `60s`\n\
+         2 | - {{name: a, policy: 'gcra:1/60'}}\n  |                             ^\n\n\
+         error: {shown}/b.toml: line 1, column 1: duplicate rule `b`: first defined in line 3 of \
+         {shown}/a.yaml\n1 | [[rules]]\n  | ^\n\n2 errors\n"
+    );
+    assert_eq!(ended.err, expected);
+
+    fs::write(folder.join("a.yaml"), "rules: [{name: a, block: true}]\n").unwrap();
+    let words = output(&["rules", "check", folder.to_str().unwrap()], "");
+    assert!(words.starts_with("2 rules, 0 named policies, 0 tests\n"), "{words}");
+    assert!(words.contains(&format!("\nb ({shown}/b.toml, line 1)\n")), "{words}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn rules_test_without_tests_warns_or_fails() {
+    let file = File::new("untested.yaml", "rules: [{name: a, block: true}]\n");
+    let ended = run(&["rules", "test", file.name()], "");
+    assert_eq!((ended.code, &*ended.out), (Some(0), "0 of 0 tests pass\n"));
+    let warning = format!("warning: no tests in {}: write some under `tests`\n", file.name());
+    assert_eq!(ended.err, warning);
+    let ended = run(&["rules", "test", "--require-tests", file.name()], "");
+    assert_eq!(ended.code, Some(2));
+    let expected =
+        format!("error: no tests in {}: expected at least one under `tests`\n", file.name());
+    assert_eq!(ended.err, expected);
+    let file = File::new("tested.yaml", RULES);
+    assert_eq!(run(&["rules", "test", "--require-tests", file.name()], "").code, Some(0));
 }
 
 /// The signal is asked for by hand, and heard although nothing is watched that changed.
@@ -151,7 +196,7 @@ fn a_signal_has_the_rules_read_again() {
     assert!(output(&take, "").contains("of 7 remaining"));
     let ended = run(&["take", "k", "@none", "--server", &server.address], "");
     assert_eq!(ended.code, Some(2));
-    assert!(ended.err.contains("`none`"), "{}", ended.err);
+    assert!(ended.err.contains("unknown policy `@none`"), "{}", ended.err);
     let log = server.stop("-TERM");
     assert!(log.contains("rules reloaded"), "{log}");
     // An event is one line, whatever the excerpt of the file has.

@@ -152,7 +152,7 @@ fn a_server_with_a_test_clock_answers_a_trace_as_memory_does() {
     }
     let trace = "t_us,key,cost,policy,op\n\
                  0,all,2,,\n0,all,1,,peek\n5,all,9,gcra:7/1m,charge\n9,all,2,,refund\n\
-                 9,all,0,,reset\n9,all,1,,\n9,all,5000,sliding-log:5/1s,\n9,,0,,\n";
+                 9,all,0,,reset\n9,all,1,,\n9,all,5000,sliding-log:5/1s,\n9,other,0,,\n";
     let by_memory = rows(&["--policy", "gcra:3/1s"], trace);
     assert_eq!(by_memory, rows(&["--policy", "gcra:3/1s", "--store", &server.address], trace));
 

@@ -98,7 +98,9 @@ impl Gcra {
         };
         let burst = check_units(word, burst.unwrap_or(limit))?;
         if borrow && name == GcraName::LeakyQueue {
-            return Err(LimitError::Combination("a leaky-queue cannot `borrow`: it has an order"));
+            return Err(LimitError::Combination(
+                "invalid option `borrow` for leaky-queue: expected `leaky-bucket` or `token-bucket`",
+            ));
         }
         let divisor = greatest_common_divisor(u64::from(limit), period);
         let scale = units(u64::from(limit) / divisor);

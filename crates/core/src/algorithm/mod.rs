@@ -76,19 +76,19 @@ pub(crate) trait Algorithm {
 #[non_exhaustive]
 pub enum LimitError {
     /// A value is out of bounds.
-    #[error("{name} `{value}` is outside {domain}")]
+    #[error("invalid {name} `{value}`: expected {domain}")]
     Domain {
         /// Which parameter.
         name: &'static str,
         /// Its value, as a policy would write it.
         value: String,
-        /// The values that would do.
+        /// The valid values.
         domain: &'static str,
     },
     /// A full state would take too long to drain.
     #[error(
-        "{name} `{value}` would take more than 2^50us (35 years) to drain; a lower {name}, \
-         a higher limit or a shorter period would do"
+        "invalid {name} `{value}`: expected one that drains within 35 years; use a lower {name}, a \
+         higher limit or a shorter period"
     )]
     Drain {
         /// Which parameter.
@@ -97,7 +97,7 @@ pub enum LimitError {
         value: u32,
     },
     /// A time zone that the bundled database does not know.
-    #[error("time zone `{0}` is unknown; a name of the IANA database would do, as `Asia/Shanghai`")]
+    #[error("unknown time zone `{0}`: expected an IANA name, such as `Asia/Shanghai`")]
     Zone(String),
     /// An option that does not go with the others.
     #[error("{0}")]
@@ -107,20 +107,28 @@ pub enum LimitError {
 /// `value` as a limit `N`.
 fn check_units(name: &'static str, value: u32) -> Result<u32, LimitError> {
     if value == 0 {
-        let domain = "1..=4294967295";
+        let domain = match name {
+            "limit" => "1 to 4294967295; to block all requests, use a rule with `block: true`",
+            _ => "1 to 4294967295",
+        };
         return Err(LimitError::Domain { name, value: value.to_string(), domain });
     }
     Ok(value)
 }
 
+/// Whether a period may have that many microseconds.
+pub(crate) const fn is_period(micros: u64) -> bool {
+    MIN_PERIOD <= micros && micros <= MAX_PERIOD
+}
+
 /// `span` as a period in microseconds.
 fn check_period(name: &'static str, span: Duration) -> Result<u64, LimitError> {
     let micros = as_micros(span);
-    if (MIN_PERIOD..=MAX_PERIOD).contains(&micros) {
+    if is_period(micros) {
         Ok(micros)
     } else {
         let value = crate::policy::format_period(micros);
-        Err(LimitError::Domain { name, value, domain: "1ms..=366d" })
+        Err(LimitError::Domain { name, value, domain: "1ms to 366d" })
     }
 }
 

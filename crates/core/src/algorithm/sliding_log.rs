@@ -78,7 +78,9 @@ impl SlidingLog {
         let keep = match (keep, keep_max) {
             (None, None) => None,
             (None, Some(_)) => {
-                return Err(LimitError::Combination("`keep-max` needs `keep`, as `keep=1h`"));
+                return Err(LimitError::Combination(
+                    "invalid option `keep-max`: expected `keep` with it, such as `keep=1h`",
+                ));
             }
             (Some(keep), keep_max) => {
                 let keep = check_period("keep", keep)?;
@@ -87,7 +89,7 @@ impl SlidingLog {
                     return Err(LimitError::Domain {
                         name: "keep-max",
                         value: units.to_string(),
-                        domain: "1..=1048576",
+                        domain: "1 to 1048576",
                     });
                 }
                 Some(Keep { period: keep, units })

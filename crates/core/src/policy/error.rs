@@ -1,21 +1,29 @@
-//! What is wrong with a policy text, and where.
+//! Errors of policy strings.
 
-/// A text that is no policy. Says which part is at fault, where it stands and what would do.
+/// Text that is not a policy. Its own text names the invalid part, what is expected in its place
+/// and, where the policy has several limits, the limit (counted from 1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message} (limit {limit}, at byte {offset})")]
+#[error("{message}{}", if *.several { format!(" (limit {limit})") } else { String::new() })]
 pub struct PolicyError {
     message: String,
     limit: usize,
+    several: bool,
     offset: usize,
 }
 
 impl PolicyError {
     pub(super) const fn new(message: String, limit: usize, offset: usize) -> Self {
-        Self { message, limit, offset }
+        Self { message, limit, several: false, offset }
+    }
+
+    /// The same error in a policy that has several limits.
+    pub(super) fn among_several(self) -> Self {
+        Self { several: true, ..self }
     }
 
     pub(super) fn count(limits: usize) -> Self {
-        Self::new(format!("{limits} limits are outside 1..={}", super::MAX_LIMITS), limits, 0)
+        let most = super::MAX_LIMITS;
+        Self::new(format!("invalid number of limits `{limits}`: expected 1 to {most}"), limits, 0)
     }
 
     /// What is wrong.

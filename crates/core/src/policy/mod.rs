@@ -2,6 +2,7 @@
 
 mod error;
 mod format;
+mod hint;
 mod parse;
 mod period;
 
@@ -26,7 +27,7 @@ pub const MAX_LIMITS: usize = 8;
 /// assert_eq!(policy.to_string(), "leaky-bucket:120/1m,sliding-log:1000/1d");
 ///
 /// let error = "gcra:30/0s".parse::<Policy>().unwrap_err();
-/// assert_eq!(error.to_string(), "period `0s` is outside 1ms..=366d (limit 1, at byte 8)");
+/// assert_eq!(error.to_string(), "invalid period `0s`: expected 1ms to 366d");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq)]

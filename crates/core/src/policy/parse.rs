@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MAX_LIMITS, Policy, PolicyError, period};
+use super::{MAX_LIMITS, Policy, PolicyError, hint, period};
 use crate::{
     algorithm::{
         Align, FixedWindow, Gcra, GcraName, IntervalBucket, Limit, LimitError, SlidingCounter,
@@ -28,9 +28,11 @@ pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
     for part in text.split(',') {
         let place = Place { limit: limits.len() + 1, offset };
         if limits.len() == MAX_LIMITS {
-            return Err(place.error(format!("a policy has at most {MAX_LIMITS} limits")));
+            return Err(PolicyError::count(text.split(',').count()));
         }
-        limits.push(limit(part, place)?);
+        let limit = limit(part, place);
+        let several = part.len() < text.len();
+        limits.push(limit.map_err(|it| if several { it.among_several() } else { it })?);
         offset += part.len() + 1;
     }
     Policy::try_from(limits)
@@ -85,35 +87,29 @@ impl<'a> Part<'a> {
         let text: &'a str = self.text;
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             let quoted = self.quoted();
-            return Err(self.error(format!("{name} {quoted} is not a whole number of units")));
+            return Err(self.error(format!(
+                "invalid {name} {quoted}: expected a whole number from 1 to 4294967295"
+            )));
         }
-        text.parse()
-            .map_err(|_| self.error(format!("{name} {} is outside 1..=4294967295", self.quoted())))
+        text.parse().map_err(|_| {
+            self.error(format!("invalid {name} {}: expected 1 to 4294967295", self.quoted()))
+        })
     }
 
     fn period(self, name: &'static str) -> Result<Duration, PolicyError> {
         period::parse(self.text).map(Duration::from_micros).ok_or_else(|| {
-            let calendar = if CalendarUnit::ALL.iter().any(|unit| self.text.ends_with(unit.word()))
-            {
-                "; `day`, `week`, `month` and `year` stand alone, as the period of a fixed-window"
-            } else {
-                ""
-            };
-            let quoted = self.quoted();
-            self.error(format!(
-                "{name} {quoted} is not a period; one like `250ms`, `60s`, `1m`, `2h`, `1d`, `1w` \
-                 would do{calendar}"
-            ))
+            let (quoted, expected) = (self.quoted(), period::expected(self.text));
+            self.error(format!("invalid {name} {quoted}: {expected}"))
         })
     }
 
     /// One of a few words.
     fn word<T: Copy>(self, name: &str, words: &[(&str, T)]) -> Result<T, PolicyError> {
-        let found = words.iter().find(|(word, _)| *word == self.text);
+        let found = words.iter().find(|(word, _)| self.text.eq_ignore_ascii_case(word));
         found.map(|(_, value)| *value).ok_or_else(|| {
             let known: Vec<_> = words.iter().map(|(word, _)| format!("`{name}={word}`")).collect();
             let quoted = self.quoted();
-            self.error(format!("{name} {quoted} is unknown; {} would do", known.join(" or ")))
+            self.error(format!("invalid {name} {quoted}: expected {}", known.join(" or ")))
         })
     }
 }
@@ -135,7 +131,7 @@ impl<'a> Options<'a> {
     fn parse(
         mut rest: Option<Part<'a>>,
         algorithm: &str,
-        known: &[&str],
+        known: &[&'static str],
     ) -> Result<Self, PolicyError> {
         let mut options = Self::default();
         while let Some(part) = rest {
@@ -153,24 +149,23 @@ impl<'a> Options<'a> {
         &mut self,
         option: Part<'a>,
         algorithm: &str,
-        known: &[&str],
+        known: &[&'static str],
     ) -> Result<(), PolicyError> {
         let (name, value) = match option.split('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        // A bucket may be called by either word for its size.
-        let canonical = match name.text {
+        // The size of a bucket has two names.
+        let canonical = match name.text.to_ascii_lowercase().as_str() {
             "burst" if known.contains(&"capacity") => "capacity",
             "capacity" if known.contains(&"burst") => "burst",
-            other => other,
+            other => known.iter().copied().find(|known| *known == other).unwrap_or_default(),
         };
-        if !known.contains(&canonical) {
-            return Err(name.error(format!(
-                "{algorithm} has no option {}; it knows {}",
-                name.quoted(),
-                known.join(", ")
-            )));
+        if canonical.is_empty() {
+            let expected = hint::option(name.text, known);
+            return Err(
+                name.error(format!("unknown option {} for {algorithm}: {expected}", name.quoted()))
+            );
         }
         let slot = match canonical {
             "align" => &mut self.align,
@@ -183,18 +178,21 @@ impl<'a> Options<'a> {
             _ => &mut self.tz,
         };
         if slot.is_some() {
-            return Err(name.error(format!("option `{canonical}` is given twice")));
+            return Err(name.error(format!("duplicate option `{canonical}`: expected it once")));
         }
         *slot = match (canonical, value) {
             ("borrow", None) => Some(name),
             ("borrow", Some(_)) => {
-                return Err(name.error("option `borrow` takes no value".to_owned()));
+                let quoted = option.quoted();
+                let message = format!("invalid option {quoted}: expected `borrow` without a value");
+                return Err(name.error(message));
             }
             (_, Some(value)) => Some(value),
             (_, None) => {
-                return Err(
-                    name.error(format!("option `{canonical}` needs a value, as `{canonical}=...`"))
-                );
+                let example = hint::example(canonical);
+                return Err(name.error(format!(
+                    "invalid option `{canonical}`: expected a value, such as `{example}`"
+                )));
             }
         };
         Ok(())
@@ -213,17 +211,13 @@ impl<'a> Options<'a> {
 fn limit(text: &str, place: Place) -> Result<Limit, PolicyError> {
     let whole = Part { text, place };
     let Some((name, rest)) = whole.split(':') else {
-        let quoted = whole.quoted();
-        return Err(whole.error(format!("limit {quoted} has no rate; `gcra:30/60s` would do")));
+        let (quoted, expected) = (whole.quoted(), hint::limit(text, &names()));
+        return Err(whole.error(format!("invalid policy {quoted}: {expected}")));
     };
-    let Some((algorithm, known)) = ALGORITHMS.into_iter().find(|(word, _)| *word == name.text)
-    else {
-        let words: Vec<_> = ALGORITHMS.iter().map(|(word, _)| *word).collect();
-        return Err(name.error(format!(
-            "algorithm {} is unknown; one of {} would do",
-            name.quoted(),
-            words.join(", ")
-        )));
+    let found = ALGORITHMS.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(name.text));
+    let Some((algorithm, known)) = found else {
+        let (quoted, expected) = (name.quoted(), hint::algorithm(name.text, &names()));
+        return Err(name.error(format!("unknown algorithm {quoted}: {expected}")));
     };
     let (rate, options) = match rest.split(':') {
         Some((rate, options)) => (rate, Some(options)),
@@ -231,7 +225,9 @@ fn limit(text: &str, place: Place) -> Result<Limit, PolicyError> {
     };
     let Some((units, period)) = rate.split('/') else {
         let quoted = rate.quoted();
-        return Err(rate.error(format!("rate {quoted} is not N/PERIOD, as `30/60s`")));
+        return Err(
+            rate.error(format!("invalid rate {quoted}: expected N/PERIOD, such as `30/1m`"))
+        );
     };
     let options = Options::parse(options, algorithm, known)?;
     let n = units.units("limit")?;
@@ -249,6 +245,11 @@ fn limit(text: &str, place: Place) -> Result<Limit, PolicyError> {
         _ => bucket(algorithm, n, period.period("period")?, &options)?,
     };
     made.map_err(|error| at_fault(&error, units, period, &options).error(error.to_string()))
+}
+
+/// The names of all algorithms.
+fn names() -> [&'static str; ALGORITHMS.len()] {
+    ALGORITHMS.map(|(name, _)| name)
 }
 
 fn bucket(
@@ -279,13 +280,13 @@ fn fixed_window(
     let words = [("first", Align::First), ("clock", Align::Clock)];
     let align = options.align.map(|part| part.word("align", &words)).transpose()?;
     let count_all = options.count_all()?;
-    let unit = CalendarUnit::ALL.into_iter().find(|unit| unit.word() == period.text);
+    let is_unit = |unit: &CalendarUnit| period.text.eq_ignore_ascii_case(unit.word());
+    let unit = CalendarUnit::ALL.into_iter().find(is_unit);
     let window = match (unit, options.tz, options.align, align) {
-        (Some(_), _, Some(part), Some(Align::First)) => {
+        (Some(unit), _, Some(part), Some(Align::First)) => {
             return Err(part.error(format!(
-                "a window of the calendar begins at midnight; `align=clock` or no `align`, or a \
-                 period like `1d` instead of `{}`, would do",
-                period.text
+                "invalid align `first`: expected `align=clock` with the calendar period `{unit}`, or \
+                 a duration such as `1d`"
             )));
         }
         (Some(unit), tz, ..) => {
@@ -294,8 +295,7 @@ fn fixed_window(
         }
         (None, Some(tz), ..) => {
             return Err(tz.error(format!(
-                "`tz` needs a period of the calendar; `day`, `week`, `month` or `year` instead of \
-                 {} would do",
+                "invalid period {} with `tz`: expected `day`, `week`, `month` or `year`",
                 period.quoted()
             )));
         }

@@ -1,26 +1,48 @@
 //! Periods in the text of a policy: `250ms`, `60s`, `1m`, `2h`, `1d`, `1w`.
 
 /// Units with their length in microseconds, longest first; of equals, the canonical word first.
-const UNITS: [(&str, u64); 12] = [
+const UNITS: [(&str, u64); 28] = [
     ("w", 604_800_000_000),
+    ("week", 604_800_000_000),
+    ("weeks", 604_800_000_000),
     ("d", 86_400_000_000),
+    ("day", 86_400_000_000),
+    ("days", 86_400_000_000),
     ("h", 3_600_000_000),
+    ("hr", 3_600_000_000),
+    ("hrs", 3_600_000_000),
     ("hour", 3_600_000_000),
+    ("hours", 3_600_000_000),
     ("m", 60_000_000),
     ("min", 60_000_000),
+    ("mins", 60_000_000),
     ("minute", 60_000_000),
+    ("minutes", 60_000_000),
     ("s", 1_000_000),
     ("sec", 1_000_000),
+    ("secs", 1_000_000),
     ("second", 1_000_000),
+    ("seconds", 1_000_000),
     ("ms", 1_000),
+    ("msec", 1_000),
+    ("millisecond", 1_000),
+    ("milliseconds", 1_000),
     ("us", 1),
+    ("microsecond", 1),
+    ("microseconds", 1),
 ];
+/// Without a number these are periods of the calendar.
+const CALENDAR: [(&str, &str); 4] =
+    [("day", "1d"), ("week", "1w"), ("month", "30d"), ("year", "365d")];
 
-/// Microseconds; `None` for what is no period. A unit alone means one.
+/// Microseconds; `None` for what is not a period. A unit alone means one.
 pub(super) fn parse(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (count, unit) = text.split_at(digits);
-    let (_, length) = UNITS.into_iter().find(|(word, _)| *word == unit)?;
+    let (count, unit) = split(text);
+    // Some write `M` for months.
+    if unit == "M" || (count.is_empty() && calendar(unit).is_some()) {
+        return None;
+    }
+    let (_, length) = UNITS.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(unit))?;
     let count: u64 = if count.is_empty() { 1 } else { count.parse().unwrap_or(u64::MAX) };
     Some(count.saturating_mul(length))
 }
@@ -33,12 +55,46 @@ pub(crate) fn format(micros: u64) -> String {
     format!("{}{word}", micros / length)
 }
 
+/// The word of the calendar that a unit says, in any case and number, with a similar duration.
+pub(super) fn calendar(unit: &str) -> Option<(&'static str, &'static str)> {
+    CALENDAR.into_iter().find(|(word, _)| {
+        let plural = unit.len() == word.len() + 1 && unit.ends_with(['s', 'S']);
+        unit.get(..unit.len() - usize::from(plural)).is_some_and(|it| it.eq_ignore_ascii_case(word))
+    })
+}
+
+/// What is expected of a period in place of `text`, which is not one.
+pub(super) fn expected(text: &str) -> String {
+    let (count, unit) = split(text);
+    if unit.is_empty() && (1..=9).contains(&count.len()) {
+        return format!("expected a duration such as `{text}s`");
+    }
+    if unit == "M" {
+        return "expected `m` for minutes, or days such as `30d` for a month".to_owned();
+    }
+    if let Some((word, duration)) = calendar(unit) {
+        return format!(
+            "expected a duration such as `{duration}`, or `{word}` with `fixed-window`"
+        );
+    }
+    let joined: String = text.split(' ').collect();
+    match parse(&joined) {
+        Some(micros) => format!("did you mean `{}`?", format(micros)),
+        None => "expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`"
+            .to_owned(),
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_period_is_written_in_the_largest_unit_that_divides_it() {
+    fn period_is_written_in_the_largest_unit_that_divides_it() {
         for (text, canonical) in [
             ("250ms", "250ms"),
             ("1500us", "1500us"),
@@ -60,8 +116,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_period_is_none() {
-        for text in ["", "60", "1.5s", "-1s", "+1s", " 1s", "1S", "day", "1month", "1s1"] {
+    fn period_common_spellings_are_read() {
+        for (text, canonical) in [
+            ("1minute", "1m"),
+            ("1minutes", "1m"),
+            ("2mins", "2m"),
+            ("1hr", "1h"),
+            ("2hours", "2h"),
+            ("1day", "1d"),
+            ("7DAYS", "1w"),
+            ("1week", "1w"),
+            ("sec", "1s"),
+            ("60S", "1m"),
+            ("60Seconds", "1m"),
+            ("250MS", "250ms"),
+            ("5milliseconds", "5ms"),
+        ] {
+            assert_eq!(parse(text).map(format).as_deref(), Some(canonical), "{text}");
+        }
+    }
+
+    #[test]
+    fn period_invalid_is_none() {
+        for text in [
+            "", "60", "1.5s", "-1s", "+1s", " 1s", "1M", "M", "day", "Days", "week", "1month",
+            "1s1",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
         assert_eq!(parse("99999999999999999999w"), Some(u64::MAX));

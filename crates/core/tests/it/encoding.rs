@@ -134,9 +134,17 @@ fn a_version_from_the_future_is_a_clear_error() {
     assert_eq!(Entry::decode(&bytes), Err(StateError::Version(3)));
     assert_eq!(
         StateError::Version(3).to_string(),
-        "state has version 3, and this version of sluicegate reads up to 2; upgrading it, or \
-         resetting the key, would do"
+        "state of version 3, and this version of Sluicegate reads up to 2; upgrade Sluicegate"
     );
+}
+
+#[test]
+fn decode_value_of_another_program_is_foreign() {
+    for value in
+        [&b""[..], b"bar", b"{\"a\":1}", b"\x00", b"\x08\x96\x01", b"\x1f\x8b\x08", b"\xff"]
+    {
+        assert_eq!(Entry::decode(value), Err(StateError::Foreign), "{value:02x?}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod algorithms;
 mod drift;
 mod encoding;
 mod fuzz;
+mod policy_errors;
 mod policy_text;
 mod promises;
 mod properties;

@@ -38,8 +38,7 @@ use crate::{
 };
 
 /// The answer to one who waits for a key whose slot has moved.
-const MOVED: &str =
-    "TRYAGAIN the slot of this key is served by another node now; asking again would do";
+const MOVED: &str = "TRYAGAIN the slot of this key has moved to another node; retry";
 
 /// The longest single sleep; a longer wait takes several.
 const LONGEST_SLEEP: u64 = 3_600_000;

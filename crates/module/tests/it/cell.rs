@@ -125,8 +125,11 @@ fn its_keys_are_taken_over(engine: Engine) {
     let _ = fs::remove_dir_all(folder.path().join("appendonlydir"));
     let server = Server::within(engine, folder, &["--loadmodule", module()], &[]).unwrap();
     let mut peer = server.peer();
-    assert!(peer.error("SG.INFO k").starts_with("SGSTATE state is that of redis-cell"));
-    assert!(peer.error("SG.TAKE k fixed-window:9/1h").starts_with("SGSTATE state is that of"));
+    assert!(peer.error("SG.INFO k").starts_with("SGSTATE key `k` holds state of redis-cell"));
+    assert!(
+        peer.error("SG.TAKE k fixed-window:9/1h")
+            .starts_with("SGSTATE key `k` holds state of redis-cell")
+    );
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400 0")[2], 6, "a look leaves it as it is");
     assert!(peer.text("GET k").bytes().all(|it| it.is_ascii_digit()));
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[..3], [0, 16, 5]);

@@ -58,7 +58,10 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
         match (parse(arguments, Options::default()), found) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
-                assert_eq!(found, error.to_string().replace(['\r', '\n'], " "));
+                let error = error.to_string().replace(['\r', '\n'], " ");
+                // The server itself counts the arguments, and knows no syntax.
+                let counted = found.ends_with(" command") && error.starts_with(&found);
+                assert!(found == error || counted, "{found}, not {error}");
             }
             (Err(error), Ok(_)) => panic!("it should say {error}"),
             // What is right may still be denied, or be no policy for `reserve`.
@@ -111,12 +114,16 @@ fn keys_of_others_are_refused(engine: Engine) {
             arguments.insert(0, command.name.as_bytes());
             let error = peer.ask(&arguments).expect_err(command.name);
             let class = match key {
-                "list" | "hash" | "stream" => "WRONGTYPE key holds no string",
-                "newer" => "SGSTATE state has version 3",
-                "text" => "SGSTATE state has version 104",
-                _ => "SGSTATE state is damaged",
+                "list" | "hash" | "stream" => "WRONGTYPE key `KEY` does not hold a string",
+                "newer" => "SGSTATE key `KEY` holds state of version 3",
+                "text" | "empty" => "SGSTATE key `KEY` holds a value that Sluicegate did not write",
+                _ => "SGSTATE key `KEY` holds damaged state: ",
             };
-            assert!(error.starts_with(class), "{} {key}: {error}", command.name);
+            let class = class.replace("KEY", key);
+            assert!(error.starts_with(&class), "{} {key}: {error}", command.name);
+            for advice in ["reset", "delete", "deleting"] {
+                assert!(!error.contains(advice), "{error}");
+            }
         }
     }
     // Each take for itself: one that fails does not hide the other.

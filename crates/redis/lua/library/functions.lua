@@ -15,6 +15,17 @@
 -- The cost is 1 if none is given. AT, the time in microseconds since the Unix epoch, is for tests:
 -- only for keys that begin with `sg:test:`.
 
+-- What is expected in place of an option that a function does not have.
+local function option_expected(given, known)
+    local meant = closest(given, known)
+    if meant then
+        return 'did you mean `' .. meant .. '`?'
+    elseif contains(known, 'COST') and number('cost', given, 4294967295) then
+        return 'did you mean `COST ' .. shown(given) .. '`?'
+    end
+    return 'expected ' .. (#known == 0 and 'none' or table.concat(known, ' or '))
+end
+
 local MAX_UNITS, MAX_SPAN, MAX_NOW = 4294967295, 1125899906842624, 4503599627370496
 
 -- The options from `from` on, each at most once, in any order; or nil and the error.
@@ -24,19 +35,19 @@ local function read_options(name, key, given, from, known)
         local word = string.upper(given[from])
         local most = word == 'AT' and MAX_NOW or word == 'COST' and MAX_UNITS or MAX_SPAN
         if not (word == 'AT' or contains(known, word)) then
-            local would = #known == 0 and 'it has none' or table.concat(known, ' or ') .. ' would do'
-            return nil, 'ERR option `' .. shown(given[from]) .. '` is unknown to ' .. name .. '; ' .. would
+            return nil, 'ERR unknown option `' .. shown(given[from]) .. '` for ' .. name .. ': '
+                .. option_expected(given[from], known)
         elseif word == 'AT' and sub(key, 1, 8) ~= 'sg:test:' then
-            return nil, 'ERR option AT is only for keys that begin with `sg:test:`; such a key, or leaving it '
-                .. 'out, would do'
+            return nil, 'ERR option AT is unavailable: it is only for keys that begin with `sg:test:`'
         elseif not given[from + 1] then
-            return nil, 'ERR option ' .. word .. ' has no value; ' .. word .. ' and a whole number would do'
+            return nil, 'ERR option ' .. word .. ' has no value: expected ' .. word .. ' and a whole number, '
+                .. 'such as `' .. word .. ' 5`'
         end
-        local value, wrong = number(word, given[from + 1], most, string.format('%d', most))
+        local value, wrong = number(word, given[from + 1], most, word ~= 'COST' and ' of microseconds')
         if not value then
             return nil, wrong
         elseif options[word] then
-            return nil, 'ERR option ' .. word .. ' is given twice; once would do'
+            return nil, 'ERR duplicate option ' .. word .. ': expected it once'
         end
         options[word] = value
         from = from + 2
@@ -44,14 +55,15 @@ local function read_options(name, key, given, from, known)
     return options
 end
 
-local function key_fault(key)
-    if #key > 65536 then
-        return 'ERR key has ' .. #key .. ' bytes, which is outside 0..=65536'
+local function key_fault(key, least)
+    if #key > 65536 or #key < least then
+        return 'ERR invalid key: expected 1 to 65536 bytes, found ' .. #key
     end
 end
 
-local function arity(name)
-    return { err = "ERR wrong number of arguments for '" .. name .. "' command" }
+local function arity(name, syntax)
+    return { err = "ERR wrong number of arguments for '" .. name .. "' command; expected FCALL " .. name
+        .. ' 1 key' .. syntax }
 end
 
 -- The server's time, unless the question said one; or nil and the server's error.
@@ -71,12 +83,12 @@ local function decider(operation, known)
     local name = 'sg_' .. operation
     return function(keys, given)
         if #keys ~= 1 or #given < 1 then
-            return arity(name)
+            return arity(name, ' policy [COST cost]' .. (#known > 1 and ' [MAXWAIT microseconds]' or ''))
         end
         local key, from, cost, wrong = keys[1], 2, nil, nil
         local second = given[2] and string.upper(given[2])
         if second and second ~= 'AT' and not contains(known, second) then
-            cost, wrong = number('cost', given[2], MAX_UNITS, '4294967295')
+            cost, wrong = number('cost', given[2], MAX_UNITS)
             if not cost then
                 return { err = wrong }
             end
@@ -85,9 +97,9 @@ local function decider(operation, known)
         local options
         options, wrong = read_options(name, key, given, from, known)
         if options and cost and options.COST then
-            wrong = 'ERR option COST is given twice; once would do'
+            wrong = 'ERR duplicate option COST: expected it once'
         end
-        wrong = wrong or key_fault(key)
+        wrong = wrong or key_fault(key, 1)
         local policy
         if not wrong then
             policy, wrong = policy_of(given[1])
@@ -110,8 +122,8 @@ local function decider(operation, known)
         local reply = decide(key, operation, cost or options.COST or 1, options.MAXWAIT or MAX_SPAN, policy,
             now, options.AT, utc_window)
         if type(reply[2]) == 'string' then
-            return { err = 'ERR key was written under a window of the calendar in a time zone, and functions '
-                .. 'know UTC only; a client of sluicegate, or resetting the key, would do' }
+            return { err = 'ERR key `' .. shown(key) .. '` was written with a time zone other than UTC, which '
+                .. 'functions do not know; use a Sluicegate client or server' }
         end
         return reply
     end
@@ -121,16 +133,16 @@ end
 local function looker(name, look)
     return function(keys, given)
         if #keys ~= 1 then
-            return arity(name)
+            return arity(name, '')
         end
         local options, wrong = read_options(name, keys[1], given, 1, {})
-        wrong = wrong or key_fault(keys[1])
+        wrong = wrong or key_fault(keys[1], 0)
         if wrong then
             return { err = wrong }
         end
         local bytes = redis.pcall('GET', keys[1])
         if type(bytes) == 'table' then
-            return say_type(bytes)
+            return say_type(keys[1], bytes)
         end
         return look(keys[1], bytes, options)
     end
@@ -145,8 +157,8 @@ return {
     sg_reset = looker('sg_reset', function(key, bytes)
         return bytes and redis.pcall('DEL', key) or 0
     end),
-    sg_info = looker('sg_info', function(_, bytes, options)
+    sg_info = looker('sg_info', function(key, bytes, options)
         local now, failed = time_of(options)
-        return now and (bytes and describe(bytes, now)) or failed or false
+        return now and (bytes and describe(key, bytes, now)) or failed or false
     end),
 }

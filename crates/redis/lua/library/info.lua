@@ -45,19 +45,19 @@ local function limit_format(limit)
 end
 
 -- Names and values, one after the other; false for a key that has recovered.
-local function describe(bytes, now)
+local function describe(key, bytes, now)
     if cell_time(bytes) then
-        return say_cell()
+        return say_cell(key)
     end
     local wrong, version = read_fault(bytes)
     local limits
     if version then
-        return say_version(version)
+        return say_version(key, version)
     elseif not wrong then
         limits, wrong = read_all(bytes)
     end
     if wrong then
-        return say_damaged(wrong)
+        return say_damaged(key, wrong)
     end
     local told, texts, reset, lives = {}, {}, 0, 0
     for i = 1, #limits do

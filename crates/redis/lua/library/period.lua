@@ -2,13 +2,17 @@
 --
 -- Numbers here are strings of decimal digits, since any may be written, and an error tells what was.
 
--- Units, longest first, as a small factor of a power of ten in microseconds; of equals, the word that
--- is written out first.
+-- Units, longest first, as a small factor of a power of ten in microseconds, with their words; the first
+-- is the one that is written out.
 local UNITS = {
-    { 'w', 6048, 8 }, { 'd', 864, 8 }, { 'h', 36, 8 }, { 'hour', 36, 8 },
-    { 'm', 6, 7 }, { 'min', 6, 7 }, { 'minute', 6, 7 },
-    { 's', 1, 6 }, { 'sec', 1, 6 }, { 'second', 1, 6 }, { 'ms', 1, 3 }, { 'us', 1, 0 },
+    { 6048, 8, 'w', 'week', 'weeks' }, { 864, 8, 'd', 'day', 'days' },
+    { 36, 8, 'h', 'hr', 'hrs', 'hour', 'hours' }, { 6, 7, 'm', 'min', 'mins', 'minute', 'minutes' },
+    { 1, 6, 's', 'sec', 'secs', 'second', 'seconds' },
+    { 1, 3, 'ms', 'msec', 'millisecond', 'milliseconds' }, { 1, 0, 'us', 'microsecond', 'microseconds' },
 }
+-- Without a number these are periods of the calendar.
+local CALENDAR = { 'day', 'week', 'month', 'year' }
+local SIMILAR = { '1d', '1w', '30d', '365d' }
 -- 2^64 - 1: what is longer is told as this.
 local LONGEST = '18446744073709551615'
 
@@ -46,13 +50,30 @@ local function digits_capped(digits)
     return digits
 end
 
--- Microseconds as digits; nil for what is no period. A unit alone means one.
+-- The number of the word of the calendar that a unit says, in any case and number; or nothing.
+local function calendar_word(unit)
+    unit = string.lower(unit)
+    for i = 1, #CALENDAR do
+        if unit == CALENDAR[i] or unit == CALENDAR[i] .. 's' then
+            return i
+        end
+    end
+end
+
+-- Microseconds as digits; nil for what is not a period. A unit alone means one.
 local function period_parse(text)
-    local count, word = string.match(text, '^([0-9]*)(.*)$')
+    local count, unit = string.match(text, '^([0-9]*)(.*)$')
+    -- Some write `M` for months.
+    if unit == 'M' or (count == '' and calendar_word(unit)) then
+        return
+    end
+    unit = string.lower(unit)
     for i = 1, #UNITS do
-        if UNITS[i][1] == word then
-            count = digits_capped(digits_trim(count == '' and '1' or count))
-            return digits_capped(digits_trim(digits_times(count, UNITS[i][2]) .. string.rep('0', UNITS[i][3])))
+        for j = 3, #UNITS[i] do
+            if UNITS[i][j] == unit then
+                count = digits_capped(digits_trim(count == '' and '1' or count))
+                return digits_capped(digits_trim(digits_times(count, UNITS[i][1]) .. string.rep('0', UNITS[i][2])))
+            end
         end
     end
 end
@@ -60,7 +81,7 @@ end
 -- In the largest unit that divides it.
 local function period_format(micros)
     for i = 1, #UNITS do
-        local word, factor, zeros = UNITS[i][1], UNITS[i][2], UNITS[i][3]
+        local factor, zeros, word = UNITS[i][1], UNITS[i][2], UNITS[i][3]
         if micros ~= '0' and #micros > zeros and sub(micros, #micros - zeros + 1) == string.rep('0', zeros) then
             local count, rest = digits_over(sub(micros, 1, #micros - zeros), factor)
             if rest == 0 then
@@ -69,6 +90,25 @@ local function period_format(micros)
         end
     end
     return '0s'
+end
+
+-- What is expected of a period in place of `text`, which is not one.
+local function period_expected(text)
+    local count, unit = string.match(text, '^([0-9]*)(.*)$')
+    if unit == '' and #count >= 1 and #count <= 9 then
+        return 'expected a duration such as `' .. text .. 's`'
+    elseif unit == 'M' then
+        return 'expected `m` for minutes, or days such as `30d` for a month'
+    end
+    local word = calendar_word(unit)
+    if word then
+        return 'expected a duration such as `' .. SIMILAR[word] .. '`, or `' .. CALENDAR[word] .. '` with `fixed-window`'
+    end
+    local micros = period_parse((string.gsub(text, ' ', '')))
+    if micros then
+        return 'did you mean `' .. period_format(micros) .. '`?'
+    end
+    return 'expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`'
 end
 
 -- The units that a log keeps where its text doesn't say: N*keep/P, rounded up, at most 2^20.

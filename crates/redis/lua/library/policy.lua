@@ -1,5 +1,5 @@
 -- The text of a policy (docs/policies.md) as the byte form of a key of which nothing is in use. Finds
--- the faults that the core finds, in its order and its words.
+-- the errors that the core finds, in its order and its words.
 
 -- Each algorithm with the options that it knows.
 local ALGORITHMS = {
@@ -12,7 +12,18 @@ local ALGORITHMS = {
     { 'sliding-counter', { 'count' } },
 }
 local GCRA_NAMES = { gcra = 1, ['token-bucket'] = 2, ['leaky-bucket'] = 3, ['leaky-queue'] = 4 }
-local CALENDAR = { 'day', 'week', 'month', 'year' }
+
+-- Words for an algorithm that are not its name.
+local OTHER_NAMES = {
+    slidingwindow = { 'sliding-log', 'sliding-counter' },
+    movingwindow = { 'sliding-log', 'sliding-counter' },
+    slidingwindowlog = { 'sliding-log' },
+    slidingwindowcounter = { 'sliding-counter' },
+    fixedwindowcounter = { 'fixed-window' },
+}
+-- What stands between a number of requests and its period, in the limits of other tools.
+local REQUESTS = { 'requests', 'request', 'reqs', 'req', 'r', '' }
+local RATES = { rps = 's', rpm = 'm', rph = 'h', rpd = 'd' }
 
 local function contains(list, item)
     for i = 1, #list do
@@ -22,10 +33,10 @@ local function contains(list, item)
     end
 end
 
--- A part of the text is a table: the text, and at which byte of the whole it stands. What is wrong
--- with one is raised with `fault`, and caught by `parse_policy`.
-local function fault(part, message)
-    error({ part = part, message = message }, 0)
+-- A part of the text is a table, so that none is mistaken for a message. Errors are raised with `fault`,
+-- and caught by `parse_policy`.
+local function fault(_, message)
+    error({ message = message }, 0)
 end
 
 local function part_split(part, separator)
@@ -33,16 +44,33 @@ local function part_split(part, separator)
     if not at then
         return part
     end
-    return { text = sub(part.text, 1, at - 1), at = part.at }, { text = sub(part.text, at + 1), at = part.at + at }
+    return { text = sub(part.text, 1, at - 1) }, { text = sub(part.text, at + 1) }
+end
+
+local function invalid(part, name, expected)
+    fault(part, 'invalid ' .. name .. ' ' .. quoted(part.text) .. ': ' .. expected)
+end
+
+-- `a`, `b` or `c`, each in backquotes.
+local function one_of(words)
+    local text = '`' .. words[#words] .. '`'
+    if #words > 1 then
+        text = '`' .. table.concat(words, '`, `', 1, #words - 1) .. '` or ' .. text
+    end
+    return text
+end
+
+local function did_you_mean(words)
+    return 'did you mean ' .. one_of(words) .. '?'
 end
 
 local function part_units(part, name)
     if not string.find(part.text, '^[0-9]+$') then
-        fault(part, name .. ' ' .. quoted(part.text) .. ' is not a whole number of units')
+        invalid(part, name, 'expected a whole number from 1 to 4294967295')
     end
     local trimmed = digits_trim(part.text)
     if #trimmed > 10 or tonumber(trimmed) > 4294967295 then
-        fault(part, name .. ' ' .. quoted(part.text) .. ' is outside 1..=4294967295')
+        invalid(part, name, 'expected 1 to 4294967295')
     end
     return tonumber(trimmed)
 end
@@ -52,26 +80,37 @@ local function part_period(part, name)
     if micros then
         return micros
     end
-    local calendar = ''
-    for i = 1, #CALENDAR do
-        if sub(part.text, -#CALENDAR[i]) == CALENDAR[i] then
-            calendar = '; `day`, `week`, `month` and `year` stand alone, as the period of a fixed-window'
-        end
-    end
-    fault(part, name .. ' ' .. quoted(part.text) .. ' is not a period; one like `250ms`, `60s`, `1m`, '
-        .. '`2h`, `1d`, `1w` would do' .. calendar)
+    invalid(part, name, period_expected(part.text))
 end
 
 -- Whether a part is the second of two words, and not the first.
 local function part_word(part, name, first, second)
-    if not part or part.text == first then
+    local word = part and string.lower(part.text)
+    if not part or word == first then
         return false
-    elseif part.text == second then
+    elseif word == second then
         return true
     end
-    fault(part, name .. ' ' .. quoted(part.text) .. ' is unknown; `' .. name .. '=' .. first .. '` or `'
-        .. name .. '=' .. second .. '` would do')
+    invalid(part, name, 'expected `' .. name .. '=' .. first .. '` or `' .. name .. '=' .. second .. '`')
 end
+
+-- What is expected in place of `name`, which is not an option of an algorithm with the options `known`.
+local function hint_option(name, known)
+    local meant = closest(name, known)
+    if meant then
+        return did_you_mean({ meant })
+    end
+    local size = contains(known, 'burst') and 'burst' or contains(known, 'capacity') and 'capacity'
+    if size and #name >= 1 and #name <= 10 and not string.find(name, '[^0-9]') then
+        return did_you_mean({ size .. '=' .. name })
+    end
+    return 'expected ' .. one_of(known)
+end
+
+local EXAMPLES = {
+    align = 'align=clock', burst = 'burst=16', capacity = 'capacity=16', count = 'count=all', keep = 'keep=1h',
+    ['keep-max'] = 'keep-max=1000', refill = 'refill=interval', tz = 'tz=Asia/Shanghai',
+}
 
 -- The options of a limit, each at most once.
 local function parse_options(rest, algorithm, known)
@@ -79,24 +118,24 @@ local function parse_options(rest, algorithm, known)
     while rest do
         local option, more = part_split(rest, ':')
         local name, value = part_split(option, '=')
-        local word = name.text
-        -- A bucket may be called by either word for its size.
+        local word = string.lower(name.text)
+        -- The size of a bucket has two names.
         if word == 'burst' and contains(known, 'capacity') then
             word = 'capacity'
         elseif word == 'capacity' and contains(known, 'burst') then
             word = 'burst'
         end
         if not contains(known, word) then
-            fault(name, algorithm .. ' has no option ' .. quoted(name.text) .. '; it knows '
-                .. table.concat(known, ', '))
+            fault(name, 'unknown option ' .. quoted(name.text) .. ' for ' .. algorithm .. ': '
+                .. hint_option(name.text, known))
         end
         local slot = word == 'capacity' and 'burst' or word
         if options[slot] then
-            fault(name, 'option `' .. word .. '` is given twice')
+            fault(name, 'duplicate option `' .. word .. '`: expected it once')
         elseif word == 'borrow' and value then
-            fault(name, 'option `borrow` takes no value')
+            fault(name, 'invalid option ' .. quoted(option.text) .. ': expected `borrow` without a value')
         elseif word ~= 'borrow' and not value then
-            fault(name, 'option `' .. word .. '` needs a value, as `' .. word .. '=...`')
+            fault(name, 'invalid option `' .. word .. '`: expected a value, such as `' .. EXAMPLES[word] .. '`')
         end
         options[slot] = value or name
         rest = more
@@ -106,7 +145,8 @@ end
 
 local function check_units(part, name, value)
     if value < 1 then
-        fault(part, name .. ' `0` is outside 1..=4294967295')
+        fault(part, 'invalid ' .. name .. ' `0`: expected 1 to 4294967295'
+            .. (name == 'limit' and '; to block all requests, use a rule with `block: true`' or ''))
     end
 end
 
@@ -114,15 +154,15 @@ end
 local function check_period(part, name, micros)
     local value = #micros <= 15 and tonumber(micros) or math.huge
     if value < MIN_PERIOD or value > MAX_PERIOD then
-        fault(part, name .. ' `' .. period_format(micros) .. '` is outside 1ms..=366d')
+        fault(part, 'invalid ' .. name .. ' `' .. period_format(micros) .. '`: expected 1ms to 366d')
     end
     return value
 end
 
 local function check_drain(part, name, value, fits)
     if not fits then
-        fault(part, name .. ' `' .. string.format('%d', value) .. '` would take more than 2^50us (35 years) to drain; '
-            .. 'a lower ' .. name .. ', a higher limit or a shorter period would do')
+        fault(part, string.format('invalid %s `%d`: expected one that drains within 35 years; use a lower %s, a '
+            .. 'higher limit or a shorter period', name, value, name))
     end
 end
 
@@ -147,21 +187,21 @@ end
 local function parse_window(units, count, period, options)
     local clock = part_word(options.align, 'align', 'first', 'clock')
     local flags = part_word(options.count, 'count', 'allowed', 'all') and 16 or 0
-    local unit = contains(CALENDAR, period.text)
+    local unit = contains(CALENDAR, string.lower(period.text))
     if unit and options.align and not clock then
-        fault(options.align, 'a window of the calendar begins at midnight; `align=clock` or no `align`, or a '
-            .. 'period like `1d` instead of `' .. period.text .. '`, would do')
+        fault(options.align, 'invalid align `first`: expected `align=clock` with the calendar period `'
+            .. CALENDAR[unit] .. '`, or a duration such as `1d`')
     elseif unit then
         check_units(units, 'limit', count)
         local zone = options.tz and options.tz.text or 'UTC'
         if string.upper(zone) ~= 'UTC' then
-            fault(options.tz, 'time zone ' .. quoted(zone) .. ' is not known to functions, which know UTC only; '
-                .. '`tz=UTC`, or a client of sluicegate, would do')
+            fault(options.tz, 'unknown time zone ' .. quoted(zone) .. ': functions know only `tz=UTC`; use a '
+                .. 'Sluicegate client or server for others')
         end
         return pack('<BI4BB', 7 + flags, count, unit - 1, 3) .. 'UTC' .. string.rep('\0', 21)
     elseif options.tz then
-        fault(options.tz, '`tz` needs a period of the calendar; `day`, `week`, `month` or `year` instead of '
-            .. quoted(period.text) .. ' would do')
+        fault(options.tz, 'invalid period ' .. quoted(period.text) .. ' with `tz`: expected `day`, `week`, `month` '
+            .. 'or `year`')
     end
     local micros = part_period(period, 'period')
     check_units(units, 'limit', count)
@@ -177,40 +217,97 @@ local function parse_log(units, count, period, options)
     check_units(units, 'limit', count)
     micros = check_period(period, 'period', micros)
     if most and not keep then
-        fault(options['keep-max'], '`keep-max` needs `keep`, as `keep=1h`')
+        fault(options['keep-max'], 'invalid option `keep-max`: expected `keep` with it, such as `keep=1h`')
     elseif not keep then
         return pack('<BI4I6I4', 8 + flags, count, micros, 0)
     end
     keep = check_period(options.keep, 'keep', keep)
     if most and (most < 1 or most > 1048576) then
-        fault(options['keep-max'], 'keep-max `' .. string.format('%d', most) .. '` is outside 1..=1048576')
+        fault(options['keep-max'], string.format('invalid keep-max `%d`: expected 1 to 1048576', most))
     end
     return pack('<BI4I6I6I4I4', 40 + flags, count, micros, keep, most or keep_default(count, micros, keep), 0)
 end
 
+-- The policies that a rate without an algorithm may mean: `100/minute`, `30 per 1 hour`, `10r/s`, `10rps`.
+local function hint_rate(text)
+    if #text > 40 then
+        return
+    end
+    local count, rest = string.match(string.lower((string.gsub(text, ' ', ''))), '^([0-9]*)(.*)$')
+    local trimmed = digits_trim(count)
+    if count == '' or trimmed == '0' or #trimmed > 10 or tonumber(trimmed) > 4294967295 then
+        return
+    end
+    local period = RATES[rest]
+    for i = 1, period and 0 or #REQUESTS do
+        local unit = REQUESTS[i]
+        if not period and sub(rest, 1, #unit) == unit then
+            local behind = sub(rest, #unit + 1)
+            period = string.match(behind, '^/(.*)$') or string.match(behind, '^per(.*)$')
+        end
+    end
+    local word = period and calendar_word(period)
+    local smooth, window = word and SIMILAR[word], word and CALENDAR[word]
+    if period and not word then
+        local micros = period_parse(period)
+        if not micros or #micros > 15 or tonumber(micros) < MIN_PERIOD or tonumber(micros) > MAX_PERIOD then
+            return
+        end
+        smooth, window = period_format(micros), period_format(micros)
+    end
+    return smooth and 'gcra:' .. trimmed .. '/' .. smooth, window and 'fixed-window:' .. trimmed .. '/' .. window
+end
+
+-- What is expected in place of a limit that has no colon.
+local function hint_limit(text, names)
+    local smooth, window = hint_rate(text)
+    if smooth then
+        return 'expected an algorithm, such as `' .. smooth .. '` or `' .. window .. '`'
+    elseif contains(names, string.lower(text)) then
+        return 'expected a rate, such as `' .. string.lower(text) .. ':30/1m`'
+    end
+    return 'expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`'
+end
+
+-- What is expected in place of a name that no algorithm has.
+local function hint_algorithm(name, names)
+    local meant = closest(name, names)
+    if meant then
+        return did_you_mean({ meant })
+    end
+    local word = plain_word(name)
+    if OTHER_NAMES[word] then
+        return did_you_mean(OTHER_NAMES[word])
+    end
+    local parts = {}
+    for i = 1, #word >= 3 and #names or 0 do
+        if string.find(plain_word(names[i]), word, 1, true) then
+            parts[#parts + 1] = names[i]
+        end
+    end
+    return #parts > 0 and did_you_mean(parts) or 'expected ' .. one_of(names)
+end
+
 local function parse_limit(whole)
     local name, rest = part_split(whole, ':')
-    if not rest then
-        fault(whole, 'limit ' .. quoted(whole.text) .. ' has no rate; `gcra:30/60s` would do')
-    end
-    local known
-    local words = {}
+    local names, known = {}, nil
+    local algorithm = string.lower(name.text)
     for i = 1, #ALGORITHMS do
-        words[i] = ALGORITHMS[i][1]
-        if words[i] == name.text then
+        names[i] = ALGORITHMS[i][1]
+        if names[i] == algorithm then
             known = ALGORITHMS[i][2]
         end
     end
-    if not known then
-        fault(name, 'algorithm ' .. quoted(name.text) .. ' is unknown; one of ' .. table.concat(words, ', ')
-            .. ' would do')
+    if not rest then
+        invalid(whole, 'policy', hint_limit(whole.text, names))
+    elseif not known then
+        fault(name, 'unknown algorithm ' .. quoted(name.text) .. ': ' .. hint_algorithm(name.text, names))
     end
     local rate, more = part_split(rest, ':')
     local units, period = part_split(rate, '/')
     if not period then
-        fault(rate, 'rate ' .. quoted(rate.text) .. ' is not N/PERIOD, as `30/60s`')
+        invalid(rate, 'rate', 'expected N/PERIOD, such as `30/1m`')
     end
-    local algorithm = name.text
     local options = parse_options(more, algorithm, known)
     local count = part_units(units, 'limit')
     if algorithm == 'fixed-window' then
@@ -231,14 +328,15 @@ end
 local function parse_policy(text)
     local valid = utf8_length(text)
     if valid < #text then
-        return nil, 'SGPOLICY policy is not UTF-8 from byte ' .. valid .. ' on; ASCII text would do, as `gcra:30/1m`'
+        return nil, 'SGPOLICY invalid policy: byte ' .. valid .. ' is not UTF-8; expected ASCII such as `gcra:30/1m`'
     end
-    local limits, count, rest = {}, 0, { text = text, at = 0 }
+    local limits, count, rest = {}, 0, { text = text }
     local good, raised = pcall(function()
         while rest do
             count = count + 1
             if count > 8 then
-                fault(rest, 'a policy has at most 8 limits')
+                local _, commas = string.gsub(text, ',', '')
+                fault(rest, 'invalid number of limits `' .. commas + 1 .. '`: expected 1 to 8')
             end
             local part, more = part_split(rest, ',')
             limits[count] = parse_limit(part)
@@ -251,7 +349,8 @@ local function parse_policy(text)
     elseif type(raised) ~= 'table' then
         error(raised, 0)
     end
-    return nil, 'SGPOLICY ' .. raised.message .. ' (limit ' .. count .. ', at byte ' .. raised.part.at .. ')'
+    local several = count <= 8 and string.find(text, ',', 1, true)
+    return nil, 'SGPOLICY ' .. raised.message .. (several and ' (limit ' .. count .. ')' or '')
 end
 
 -- Policies by their texts, so that one need not be parsed again: at most so many, and none that is

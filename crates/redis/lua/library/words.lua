@@ -1,30 +1,58 @@
 -- Single arguments of functions, and how a wrong one is shown: as `crates/commands` does.
 
-local ESCAPES = { ['\t'] = '\\t', ['\r'] = '\\r', ['\n'] = '\\n', ["'"] = "\\'", ['"'] = '\\"', ['\\'] = '\\\\' }
-
--- Bytes as an error shows them: printable ASCII, and cut where they are long.
-local function shown(bytes)
-    local text = sub(bytes, 1, 40)
-    text = string.gsub(text, '.', function(one)
-        local code = byte(one)
-        if ESCAPES[one] then
-            return ESCAPES[one]
-        elseif code < 32 or code > 126 then
-            return string.format('\\x%02x', code)
-        end
-    end)
-    return #bytes > 40 and text .. '...' or text
-end
-
 -- A whole number of 0..=most, in plain decimal digits; or nil, and the error.
-local function number(argument, text, most, told)
+local function number(argument, text, most, unit)
     if text == '0' or (#text <= 16 and string.find(text, '^[1-9][0-9]*$')) then
         local value = tonumber(text)
         if value <= most then
             return value
         end
     end
-    return nil, 'ERR ' .. argument .. ' `' .. shown(text) .. '` is not a whole number of 0..=' .. told
+    return nil, string.format('ERR invalid %s `%s`: expected a whole number%s from 0 to %d', argument, shown(text),
+        unit or '', most)
+end
+
+-- In lower case, without `-`, `_` and spaces.
+local function plain_word(word)
+    return string.lower((string.gsub(word, '[-_ ]', '')))
+end
+
+-- Insertions, deletions, substitutions and swaps of neighbours that make one word of the other.
+local function edits(a, b)
+    local before, last = {}, {}
+    for j = 0, #b do
+        last[j] = j
+    end
+    for i = 1, #a do
+        local row = { [0] = i }
+        for j = 1, #b do
+            local least = last[j - 1] + (byte(a, i) == byte(b, j) and 0 or 1)
+            least = math.min(least, last[j] + 1, row[j - 1] + 1)
+            if i > 1 and j > 1 and byte(a, i) == byte(b, j - 1) and byte(a, i - 1) == byte(b, j) then
+                least = math.min(least, before[j - 2] + 1)
+            end
+            row[j] = least
+        end
+        before, last = last, row
+    end
+    return last[#b]
+end
+
+-- The word of `known` that `word` probably means, or nothing. As `core` finds it.
+local function closest(word, known)
+    word = plain_word(word)
+    if #word < 1 or #word > 32 then
+        return
+    end
+    local best, least
+    for i = 1, #known do
+        local other = plain_word(known[i])
+        local count = edits(word, other)
+        if count <= math.min(2, math.max(1, math.floor(#other / 3))) and (not least or count < least) then
+            best, least = known[i], count
+        end
+    end
+    return best
 end
 
 -- How many bytes of a text are UTF-8, from its start on.

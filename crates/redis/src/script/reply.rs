@@ -67,9 +67,9 @@ impl Reply {
 pub enum StateFault {
     /// The key holds another type than a string.
     WrongType,
-    /// It holds what a later version of sluicegate wrote.
+    /// It holds what a newer version of Sluicegate wrote.
     Version,
-    /// It holds something else, or a damaged state.
+    /// It holds a value that Sluicegate did not write, or a damaged state.
     Damaged,
 }
 
@@ -80,8 +80,12 @@ impl StateFault {
     pub fn of(error: &str) -> Option<Self> {
         match error.split_once(' ')? {
             ("WRONGTYPE", _) => Some(Self::WrongType),
-            ("SGSTATE", rest) if rest.starts_with("state has version ") => Some(Self::Version),
-            ("SGSTATE", _) => Some(Self::Damaged),
+            ("SGSTATE", rest) => {
+                let newer = rest
+                    .rsplit_once("` holds ")
+                    .is_some_and(|(_, what)| what.starts_with("state of version "));
+                Some(if newer { Self::Version } else { Self::Damaged })
+            }
             _ => None,
         }
     }
@@ -131,9 +135,17 @@ mod tests {
     #[test]
     fn faults_of_a_state_are_told_apart() {
         for (error, fault) in [
-            ("WRONGTYPE key holds no string", Some(StateFault::WrongType)),
-            ("SGSTATE state has version 2, and ...", Some(StateFault::Version)),
-            ("SGSTATE state is damaged: it ends too early", Some(StateFault::Damaged)),
+            ("WRONGTYPE key `k` does not hold a string", Some(StateFault::WrongType)),
+            ("SGSTATE key `k` holds state of version 3, and ...", Some(StateFault::Version)),
+            (
+                "SGSTATE key ` holds state of version ` holds damaged state: x",
+                Some(StateFault::Damaged),
+            ),
+            ("SGSTATE key `k` holds damaged state: it ends too early", Some(StateFault::Damaged)),
+            (
+                "SGSTATE key `k` holds a value that Sluicegate did not write",
+                Some(StateFault::Damaged),
+            ),
             ("OOM command not allowed", None),
             ("SGSTATE", None),
         ] {

@@ -113,7 +113,7 @@ async fn reservations_are_those_of_the_policy() {
     assert!(error.to_string().starts_with("reserve needs every limit"), "{error}");
     let _: i64 = server.ask("RPUSH list x");
     let error = store.take(b"list", &rule, 1).await.unwrap_err();
-    assert!(error.to_string().contains("WRONGTYPE key holds no string"), "{error}");
+    assert!(error.to_string().contains("does not hold a string"), "{error}");
 }
 
 /// Nobody who asks notices, and no unit is lost or given twice.

@@ -99,9 +99,15 @@ fn no_other_limit_takes_them_over() {
     let now = Timestamp::from_micros(NOW).unwrap();
     let window: Policy = "fixed-window:9/1h".parse().unwrap();
     for (digits, error) in [
-        ("1700000000000000000", CommandError::RedisCell),
-        ("18446744073709551615", CommandError::RedisCell),
-        ("18446744073709551616", Entry::decode(b"18446744073709551616").unwrap_err().into()),
+        ("1700000000000000000", CommandError::redis_cell(&test_key(b"k"))),
+        ("18446744073709551615", CommandError::redis_cell(&test_key(b"k"))),
+        (
+            "18446744073709551616",
+            CommandError::state(
+                &test_key(b"k"),
+                Entry::decode(b"18446744073709551616").unwrap_err(),
+            ),
+        ),
     ] {
         let mut set = redis::cmd("SET");
         set.arg(test_key(b"k")).arg(digits).query::<()>(&mut store.connection).unwrap();

@@ -1,6 +1,7 @@
 //! Keys that hold something else than a state of ours: a clear error, and nothing lost.
 
 use redis::{Connection, ToRedisArgs};
+use sluicegate_commands::CommandError;
 use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
 use sluicegate_redis::script::{Plan, StateFault};
 use sluicegate_testing::{Engine, Server};
@@ -45,7 +46,7 @@ fn faults_are_told_apart_and_nothing_is_lost() {
             for operation in [Operation::Take(1), Operation::Reset, Operation::Peek(1)] {
                 let error = take(connection, policy, operation).unwrap_err();
                 assert_eq!(StateFault::of(&error), Some(StateFault::WrongType), "{error}");
-                assert!(error.starts_with("WRONGTYPE key holds no string"), "{engine:?}: {error}");
+                assert_eq!(error, CommandError::wrong_type(&key).to_string(), "{engine:?}");
             }
             let length: u64 = redis::cmd("LLEN").arg(&key).query(connection).unwrap();
             assert_eq!(length, 1);
@@ -54,7 +55,8 @@ fn faults_are_told_apart_and_nothing_is_lost() {
             let newer = [&[7][..], &state(policy)[1..]].concat();
             set(connection, &newer);
             let error = take(connection, policy, Operation::Take(1)).unwrap_err();
-            assert_eq!(error, format!("SGSTATE {}", StateError::Version(7)));
+            let expected = CommandError::state(&key, StateError::Version(7));
+            assert_eq!(error, expected.to_string());
             assert_eq!(StateFault::of(&error), Some(StateFault::Version));
             assert_eq!(bytes(connection), newer);
 
@@ -64,13 +66,14 @@ fn faults_are_told_apart_and_nothing_is_lost() {
                 set(connection, garbage);
                 for operation in [Operation::Take(1), Operation::Charge(1), Operation::Peek(1)] {
                     let error = take(connection, policy, operation).unwrap_err();
-                    // The first byte may be a version beyond ours.
                     let expected = Entry::decode(garbage).unwrap_err();
-                    assert_eq!(error, format!("SGSTATE {expected}"), "{garbage:02x?}");
+                    let expected = CommandError::state(&key, expected).to_string();
+                    assert_eq!(error, expected, "{garbage:02x?}");
+                    assert_eq!(StateFault::of(&error), Some(StateFault::Damaged));
                     assert_eq!(bytes(connection), garbage);
                 }
             }
-            // As the words of the error say, a reset would do.
+            // A reset deletes whatever the key holds.
             take(connection, policy, Operation::Reset).unwrap();
             take(connection, policy, Operation::Take(1)).unwrap();
         }
@@ -134,9 +137,9 @@ fn damage_is_seen_where_the_core_sees_it() {
                 set(connection, damaged);
                 let told = take(connection, asked, Operation::Peek(1));
                 match Entry::decode(damaged) {
-                    Err(StateError::Version(version)) => {
-                        let expected = StateError::Version(version).to_string();
-                        assert_eq!(told, Err(format!("SGSTATE {expected}")));
+                    Err(expected @ (StateError::Version(_) | StateError::Foreign)) => {
+                        let expected = CommandError::state(&test_key(b"it"), expected).to_string();
+                        assert_eq!(told, Err(expected));
                     }
                     Err(expected) => {
                         // Lua knows no time zones, and reads a log in order only where the rule has
@@ -149,8 +152,7 @@ fn damage_is_seen_where_the_core_sees_it() {
                         let error = told.err();
                         assert!(
                             zone || order
-                                || error
-                                    .is_some_and(|it| it.starts_with("SGSTATE state is damaged: ")),
+                                || error.is_some_and(|it| it.contains("` holds damaged state: ")),
                             "{written} as {damaged:02x?} is no fault, under {asked}; {expected}",
                         );
                     }

@@ -143,7 +143,7 @@ fn arguments_fail_in_the_words_of_the_commands() {
     let connection = &mut install(&server);
     let policy: &[u8] = b"gcra:30/1m";
     let long = vec![b'k'; 65_537];
-    let cases: [(&str, &[u8], Words<'_>); 20] = [
+    let cases: [(&str, &[u8], Words<'_>); 24] = [
         ("take", b"k", &[]),
         ("take", b"k", &[policy, b"COST"]),
         ("take", b"k", &[policy, b"COST", b"-2"]),
@@ -164,6 +164,10 @@ fn arguments_fail_in_the_words_of_the_commands() {
         ("peek", b"k", &[b"gcra:30/0s", b"COST", b"1"]),
         ("reset", b"k", &[b"COST", b"1"]),
         ("info", &long, &[]),
+        ("take", b"", &[policy]),
+        ("take", b"k", &[policy, b"COST", b"1", b"CST", b"1"]),
+        ("reserve", b"k", &[policy, b"COST", b"1", b"max_wait", b"1"]),
+        ("take", b"k", &[policy, b"COST", b"1", b"7"]),
     ];
     for (verb, key, rest) in cases {
         let told = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
@@ -179,23 +183,27 @@ fn arguments_fail_in_the_words_of_the_commands() {
                 format!("ERR {error}")
             }
         };
+        let expected =
+            expected.replace(&format!("expected {name} "), &format!("expected FCALL sg_{verb} 1 "));
         let expected = expected.replace(&name, &format!("sg_{verb}"));
         let expected = expected.replace(&name.to_lowercase(), &format!("sg_{verb}"));
         assert_eq!(told, expected, "{}", key.len());
     }
 
     for (rest, expected) in [
-        (&[policy, b"-2"][..], "ERR cost `-2` is not a whole number of 0..=4294967295"),
-        (&[policy, b"1", b"COST", b"1"], "ERR option COST is given twice; once would do"),
+        (
+            &[policy, b"-2"][..],
+            "ERR invalid cost `-2`: expected a whole number from 0 to 4294967295",
+        ),
+        (&[policy, b"1", b"COST", b"1"], "ERR duplicate option COST: expected it once"),
         (
             &[policy, b"1", b"AT", b"5"],
-            "ERR option AT is only for keys that begin with `sg:test:`; such a key, or leaving it out, \
-             would do",
+            "ERR option AT is unavailable: it is only for keys that begin with `sg:test:`",
         ),
         (
             &[b"fixed-window:10/day:tz=Asia/Shanghai"],
-            "SGPOLICY time zone `Asia/Shanghai` is not known to functions, which know UTC only; \
-             `tz=UTC`, or a client of sluicegate, would do (limit 1, at byte 23)",
+            "SGPOLICY unknown time zone `Asia/Shanghai`: functions know only `tz=UTC`; use a Sluicegate \
+             client or server for others",
         ),
     ] {
         assert_eq!(call(connection, "sg_take", b"k", rest), Err(expected.to_owned()));

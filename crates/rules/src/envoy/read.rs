@@ -15,7 +15,7 @@ use crate::{
     glob::Glob,
     native::on_error,
     rule::{Rule, Settings, Treatment},
-    tree::{Fields, Kind, Node as Value},
+    tree::{Fields, Kind, Node as Value, expected, one_of},
 };
 
 pub(crate) fn read(
@@ -25,7 +25,9 @@ pub(crate) fn read(
 ) -> Result<(), Fault> {
     let name = domain.text("domain")?;
     if name.is_empty() {
-        return Err(domain.fault("an empty domain; that of Envoy's filter would do"));
+        return Err(
+            domain.fault("invalid domain ``: expected the domain of Envoy's rate limit filter")
+        );
     }
     let mut tree = match draft.domains.remove(&**name) {
         Some(tree) => tree,
@@ -50,7 +52,8 @@ struct Reader<'d> {
 impl Reader<'_> {
     fn descriptors(&mut self, at: usize, path: &str, list: &Value) -> Result<(), Fault> {
         for node in list.list("descriptors")? {
-            self.descriptor(at, path, node)?;
+            let read = self.descriptor(at, path, node);
+            self.draft.note(read);
         }
         Ok(())
     }
@@ -59,7 +62,7 @@ impl Reader<'_> {
         let mut fields = Fields::of(node, "a descriptor")?;
         let key = fields.need("key")?.text("key")?;
         if key.is_empty() {
-            return Err(node.fault("a descriptor with an empty key"));
+            return Err(node.fault("invalid key `` of a descriptor: expected a name"));
         }
         let value = fields.take("value").map(|value| value.text("value")).transpose()?;
         let value = value.filter(|value| !value.is_empty());
@@ -71,7 +74,10 @@ impl Reader<'_> {
         let share = fields.truth("share_threshold")?.unwrap_or(false);
         if share && !(wild && value.is_some()) {
             let at = fields.place_of("share_threshold");
-            return Err(Fault::new(at, "share_threshold needs a value with `*` in it"));
+            return Err(Fault::new(
+                at,
+                "invalid share_threshold: expected a `value` with `*` beside it",
+            ));
         }
         let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path)?;
         let rule = rule.map(|rule| self.draft.add(rule, node)).transpose()?;
@@ -93,7 +99,7 @@ impl Reader<'_> {
         };
         if taken {
             let shown = quoted(&path);
-            return Err(node.fault(format!("descriptor {shown} is there already")));
+            return Err(node.fault(format!("duplicate descriptor {shown}: expected it once")));
         }
         self.tree.nodes.push(Node { rule, value_to_metric, ..Node::default() });
         match descriptors {
@@ -127,7 +133,9 @@ impl Reader<'_> {
         }
         if let Some(policy) = policy {
             if settings.treatment == Some(Treatment::Unlimited) {
-                return Err(policy.fault("a `policy` beside `unlimited`; one of them would do"));
+                return Err(
+                    policy.fault("invalid `policy` beside `unlimited`: expected one of them")
+                );
             }
             settings.policy = Some(self.draft.policy(policy)?);
             settings.treatment = Some(Treatment::Limit);
@@ -147,6 +155,7 @@ fn read_rate(node: &Value, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     let unlimited = fields.truth("unlimited")?.unwrap_or(false);
     let unit = fields.take("unit");
     let requests = fields.take("requests_per_unit");
+    let given = requests.is_some();
     let requests = requests.map(|it| it.number("requests_per_unit", 0)).transpose()?.unwrap_or(0);
     if let Some(name) = fields.take("name") {
         let name = name.text("name")?;
@@ -159,35 +168,43 @@ fn read_rate(node: &Value, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
         let name = fields.need("name")?.text("name")?;
         fields.done()?;
         if name.is_empty() {
-            return Err(item.fault("an empty name of what is replaced"));
+            return Err(item.fault("invalid name `` in replaces: expected the name of a limit"));
         }
         if envoy.name.as_deref() == Some(name) {
-            return Err(item.fault("a limit that replaces itself"));
+            return Err(item.fault(format!(
+                "invalid name `{name}` in replaces: expected the name of another limit"
+            )));
         }
         envoy.replaces.push((**name).into());
     }
     if unlimited {
         return match unit {
-            Some(unit) => Err(unit.fault("a unit beside `unlimited`; leaving it out would do")),
+            Some(unit) => {
+                Err(unit.fault("invalid `unit` beside `unlimited`: expected one of them"))
+            }
             None => Ok(Treatment::Unlimited),
         };
     }
-    let names = || Unit::ALL.map(Unit::name).join(", ");
+    let names = Unit::ALL.map(Unit::name);
     let Some(unit) = unit else {
-        return Err(node.fault(format!("rate_limit has no `unit`; one of {} would do", names())));
+        return Err(
+            node.fault(format!("missing field `unit` in rate_limit: expected {}", one_of(&names)))
+        );
     };
     let text = unit.text("unit")?;
     let found = Unit::ALL.into_iter().find(|unit| text.eq_ignore_ascii_case(unit.name()));
     let found = found.ok_or_else(|| {
-        unit.fault(format!("unit {} is unknown; one of {} would do", quoted(text), names()))
+        unit.fault(format!("unknown unit {}: {}", quoted(text), expected(text, &names)))
     })?;
     envoy.rate = Some((requests, found));
+    envoy.lacks_requests = !given;
     Ok(if requests == 0 { Treatment::Block } else { Treatment::Limit })
 }
 
 fn rule(name: &str, at: Place, settings: Settings, envoy: EnvoyLimit) -> Rule {
     Rule {
         name: name.into(),
+        source: 0, // `Draft::add` sets it.
         line: at.line,
         conditions: Conditions::default(),
         settings,

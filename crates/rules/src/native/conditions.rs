@@ -3,7 +3,7 @@
 use sluicegate_headers::PathOptions;
 
 use crate::{
-    attribute::{Attribute, KNOWN},
+    attribute::{self, Attribute},
     condition::{Condition, Conditions, Test},
     draft::Draft,
     error::{Fault, Place, quoted},
@@ -21,10 +21,15 @@ pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, F
     let mut all = Conditions::default();
     for entry in node.map("match")? {
         let unknown = |at: Place, name: &str| {
-            let shown = quoted(name);
-            Fault::new(at, format!("{shown} is nothing that a rule matches; {KNOWN} would do"))
+            let (shown, expected) = (quoted(name), attribute::expected(name));
+            Fault::new(at, format!("unknown attribute {shown} in `match`: {expected}"))
         };
         if let Some(family) = FAMILIES.into_iter().find(|family| *entry.key == **family) {
+            if let Kind::Scalar { text, .. } = &entry.value.kind {
+                let example = format!("`{family}.{text}`");
+                let expected = format!("a map of names and values, or {example} with a value");
+                return Err(entry.value.expected(family, &expected));
+            }
             for inner in entry.value.map(family)? {
                 let attribute = Attribute::of_family(family, &inner.key)
                     .ok_or_else(|| unknown(inner.at, &format!("{family}.{}", inner.key)))?;
@@ -105,7 +110,7 @@ fn path(node: &Node, draft: &mut Draft) -> Result<Condition, Fault> {
         }
         _ => {
             return Err(node.fault(
-                "invalid path: expected one of `is: PATH` (as it stands, `*` too), \
+                "invalid path: expected one of `is: PATH` (exactly, `*` too), \
                  `matches: PATTERN`, `not: PATTERN`, `present: true` or `present: false`",
             ));
         }
@@ -127,8 +132,8 @@ fn choice(fields: &mut Fields<'_>, name: &'static str, values: [&str; 2]) -> Res
     }
 }
 
-const HOW: &str = "a map that does not say how a value is meant; one of `is: VALUE` (as it stands, \
-                   `*` too), `not: VALUE`, `present: true`, `present: false` would do";
+const HOW: &str = "invalid map as a value: expected one of `is: VALUE` (exactly, `*` too), \
+                   `not: VALUE`, `present: true` or `present: false`";
 
 impl Condition {
     fn about(attribute: Attribute) -> Self {
@@ -149,7 +154,13 @@ impl Condition {
             Attribute::Method => {
                 let fits = !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphabetic());
                 if !fits {
-                    return Err(format!("{} is no method, as `GET`", quoted(text)));
+                    let expected = "expected letters such as `GET`";
+                    return Err(format!("invalid method {}: {expected}", quoted(text)));
+                }
+                if let Some(method) = misspelt_method(text) {
+                    let meant =
+                        format!("did you mean `{method}`? Write `{{is: {text}}}` for another");
+                    return Err(format!("unknown method {}: {meant}", quoted(text)));
                 }
                 self.literals.insert(Bytes::from_vec(text.to_ascii_uppercase().into_bytes()));
             }
@@ -204,9 +215,19 @@ impl Condition {
 
 fn items(node: &Node) -> Result<&[Node], Fault> {
     match node.one_or_many() {
-        [] => {
-            Err(node.fault("an empty list, which nothing would match; at least one value would do"))
-        }
+        [] => Err(node.fault("invalid empty list: expected at least one value")),
         items => Ok(items),
     }
+}
+
+/// The method of RFC 9110, or one often used, that `text` is a misspelling of.
+fn misspelt_method(text: &str) -> Option<&'static str> {
+    const METHODS: [&str; 16] = [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "PURGE",
+        "PROPFIND", "REPORT", "MKCOL", "COPY", "MOVE", "LOCK",
+    ];
+    if METHODS.iter().any(|method| method.eq_ignore_ascii_case(text)) {
+        return None;
+    }
+    sluicegate_core::closest(text, &METHODS)
 }

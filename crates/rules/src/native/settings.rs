@@ -4,12 +4,12 @@ use smallvec::smallvec;
 
 use super::conditions::{condition, conditions};
 use crate::{
-    attribute::{Attribute, KNOWN},
+    attribute::{self, Attribute, KNOWN},
     condition::{Condition, Conditions},
     draft::Draft,
     error::{Fault, quoted},
     rule::{Cost, OnError, Overrides, Settings, Treatment},
-    tree::{Fields, Kind, Node},
+    tree::{Fields, Kind, Node, one_of},
 };
 
 /// `policy`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
@@ -19,14 +19,16 @@ pub(super) fn settings(fields: &mut Fields<'_>, draft: &mut Draft) -> Result<Set
     let treatment = match (unlimited.unwrap_or(false), block.unwrap_or(false)) {
         (true, true) => {
             let at = fields.place_of("block");
-            return Err(Fault::new(at, "`unlimited` and `block` at once; one of them would do"));
+            return Err(Fault::new(at, "invalid `block` beside `unlimited`: expected one of them"));
         }
         (true, false) => Some(Treatment::Unlimited),
         (false, true) => Some(Treatment::Block),
         (false, false) => policy.map(|_| Treatment::Limit),
     };
     if let (Some(policy), Some(Treatment::Unlimited | Treatment::Block)) = (policy, treatment) {
-        return Err(policy.fault("a `policy` beside `unlimited` or `block`; one of them would do"));
+        return Err(
+            policy.fault("invalid `policy` beside `unlimited` or `block`: expected one of them")
+        );
     }
     Ok(Settings {
         treatment,
@@ -43,7 +45,11 @@ fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
         let from = fields.need("from")?;
         let text = from.text("from")?;
         let Some(attribute) = Attribute::named(text) else {
-            return Err(from.fault(format!("invalid from {}: expected {KNOWN}", quoted(text))));
+            return Err(from.fault(format!(
+                "invalid from {}: {}",
+                quoted(text),
+                attribute::expected(text)
+            )));
         };
         let min = fields.take("min").map(|it| it.number("min", 0)).transpose()?.unwrap_or(1);
         let default = fields.take("default").map(|it| it.number("default", min)).transpose()?;
@@ -58,7 +64,7 @@ fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
     node.number("cost", 0).map(Cost::Units).map_err(|_| {
         let shown = node.described();
         node.fault(format!(
-            "cost {shown} is neither a whole number of units nor an attribute that says one, as \
+            "invalid cost {shown}: expected a whole number, or an attribute that gives one such as \
              `header.x-tokens`"
         ))
     })
@@ -73,7 +79,7 @@ fn cost_of(
     draft: &mut Draft,
 ) -> Result<Cost, Fault> {
     if matches!(attribute, Attribute::Capture(_)) {
-        return Err(node.fault(format!("a cost from a path; {KNOWN} would do")));
+        return Err(node.fault(format!("invalid cost `{attribute}`: expected {}", one_of(&KNOWN))));
     }
     draft.uses(&attribute, node)?;
     Ok(Cost::Of { attribute, min, default: default.unwrap_or(min.max(1)) })
@@ -95,7 +101,7 @@ pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
     found.ok_or_else(|| {
         let shown = quoted(text);
         node.fault(format!(
-            "on_error {shown} is unknown; `allow`, `deny`, `local` or `local=1/4` would do"
+            "invalid on_error {shown}: expected `allow`, `deny`, `local` or `local=1/4`"
         ))
     })
 }
@@ -111,7 +117,11 @@ pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Ove
                 let attribute = Attribute::named(name)
                     .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
                     .ok_or_else(|| {
-                        by.fault(format!("{} is no attribute; {KNOWN} would do", quoted(name)))
+                        by.fault(format!(
+                            "unknown attribute {}: {}",
+                            quoted(name),
+                            attribute::expected(name)
+                        ))
                     })?;
                 for entry in fields.need("values")?.map("values")? {
                     let value = Node {
@@ -129,7 +139,9 @@ pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Ove
                 all.push((conditions, settings(&mut fields, draft)?));
                 fields.done()?;
             }
-            _ => return Err(item.fault("an override has `match`, or `by` with `values`")),
+            _ => {
+                return Err(item.fault("invalid override: expected `match`, or `by` with `values`"));
+            }
         }
     }
     Ok(Overrides::of(all))

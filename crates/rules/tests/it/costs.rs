@@ -49,10 +49,16 @@ fn cost_from_header_minimum_and_default_are_settings() {
         assert_eq!(found, [zero, seven, absent, absent], "{form}");
     }
     for (form, expected) in [
-        ("{min: 0}", "a cost has no `from`"),
-        ("{from: tokens}", "invalid from `tokens`: expected `method`"),
-        ("{from: header.x, min: 2, default: 1}", "default `1` is not a whole number of 2..="),
-        ("{from: header.x, max: 2}", "a cost has no `max`"),
+        ("{min: 0}", "missing field `from` in a cost"),
+        ("{from: tokens}", "invalid from `tokens`: expected `method`, "),
+        (
+            "{from: header.x, min: 2, default: 1}",
+            "invalid default `1`: expected a whole number from 2 to ",
+        ),
+        (
+            "{from: header.x, max: 2}",
+            "unknown field `max` in a cost: expected `from`, `min` or `default`",
+        ),
     ] {
         let error = RuleSet::parse(&with(form), Format::Yaml).map(|_| ()).unwrap_err();
         assert!(error.message().starts_with(expected), "{form}: {error}");

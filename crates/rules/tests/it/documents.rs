@@ -15,7 +15,7 @@ fn check(name: &str, text: &str, format: Format) -> usize {
     for example in rules.examples() {
         assert_eq!(rules.run_example(example), [""; 0], "{name}: {}", example.name());
     }
-    rules.described().for_each(|it| assert!(!it.lines.is_empty(), "{name}: {}", it.title));
+    rules.described().for_each(|it| assert!(!it.lines.is_empty(), "{name}: {}", it.name));
     rules.examples().len()
 }
 

@@ -140,13 +140,13 @@ fn a_text_that_unfolds_without_end_is_refused() {
         last = name;
     }
     let before = peak_kib();
-    refused(&laughs, "with all that aliases repeat");
+    refused(&laughs, "aliases included");
     println!(
         "figure: a billion laughs is refused, {} MiB at most",
         (peak_kib() - before).div_ceil(1024)
     );
     assert!(peak_kib() - before <= 64 << 10);
-    refused("a: &a {b: *a}", "an alias of what it is part of");
+    refused("a: &a {b: *a}", "invalid alias");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn depth_and_size_are_bounded() {
     refused(&"[".repeat(100_000), "");
     refused(&"- ".repeat(100_000), "");
     refused(&format!("a: {}1", "{b: ".repeat(60)), "");
-    refused(&" ".repeat((16 << 20) + 1), "bytes are more than a rules file may have");
+    refused(&" ".repeat((16 << 20) + 1), "invalid rules file of ");
     let toml = format!("a = {}", "[".repeat(100_000));
     assert!(RuleSet::parse(&toml, Format::Toml).is_err());
     let dotted = format!("{}a = 1", "a.".repeat(100_000));

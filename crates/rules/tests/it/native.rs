@@ -259,5 +259,8 @@ fn several_files_are_one_set() {
     assert!(rules.has_domain("web"));
 
     let (index, error) = RuleSet::parse_all([texts[0], texts[1], texts[1]]).unwrap_err();
-    assert_eq!((index, error.message()), (2, "policy `gold` is there already"));
+    assert_eq!(
+        (index, error.message()),
+        (2, "duplicate policy `gold`: first defined in line 2 of another file")
+    );
 }

@@ -224,12 +224,18 @@ rules:
 fn path_options_invalid_are_errors() {
     for (path, expected) in [
         ("{is: /a, case: no}", "invalid case `no`: expected `sensitive` or `insensitive`"),
-        ("{is: /a, slash: ignore}", "a path has no `slash`; it knows is, matches, not, present, "),
+        (
+            "{is: /a, slash: ignore}",
+            "unknown field `slash` in a path: expected `is`, `matches`, `not`, `present`, ",
+        ),
         ("{case: insensitive}", "invalid path: expected one of `is: PATH`"),
         ("{is: /a, matches: /a}", "invalid path: expected one of `is: PATH`"),
-        ("{is: login}", "path `login` does not begin with `/`"),
-        ("{is: //a}", "path `//a` is seen as `/a`; that would do"),
-        ("{matches: '/a;b', parameters: strip}", "path `/a;b` has a `;`, which"),
+        ("{is: login}", "invalid path `login`: expected one that begins with `/`"),
+        ("{is: //a}", "invalid path `//a`: expected `/a`, as servers read it"),
+        (
+            "{matches: '/a;b', parameters: strip}",
+            "invalid path `/a;b` with `parameters: strip`: expected one without `;`",
+        ),
     ] {
         let text = format!("rules: [{{name: a, match: {{path: {path}}}, block: true}}]");
         let error = RuleSet::parse(&text, Format::Yaml).map(|_| ()).unwrap_err();
@@ -257,8 +263,8 @@ fn described_security_rule_with_strict_path_has_a_warning() {
         warnings("match: {path: /v1/login}"),
         [
             "paths with upper case, a slash at the end, ;parameters escape this rule, if the application \
-          accepts them; `case: insensitive`, `trailing-slash: ignore`, `parameters: strip` in `path` \
-          includes them"
+          accepts them; add `case: insensitive`, `trailing-slash: ignore`, `parameters: strip` to \
+          `path`"
         ]
     );
     let partly =
@@ -266,7 +272,7 @@ fn described_security_rule_with_strict_path_has_a_warning() {
     assert_eq!(
         partly,
         ["paths with a slash at the end escape this rule, if the application accepts them; \
-          `trailing-slash: ignore` in `path` includes them"]
+          add `trailing-slash: ignore` to `path`"]
     );
     let all = "case: insensitive, trailing-slash: ignore, parameters: strip";
     for quiet in [
@@ -274,7 +280,37 @@ fn described_security_rule_with_strict_path_has_a_warning() {
         "match: {path: /health}",
         "match: {path: {not: /login}}",
         "match: {header.x-login: a}",
+        "match: {header.x-plan: a}, overrides: {match: {client: 10.0.0.0/8}, unlimited: true}",
+        "key: [client, path]",
     ] {
         assert_eq!(warnings(quiet), [""; 0], "{quiet}");
     }
+}
+
+#[test]
+fn described_rule_that_trusts_headers_of_clients_has_warnings() {
+    let warnings = |head: &str, rule: &str| {
+        let rules = rules(&format!("{head}\nrules: [{{name: a, {rule}}}]"));
+        let described: Vec<_> = rules.described().collect();
+        let lines = described[0].lines.iter().filter(|(label, _)| *label == "warning");
+        lines.map(|(_, text)| text.clone()).collect::<Vec<_>>()
+    };
+    let by_plan = "policy: 'gcra:1/1s', key: client, \
+                   overrides: {by: header.x-plan, values: {internal: unlimited}}";
+    let trust = "; if your proxy always sets or removes it, list it under `trusted_headers`";
+    let unlimited = format!("any client can send header.x-plan and is then unlimited{trust}");
+    assert_eq!(warnings("", by_plan).concat(), unlimited);
+    assert_eq!(warnings("trusted_headers: [X-Plan]", by_plan), [""; 0]);
+    assert_eq!(warnings("", "match: {path: /a, header.x-plan: b}, unlimited: true"), [unlimited]);
+    let by_address = "match: {client: 10.0.0.0/8, header.x-plan: b}, unlimited: true";
+    assert_eq!(warnings("", by_address), [""; 0]);
+    let each = "any client gets a new limit with each value of";
+    assert_eq!(
+        warnings("", "policy: 'gcra:1/1s', key: header.x-customer"),
+        [format!("{each} header.x-customer, and is not limited by this rule without it{trust}")]
+    );
+    assert_eq!(
+        warnings("", "policy: 'gcra:1/1s', key: [client, query.user?]"),
+        [format!("{each} query.user")]
+    );
 }

@@ -134,7 +134,9 @@ pub(super) fn said(shared: &Shared) -> Said {
     Said {
         version: version.number(),
         count: rules.rules().len(),
-        rules: described.map(|it| Rule { title: it.title, lines: it.lines }).collect(),
+        rules: described
+            .map(|it| Rule { title: format!("{} (line {})", it.name, it.line), lines: it.lines })
+            .collect(),
         named: names.len(),
         policies: policies.collect(),
     }

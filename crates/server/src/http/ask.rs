@@ -7,7 +7,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
-use sluicegate_commands::{CommandError, MAX_KEY, MAX_MANY, MAX_SPAN};
+use sluicegate_commands::{MAX_MANY, MAX_SPAN};
 use sluicegate_core::{Operation, Timestamp};
 
 use super::{json, problem::Problem, route::Verb};
@@ -67,9 +67,7 @@ impl<'a> Ask<'a> {
                 ));
             }
         };
-        if key.len() > MAX_KEY {
-            return Err(CommandError::Key(key.len()).into());
-        }
+        sluicegate_commands::key(&key)?;
         Ok(key)
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 use sluicegate_commands::plain_error;
-use sluicegate_rules::{Format, RuleSet};
+use sluicegate_rules::{Format, RuleSet, Source};
 
 /// What files a folder's are told by.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "toml"];
@@ -18,16 +18,16 @@ const MAX_BYTES: u64 = 32 << 20;
 /// A digest of names and contents.
 pub(super) type Digest = [u8; 32];
 
-/// Files with their contents, in the order in which they count.
+/// Rules files with their contents, in the order in which they count.
 #[derive(Debug)]
-pub(super) struct Files(Vec<(PathBuf, String)>);
+pub struct Files(Vec<(PathBuf, String)>);
 
 impl Files {
     /// Reads files, and all of a folder that are named as files of rules are, by their names.
     ///
     /// # Errors
     /// Which one cannot be read, and why.
-    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, String> {
+    pub fn read(paths: &[PathBuf]) -> Result<Self, String> {
         let mut files = Vec::new();
         for path in paths {
             let told = |error| unreadable(path, &error);
@@ -66,15 +66,33 @@ impl Files {
     /// # Errors
     /// The file, the line and the column, what is wrong there, and the line itself.
     pub(super) fn parse(&self) -> Result<RuleSet, String> {
-        let texts = self.0.iter().map(|(path, text)| {
-            (&**text, Format::of_file(&path.file_name().unwrap_or_default().to_string_lossy()))
+        self.check().map_err(|errors| errors.into_iter().next().unwrap_or_default())
+    }
+
+    /// The rules that they make together.
+    ///
+    /// # Errors
+    /// All errors, each with the file, the line, the column and the line itself.
+    pub fn check(&self) -> Result<RuleSet, Vec<String>> {
+        let names = self.names();
+        let sources = self.0.iter().zip(&names).map(|((path, text), name)| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            Source { name, text, format: Format::of_file(&file) }
         });
-        RuleSet::parse_all(texts).map_err(|(index, error)| {
-            let path = self.0.get(index).map(|(path, _)| path.display().to_string());
-            let excerpt = error.excerpt();
-            let gap = if excerpt.is_empty() { "" } else { "\n" };
-            format!("{}: {error}{gap}{}", path.unwrap_or_default(), excerpt.trim_end())
+        RuleSet::check(&sources.collect::<Vec<_>>()).map_err(|errors| {
+            let told = errors.into_iter().map(|(index, error)| {
+                let (name, excerpt) = (&names[index], error.excerpt());
+                let gap = if excerpt.is_empty() { "" } else { "\n" };
+                format!("{name}: {error}{gap}{}", excerpt.trim_end())
+            });
+            told.collect()
         })
+    }
+
+    /// The names of the files, in their order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(path, _)| path.display().to_string()).collect()
     }
 
     pub(super) fn digest(&self) -> Digest {

@@ -135,7 +135,7 @@ fn cl_throttle_to_the_second() {
     assert_eq!(peer.integers("CL.THROTTLE day 0 1 86400"), [1, 1, 0, 86_400, 86_400]);
     assert_eq!(
         peer.error("CL.THROTTLE user123 -1 30 60"),
-        "ERR max_burst `-1` is not a whole number of 0..=4294967294"
+        "ERR invalid max_burst `-1`: expected a whole number from 0 to 4294967294"
     );
 }
 
@@ -143,8 +143,7 @@ fn cl_throttle_to_the_second() {
 fn at_is_refused_without_the_test_clock() {
     let server = Running::new();
     let mut peer = server.connect();
-    let refused =
-        "ERR option AT needs a server that runs with --test-clock; leaving it out would do";
+    let refused = "ERR option AT is unavailable: the server runs without --test-clock";
     assert_eq!(peer.error("SG.TAKE k gcra:1/s AT 5"), refused);
     assert_eq!(peer.integers("SG.TAKE k gcra:1/s")[0], 1);
 }
@@ -161,5 +160,5 @@ fn the_most_of_one_command() {
     }
     assert_eq!(server.told("allowed"), 200);
     let line = format!("SG.MTAKE 257 {}", vec![take.join(" "); 257].join(" "));
-    assert_eq!(peer.error(&line), "ERR n `257` is not a whole number of 1..=256");
+    assert_eq!(peer.error(&line), "ERR invalid n `257`: expected a whole number from 1 to 256");
 }

@@ -119,7 +119,7 @@ fn keys_of_any_length_up_to_the_bound() {
     let reply = peer.say_bytes(&[b"SG.TAKE", &[b'k'; 65_537], b"gcra:1/s"]);
     assert_eq!(
         crate::harness::error(&reply),
-        "ERR key has 65537 bytes, which is outside 0..=65536"
+        "ERR invalid key: expected 1 to 65536 bytes, found 65537"
     );
     assert_eq!(peer.say("PING"), simple("PONG"), "the connection lives on");
 }

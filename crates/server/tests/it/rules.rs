@@ -50,10 +50,12 @@ fn a_policy_is_asked_for_by_its_name() {
     assert_eq!(peer.integers("SG.TAKE k @plan COST 2")[..3], [1, 3, 1]);
     assert_eq!(peer.integers("SG.PEEK k fixed-window:3/1h")[..3], [1, 3, 1]);
     assert_eq!(peer.integers("SG.TAKE k @plan COST 2")[..3], [0, 3, 1]);
-    let unknown = "SGPOLICY no policy is named `gold`; a name from the server's rules, or a text as \
-                   `gcra:30/1m`, would do";
+    let unknown = "SGPOLICY unknown policy `@gold`: expected a name from the server's rules, or a \
+                   policy such as `gcra:30/1m`";
     assert_eq!(peer.error("SG.TAKE k @gold"), unknown);
     assert_eq!(Running::new().connect().error("SG.TAKE k @gold"), unknown);
+    let misspelt = "SGPOLICY unknown policy `@paln`: did you mean `@plan`?";
+    assert_eq!(peer.error("SG.TAKE k @paln"), misspelt);
 }
 
 #[test]
@@ -259,7 +261,7 @@ fn a_server_does_not_start_without_its_rules() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let error = runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err();
     let expected = format!(
-        "{}: line 1, column 26: period `0s` is outside 1ms..=366d\n1 | policies = {{ a = 'gcra:1/0s' }}\n",
+        "{}: line 1, column 26: invalid period `0s`: expected 1ms to 366d\n1 | policies = {{ a = 'gcra:1/0s' }}\n",
         file.display()
     );
     assert!(error.to_string().starts_with(&expected), "{error}");

@@ -286,13 +286,24 @@ fn a_key_that_holds_something_else_is_told_of() {
     let _: () = store.ask("SET cell 1700000000000000000");
     for line in ["SG.TAKE list gcra:1/1h", "SG.INFO list", "SG.RESET list", "TTL list"] {
         let error = peer.error(line);
-        assert!(error.starts_with("WRONGTYPE key holds no string"), "{line}: {error}");
+        assert!(
+            error.contains("` does not hold a string, so Sluicegate did not"),
+            "{line}: {error}"
+        );
     }
     for line in ["SG.TAKE garbage gcra:1/1h", "SG.INFO garbage"] {
         let error = peer.error(line);
-        assert!(error.starts_with("SGSTATE state is damaged"), "{line}: {error}");
+        assert!(
+            error.starts_with("SGSTATE key `garbage` holds damaged state: "),
+            "{line}: {error}"
+        );
     }
-    assert!(peer.error("SG.INFO cell").starts_with("SGSTATE state is that of redis-cell"));
+    let _: () = store.ask("SET foreign bar");
+    for line in ["CL.THROTTLE foreign 15 30 60", "SG.INFO foreign"] {
+        let expected = "SGSTATE key `foreign` holds a value that Sluicegate did not write";
+        assert_eq!(peer.error(line), expected, "{line}");
+    }
+    assert!(peer.error("SG.INFO cell").starts_with("SGSTATE key `cell` holds state of redis-cell"));
     assert_eq!(peer.say("SG.RESET garbage"), Value::Integer(1));
     assert_eq!(peer.integers("SG.TAKE garbage gcra:1/1h")[0], 1);
 }

@@ -50,13 +50,13 @@ fn resp2() {
     );
     check(&server, "CLUSTER SLOTS", "-ERR This instance has cluster support disabled");
     check(&server, "GET x y", "-ERR unknown command 'GET', with args beginning with: 'x' 'y' ");
-    check(&server, "SG.TAKE x", "-ERR wrong number of arguments for 'sg.take' command");
-    check(&server, "ECHO", "-ERR wrong number of arguments for 'echo' command");
     check(
         &server,
-        "SG.TAKE x gcra:30/0s",
-        "-SGPOLICY period `0s` is outside 1ms..=366d (limit 1, at byte 8)",
+        "SG.TAKE x",
+        "-ERR wrong number of arguments for 'sg.take' command; expected SG.TAKE key policy [COST cost]",
     );
+    check(&server, "ECHO", "-ERR wrong number of arguments for 'echo' command");
+    check(&server, "SG.TAKE x gcra:30/0s", "-SGPOLICY invalid period `0s`: expected 1ms to 366d");
     check(
         &server,
         "SG.RESERVE x fixed-window:1/s",

@@ -63,7 +63,7 @@ fn take_mistakes_are_named() {
     }
     let server = Server::start(&[]);
     let named = run(&["take", "a", "@nope", "--server", &server.address], "");
-    assert!(named.err.contains("`nope`") && !named.err.contains("SGPOLICY"), "{}", named.err);
+    assert!(named.err.contains("`@nope`") && !named.err.contains("SGPOLICY"), "{}", named.err);
     let http = run(&["take", "a", "gcra:1/1s", "--server", &server.http], "");
     check_message(
         "http",

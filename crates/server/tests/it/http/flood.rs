@@ -19,6 +19,8 @@ use crate::{
 
 /// What strangers may make the server hold, in KiB.
 const BOUND: usize = 128 * 1024;
+/// KiB that the allocator may keep, and code that was not used before may take up.
+const SLACK: usize = 8 * 1024;
 /// Requests of one client at a time.
 const STREAMS: u32 = 256;
 /// INITIAL_WINDOW_SIZE, by its number.
@@ -51,10 +53,10 @@ impl<'a> Memory<'a> {
         (self.most - self.before) / 1024
     }
 
-    /// Waits until it is as before, but for a tenth, and at least what the code takes up that was not used before;
+    /// Waits until it is as before, but for a tenth and [`SLACK`];
     /// how long that took.
     fn until_back(&self) -> Duration {
-        let (start, most) = (now(), self.before + (self.before / 10).max(2 * 1024));
+        let (start, most) = (now(), self.before + self.before / 10 + SLACK);
         while self.process.resident() > most {
             let more = self.process.resident() - self.before;
             assert!(start.elapsed() < Duration::from_secs(10), "{more} KiB are still held");

@@ -79,7 +79,13 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
         ),
         ("/v1/reserve", r#"{"key":"k","policy":"sliding-log:1/1s"}"#, 422, "reserve"),
         ("/v1/reset", r#"{"key":"k","cost":1}"#, 422, "unexpected `cost`"),
-        ("/v1/take", &key, 422, "65537 bytes"),
+        (
+            "/v1/take",
+            r#"{"key":"","policy":"gcra:1/1s"}"#,
+            422,
+            "invalid key: expected 1 to 65536 bytes, found 0",
+        ),
+        ("/v1/take", &key, 422, "invalid key: expected 1 to 65536 bytes, found 65537"),
         (
             "/v1/take_many",
             r#"{"requests":[]}"#,

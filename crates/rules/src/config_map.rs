@@ -1,0 +1,84 @@
+//! ConfigMap manifests of Kubernetes, whose `data` holds rules files.
+
+use crate::{
+    error::{Fault, Place},
+    set::Format,
+    toml_text,
+    tree::{Entry, Kind, Node},
+    yaml,
+};
+
+/// What rules files in a folder end in.
+const ENDINGS: [&str; 3] = [".yaml", ".yml", ".toml"];
+
+/// The rules files in a manifest, each placed where it stands in `text`, and the errors of others.
+/// `None` for a tree that is not a `ConfigMap`.
+pub(crate) fn files(tree: &Node, text: &str) -> Option<(Vec<Node>, Vec<Fault>)> {
+    let Kind::Map(fields) = &tree.kind else { return None };
+    let field = |name: &str| fields.iter().find(|entry| *entry.key == *name);
+    field("apiVersion")?;
+    let kind = field("kind")?.value.text("kind").ok()?;
+    if **kind != *"ConfigMap" {
+        return None;
+    }
+    let entries = match field("data").map(|data| data.value.map("data")) {
+        Some(Ok(entries)) => entries,
+        Some(Err(fault)) => return Some((Vec::new(), vec![fault])),
+        None => &[],
+    };
+    let is_file = |entry: &&Entry| ENDINGS.iter().any(|ending| entry.key.ends_with(ending));
+    let (mut trees, mut faults) = (Vec::new(), Vec::new());
+    for entry in entries.iter().filter(is_file) {
+        match file(entry, text) {
+            Ok(tree) => trees.push(tree),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if trees.is_empty() && faults.is_empty() {
+        let message =
+            "invalid ConfigMap: expected a file under `data` that ends in .yaml, .yml or .toml";
+        faults.push(tree.fault(message));
+    }
+    Some((trees, faults))
+}
+
+fn file(entry: &Entry, text: &str) -> Result<Node, Fault> {
+    let inner = entry.value.text(&entry.key)?;
+    let place = placed(entry, inner, text);
+    let tree = match Format::of_file(&entry.key) {
+        Format::Yaml => yaml::parse(inner),
+        Format::Toml => toml_text::parse(inner),
+    };
+    tree.map(|tree| moved(&tree, &place)).map_err(|fault| fault.moved(&place))
+}
+
+/// Where something in a file stands in the manifest: a block scalar keeps its lines, indented. What is
+/// written otherwise is placed at its name.
+fn placed(entry: &Entry, inner: &str, text: &str) -> impl Fn(Place) -> Place {
+    let first = inner.lines().next().unwrap_or_default();
+    let line = text.lines().nth(entry.at.line).unwrap_or_default();
+    let indent = line.chars().take_while(|it| *it == ' ').count();
+    let inner_indent = first.chars().take_while(|it| *it == ' ').count();
+    let is_block = !first.trim().is_empty() && line.trim() == first.trim();
+    let (base, indent, at) = (entry.at.line, indent.saturating_sub(inner_indent), entry.at);
+    move |place| match is_block {
+        true => Place { line: base + place.line, column: indent + place.column },
+        false => at,
+    }
+}
+
+fn moved(node: &Node, place: &impl Fn(Place) -> Place) -> Node {
+    let kind = match &node.kind {
+        Kind::List(items) => Kind::List(items.iter().map(|item| moved(item, place)).collect()),
+        Kind::Map(entries) => {
+            let entries = entries.iter().map(|entry| Entry {
+                at: place(entry.at),
+                key: entry.key.clone(),
+                value: moved(&entry.value, place),
+            });
+            Kind::Map(entries.collect())
+        }
+        other => other.clone(),
+    };
+    Node { at: place(node.at), kind }
+}
