@@ -382,7 +382,7 @@ impl<'a> Reader<'a> {
                 let unit = unit.ok_or(StateError::Damaged("a calendar unit is unknown"))?;
                 let length = usize::from(self.byte()?);
                 let zone = std::str::from_utf8(self.take(length)?)
-                    .map_err(|_| StateError::Damaged("the name of a time zone is no text"))?;
+                    .map_err(|_| StateError::Damaged("the name of a time zone is not UTF-8"))?;
                 let window = Window::Calendar { unit, zone: zone.to_owned() };
                 let limit = FixedWindow::new(limit, &window, count_all).map_err(damaged)?;
                 let (start, _end, used) = (self.time()?, self.time()?, self.count()?);

@@ -16,7 +16,7 @@ use crate::{
 
 const SINCE: &CStr = c"0.1.0";
 const COMPLEXITY: &CStr =
-    c"O(1) for a limit, O(log N) for a sliding-log of N events that are asked for \
+    c"O(1) for a limit, O(log N) for a sliding-log of N events that are taken \
                             one at a time, else O(N)";
 /// What ACLs may name them by, where the server lets modules add one.
 const CATEGORY: &CStr = c"ratelimit";
