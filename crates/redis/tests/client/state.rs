@@ -16,7 +16,7 @@ async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
     assert!(store.take(b"whole", &rule, 1).await.unwrap().allowed());
     let mut connection = server.connect();
     let whole: Vec<u8> = redis::cmd("GET").arg("whole").query(&mut connection).unwrap();
-    let newer = [&[9][..], &whole[1..]].concat();
+    let newer = [&[3][..], &whole[1..]].concat();
     let write = |connection: &mut Connection, key: &str, value: &[u8]| {
         redis::cmd("SET").arg(key).arg(value).query::<()>(connection).unwrap();
     };

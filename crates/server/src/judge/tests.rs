@@ -147,5 +147,5 @@ fn a_key_that_is_too_long_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let decided = decide(&shared, &version, &matches, TAKE, shared.clock.now());
     let trouble = runtime.block_on(decided).unwrap_err();
-    assert_eq!(trouble.to_string(), "ERR key has 65545 bytes, which is outside 0..=65536");
+    assert_eq!(trouble.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
 }
