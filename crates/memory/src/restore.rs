@@ -9,6 +9,9 @@
 //! - where there is less memory, as many segments as fit are divided evenly, and each keeps the keys that are
 //!   limited for longest. Of entries beside the table those are kept that are limited for longest in all. What is
 //!   dropped is noted in [`DroppedKeys`].
+//!
+//! Only policies of keys that were in slots are given numbers: in another order of the keys other policies would get
+//! them, and more keys would be beside the table than were there, where they take more memory.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -24,7 +27,7 @@ use crate::{
     large::{Large, size},
     segment::{BYTES, SLOTS},
     shard::SHARD_BITS,
-    snapshot::{Record, Records, SavedSegment},
+    snapshot::{Record, Records, SavedKey, SavedSegment},
     store::QUARTERS,
     survey::{Layout, Survey, class},
 };
@@ -36,11 +39,12 @@ const ENOUGH: usize = 8;
 /// Policies that are known at a time.
 const MAX_POLICIES: usize = 4096;
 
-/// Interns the policies of entries: equal ones become one object.
+/// Interns the policies of entries: equal ones become one object, or two where only some keys were in slots.
 #[derive(Default)]
 pub(crate) struct Policies {
-    last: Option<Rule>,
-    rules: HashMap<String, Rule>,
+    last: Option<(bool, Rule)>,
+    /// By whether their keys were in slots, and by policy.
+    rules: HashMap<(bool, String), Rule>,
 }
 
 /// A key on its way to the table.
@@ -53,32 +57,48 @@ pub(crate) struct Key {
 }
 
 impl Policies {
-    fn rule(&mut self, store: &MemoryStore, policy: &Policy, now: Timestamp) -> Rule {
-        if let Some(rule) = self.last.as_ref().filter(|rule| rule.policy() == policy) {
+    /// Makes space for the policies of a segment, so that within it equal ones are one object: that is counted.
+    pub(crate) fn begin_segment(&mut self) {
+        if self.rules.len() + SLOTS > MAX_POLICIES {
+            *self = Self::default();
+        }
+    }
+
+    fn rule(
+        &mut self,
+        store: &MemoryStore,
+        policy: &Policy,
+        in_slot: bool,
+        now: Timestamp,
+    ) -> Rule {
+        if let Some((last, rule)) = &self.last
+            && *last == in_slot
+            && rule.policy() == policy
+        {
             return rule.clone();
         }
         if self.rules.len() == MAX_POLICIES {
             self.rules.clear();
         }
-        let rule = self.rules.entry(policy.to_string());
-        let rule = rule.or_insert_with(|| store.rule(policy, now)).clone();
-        self.last = Some(rule.clone());
-        rule
+        let rule = self.rules.entry((in_slot, policy.to_string())).or_insert_with(|| {
+            if in_slot { store.rule(policy, now) } else { store.rules.known(policy) }
+        });
+        self.last = Some((in_slot, rule.clone()));
+        rule.clone()
     }
 
     /// The key of a record, unless it has recovered.
     pub(crate) fn key(
         &mut self,
         store: &MemoryStore,
-        hash: u64,
-        entry: Entry,
+        SavedKey { hash, entry, in_slot }: SavedKey,
         now: Timestamp,
     ) -> Option<Key> {
         let lifetime = micros(&entry, now);
         if lifetime == 0 {
             return None;
         }
-        let rule = self.rule(store, entry.policy(), now);
+        let rule = self.rule(store, entry.policy(), in_slot, now);
         Some(Key { hash, entry: entry.under(rule.policy()), lifetime, rule })
     }
 }
@@ -185,6 +205,7 @@ impl<'a> Restore<'a> {
         match record {
             Record::Segment(segment) => {
                 self.end_segment();
+                self.policies.begin_segment();
                 self.segment = Some(segment);
                 if let Layout::AsSaved = self.layout {
                     self.store.lay_out(segment);
@@ -194,15 +215,16 @@ impl<'a> Restore<'a> {
                 self.dropped().raise(hash, bits, until);
             }
             Record::Dropped(..) => {}
-            Record::Key(hash, entry) => {
-                let Some(key) = self.policies.key(self.store, hash, entry, self.now) else {
+            Record::Key(saved) => {
+                let Some(key) = self.policies.key(self.store, saved, self.now) else {
                     return;
                 };
                 if !matches!(self.layout, Layout::Reduced { .. }) {
                     self.put_or_drop(key);
                     return;
                 }
-                let segment = std::ptr::from_ref(self.store.shard(hash).segment(hash)).addr();
+                let shard = self.store.shard(key.hash);
+                let segment = std::ptr::from_ref(shard.segment(key.hash)).addr();
                 if self.group.1 != segment || self.group.0.len() == MAX_GROUP {
                     self.put_group();
                 }

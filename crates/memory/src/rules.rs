@@ -112,6 +112,12 @@ impl Rules {
         rule
     }
 
+    /// The rule of a policy, with a number only where it has one.
+    pub(crate) fn known(&self, policy: &Policy) -> Rule {
+        let numbered = self.0.read().find(&policy.to_string());
+        numbered.unwrap_or_else(|| Rule::new(policy, None))
+    }
+
     /// The rule that has a number.
     pub(crate) fn numbered(&self, number: u64) -> Option<Rule> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;

@@ -1,9 +1,10 @@
 //! A store as a file: so that a restart is no amnesty.
 //!
 //! ```text
-//! "sluicegate state\n" | version 2, 1 byte | the keys of the hash, 4 x 8 bytes
+//! "sluicegate state\n" | version 3, 1 byte | the keys of the hash, 4 x 8 bytes
 //! records: hash, 8 bytes | kind, 4 bytes | of each kind:
-//!   a key       kind is the length of what follows: the entry, in its own byte form
+//!   a key       kind is the length of what follows, at most 2^30: the entry, in its own byte form
+//!   in a slot   kind is 2^31 and the length: a key whose state was in its slot, so that its policy had a number
 //!   a segment   kind 0xfffffffe | depth, 1 byte | seed, 2 bytes: holds the keys up to the next one
 //!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys that share so many bits with the hash
 //!               are denied until then, as one of them was dropped
@@ -12,7 +13,8 @@
 //!
 //! Numbers are little-endian, times microseconds since the Unix epoch. Segments come in the order of their
 //! hashes and divide all hashes among them, so a table can be laid out as it was; see
-//! [`restore`](crate::restore). Version 1 has keys only, some of them twice.
+//! [`restore`](crate::restore). In version 2 no key says whether it was in a slot. Version 1 has such keys only, some of
+//! them twice.
 //!
 //! A file is read whole or not at all: one that ends early, has been changed, or was written by a later
 //! version is an error, and never half a store.
@@ -25,13 +27,17 @@ use sluicegate_core::{Entry, StateError, Timestamp};
 use crate::{MemoryStore, WhenFull, shard::SHARD_BITS, slot::LARGE, store::QUARTERS};
 
 const MAGIC: &[u8; 17] = b"sluicegate state\n";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The first version whose keys say whether they were in slots.
+const SAYS_IN_SLOT: u8 = 3;
 /// Kinds of records that are no keys.
 const END: u32 = u32::MAX;
 const SEGMENT: u32 = u32::MAX - 1;
 const DROPPED: u32 = u32::MAX - 2;
 /// No entry is longer: it is read only as far as its bytes arrive.
 const MAX_ENTRY: u32 = 1 << 30;
+/// Set in the kind of a key whose state was in its slot.
+const IN_SLOT: u32 = 1 << 31;
 
 /// Why a file is no store.
 #[derive(Debug, thiserror::Error)]
@@ -61,11 +67,20 @@ pub(crate) struct SavedSegment {
     pub(crate) seed: usize,
 }
 
+/// A key as a file has it.
+#[derive(Debug)]
+pub(crate) struct SavedKey {
+    pub(crate) hash: u64,
+    pub(crate) entry: Entry,
+    /// Whether its state was in its slot, or may have been: a file of an older version does not say.
+    pub(crate) in_slot: bool,
+}
+
 /// What a file says, one after the other.
 #[derive(Debug)]
 pub(crate) enum Record {
     Segment(SavedSegment),
-    Key(u64, Entry),
+    Key(SavedKey),
     /// Keys that share so many bits with the hash are denied until then.
     Dropped(u64, u32, Timestamp),
 }
@@ -123,12 +138,13 @@ impl MemoryStore {
         out.record(hash, SEGMENT, &[depth, low, high])?;
         let mut count = 0;
         for (hash, slot) in slots {
-            let entry = if slot.rule() == LARGE {
+            let in_slot = slot.rule() != LARGE;
+            let entry = if in_slot {
+                self.simple_entry(slot)
+            } else {
                 // One at a time, because it may be long and the segment is locked for the copy. Its key may have
                 // moved by now, but is gone only if it was reset or has recovered.
                 self.with_entry_of(hash, Entry::clone)
-            } else {
-                self.simple_entry(slot)
             };
             let Some(entry) = entry.filter(|entry| !entry.lifetime(now).is_zero()) else {
                 continue;
@@ -136,7 +152,7 @@ impl MemoryStore {
             let bytes = entry.encode();
             let length = u32::try_from(bytes.len()).unwrap_or(END);
             if length <= MAX_ENTRY {
-                out.record(hash, length, &bytes)?;
+                out.record(hash, if in_slot { IN_SLOT | length } else { length }, &bytes)?;
                 count += 1;
             }
         }
@@ -180,6 +196,7 @@ impl MemoryStore {
 /// Reads the records of a file.
 pub(crate) struct Records<R> {
     input: Hashing<R>,
+    version: u8,
     keys: u64,
     buffer: Vec<u8>,
 }
@@ -199,7 +216,7 @@ impl<R: Read> Records<R> {
         for key in &mut keys {
             *key = u64::from_le_bytes(input.array()?);
         }
-        Ok((keys, Self { input, keys: 0, buffer: Vec::new() }))
+        Ok((keys, Self { input, version, keys: 0, buffer: Vec::new() }))
     }
 
     /// The next record; `None` where the file has ended, and is whole.
@@ -218,17 +235,25 @@ impl<R: Read> Records<R> {
                 let until = Timestamp::saturating_from_micros(until);
                 Ok(Some(Record::Dropped(hash, bits.into(), until)))
             }
-            length @ ..=MAX_ENTRY => {
-                self.buffer.clear();
-                self.input.by_ref().take(length.into()).read_to_end(&mut self.buffer)?;
-                if self.buffer.len() != length as usize {
-                    return Err(SnapshotError::Damaged("it ends early"));
-                }
-                self.keys += 1;
-                Ok(Some(Record::Key(hash, Entry::decode(&self.buffer)?)))
-            }
-            _ => Err(SnapshotError::Damaged("an entry is too long")),
+            kind => self.key(hash, kind).map(|key| Some(Record::Key(key))),
         }
+    }
+
+    /// Reads the rest of a key.
+    fn key(&mut self, hash: u64, kind: u32) -> Result<SavedKey, SnapshotError> {
+        let says_in_slot = self.version >= SAYS_IN_SLOT;
+        let length = if says_in_slot { kind & !IN_SLOT } else { kind };
+        if length > MAX_ENTRY {
+            return Err(SnapshotError::Damaged("an entry is too long"));
+        }
+        self.buffer.clear();
+        self.input.by_ref().take(length.into()).read_to_end(&mut self.buffer)?;
+        if self.buffer.len() != length as usize {
+            return Err(SnapshotError::Damaged("it ends early"));
+        }
+        self.keys += 1;
+        let in_slot = !says_in_slot || kind & IN_SLOT != 0;
+        Ok(SavedKey { hash, entry: Entry::decode(&self.buffer)?, in_slot })
     }
 
     fn end(&mut self) -> Result<(), SnapshotError> {

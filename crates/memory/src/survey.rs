@@ -93,10 +93,11 @@ impl MemoryStore {
         // Entries are put where nobody sees them, a segment's at a time.
         let (mut large, mut budget, mut keys) = (Large::default(), Budget::new(usize::MAX), 0);
         while let Some(record) = records.next()? {
-            let (hash, entry) = match record {
+            let saved = match record {
                 Record::Segment(_) => {
                     survey.segments += 1;
                     keys = SLOTS;
+                    policies.begin_segment();
                     continue;
                 }
                 Record::Dropped(_, _, until) => {
@@ -105,7 +106,7 @@ impl MemoryStore {
                     }
                     continue;
                 }
-                Record::Key(hash, entry) => (hash, entry),
+                Record::Key(saved) => saved,
             };
             if keys >= SLOTS {
                 large.shrink(&budget);
@@ -114,7 +115,7 @@ impl MemoryStore {
             }
             // A file of version 1 does not say where a segment ends; most have fewer keys.
             keys += usize::from(survey.segments == 0);
-            let Some(key) = policies.key(self, hash, entry, now) else { continue };
+            let Some(key) = policies.key(self, saved, now) else { continue };
             let before = budget.usage().bytes;
             if self.packed(&key.entry, &key.rule, now).is_none() {
                 large.put(key.entry, &budget);

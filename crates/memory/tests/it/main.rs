@@ -9,6 +9,7 @@ mod bounds;
 mod conformance;
 mod forgetting;
 mod hostile;
+mod numbers;
 #[cfg(target_os = "linux")]
 mod resident;
 mod restart;

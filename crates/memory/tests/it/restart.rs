@@ -18,7 +18,12 @@ fn bound() -> usize {
     usize::try_from(size("SLUICEGATE_RESTART_BYTES", 3 << 20)).unwrap()
 }
 
-fn reloaded(store: &MemoryStore, now: u64, bound: usize, when_full: WhenFull) -> MemoryStore {
+pub(super) fn reloaded(
+    store: &MemoryStore,
+    now: u64,
+    bound: usize,
+    when_full: WhenFull,
+) -> MemoryStore {
     let mut bytes = Vec::new();
     store.save(&mut bytes, at(now)).unwrap();
     MemoryStore::load(Cursor::new(bytes), at(now), bound, when_full).unwrap()
@@ -82,7 +87,7 @@ impl Subject {
     }
 }
 
-fn has(store: &MemoryStore, key: u64) -> bool {
+pub(super) fn has(store: &MemoryStore, key: u64) -> bool {
     store.with_entry(&key.to_le_bytes(), |_| ()).is_some()
 }
 

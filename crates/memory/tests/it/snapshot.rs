@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Write};
 
 use sha2::{Digest, Sha256};
-use sluicegate_core::{Operation, Policy};
+use sluicegate_core::{Entry, Operation, Policy};
 use sluicegate_memory::{MemoryStore, Rule, SnapshotError, WhenFull};
 
 use super::{at, policy, size, take};
@@ -64,32 +64,63 @@ fn what_has_recovered_is_not_saved() {
 /// The length of a state file's head: magic, version, the keys of the hash.
 const HEAD: usize = 17 + 1 + 32;
 
-/// The records of keys in a state file: all but those of segments and the end.
-fn key_records(file: &[u8]) -> Vec<&[u8]> {
+/// Set in the kind of a key whose state was in its slot; older versions do not say that.
+const IN_SLOT: u32 = 1 << 31;
+const SEGMENT: u32 = 0xffff_fffe;
+
+fn kind(record: &[u8]) -> u32 {
+    u32::from_le_bytes(record[8..12].try_into().unwrap())
+}
+
+/// The records of segments and keys in a state file, as version 2 has them.
+fn older_records(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut records, mut rest) = (Vec::new(), &file[HEAD..]);
     loop {
-        match u32::from_le_bytes(rest[8..12].try_into().unwrap()) {
+        let (kind, length) = match kind(rest) {
             u32::MAX => return records,
-            0xffff_fffe => rest = &rest[12 + 3..],
-            length => {
-                let (record, after) = rest.split_at(12 + length as usize);
-                records.push(record);
-                rest = after;
-            }
-        }
+            SEGMENT => (SEGMENT, 3),
+            kind => (kind & !IN_SLOT, kind & !IN_SLOT),
+        };
+        let (record, after) = rest.split_at(12 + length as usize);
+        records.push([&record[..8], &kind.to_le_bytes(), &record[12..]].concat());
+        rest = after;
     }
 }
 
-/// A file of version 1, which has records of keys alone.
-fn version_1(head: &[u8], records: &[&[u8]]) -> Vec<u8> {
-    let mut file = [&head[..17], &[1], &head[18..HEAD]].concat();
+/// The records of keys in a state file, as version 1 has them.
+fn key_records(file: &[u8]) -> Vec<Vec<u8>> {
+    older_records(file).into_iter().filter(|record| kind(record) != SEGMENT).collect()
+}
+
+/// A file of an older version.
+fn older(version: u8, head: &[u8], records: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = [&head[..17], &[version], &head[18..HEAD]].concat();
     records.iter().for_each(|record| file.extend_from_slice(record));
+    let keys = records.iter().filter(|record| kind(record) != SEGMENT).count() as u64;
     file.extend_from_slice(&0_u64.to_le_bytes());
     file.extend_from_slice(&u32::MAX.to_le_bytes());
-    file.extend_from_slice(&(records.len() as u64).to_le_bytes());
+    file.extend_from_slice(&keys.to_le_bytes());
     let digest = Sha256::digest(&file);
     file.extend_from_slice(&digest);
     file
+}
+
+#[test]
+fn load_version_2_keeps_every_key_and_what_the_next_save_says_of_slots() {
+    let keys = 2_000;
+    let (store, _) = filled(keys);
+    let mut bytes = Vec::new();
+    store.save(&mut bytes, at(0)).unwrap();
+    let file = older(2, &bytes, &older_records(&bytes));
+    assert!(file != bytes);
+    let (loaded, mut again) = (load(&file).unwrap(), Vec::new());
+    loaded.save(&mut again, at(0)).unwrap();
+    for other in [loaded, load(&again).unwrap()] {
+        for key in 0..keys {
+            let entry = |store: &MemoryStore| store.with_entry(&key.to_le_bytes(), Entry::clone);
+            assert_eq!(entry(&other), entry(&store), "{key}");
+        }
+    }
 }
 
 #[test]
@@ -109,7 +140,7 @@ fn load_version_1_with_keys_twice_keeps_their_later_state() {
     assert_eq!((early.len(), late.len()), (keys as usize, keys as usize));
     // A key that was moved while the file was written is in it twice, the later state behind the earlier.
     for records in [late.clone(), [early, late].concat()] {
-        let loaded = load(&version_1(&head, &records)).unwrap();
+        let loaded = load(&older(1, &head, &records)).unwrap();
         assert_eq!(loaded.len(), keys as usize);
         for key in 0..keys {
             let policy = &policies[key as usize % policies.len()];
