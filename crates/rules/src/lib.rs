@@ -22,6 +22,7 @@ mod native;
 mod nested;
 mod network;
 mod path;
+mod query;
 mod request;
 mod rule;
 mod set;

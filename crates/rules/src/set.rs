@@ -2,7 +2,6 @@
 
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::Policy;
-use sluicegate_headers::Others;
 
 use crate::{
     attribute::Attribute,
@@ -12,7 +11,7 @@ use crate::{
     error::RulesError,
     example::Example,
     index::Index,
-    request::Request,
+    request::{Others, Request},
     rule::{Match, Rule, Treatment},
 };
 
