@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, net::IpAddr, rc::Rc};
 
 use sluicegate_headers::{Reading, Readings};
 
-use crate::{attribute::Attribute, query::Query};
+use crate::{attribute::Attribute, key::EscapedValues, query::Query};
 
 /// The headers of a request, asked by name.
 pub trait Headers {
@@ -79,6 +79,8 @@ pub struct Request<'r> {
     query: Option<Rc<Query<'r>>>,
     /// What some servers make of the target besides.
     others: Option<Rc<Others<'r>>>,
+    /// What keys contain of long values, where the target is read several times.
+    escaped: Option<&'r EscapedValues>,
     headers: &'r dyn Headers,
     client: Option<IpAddr>,
     domain: Option<&'r str>,
@@ -147,6 +149,7 @@ impl<'r> Request<'r> {
             method: Some(method),
             path: Some(path),
             query,
+            escaped: None,
             others,
             headers,
             client: None,
@@ -163,6 +166,7 @@ impl<'r> Request<'r> {
             path: None,
             query: None,
             others: None,
+            escaped: None,
             headers: &(),
             client: None,
             domain: Some(domain),
@@ -187,13 +191,23 @@ impl<'r> Request<'r> {
         self.others.as_deref()
     }
 
-    /// The same request, with its target as another server reads it.
-    pub(crate) fn read_as<'t>(&'t self, target: &'t Target<'r>) -> Request<'t> {
+    /// The same request, with its target as another server reads it if `target` is given. Its long values
+    /// are kept in `escaped`, which must be of this request only.
+    pub(crate) fn read_as<'t>(
+        &'t self,
+        target: Option<&'t Target<'r>>,
+        escaped: &'t EscapedValues,
+    ) -> Request<'t> {
+        let (path, query) = match target {
+            Some(target) => (Some(&*target.path), &target.query),
+            None => (self.path.as_deref(), &self.query),
+        };
         Request {
             method: self.method.as_deref().map(Cow::Borrowed),
-            path: Some(Cow::Borrowed(&target.path)),
-            query: target.query.clone(),
+            path: path.map(Cow::Borrowed),
+            query: query.clone(),
             others: None,
+            escaped: Some(escaped),
             ..*self
         }
     }
@@ -212,6 +226,10 @@ impl<'r> Request<'r> {
             }
             _ => false,
         }
+    }
+
+    pub(crate) const fn escaped(&self) -> Option<&EscapedValues> {
+        self.escaped
     }
 
     /// The path in canonical form, as most servers read it; empty where there is none.
