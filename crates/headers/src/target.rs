@@ -135,14 +135,18 @@ impl<'t> Readings<'t> {
             true => Cow::Owned(trimmed.replace(is_blank, "")),
             false => Cow::Borrowed(trimmed),
         };
-        let first = Reading::by(FIRST, &clean);
+        let read = |server| match &clean {
+            Cow::Borrowed(text) => Reading::by(server, text),
+            Cow::Owned(text) => Reading::by(server, text).into_owned(),
+        };
+        let first = read(FIRST);
         let mut readings: Vec<Reading<'t>> = Vec::new();
         let mut add = |reading: Reading<'t>| {
             if reading != first && !readings.contains(&reading) {
                 readings.push(reading);
             }
         };
-        OTHERS.into_iter().for_each(|server| add(Reading::by(server, &clean)));
+        OTHERS.into_iter().for_each(|server| add(read(server)));
         if clean != target {
             add(Reading::by(FIRST, target));
         }
@@ -158,7 +162,14 @@ impl<'t> Reading<'t> {
         Self { path: Cow::Borrowed(path), query: Cow::Borrowed(query) }
     }
 
-    fn by(server: Server, target: &str) -> Self {
+    fn into_owned(self) -> Reading<'static> {
+        Reading {
+            path: Cow::Owned(self.path.into_owned()),
+            query: Cow::Owned(self.query.into_owned()),
+        }
+    }
+
+    fn by(server: Server, target: &'t str) -> Self {
         let target = match target.split_once('#') {
             Some((before, _)) if server.has(Server::HASH) => before,
             _ => target,
@@ -174,7 +185,7 @@ impl<'t> Reading<'t> {
             None => path.as_bytes(),
         };
         let path = resolved(server, &separated(server, without_host(server, path)));
-        Self { path: Cow::Owned(path), query: Cow::Owned(query.to_owned()) }
+        Self { path: Cow::Owned(path), query: Cow::Borrowed(query) }
     }
 }
 

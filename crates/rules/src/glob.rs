@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use memchr::memmem;
+
 /// A pattern: literal pieces with any run of bytes between them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
@@ -68,18 +70,11 @@ impl Glob {
         let Some(mut value) = value.strip_suffix(&**last) else { return false };
         // Where each piece is taken as early as it comes, what is behind has the most room.
         for piece in middle {
-            let Some(at) = find(value, piece) else { return false };
+            let Some(at) = memmem::find(value, piece) else { return false };
             value = &value[at + piece.len()..];
         }
         true
     }
-}
-
-fn find(value: &[u8], piece: &[u8]) -> Option<usize> {
-    if piece.is_empty() {
-        return Some(0);
-    }
-    value.windows(piece.len()).position(|window| window == piece)
 }
 
 impl fmt::Debug for Glob {

@@ -5,7 +5,7 @@
 //! escaped as `%XX`; a lone `%` is a part that the request doesn't have. Braces stand only where a
 //! cluster of Redis shall keep keys together.
 
-use std::{fmt, net::IpAddr};
+use std::{borrow::Cow, cell::RefCell, fmt, net::IpAddr};
 
 use sluicegate_headers::PathOptions;
 
@@ -104,7 +104,12 @@ impl Part {
             From::Attribute(Attribute::Capture(name)) => {
                 capture(name).map(|value| escape(value.as_bytes(), key))
             }
-            From::Attribute(attribute) => request.value(attribute).map(|value| escape(&value, key)),
+            From::Attribute(attribute) => {
+                request.value(attribute).map(|value| match (request.escaped(), value) {
+                    (Some(known), Cow::Borrowed(value)) => known.escape(value, key),
+                    (_, value) => escape(&value, key),
+                })
+            }
             From::Client(ipv4, ipv6) => request.client().map(|address| {
                 let length = if address.is_ipv4() { *ipv4 } else { *ipv6 };
                 key.extend(client(address, length).into_bytes());
@@ -117,6 +122,34 @@ impl Part {
     }
 }
 
+/// Long values of one request, escaped. Many rules may build keys from the same value, for each reading of the
+/// target.
+#[derive(Default)]
+pub(crate) struct EscapedValues(RefCell<Vec<EscapedValue>>);
+
+/// Where a value is, and what [`escape`] makes of it.
+type EscapedValue = (*const [u8], Box<[u8]>);
+
+impl EscapedValues {
+    /// The shortest value that is worth it.
+    const MIN_LENGTH: usize = 256;
+
+    /// As [`escape`], once for each `value`. The request borrows or owns the values as long as this exists,
+    /// so their addresses tell them apart.
+    fn escape(&self, value: &[u8], key: &mut Vec<u8>) {
+        if value.len() < Self::MIN_LENGTH {
+            return escape(value, key);
+        }
+        let mut all = self.0.borrow_mut();
+        if let Some((_, known)) = all.iter().find(|(it, _)| std::ptr::eq(*it, value)) {
+            return key.extend_from_slice(known);
+        }
+        let start = key.len();
+        escape(value, key);
+        all.push((value, key[start..].into()));
+    }
+}
+
 /// An address, or the network that so many bits of it say.
 fn client(address: IpAddr, bits: u8) -> String {
     Network::around(address, bits).to_string()
@@ -125,6 +158,7 @@ fn client(address: IpAddr, bits: u8) -> String {
 /// Writes `value` so that it contains none of the marks that keys are built with.
 pub(crate) fn escape(value: &[u8], key: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    crate::query::work::add(value.len());
     let plain = |byte: &u8| PLAIN[usize::from(*byte)];
     let mut rest = value;
     // Most values are plain as a whole.

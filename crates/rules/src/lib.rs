@@ -23,6 +23,7 @@ mod native;
 mod nested;
 mod network;
 mod path;
+mod query;
 mod request;
 mod rule;
 mod set;

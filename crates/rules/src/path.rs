@@ -1,6 +1,4 @@
-//! Patterns of paths, and values of queries.
-
-use std::borrow::Cow;
+//! Patterns of paths.
 
 use sluicegate_headers::{PathOptions, canonical_path};
 
@@ -8,37 +6,6 @@ use crate::{error::quoted, glob::Glob};
 
 /// The most segments of a pattern.
 pub(crate) const MAX_SEGMENTS: usize = 32;
-
-/// The byte that `text` begins with an escape of.
-fn escape(text: &[u8]) -> Option<u8> {
-    let [b'%', high, low, ..] = text else { return None };
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    Some(16 * digit(high)? + digit(low)?)
-}
-
-/// A part of a query, decoded: `+` is a blank, `%` escapes are bytes.
-pub(crate) fn decoded(text: &str) -> Cow<'_, [u8]> {
-    if !text.contains(['%', '+']) {
-        return Cow::Borrowed(text.as_bytes());
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        rest = behind;
-        match *first {
-            b'+' => out.push(b' '),
-            b'%' => match escape(&[&b"%"[..], &behind[..behind.len().min(2)]].concat()) {
-                Some(byte) => {
-                    out.push(byte);
-                    rest = &behind[2..];
-                }
-                None => out.push(b'%'),
-            },
-            byte => out.push(byte),
-        }
-    }
-    Cow::Owned(out)
-}
 
 /// A pattern of paths, segment by segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,13 +248,6 @@ fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_query_is_decoded() {
-        assert_eq!(&*decoded("a+b%20c%2"), b"a b c%2");
-        assert_eq!(&*decoded("%"), b"%");
-        assert_eq!(&*decoded("%zz"), b"%zz");
-    }
 
     #[test]
     fn patterns_match_segment_by_segment() {

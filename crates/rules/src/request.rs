@@ -1,10 +1,10 @@
 //! What is known of a request.
 
-use std::{borrow::Cow, fmt, net::IpAddr};
+use std::{borrow::Cow, fmt, net::IpAddr, rc::Rc};
 
-use sluicegate_headers::{Others, Reading, Readings};
+use sluicegate_headers::{Reading, Readings};
 
-use crate::{attribute::Attribute, path::decoded};
+use crate::{attribute::Attribute, key::EscapedValues, query::Query};
 
 /// The headers of a request, asked by name.
 pub trait Headers {
@@ -75,13 +75,60 @@ fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
 pub struct Request<'r> {
     method: Option<Cow<'r, str>>,
     path: Option<Cow<'r, str>>,
-    query: Cow<'r, str>,
+    /// `None` if it is empty.
+    query: Option<Rc<Query<'r>>>,
     /// What some servers make of the target besides.
-    others: Option<Box<Others<'r>>>,
+    others: Option<Rc<Others<'r>>>,
+    /// What keys contain of long values, where the target is read several times.
+    escaped: Option<&'r EscapedValues>,
     headers: &'r dyn Headers,
     client: Option<IpAddr>,
     domain: Option<&'r str>,
     entries: &'r [(&'r str, &'r str)],
+}
+
+/// A path and a query, as another server reads the target. Readings with the same query share it.
+pub(crate) struct Target<'r> {
+    path: Cow<'r, str>,
+    query: Option<Rc<Query<'r>>>,
+}
+
+/// What servers make of a target besides the first reading.
+pub(crate) struct Others<'r> {
+    pub(crate) readings: Vec<Target<'r>>,
+    /// The path as sent, where no reading equals it.
+    pub(crate) as_sent: Option<Target<'r>>,
+    /// All different queries but that of the path as sent.
+    queries: Vec<Rc<Query<'r>>>,
+}
+
+impl<'r> Others<'r> {
+    /// `others` than the first reading, whose query is `query`.
+    fn new(others: sluicegate_headers::Others<'r>, query: Option<&Rc<Query<'r>>>) -> Self {
+        let mut queries: Vec<_> = query.cloned().into_iter().collect();
+        let readings =
+            others.readings.into_iter().map(|reading| Target::new(reading, &mut queries)).collect();
+        let as_sent = others.as_sent.map(|reading| Target::new(reading, &mut queries.clone()));
+        Self { readings, as_sent, queries }
+    }
+}
+
+impl<'r> Target<'r> {
+    /// Adds its query to `queries`, or shares the equal one.
+    fn new(Reading { path, query }: Reading<'r>, queries: &mut Vec<Rc<Query<'r>>>) -> Self {
+        let known = queries.iter().find(|known| known.text() == query).cloned();
+        let query = known.or_else(|| {
+            let query = shared(query)?;
+            queries.push(Rc::clone(&query));
+            Some(query)
+        });
+        Self { path, query }
+    }
+}
+
+/// `None` if `query` is empty.
+fn shared(query: Cow<'_, str>) -> Option<Rc<Query<'_>>> {
+    (!query.is_empty()).then(|| Rc::new(Query::new(query)))
 }
 
 impl<'r> Request<'r> {
@@ -91,6 +138,8 @@ impl<'r> Request<'r> {
     #[must_use]
     pub fn http(method: &'r str, target: &'r str, headers: &'r dyn Headers) -> Self {
         let Readings { first: Reading { path, query }, others } = Readings::of(target);
+        let query = shared(query);
+        let others = others.map(|others| Rc::new(Others::new(*others, query.as_ref())));
         // Some servers take `post` for `POST`.
         let method = match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
             true => Cow::Owned(method.to_ascii_uppercase()),
@@ -100,6 +149,7 @@ impl<'r> Request<'r> {
             method: Some(method),
             path: Some(path),
             query,
+            escaped: None,
             others,
             headers,
             client: None,
@@ -114,8 +164,9 @@ impl<'r> Request<'r> {
         Self {
             method: None,
             path: None,
-            query: Cow::Borrowed(""),
+            query: None,
             others: None,
+            escaped: None,
             headers: &(),
             client: None,
             domain: Some(domain),
@@ -136,17 +187,29 @@ impl<'r> Request<'r> {
     }
 
     /// What servers make of the target besides the path and query of this request.
-    pub(crate) const fn others(&self) -> Option<&Others<'r>> {
-        match &self.others {
-            Some(others) => Some(others),
-            None => None,
-        }
+    pub(crate) fn others(&self) -> Option<&Others<'r>> {
+        self.others.as_deref()
     }
 
-    /// The same request, with its target as another server reads it.
-    pub(crate) fn read_as(&self, reading: &Reading<'r>) -> Self {
-        let Reading { path, query } = reading.clone();
-        Self { path: Some(path), query, others: None, ..self.clone() }
+    /// The same request, with its target as another server reads it if `target` is given. Its long values
+    /// are kept in `escaped`, which must be of this request only.
+    pub(crate) fn read_as<'t>(
+        &'t self,
+        target: Option<&'t Target<'r>>,
+        escaped: &'t EscapedValues,
+    ) -> Request<'t> {
+        let (path, query) = match target {
+            Some(target) => (Some(&*target.path), &target.query),
+            None => (self.path.as_deref(), &self.query),
+        };
+        Request {
+            method: self.method.as_deref().map(Cow::Borrowed),
+            path: path.map(Cow::Borrowed),
+            query: query.clone(),
+            others: None,
+            escaped: Some(escaped),
+            ..*self
+        }
     }
 
     /// Whether the request gives `attribute` several times, with different values: applications then differ
@@ -155,12 +218,18 @@ impl<'r> Request<'r> {
         match attribute {
             Attribute::Header(name) => self.headers.is_ambiguous(name),
             Attribute::Query(name) => {
-                let others = self.others().into_iter().flat_map(|others| &others.readings);
-                let mut queries = others.map(|it| &it.query).chain([&self.query]);
-                queries.any(|query| differ(parameters(query, name)))
+                let queries = match &self.others {
+                    Some(others) => &others.queries[..],
+                    None => self.query.as_slice(),
+                };
+                queries.iter().any(|query| query.is_ambiguous(name))
             }
             _ => false,
         }
+    }
+
+    pub(crate) const fn escaped(&self) -> Option<&EscapedValues> {
+        self.escaped
     }
 
     /// The path in canonical form, as most servers read it; empty where there is none.
@@ -186,7 +255,7 @@ impl<'r> Request<'r> {
                 })
             }
             Attribute::Header(name) => self.headers.header(name).map(Cow::Borrowed),
-            Attribute::Query(name) => parameters(&self.query, name).next(),
+            Attribute::Query(name) => self.query.as_ref()?.value(name).map(Cow::Borrowed),
             Attribute::Domain => self.domain.map(text),
             Attribute::Descriptor(name) => {
                 self.entries.iter().find(|(key, _)| *key == &**name).map(|(_, value)| text(value))
@@ -197,22 +266,13 @@ impl<'r> Request<'r> {
     }
 }
 
-/// The values of the parameters `name` of a query, decoded.
-fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Cow<'q, [u8]>> {
-    query.split('&').filter_map(move |pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let same = key == name || key.contains(['%', '+']) && *decoded(key) == *name.as_bytes();
-        same.then(|| decoded(value))
-    })
-}
-
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Request")
             .field("method", &self.method)
             .field("path", &self.path)
-            .field("query", &self.query)
+            .field("query", &self.query.as_ref().map(|query| query.text()))
             .field("client", &self.client)
             .field("domain", &self.domain)
             .field("entries", &self.entries)

@@ -2,7 +2,6 @@
 
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::Policy;
-use sluicegate_headers::Others;
 
 use crate::{
     attribute::Attribute,
@@ -12,7 +11,8 @@ use crate::{
     error::RulesError,
     example::Example,
     index::Index,
-    request::Request,
+    key::EscapedValues,
+    request::{Others, Request},
     rule::{Match, Rule, Treatment},
 };
 
@@ -186,9 +186,9 @@ impl RuleSet {
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
-        self.find(request, false, &mut matches);
-        if let Some(others) = request.others() {
-            self.find_in_others(request, others, &mut matches);
+        match request.others() {
+            None => self.find(request, false, &mut matches),
+            Some(others) => self.find_in_all(request, others, &mut matches),
         }
         matches
     }
@@ -200,17 +200,19 @@ impl RuleSet {
         self.from_clients.iter().find(|attribute| request.is_ambiguous(attribute))
     }
 
-    /// Adds the rules that apply to other readings of the target.
+    /// Adds the rules that apply to any reading of the target.
     #[cold]
-    fn find_in_others<'s>(
+    fn find_in_all<'s>(
         &'s self,
         request: &Request<'_>,
         others: &Others<'_>,
         matches: &mut Matches<'s>,
     ) {
+        let escaped = EscapedValues::default();
+        self.find(&request.read_as(None, &escaped), false, matches);
         let read_as = |reading| {
             let mut found = Matches::new();
-            self.find(&request.read_as(reading), false, &mut found);
+            self.find(&request.read_as(Some(reading), &escaped), false, &mut found);
             found
         };
         for found in others.readings.iter().flat_map(read_as) {

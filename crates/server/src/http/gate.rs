@@ -35,18 +35,21 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
     let method = original::method(&head.headers, config)?;
     let target = original::target(&head.headers, config)?;
     let address = original::address(&head.headers, config, shared.config.http_trusted_hops)?;
-    let headers = OfRequest(&head.headers);
-    let mut request = Request::http(method, target, &headers);
-    if let Some(address) = address.or(client.address) {
-        request = request.from(address);
-    }
     let version = arc_swap::Guard::into_inner(shared.rules.now());
-    if let Some(attribute) = version.rules().ambiguous(&request) {
-        return Err(Problem::contradictory(format!(
-            "{attribute} is given several times with different values: expected one"
-        )));
-    }
-    let matches = version.rules().matches(&request);
+    let matches = {
+        let headers = OfRequest(&head.headers);
+        let mut request = Request::http(method, target, &headers);
+        if let Some(address) = address.or(client.address) {
+            request = request.from(address);
+        }
+        if let Some(attribute) = version.rules().ambiguous(&request) {
+            return Err(Problem::contradictory(format!(
+                "{attribute} is given several times with different values: expected one"
+            )));
+        }
+        // Its parsed target takes more memory than the head, and is dropped before the store is asked.
+        version.rules().matches(&request)
+    };
     let verdict = judge::decide(shared, &version, &matches, Ask::Take(1), now).await?;
     Ok(tell(worker, &matches, &verdict))
 }
