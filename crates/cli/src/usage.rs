@@ -183,6 +183,9 @@ fn invalid(called: &str, name: &str, value: &str, expected: &str) -> String {
     if SECRETS.contains(&name) {
         return format!("invalid {called}: {expected}");
     }
+    if expected.starts_with("invalid ") && expected.contains(&format!(" `{value}`: ")) {
+        return expected.to_owned();
+    }
     format!("invalid {called} `{value}`: {expected}")
 }
 
