@@ -298,6 +298,7 @@ fn connections_themselves_are_bounded() {
 /// whether they are answered, refused or wrong, and whether their replies are read.
 #[test]
 fn requests_of_many_connections_are_bounded() {
+    type Request = fn(u32) -> Vec<u8>;
     let name = "http::flood::requests_of_many_connections_are_bounded";
     let budget = 16 << 20;
     let Some(process) = process(name, 4096, |config, _| {
@@ -312,11 +313,11 @@ fn requests_of_many_connections_are_bounded() {
     // No such field belongs in HTTP/2.
     let wrong =
         |id| frame(1, 5, id, &[&head("/healthz")[..], b"\0\x0aconnection\x05close"].concat());
-    let floods: [(&str, &dyn Fn(u32) -> Vec<u8>, u32, u32, bool); 4] = [
-        ("bodies that do not end", &body, 250, 65_535, false),
-        ("small replies that are not taken", &small, 250, 0, false),
-        ("small replies that are taken", &small, 250, 65_535, true),
-        ("requests that are wrong", &wrong, 120, 65_535, false),
+    let floods: [(&str, Request, u32, u32, bool); 4] = [
+        ("bodies that do not end", body, 250, 65_535, false),
+        ("small replies that are not taken", small, 250, 0, false),
+        ("small replies that are taken", small, 250, 65_535, true),
+        ("requests that are wrong", wrong, 120, 65_535, false),
     ];
     for (what, request, streams, window, reads) in floods {
         let requests: Vec<u8> = (0..streams).flat_map(|number| request(number * 2 + 1)).collect();
