@@ -11,7 +11,7 @@ use crate::buffers::{BufferBudget, MAX_PER_CONNECTION, Reservation};
 
 /// What of a connection's bytes is left to what it needs to be served at all: unfinished input and
 /// unsent output, so that requests that hold all they may do not end it.
-const SPARE: usize = 256 * 1024;
+const SPARE: usize = 512 * 1024;
 
 /// Reservations grow and shrink in steps of so many bytes.
 const STEP: usize = 4 * 1024;
@@ -131,6 +131,13 @@ impl Held {
     #[must_use]
     pub(super) fn resize_for_connection(&mut self, bytes: usize) -> bool {
         let of_all = self.connection.budget.max();
+        self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
+    }
+
+    /// The same, for what many requests at a time need: no more of what all may hold than for bodies.
+    #[must_use]
+    pub(super) fn resize_for_slots(&mut self, bytes: usize) -> bool {
+        let of_all = self.connection.budget.max() / 4 * 3;
         self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
     }
 

@@ -1,5 +1,7 @@
 //! What a client has begun to send and not finished.
 
+use std::mem;
+
 use super::MAX_HEAD;
 
 /// What a client of HTTP/2 says first.
@@ -35,6 +37,9 @@ pub(super) struct Frames {
     to_come: usize,
     /// Whether fields are to come that belong to those before.
     open: bool,
+    /// The latest request, and how many have begun since that was asked.
+    latest: u32,
+    new: usize,
 }
 
 impl Default for Input {
@@ -69,6 +74,14 @@ impl Input {
             Self::Two(frames) if frames.open => usize::try_from(MAX_HEAD).unwrap_or(usize::MAX),
             Self::Two(frames) if frames.to_come > 0 => frames.length - frames.to_come,
             Self::Two(_) => 0,
+        }
+    }
+
+    /// How many requests have begun on HTTP/2 since this was asked, be they right or wrong.
+    pub(super) const fn take_new(&mut self) -> usize {
+        match self {
+            Self::Two(frames) => mem::replace(&mut frames.new, 0),
+            Self::Unknown(_) | Self::One { .. } => 0,
         }
     }
 
@@ -111,11 +124,16 @@ impl Frames {
             self.had += length;
             bytes = behind;
             if self.had == self.head.len() {
-                let [high, middle, low, kind, flags, ..] = self.head;
+                let [high, middle, low, kind, flags, stream @ ..] = self.head;
                 self.length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
                 self.to_come = self.length;
                 if kind == HEADERS || kind == CONTINUATION {
                     self.open = flags & END_HEADERS == 0;
+                }
+                let stream = u32::from_be_bytes(stream);
+                if kind == HEADERS && stream > self.latest {
+                    self.latest = stream;
+                    self.new += 1;
                 }
                 self.had = 0;
             }
@@ -166,6 +184,20 @@ mod tests {
         assert_eq!(input.unfinished(), 0);
         input.read(&[0, 0, 1, HEADERS, 0, 0, 0, 0, 1, 0x82]);
         assert_eq!(input.unfinished(), 32 * 1024);
+    }
+
+    #[test]
+    fn new_requests_are_counted_once() {
+        let headers = |stream: u8, flags: u8| [0, 0, 1, HEADERS, flags, 0, 0, 0, stream, 0x82];
+        let mut input = Input::default();
+        input.read(PREFACE);
+        input.read(&[headers(1, 0), headers(3, END_HEADERS)].concat());
+        // Trailers, and a frame in two parts.
+        input.read(&headers(1, END_HEADERS));
+        input.read(&headers(5, END_HEADERS)[..4]);
+        assert_eq!(input.take_new(), 2);
+        input.read(&headers(5, END_HEADERS)[4..]);
+        assert_eq!((input.take_new(), input.take_new()), (1, 0));
     }
 
     #[test]

@@ -127,10 +127,14 @@ pub(crate) async fn serve<A, F, B>(
             None => stream.poll_version(context).map(Event::Spoken),
             Some(it) => match it.poll(context) {
                 Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
-                Poll::Pending if connection.is_scarce() && progress.is_at_rest() => {
-                    Poll::Ready(Event::Rest)
+                Poll::Pending => {
+                    progress.settle();
+                    if connection.is_scarce() && progress.is_at_rest() {
+                        Poll::Ready(Event::Rest)
+                    } else {
+                        Poll::Pending
+                    }
                 }
-                Poll::Pending => Poll::Pending,
             },
         });
         let event = tokio::select! {
@@ -159,6 +163,8 @@ pub(crate) async fn serve<A, F, B>(
                 if let Err(error) = ended {
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
+                // What it holds is not needed for the last words.
+                drop(session);
                 linger(stream).await;
                 return;
             }
@@ -180,12 +186,14 @@ pub(crate) async fn serve<A, F, B>(
                     Some(Ended::Slow) => return worker.stats().slow.add(),
                 }
                 let has_rested = progress.rests() && progress.requests() == rested;
+                let is_in_the_way =
+                    connection.is_nearly_full() || progress.holds_slots() && connection.is_scarce();
                 match &mut session {
                     Some(_) if has_rested && progress.is_at_rest() => {
                         rest(&mut session, &stream, &mut charged);
                     }
                     Some(_) if has_rested && leaves => return worker.stats().idle.add(),
-                    Some(it) if has_rested && connection.is_nearly_full() => {
+                    Some(it) if has_rested && is_in_the_way => {
                         leaves = true;
                         it.stop();
                     }

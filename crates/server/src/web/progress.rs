@@ -16,12 +16,16 @@ use super::{
     chunks::Chunks,
     held::{ConnectionBuffers, Held},
     input::Input,
+    session::{MAX_STREAMS, SLOT},
 };
 
 /// Bytes of unfinished input, and of unsent output, up to which nothing is reserved: what a
 /// connection is charged for covers them.
 const FREE_INPUT: usize = 2 * 1024;
 const FREE_OUTPUT: usize = 8 * 1024;
+
+/// Requests at a time, on HTTP/2, for whose places nothing is reserved: the same.
+const FREE_SLOTS: usize = 4;
 
 /// What has passed over a connection.
 #[derive(Debug)]
@@ -33,6 +37,11 @@ pub(super) struct Progress {
     unsent: RefCell<Held>,
     /// What is held for replies that have ended and may not have left yet, as the client takes nothing.
     ended: RefCell<Held>,
+    /// What is held for the places of requests on HTTP/2, as many as there ever were at a time: what
+    /// grew for them does not shrink.
+    slots: RefCell<Held>,
+    /// Requests that may be in flight on HTTP/2, whether they are answered, refused or wrong.
+    open: Cell<usize>,
     /// Parts of replies, on HTTP/2, that the client has not taken.
     chunks: RefCell<Chunks>,
     /// Changes with all that is begun.
@@ -68,6 +77,8 @@ impl Progress {
             unfinished: held(),
             unsent: held(),
             ended: held(),
+            slots: held(),
+            open: Cell::default(),
             connection,
             input: RefCell::default(),
             chunks: RefCell::default(),
@@ -103,7 +114,32 @@ impl Progress {
             Input::One { .. } if self.flying.get() > 0 => 0,
             ref input => input.unfinished(),
         };
-        hold(&self.unfinished, unfinished, FREE_INPUT)
+        let new = input.take_new();
+        hold(&self.unfinished, unfinished, FREE_INPUT) && (new == 0 || self.hold_slots(new))
+    }
+
+    /// Holds places for so many more requests on HTTP/2. `false`: they are more than may be held.
+    /// To refuse such a request takes up a place as well.
+    fn hold_slots(&self, new: usize) -> bool {
+        let open = self.open.get() + new;
+        self.open.set(open);
+        let slots = open.min(MAX_STREAMS as usize).next_power_of_two();
+        let mut held = self.slots.borrow_mut();
+        let bytes = slots * SLOT;
+        slots <= FREE_SLOTS || bytes <= held.bytes() || held.resize_for_slots(bytes)
+    }
+
+    /// Whether more is held than for a client with few requests at a time.
+    pub(super) fn holds_slots(&self) -> bool {
+        self.slots.borrow().bytes() > 0
+    }
+
+    /// Everything that came is looked at, and what is sent is sent as far as the client takes it.
+    #[inline]
+    pub(super) fn settle(&self) {
+        if self.open.get() > 0 && !self.stuck.get() {
+            self.open.set(usize::try_from(self.flying.get()).unwrap_or(usize::MAX));
+        }
     }
 
     /// So many bytes were not sent when the client was to take some. `false`: they are more than may

@@ -34,7 +34,7 @@ const MAX_BUFFER: usize = 64 * 1024;
 /// The most fields in a request's head, on HTTP/1.1.
 const MAX_FIELDS: usize = 100;
 /// Requests of one client at a time, on HTTP/2.
-const MAX_STREAMS: u32 = 256;
+pub(super) const MAX_STREAMS: u32 = 256;
 /// Requests that a client may take back before they were looked at.
 const MAX_RESETS: usize = 32;
 /// Requests that we may refuse for what is wrong in them.
@@ -52,6 +52,8 @@ const HTTP2: usize = 20 * 1024;
 pub(super) const TLS: usize = 12 * 1024;
 /// What each request in flight beyond the first takes up on HTTP/2, besides its head.
 const STREAM: usize = 4 * 1024;
+/// What the place of a request takes up on HTTP/2, which a connection keeps for the next ones.
+pub(super) const SLOT: usize = 1024;
 /// What is free of charge: of the head of a lone request, and of a reply.
 const FREE_HEAD: usize = 2 * 1024;
 const FREE_REPLY: usize = 2 * 1024;

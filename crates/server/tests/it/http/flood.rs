@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_testing::eventually;
+
 use super::{
     client::Client,
     frames::{Frames, frame, head, post},
@@ -291,6 +293,89 @@ fn connections_themselves_are_bounded() {
             memory.more()
         );
         assert!(memory.most - memory.before < BOUND, "{} MiB", memory.more());
+    }
+}
+
+/// Many requests at a time on each of many connections: what stands for them in the server is bounded,
+/// whether they are answered, refused or wrong, and whether their replies are read.
+#[test]
+fn requests_of_many_connections_are_bounded() {
+    type Request = fn(u32) -> Vec<u8>;
+    let name = "http::flood::requests_of_many_connections_are_bounded";
+    let budget = 16 << 20;
+    let Some(process) = process(name, 4096, |config, _| {
+        config.http = Some(any_port());
+        config.max_buffer_memory = budget;
+    }) else {
+        return;
+    };
+    let many = size("SLUICEGATE_FLOOD_STREAMS", 180);
+    let body = |id| [frame(1, 4, id, &post("/v1/take")), frame(0, 0, id, &[b' '; 240])].concat();
+    let small = |id| frame(1, 5, id, &head("/healthz"));
+    // No such field belongs in HTTP/2.
+    let wrong =
+        |id| frame(1, 5, id, &[&head("/healthz")[..], b"\0\x0aconnection\x05close"].concat());
+    let floods: [(&str, Request, u32, u32, bool); 4] = [
+        ("bodies that do not end", body, 250, 65_535, false),
+        ("small replies that are not taken", small, 250, 0, false),
+        ("small replies that are taken", small, 250, 65_535, true),
+        ("requests that are wrong", wrong, 120, 65_535, false),
+    ];
+    for (what, request, streams, window, reads) in floods {
+        let requests: Vec<u8> = (0..streams).flat_map(|number| request(number * 2 + 1)).collect();
+        let mut memory = Memory::of(&process);
+        let mut clients = Vec::with_capacity(many);
+        let mut slowest = is_served(&process);
+        for _ in 0..many {
+            let mut client = Frames::connect(&process.server, &[(INITIAL_WINDOW, window)]);
+            client.send(&requests);
+            let taken = |client: &Frames| client.streams.values().filter(|it| it.is_over()).count();
+            while reads && !client.is_closed && taken(&client) < streams as usize {
+                client.read();
+            }
+            if clients.len() % 25 == 0 {
+                slowest = slowest.max(is_served(&process));
+            }
+            clients.push(client);
+            memory.look();
+        }
+        let sent = now();
+        while sent.elapsed() < Duration::from_millis(500) {
+            memory.look();
+        }
+        clients.iter_mut().for_each(Frames::read);
+        let closed = clients.iter().filter(|it| it.is_closed).count();
+        let used = process.server.told("buffer_bytes") >> 20;
+        drop(clients);
+        process.server.until_told("connected_clients", 1);
+        let back = memory.until_back();
+        println!(
+            "figure: {many} clients with {streams} requests at a time, {what}: {closed} closed, {used} MiB \
+             reserved, {} MiB more at most, given back after {back:?}; another was answered within {slowest:?}",
+            memory.more(),
+        );
+        assert!(memory.most - memory.before < budget / 512, "{} MiB: {what}", memory.more());
+    }
+}
+
+/// One client may use all the requests at a time that it is offered.
+#[test]
+fn requests_of_a_lone_client_are_all_answered() {
+    let running = super::client::server(|_| {});
+    let mut client = Frames::connect(&running, &[]);
+    let body = br#"{"key":"k","policy":"gcra:9/1s"}"#;
+    let ids = || (0..STREAMS).map(|number| number * 2 + 1);
+    // Room for all replies at a time.
+    client.send(&frame(8, 0, 0, &[0, 16, 0, 0]));
+    for first in [0, 2 * STREAMS] {
+        ids().for_each(|id| client.request(first + id, &post("/v1/take"), false));
+        ids().for_each(|id| client.send(&frame(0, 1, first + id, body)));
+        eventually("every request is answered", || {
+            client.read();
+            let streams = ids().map(|id| client.streams[&(first + id)]);
+            let open = streams.filter(|it| !it.ended || it.reset).count();
+            if open == 0 { Ok(()) } else { Err(open) }
+        });
     }
 }
 

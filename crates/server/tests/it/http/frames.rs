@@ -67,6 +67,13 @@ pub(super) struct Stream {
     pub(super) reset: bool,
 }
 
+impl Stream {
+    /// Whether nothing more comes on it.
+    pub(super) const fn is_over(&self) -> bool {
+        self.ended || self.reset
+    }
+}
+
 /// A connection.
 pub(super) struct Frames {
     pub(super) stream: TcpStream,
