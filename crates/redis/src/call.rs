@@ -7,7 +7,7 @@ use crate::{
     StoreError, native,
     net::{
         context::Context,
-        keeper::refuses_writes,
+        keeper::{Missing, refuses_writes},
         link::{Deadline, Link},
         topology::Topology,
     },
@@ -213,6 +213,7 @@ pub(crate) fn follow<T>(
     reply: &Value,
 ) {
     match (heard, reply) {
+        (Heard::Decided(_), _) => link.decided(),
         (Heard::NoModule { at_all: true }, _) => link.lost_module(),
         // Whatever follows on this connection may be answers to other questions.
         (Heard::Failed(error), Value::ServerError(refusal)) => {
@@ -222,6 +223,8 @@ pub(crate) fn follow<T>(
             let is_refused = refuses_writes(reply);
             if is_refused {
                 link.refused();
+            } else if Missing::of(reply) == Some(Missing::Command) {
+                link.forbidden();
             }
             if is_refused || refusal.code() == "CLUSTERDOWN" {
                 topology.refresh();

@@ -114,7 +114,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Starts the thread, if there is a state file. It holds that file's lock until it has ended.
     pub(crate) fn start(shared: &Arc<Shared>, file: Option<StateFile>) -> io::Result<Option<Self>> {
-        let Some(file) = file else { return Ok(None) };
+        let Some(mut file) = file else { return Ok(None) };
         let (last, wanted) = mpsc::channel();
         let (finishing, finished) = oneshot::channel();
         let shared = Arc::clone(shared);
@@ -123,10 +123,13 @@ impl Writer {
                 Duration::ZERO => Duration::MAX,
                 every => every,
             };
+            let mut failure = String::new();
             loop {
                 match wanted.recv_timeout(every) {
-                    Ok(()) => break snapshot(&shared, &file),
-                    Err(mpsc::RecvTimeoutError::Timeout) => snapshot(&shared, &file),
+                    Ok(()) => break snapshot(&shared, &mut file, &mut failure),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        snapshot(&shared, &mut file, &mut failure);
+                    }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 }
             }
@@ -145,7 +148,8 @@ impl Writer {
     }
 }
 
-fn snapshot(shared: &Shared, file: &StateFile) {
+/// Writes one. What made the last one fail is logged once.
+fn snapshot(shared: &Shared, file: &mut StateFile, failure: &mut String) {
     let now = shared.now();
     let Some(store) = shared.home.memory() else { return };
     let saved = file.replace(|out| store.save(out, now));
@@ -156,12 +160,16 @@ fn snapshot(shared: &Shared, file: &StateFile) {
             told.at = Some(now);
             told.keys = keys;
             told.written += 1;
+            failure.clear();
             tracing::debug!(keys, "state file written");
         }
         Err(error) => {
             told.failed += 1;
-            let error = plain_error(&error);
-            tracing::error!(path = %file.path().display(), %error, "cannot write the state file");
+            let error = plain_error(&error).to_string();
+            if *failure != error {
+                tracing::error!(path = %file.path().display(), %error, "cannot write the state file");
+                *failure = error;
+            }
         }
     }
 }

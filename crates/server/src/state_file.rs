@@ -1,7 +1,9 @@
 //! The state file: used by one server at a time, and replaced whole.
 //!
 //! - The lock is on a file of its own, `PATH.lock`, since `PATH` becomes another file with each snapshot. The
-//!   system releases it when the process ends, however it ends; the file stays.
+//!   system releases it when the process ends, however it ends; the file stays. Someone may remove or rename it,
+//!   and another server lock the next one: so before each snapshot the file at that path must be the one held.
+//! - A file that has several names (hard links) would have several locks, so it is not used.
 //! - A snapshot is written to `PATH.tmp-` and sixteen random digits, which must not exist, and put in place by a
 //!   rename: a symbolic link is never followed, neither there nor at `PATH`.
 
@@ -25,7 +27,7 @@ pub(crate) struct StateFile {
     folder: PathBuf,
     name: OsString,
     /// Locked as long as it is open.
-    _lock: File,
+    lock: File,
 }
 
 impl StateFile {
@@ -43,13 +45,18 @@ impl StateFile {
                 return Err(invalid(path, "expected a file, not a symbolic link: name its target"));
             }
             Ok(kind) if !kind.is_file() => return Err(invalid(path, "expected a regular file")),
+            Ok(_) if has_several_names(path) => {
+                let expected = "expected a file with one name, because each of its hard links would have a lock \
+                                of its own: copy it";
+                return Err(invalid(path, expected));
+            }
             // Writing tells what is wrong, if something is.
             Ok(_) | Err(_) => {}
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = parent.unwrap_or(Path::new(".")).to_owned();
         let lock = lock(path, &beside(path, ".lock"))?;
-        let file = Self { path: path.to_owned(), folder, name: name.to_owned(), _lock: lock };
+        let file = Self { path: path.to_owned(), folder, name: name.to_owned(), lock };
         file.remove_leftovers();
         let (temporary, _) = file.create_temporary().map_err(|error| unwritable(path, &error))?;
         fs::remove_file(temporary)?;
@@ -60,11 +67,13 @@ impl StateFile {
         &self.path
     }
 
-    /// Replaces the file by what `write` writes, or leaves it as it is.
+    /// Replaces the file by what `write` writes, or leaves it as it is: also where the lock was lost, which is
+    /// taken again for the next time.
     pub(crate) fn replace<R, E: From<io::Error>>(
-        &self,
+        &mut self,
         write: impl FnOnce(&mut BufWriter<File>) -> Result<R, E>,
     ) -> Result<R, E> {
+        self.keep_lock()?;
         let (temporary, file) = self.create_temporary()?;
         let written = (|| {
             let mut out = BufWriter::with_capacity(256 * 1024, file);
@@ -84,6 +93,21 @@ impl StateFile {
             File::open(&self.folder)?.sync_all()?;
         }
         written
+    }
+
+    /// Makes sure that the lock is held that another server would ask for.
+    fn keep_lock(&mut self) -> io::Result<()> {
+        let path = beside(&self.path, ".lock");
+        if is_at(&self.lock, &path) {
+            return Ok(());
+        }
+        self.lock = lock(&self.path, &path)?;
+        let text = format!(
+            "`{}` was removed or replaced, so another server may have used the state file; locked again for \
+             the next snapshot",
+            path.display()
+        );
+        Err(io::Error::other(text))
     }
 
     /// A new file beside the state file, for its owner alone.
@@ -153,6 +177,32 @@ fn lock(path: &Path, lock: &Path) -> io::Result<File> {
             Err(io::Error::new(error.kind(), text))
         }
     }
+}
+
+/// Whether `file` is the one at `path`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let held = file.metadata();
+    held.and_then(|held| Ok((held, fs::symlink_metadata(path)?)))
+        .is_ok_and(|(held, there)| (held.dev(), held.ino()) == (there.dev(), there.ino()))
+}
+
+/// There, a file that is open can neither be removed nor renamed.
+#[cfg(not(unix))]
+const fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+#[cfg(unix)]
+fn has_several_names(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(path).is_ok_and(|found| found.nlink() > 1)
+}
+
+#[cfg(not(unix))]
+const fn has_several_names(_: &Path) -> bool {
+    false
 }
 
 #[cfg_attr(not(unix), expect(clippy::missing_const_for_fn, reason = "there is no mode to set"))]

@@ -1,10 +1,11 @@
 //! Watches over the connection to one server: probes it, opens and closes its circuit breaker, and finds
 //! the primary again.
 //!
-//! A probe deletes a key that does not exist. Only a server that takes writes does that; a `PING` is
-//! answered by a primary that was demoted too. While the breaker is open, the server is probed every
-//! [`PROBE_EVERY`]; while it is closed, when a question got no answer, and when there were no questions for
-//! [`IDLE`]. So an outage is noticed and ends without a question too.
+//! A probe is a script that changes a key if it exists, and it does not. Only a server that runs scripts and
+//! takes writes does that; a `PING` is answered by a primary that was demoted, and a `DEL` by a server
+//! without memory. While the breaker is open, the server is probed every [`PROBE_EVERY`]; while it is
+//! closed, when a question got no answer, and when there were no questions for [`IDLE`]. So an outage is
+//! noticed and ends without a question too.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
@@ -12,7 +13,7 @@ use std::{
 };
 
 use ahash::RandomState;
-use redis::Value;
+use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
 use sluicegate_core::Timestamp;
 use tokio::time::{sleep, timeout};
 
@@ -20,8 +21,13 @@ use super::{
     context::Place,
     link::{Deadline, Link, PROBE_TIMEOUT, Up},
     report::Line,
+    url::Kind,
 };
-use crate::{OnError, StoreError, script::TEST_PREFIX};
+use crate::{
+    OnError, StoreError,
+    call::begin,
+    script::{Script, TEST_PREFIX},
+};
 
 /// How often a server whose breaker is open is probed.
 pub const PROBE_EVERY: Duration = Duration::from_millis(100);
@@ -44,7 +50,9 @@ enum Probe {
     Slow(Duration),
     /// It answers that it takes no writes.
     Refuses(String),
-    /// The user may not delete the key, so nothing is known of writes.
+    /// The user may not run what every take runs.
+    MayNot(String),
+    /// The user may not use the key of the probe, so nothing is known of writes.
     Forbidden,
     /// No answer, or no connection.
     Fails(String),
@@ -58,7 +66,7 @@ pub(super) fn jitter(span: Duration) -> Duration {
 
 /// Whether the server says that it takes no writes now, whichever key they are to.
 pub(crate) fn refuses_writes(reply: &Value) -> bool {
-    const CODES: [&str; 8] = [
+    const CODES: [&str; 10] = [
         "READONLY",
         "MASTERDOWN",
         "CLUSTERDOWN",
@@ -67,8 +75,11 @@ pub(crate) fn refuses_writes(reply: &Value) -> bool {
         "NOREPLICAS",
         "MISCONF",
         "BUSY",
+        "OOM",
+        "NOAUTH",
     ];
-    const IN_SCRIPT: [&str; 3] = ["READONLY You", "NOREPLICAS Not", "MISCONF "];
+    const IN_SCRIPT: [&str; 5] =
+        ["READONLY You", "NOREPLICAS Not", "MISCONF ", "OOM command", "while the cluster is down"];
     let Value::ServerError(error) = reply else { return false };
     if is_about_slot(error.details()) {
         return false;
@@ -76,6 +87,34 @@ pub(crate) fn refuses_writes(reply: &Value) -> bool {
     // In a script, the server's own error may be behind other words.
     CODES.contains(&error.code())
         || error.details().is_some_and(|details| IN_SCRIPT.iter().any(|it| details.contains(it)))
+}
+
+/// What the user may not do, where a permission is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Run a command, on whichever key.
+    Command,
+    /// Use this key.
+    Key,
+}
+
+impl Missing {
+    /// What the reply says of it. The servers have words of their own for each version, and for scripts.
+    pub(crate) fn of(reply: &Value) -> Option<Self> {
+        const ANY: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
+        const KEY: [&str; 2] = ["one of the keys", "access a key"];
+        let Value::ServerError(error) = reply else { return None };
+        let has = |words: &[&str]| {
+            let details = error.details().unwrap_or_default();
+            words.iter().any(|word| error.code() == *word || details.contains(word))
+        };
+        has(&ANY).then(|| if has(&KEY) { Self::Key } else { Self::Command })
+    }
+}
+
+/// Whether the server says that it is a replica.
+fn is_demoted(error: &redis::ServerError) -> bool {
+    error.code() == "READONLY" || error.details().is_some_and(|it| it.contains("READONLY You"))
 }
 
 /// Whether a `CLUSTERDOWN` is about the slot of one key.
@@ -168,8 +207,11 @@ impl Keeper {
                 link.works();
                 self.find_primary(link).await;
             }
-            Probe::Works | Probe::Forbidden => {
+            // The user may be allowed what else it asks for.
+            Probe::MayNot(why) if link.is_forbidden() => link.unavailable(&why),
+            Probe::Works | Probe::Forbidden | Probe::MayNot(_) => {
                 self.looked_at = None;
+                link.decided();
                 link.works();
             }
             // Questions that were too late have been counted.
@@ -221,23 +263,30 @@ impl Link {
             Err(StoreError::Unavailable(why)) => return Probe::Fails(why),
             Err(error) => return Probe::Fails(error.to_string()),
         };
-        let key = [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat();
-        let mut delete = redis::cmd("DEL");
-        delete.arg(key);
         let begin = self.context.now();
         let sent = flow.send(1, begin);
-        match deadline.within(connection.send_packed_command(&delete)).await {
+        match deadline.within(self.try_write(&mut connection)).await {
             Ok(Ok(reply)) => {
                 let now = self.context.now();
                 flow.answered(sent, now);
                 let span = now.as_micros().saturating_sub(begin.as_micros());
                 let span = Duration::from_micros(span);
-                match &reply {
-                    Value::ServerError(error) if refuses_writes(&reply) => {
-                        let (code, details) = (error.code(), error.details().unwrap_or_default());
-                        Probe::Refuses(format!("{}: {code} {details}", self.place))
+                let why = |error: &redis::ServerError| {
+                    let (code, details) = (error.code(), error.details().unwrap_or_default());
+                    format!("{}: {code} {details}", self.place)
+                };
+                match (&reply, Missing::of(&reply)) {
+                    (Value::ServerError(error), Some(Missing::Command)) => {
+                        Probe::MayNot(why(error))
                     }
-                    Value::ServerError(error) if error.code() == "NOPERM" => Probe::Forbidden,
+                    (_, Some(_)) => Probe::Forbidden,
+                    // Its questions are sent on.
+                    (Value::ServerError(error), _) if self.is_in_cluster() && is_demoted(error) => {
+                        Probe::Works
+                    }
+                    (Value::ServerError(error), _) if refuses_writes(&reply) => {
+                        Probe::Refuses(why(error))
+                    }
                     _ if span > self.context.options.deadline => Probe::Slow(span),
                     _ => Probe::Works,
                 }
@@ -249,6 +298,39 @@ impl Link {
                 Probe::Fails(why)
             }
         }
+    }
+}
+
+impl Link {
+    /// Runs the script of the probe; or a command of the module, for a user who may run no scripts.
+    async fn try_write(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+        let key = [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat();
+        // A node of a cluster would send on a script that names a key of another.
+        let keys = u8::from(!self.is_in_cluster());
+        let call = |whole| -> Cmd {
+            let mut call = begin(Script::probe(), whole);
+            call.arg(keys).arg(&key);
+            call
+        };
+        let is_unknown = |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT");
+        let mut reply = connection.send_packed_command(&call(false)).await?;
+        if is_unknown(&reply) {
+            reply = connection.send_packed_command(&call(true)).await?;
+        }
+        if Missing::of(&reply) == Some(Missing::Command) {
+            let mut take = redis::cmd("SG.TAKE");
+            take.arg(&key).arg("gcra:1/1s").arg("COST").arg(0);
+            let by_module = connection.send_packed_command(&take).await?;
+            let is_none = matches!(&by_module, Value::ServerError(error) if error.code() == "ERR");
+            if !is_none && Missing::of(&by_module) != Some(Missing::Command) {
+                reply = by_module;
+            }
+        }
+        Ok(reply)
+    }
+
+    fn is_in_cluster(&self) -> bool {
+        self.context.url.kind == Kind::Cluster
     }
 }
 

@@ -73,6 +73,8 @@ pub(crate) struct Link {
     pub(super) has_answered: AtomicBool,
     /// Whether a question got no answer, or one that says that the server takes no writes.
     pub(super) is_suspect: AtomicBool,
+    /// Questions in a row that the user may not ask.
+    pub(super) forbidden: AtomicU32,
     /// Connections made so far.
     pub(super) made: AtomicU64,
     /// Connections that could not be made since the last that could.
@@ -134,6 +136,7 @@ impl Link {
             wake: Arc::default(),
             has_answered: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
+            forbidden: AtomicU32::new(0),
             made: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             module: AtomicBool::new(false),
@@ -323,6 +326,27 @@ impl Link {
     /// The server says that it takes no writes: `keeper` asks it, and looks where else the primary is.
     pub(crate) fn refused(&self) {
         self.suspect();
+    }
+
+    /// The user may not run what a question needs: `keeper` looks whether that is so for all of them.
+    pub(crate) fn forbidden(&self) {
+        self.forbidden.fetch_add(1, Ordering::Relaxed);
+        if self.is_forbidden() {
+            self.suspect();
+        }
+    }
+
+    /// Whether so many questions in a row were forbidden that all may be.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.forbidden.load(Ordering::Relaxed) >= self.context.options.breaker_failures
+    }
+
+    /// A question was decided.
+    pub(crate) fn decided(&self) {
+        // The line is shared by all threads, so it is written only if it says something else.
+        if self.forbidden.load(Ordering::Relaxed) != 0 {
+            self.forbidden.store(0, Ordering::Relaxed);
+        }
     }
 
     /// A question got no answer.

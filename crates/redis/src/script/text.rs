@@ -13,6 +13,7 @@ pub(super) const CARRY: &str = include_str!("../../lua/carry.lua");
 pub(super) const DECIDE: &str = include_str!("../../lua/decide.lua");
 const QUESTION: &str = include_str!("../../lua/question.lua");
 const MAIN: &str = include_str!("../../lua/main.lua");
+const PROBE: &str = include_str!("../../lua/probe.lua");
 const TOGETHER: &str = include_str!("../../lua/together.lua");
 
 /// The machines, a file each.
@@ -67,6 +68,16 @@ impl Script {
         let limits = policies.flat_map(Policy::limits);
         let used = limits.fold(0, |used, limit| used | 1 << machine(limit));
         SCRIPTS_MADE[used].get_or_init(|| Self::new(assemble(used, None, TOGETHER)))
+    }
+
+    /// The script that fails where a take would, whatever the key, and changes nothing.
+    pub(crate) fn probe() -> &'static Self {
+        static MADE: OnceLock<Script> = OnceLock::new();
+        MADE.get_or_init(|| {
+            let mut text = String::new();
+            compact(PROBE, &mut text);
+            Self::new(text)
+        })
     }
 
     /// A script of this text.

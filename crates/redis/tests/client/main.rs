@@ -15,6 +15,7 @@ mod logs;
 mod module;
 mod partition;
 mod proxy;
+mod refused;
 mod sentinel;
 mod servers;
 mod settings;

@@ -33,6 +33,7 @@ pub(crate) struct HostNames {
     port: u16,
     /// The port that a name without one stands for.
     default_port: u16,
+    has_tls: bool,
 }
 
 /// What a request is for, as far as other people's pages are concerned.
@@ -67,6 +68,7 @@ impl HostNames {
             allowed,
             port,
             default_port: if config.http_tls.is_some() { 443 } else { 80 },
+            has_tls: config.http_tls.is_some(),
         }
     }
 
@@ -92,6 +94,18 @@ impl HostNames {
             Some(port) => port.parse().ok() == Some(self.port),
         }
     }
+
+    /// Whether a page of this server may have this scheme. Without TLS, `https` is that of a proxy, which has
+    /// a port of its own.
+    fn is_own_scheme(&self, scheme: &str, authority: &str) -> bool {
+        match (scheme, self.has_tls) {
+            ("http", false) | ("https", true) => true,
+            ("https", false) => {
+                split(authority).1.map_or(Some(443), |port| port.parse().ok()) != Some(self.port)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Refuses what the page of somebody else may have sent, and what does not say for which host it is.
@@ -108,7 +122,7 @@ pub(super) fn check_fields(
     head: &Parts,
     fields: &Fields<'_>,
 ) -> Result<(), Problem> {
-    let Fields { host, hosts, site, origin, .. } = *fields;
+    let Fields { host, hosts, is_by_browser, .. } = *fields;
     if hosts > 1 || host.is_none() && head.version == Version::HTTP_11 {
         return Err(Problem::host_count());
     }
@@ -130,20 +144,20 @@ pub(super) fn check_fields(
     if audience == Audience::Proxies {
         return Ok(());
     }
-    if site.is_none() && origin.is_none() {
+    if !is_by_browser {
         return Ok(());
     }
-    check_site(audience, head, (site, origin), authority.or(host))
+    check_site(names, audience, head, authority.or(host))
 }
 
-/// The headers that decide whether a request is answered: the first of each name.
+/// The headers that decide whether a request is answered: the first of each name, where only one counts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Fields<'a> {
     pub(super) content_type: Option<&'a HeaderValue>,
     host: Option<&'a HeaderValue>,
     hosts: usize,
-    site: Option<&'a HeaderValue>,
-    origin: Option<&'a HeaderValue>,
+    /// Whether there is `Origin` or `Sec-Fetch-Site`.
+    is_by_browser: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -157,34 +171,39 @@ impl<'a> Fields<'a> {
                 fields.hosts += 1;
             } else if *name == CONTENT_TYPE {
                 fields.content_type = fields.content_type.or(Some(value));
-            } else if *name == ORIGIN {
-                fields.origin = fields.origin.or(Some(value));
-            } else if *name == SITE {
-                fields.site = fields.site.or(Some(value));
+            } else if *name == ORIGIN || *name == SITE {
+                fields.is_by_browser = true;
             }
         }
         fields
     }
 }
 
-/// Refuses requests of pages of another origin.
+/// Refuses requests of pages of another origin: any `Origin` or `Sec-Fetch-Site` that says so is enough.
 fn check_site(
+    names: &HostNames,
     audience: Audience,
     head: &Parts,
-    (site, origin): (Option<&HeaderValue>, Option<&HeaderValue>),
     own: Option<&str>,
 ) -> Result<(), Problem> {
-    if let Some(site) = site {
-        let is_ours = matches!(site.as_bytes(), b"same-origin" | b"none");
-        if !(is_ours || audience == Audience::Visitors && is_visit(head)) {
-            return Err(Problem::cross_site());
-        }
+    let is_own_site = |site: &HeaderValue| {
+        matches!(site.as_bytes(), b"same-origin" | b"none")
+            || audience == Audience::Visitors && is_visit(head)
+    };
+    let is_own_origin = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        origin.zip(own).is_some_and(|((scheme, authority), own)| {
+            names.is_own_scheme(scheme, authority) && authority.eq_ignore_ascii_case(own)
+        })
+    };
+    let all = |name, is_own: &dyn Fn(&HeaderValue) -> bool| {
+        head.headers.get_all(name).into_iter().all(is_own)
+    };
+    if all(SITE, &is_own_site) && all(ORIGIN, &is_own_origin) {
+        Ok(())
+    } else {
+        Err(Problem::cross_site())
     }
-    let Some(origin) = origin else { return Ok(()) };
-    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    let is_ours =
-        origin.zip(own).is_some_and(|((_, authority), own)| authority.eq_ignore_ascii_case(own));
-    if is_ours { Ok(()) } else { Err(Problem::cross_site()) }
 }
 
 /// Whether somebody opens a page in a tab of its own, as by a link.
@@ -288,7 +307,13 @@ mod tests {
             (&[("sec-fetch-site", "cross-site")], true),
             (&[("sec-fetch-site", "later-idea")], true),
             (&[("origin", "http://localhost:8080")], false),
-            (&[("origin", "https://LOCALHOST:8080")], false),
+            (&[("origin", "http://LOCALHOST:8080")], false),
+            (&[("origin", "https://localhost:8080")], true),
+            (&[("origin", "chrome-extension://localhost:8080")], true),
+            (&[("origin", "http://localhost:8080"), ("origin", "http://evil.example")], true),
+            (&[("origin", "http://localhost:8080"), ("origin", "http://localhost:8080")], false),
+            (&[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], true),
+            (&[("sec-fetch-site", "none"), ("origin", "http://evil.example")], true),
             (&[("origin", "http://localhost")], true),
             (&[("origin", "http://127.0.0.1:8080")], true),
             (&[("origin", "null")], true),
@@ -305,6 +330,28 @@ mod tests {
         assert!(!is_refused(&local, Audience::Visitors, &visit));
         assert!(is_refused(&local, Audience::Clients, &visit));
         assert!(is_refused(&local, Audience::Visitors, &visit[..3]), "a frame is no visit");
+    }
+
+    #[test]
+    fn origin_has_the_scheme_of_the_server_or_of_its_proxy() {
+        let tls = |config: &mut Config| {
+            let (cert, key) = ("c".into(), "k".into());
+            config.http_tls = Some(crate::TlsConfig { cert, key, client_ca: None });
+        };
+        let (plain, at_80) = (names(|_| {}, "10.0.0.1:8080"), names(|_| {}, "10.0.0.1:80"));
+        let tls = names(tls, "10.0.0.1:8443");
+        for (host, scheme, expected) in [
+            ("limits.example", "https", [false, false, false]),
+            ("limits.example:8443", "https", [false, false, false]),
+            ("limits.example:8080", "https", [true, false, false]),
+            ("limits.example", "http", [false, false, true]),
+            ("limits.example", "moz-extension", [true, true, true]),
+        ] {
+            let origin = format!("{scheme}://{host}");
+            let fields = [("host", host), ("origin", &*origin)];
+            let of = |names| is_refused(names, Audience::Clients, &fields);
+            assert_eq!([of(&plain), of(&at_80), of(&tls)], expected, "{origin}");
+        }
     }
 
     #[test]

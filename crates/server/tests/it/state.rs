@@ -3,6 +3,7 @@
 use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 
 use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_testing::until;
 
 use crate::harness::{Folder, Peer, Running, config};
 
@@ -261,6 +262,68 @@ fn a_second_server_on_a_state_file_does_not_start() {
     assert!(error.starts_with(&expected), "{error}");
     drop(server);
     assert_eq!(take(&with_state(&path), "k"), 1);
+}
+
+/// Someone removes the lock, or renames it, and starts another server.
+#[test]
+#[cfg(unix)]
+fn a_lock_that_is_removed_keeps_the_file_to_one_writer() {
+    let folder = Folder::new();
+    let (path, lock) = (folder.file("state"), folder.file("state.lock"));
+    for is_renamed in [false, true] {
+        let first = with_state(&path);
+        assert_eq!(take(&first, if is_renamed { "b" } else { "a" }), 2);
+        match is_renamed {
+            true => fs::rename(&lock, folder.file("moved")).unwrap(),
+            false => fs::remove_file(&lock).unwrap(),
+        }
+        let second = with_state(&path);
+        assert_eq!(take(&second, "k"), if is_renamed { 1 } else { 2 });
+        drop(second);
+        let written = fs::read(&path).unwrap();
+        // It would write its own state at the end.
+        drop(first);
+        assert_eq!(fs::read(&path).unwrap(), written, "renamed: {is_renamed}");
+    }
+    assert_eq!(take(&with_state(&path), "k"), 0);
+    println!(
+        "figure: 2 servers on one state file after its lock was removed or renamed: 1 writes it"
+    );
+}
+
+/// Once nobody else has the lock, the server takes it again and goes on.
+#[test]
+#[cfg(unix)]
+fn a_lock_that_is_removed_is_taken_again() {
+    let folder = Folder::new();
+    let (path, lock) = (folder.file("state"), folder.file("state.lock"));
+    let server = Running::with(|config| {
+        config.state_file = Some(path.clone());
+        config.snapshot_every = Duration::from_millis(20);
+    });
+    until("the first snapshot is there", || server.told("snapshots") > 0);
+    fs::remove_file(&lock).unwrap();
+    until("a snapshot is not written", || server.told("snapshots_failed") == 1);
+    let before = server.told("snapshots");
+    until("the next ones are", || server.told("snapshots") > before);
+    assert_eq!(server.told("snapshots_failed"), 1);
+    let error = refused(|config| config.state_file = Some(path.clone()));
+    assert!(error.contains("another server uses it"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_state_file_with_several_names_is_not_used() {
+    let folder = Folder::new();
+    let (path, other) = (folder.file("state"), folder.file("other"));
+    drop(with_state(&path));
+    fs::hard_link(&path, &other).unwrap();
+    for name in [&path, &other] {
+        let error = refused(|config| config.state_file = Some(name.clone()));
+        assert!(error.contains("expected a file with one name"), "{error}");
+    }
+    fs::remove_file(&other).unwrap();
+    drop(with_state(&path));
 }
 
 /// In half the memory some keys do not fit: they are counted, and denied as long as they would have been.

@@ -81,6 +81,9 @@ pub(super) fn address(
         list.client(headers.get_all(name).iter().map(HeaderValue::as_bytes), hops)
     };
     if let Some(name) = &config.address_header {
+        if *name != ADDRESS[0] && *name != FORWARDED {
+            the_one_address(headers, name)?;
+        }
         return Ok(by(name));
     }
     if hops == 0 {
@@ -88,6 +91,9 @@ pub(super) fn address(
     }
     // Behind more than one proxy, the nearest does not know the client.
     let known = if hops == 1 { &ADDRESS[..] } else { &ADDRESS[..2] };
+    if hops == 1 {
+        the_one_address(headers, &ADDRESS[2])?;
+    }
     let mut found = known.iter().filter(|name| headers.contains_key(*name));
     let Some(first) = found.next() else { return Ok(None) };
     let address = by(first);
@@ -97,6 +103,18 @@ pub(super) fn address(
         None if *first == ADDRESS[2] => Ok(None),
         None => Ok(address),
     }
+}
+
+/// Refuses a header that says several addresses where a proxy writes one.
+fn the_one_address(headers: &HeaderMap, name: &HeaderName) -> Result<(), Problem> {
+    let Some((_, value)) = the_one(headers, Some(name), &ADDRESS)? else { return Ok(()) };
+    if value.as_bytes().contains(&b',') {
+        return Err(Problem::contradictory(format!(
+            "invalid {name}: expected one address, because only X-Forwarded-For and Forwarded are lists; let \
+             the proxy replace it"
+        )));
+    }
+    Ok(())
 }
 
 /// The value of the header that is named, or of the known ones that are there.
@@ -258,6 +276,7 @@ mod tests {
                 &[("x-forwarded-for", "203.0.113.7, 10.0.0.2"), ("x-real-ip", "10.0.0.2")],
                 Ok(Some(client)),
             ),
+            (&auto, 1, &[list, ("x-real-ip", "1.1.1.1"), ("x-real-ip", client)], Err(())),
             (&auto, 0, &[list, ("forwarded", "for=1.1.1.1")], Ok(None)),
             (&auto, 1, &[], Ok(None)),
             (&named("x-forwarded-for"), 1, &[list, ("forwarded", "for=1.1.1.1")], Ok(Some(client))),
@@ -269,6 +288,26 @@ mod tests {
             ),
             (&named("x-real-ip"), 1, &[list, ("x-real-ip", "192.0.2.9")], Ok(Some("192.0.2.9"))),
             (&named("forwarded"), 1, &[list], Ok(None)),
+            (
+                &named("x-forwarded-for"),
+                1,
+                &[("x-forwarded-for", "192.0.2.9"), list],
+                Ok(Some(client)),
+            ),
+            (
+                &named("x-real-ip"),
+                1,
+                &[("x-real-ip", "1.1.1.1"), ("x-real-ip", "192.0.2.9")],
+                Err(()),
+            ),
+            (&named("x-real-ip"), 1, &[("x-real-ip", "1.1.1.1, 192.0.2.9")], Err(())),
+            (&named("cf-connecting-ip"), 1, &[("cf-connecting-ip", "1.1.1.1,192.0.2.9")], Err(())),
+            (
+                &named("x-real-ip"),
+                1,
+                &[("x-real-ip", "192.0.2.9"), ("x-real-ip", "192.0.2.9")],
+                Ok(Some("192.0.2.9")),
+            ),
         ] {
             let headers = headers(fields);
             let expected = expected.map(|it| it.map(|it| it.parse().unwrap()));

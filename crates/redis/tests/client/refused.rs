@@ -1,0 +1,130 @@
+//! A server that answers, and refuses: it has no memory left, or the user may not run what a take runs.
+
+use std::time::Duration;
+
+use sluicegate_core::Operation;
+use sluicegate_redis::{Options, RedisStore, Rule, Source, StoreError};
+use sluicegate_testing::{Cluster, Engine, Server, module};
+
+use crate::{
+    cluster,
+    servers::{pass, patient, store_of, until},
+};
+
+const ENGINES: [Engine; 3] = [Engine::Redis62, Engine::Redis70, Engine::Valkey91];
+
+fn rule() -> Rule {
+    "fixed-window:1000000/1d".parse().unwrap()
+}
+
+async fn decides(store: &RedisStore) {
+    let source = async || store.take(b"k", &rule(), 1).await.unwrap().source;
+    until("the store decides again", async || source().await == Source::Store).await;
+}
+
+/// Keys that the server holds.
+fn keys(server: &Server) -> Vec<String> {
+    server.ask("KEYS *")
+}
+
+/// The breaker opens and closes without a question, and stays open in between although `DEL` is allowed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_without_memory_opens_the_breaker() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let store = store_of(&server).await;
+        decides(&store).await;
+        let before = keys(&server);
+        server.ask::<()>("CONFIG SET maxmemory 1");
+        let opened = until("the breaker opens", async || store.unavailable().is_some()).await;
+        let why = store.unavailable().unwrap();
+        assert!(why.contains("OOM"), "{why}");
+        let mut probes = 0;
+        while probes < 5 {
+            assert!(store.unavailable().is_some(), "{engine:?}");
+            assert_eq!(store.take(b"k", &rule(), 1).await.unwrap().source, Source::Fallback);
+            pass(Duration::from_millis(100)).await;
+            probes += 1;
+        }
+        server.ask::<()>("CONFIG SET maxmemory 0");
+        let closed = until("the breaker closes", async || store.unavailable().is_none()).await;
+        decides(&store).await;
+        let counters = store.counters();
+        println!(
+            "figure: {engine:?} without memory, nothing asked: the breaker opens after {} ms and closes {} ms \
+             after there is memory; {} connections",
+            opened.as_millis(),
+            closed.as_millis(),
+            counters.connections
+        );
+        assert_eq!((counters.breaker_opened, counters.connections), (1, 1));
+        assert_eq!(keys(&server), before, "a probe leaves no key");
+    }
+}
+
+/// One command that the user may not run says nothing of takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_command_that_is_forbidden_leaves_the_breaker_closed() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let store = store_of(&server).await;
+        decides(&store).await;
+        server.ask::<()>("ACL SETUSER default -del -info");
+        for _ in 0..40 {
+            let error = store.ask(b"k", &rule(), Operation::Reset).await.unwrap_err();
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+            assert!(store.unavailable().is_none(), "{engine:?}");
+        }
+        assert_eq!(store.take(b"k", &rule(), 1).await.unwrap().source, Source::Store);
+        assert_eq!(store.counters().breaker_opened, 0, "{engine:?}");
+    }
+}
+
+/// A user who may use the module alone, and no key but those of the prefix.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn module_without_scripts_leaves_the_breaker_closed() {
+    let server = Server::with(Engine::Redis70, &["--loadmodule", module()]);
+    server.ask::<()>(
+        "ACL SETUSER limiter on >pw ~limits:* +@connection +command|info +sg.take +sg.peek",
+    );
+    let mut options: Options = patient();
+    options.prefix = b"limits:".to_vec();
+    let url = format!("redis://limiter:pw@127.0.0.1:{}/", server.port());
+    let store = RedisStore::connect_with(&url, options).await.unwrap();
+    decides(&store).await;
+    let before = keys(&server);
+    // Longer than a connection is idle.
+    pass(Duration::from_millis(1700)).await;
+    assert!(store.unavailable().is_none());
+    assert_eq!(store.counters().breaker_opened, 0);
+    assert_eq!(keys(&server), before, "a probe leaves no key");
+    server.ask::<()>("CONFIG SET maxmemory 1");
+    until("the breaker opens", async || store.unavailable().is_some()).await;
+    server.ask::<()>("CONFIG SET maxmemory 0");
+    until("the breaker closes", async || store.unavailable().is_none()).await;
+}
+
+/// Each node of a cluster is asked, whichever slot the key of the probe is in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cluster_without_memory_is_unavailable() {
+    let cluster = Cluster::start(Engine::Redis70, &[]);
+    let store = RedisStore::connect_with(&cluster::url(&cluster), patient()).await.unwrap();
+    let keys: Vec<_> = (0..60_u32).map(|key| key.to_le_bytes()).collect();
+    for key in &keys {
+        assert_eq!(store.take(key, &rule(), 1).await.unwrap().source, Source::Store);
+    }
+    let limit = |maximum| {
+        cluster.nodes.iter().for_each(|node| {
+            node.ask::<()>(&format!("CONFIG SET maxmemory {maximum}"));
+        });
+    };
+    limit(1);
+    until("every breaker opens", async || store.unavailable().is_some()).await;
+    limit(0);
+    let is_closed = async || store.health().iter().all(|it| !it.breaker_open);
+    until("every breaker closes", is_closed).await;
+    for key in &keys {
+        assert_eq!(store.take(key, &rule(), 1).await.unwrap().source, Source::Store);
+    }
+    assert_eq!(store.counters().breaker_opened, 3);
+}
