@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Gcra, Limit, State},
-    carry::{carry, carry_owned},
+    carry::{Seen, carry, see},
     decision::{Decision, Operation, Outcome, Retry},
     entry::Entry,
     policy::Policy,
@@ -50,12 +50,7 @@ pub fn apply(
     if operation == Operation::Reset {
         *entry = None;
     }
-    // These store what the key stands at under the policy, whatever they answer.
-    let stores =
-        matches!(operation, Operation::Take(1..) | Operation::Charge(1..) | Operation::Refund(1..));
-    let mut key =
-        if stores { Key::to_store(policy, entry, now) } else { Key::new(policy, entry, now) };
-
+    let mut key = Key::new(policy, entry, now);
     Ok(match operation {
         Operation::Take(0) | Operation::Reserve { cost: 0, .. } | Operation::Peek(0) => {
             key.answer()
@@ -95,38 +90,36 @@ fn take_of_one(
 pub(crate) struct Key<'a> {
     policy: &'a Policy,
     now: Timestamp,
-    /// The state carried over to this policy, where it was written under another.
-    carried: Option<Entry>,
+    /// What each limit reads of the entry, where that was written under another policy; else nothing.
+    seen: Vec<Seen>,
     entry: &'a mut Option<Entry>,
 }
 
 impl<'a> Key<'a> {
     pub(crate) fn new(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
         let other = entry.as_ref().filter(|entry| !entry.policy.same_rule(policy));
-        let carried = other.map(|entry| carry(entry, policy, now));
-        Self { policy, now, carried, entry }
-    }
-
-    /// As [`new`](Self::new), for an operation that stores the key in any case: what was written under
-    /// another policy is moved, and not copied.
-    fn to_store(policy: &'a Policy, entry: &'a mut Option<Entry>, now: Timestamp) -> Self {
-        let other = entry.take_if(|entry| !entry.policy.same_rule(policy));
-        let carried = other.map(|entry| carry_owned(entry, policy, now));
-        Self { policy, now, carried, entry }
+        let seen = other.map_or_else(Vec::new, |entry| see(entry, policy, now));
+        Self { policy, now, seen, entry }
     }
 
     /// Each limit with its state.
     fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
-        let entry = self.carried.as_ref().or(self.entry.as_ref());
-        let states = entry.map_or(&[] as &[State], |entry| &entry.states);
-        let states = states.iter().chain(std::iter::repeat(&State::None));
-        self.policy.limits().iter().zip(states)
+        let states = self.entry.as_ref().map_or(&[] as &[State], |entry| &entry.states);
+        self.policy.limits().iter().enumerate().map(move |(at, limit)| match self.seen.get(at) {
+            None => (limit, states.get(at).unwrap_or(&State::None)),
+            Some(Seen::State(state)) => (limit, state),
+            Some(Seen::Log(reader, index)) => (reader, &states[*index]),
+        })
     }
 
     /// Changes the state of every limit and keeps the outcome.
     fn store(&mut self, change: impl Fn(&Limit, &mut State)) -> &Self {
-        let kept = self.carried.take().or_else(|| self.entry.take());
-        let mut kept = kept.unwrap_or_else(|| Entry::unused(self.policy));
+        let mut kept = match self.entry.take() {
+            None => Entry::unused(self.policy),
+            Some(entry) if self.seen.is_empty() => entry,
+            Some(entry) => carry(entry, self.policy, self.now),
+        };
+        self.seen.clear();
         for (limit, state) in self.policy.limits().iter().zip(&mut kept.states) {
             change(limit, state);
         }
@@ -160,7 +153,7 @@ impl<'a> Key<'a> {
                     limit.charge(state, now, cost);
                 }
             });
-        } else if self.carried.is_some() {
+        } else if !self.seen.is_empty() {
             self.store(|_, _| {});
         }
     }

@@ -10,22 +10,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// The state of `old`, carried over to `policy` at `now`.
-pub(crate) fn carry(old: &Entry, policy: &Policy, now: Timestamp) -> Entry {
-    let sources = match_limits(old.policy.limits(), policy.limits(), now);
-    let states = policy.limits().iter().zip(sources).map(|(limit, source)| match source {
-        Some(index) => {
-            let state = Cow::Borrowed(&old.states[index]);
-            carry_one(&old.policy.limits()[index], state, limit, now)
-        }
-        None => State::None,
-    });
-    Entry { policy: policy.clone(), states: states.collect() }
+/// What a limit reads of an entry that was written under another policy.
+pub(crate) enum Seen {
+    /// What its state is after [`carry`].
+    State(State),
+    /// The log at this place of the entry, where it is: a log may be long, and is not copied to be
+    /// read. What the limit says of it after [`carry`], this one says of it as it is.
+    Log(Limit, usize),
 }
 
-/// As [`carry`], of an entry that is not needed any more: a log is moved and not copied, so that the
-/// length of a log is no cost to whoever changes the policy with every request.
-pub(crate) fn carry_owned(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
+/// What each limit of `policy` reads of `old` at `now`.
+pub(crate) fn see(old: &Entry, policy: &Policy, now: Timestamp) -> Vec<Seen> {
+    let sources = match_limits(old.policy.limits(), policy.limits(), now);
+    let seen = policy.limits().iter().zip(sources).map(|(limit, source)| {
+        let Some(index) = source else { return Seen::State(State::None) };
+        let writer = &old.policy.limits()[index];
+        if let (Limit::SlidingLog(writer), Limit::SlidingLog(log)) = (writer, limit) {
+            return Seen::Log(Limit::SlidingLog(log.reading(writer)), index);
+        }
+        Seen::State(carry_one(writer, Cow::Borrowed(&old.states[index]), limit, now))
+    });
+    seen.collect()
+}
+
+/// `old`, carried over to `policy` at `now`. A log is moved and not copied, so that the length of a log is no
+/// cost to whoever changes the policy with every request; only where several limits continue one log is it
+/// copied, for all but the last.
+pub(crate) fn carry(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
     let mut states = crate::entry::States::new();
     for (at, (limit, source)) in policy.limits().iter().zip(&sources).enumerate() {
@@ -141,5 +152,71 @@ impl Limit {
             (Self::SlidingCounter(a), Self::SlidingCounter(b)) => a.period() == b.period(),
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Operation, apply};
+
+    /// Logs of a few milliseconds, and others beside them.
+    fn limit() -> impl Strategy<Value = String> {
+        prop_oneof![
+            4 => (1..9_u32, 1..12_u32).prop_map(|(n, ms)| format!("sliding-log:{n}/{ms}ms")),
+            2 => (1..9_u32, 1..12_u32, 1..20_u32, 1..9_u32)
+                .prop_map(|(n, ms, keep, max)| format!("sliding-log:{n}/{ms}ms:keep={keep}ms:keep-max={max}")),
+            1 => (1..9_u32, 1..12_u32).prop_map(|(n, ms)| format!("gcra:{n}/{ms}ms")),
+            1 => (1..9_u32, 1..12_u32).prop_map(|(n, ms)| format!("fixed-window:{n}/{ms}ms")),
+        ]
+    }
+
+    fn policy() -> impl Strategy<Value = Policy> {
+        proptest::collection::vec(limit(), 1..=8)
+            .prop_map(|limits| limits.join(",").parse().expect("a policy"))
+    }
+
+    fn time() -> impl Strategy<Value = Timestamp> {
+        prop_oneof![Just(0), 0..24_000_u64].prop_map(Timestamp::saturating_from_micros)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+        /// A log that is read where it is reads as it would after it was carried over.
+        #[test]
+        fn what_is_seen_is_what_is_carried(
+            (writer, reader) in (policy(), policy()),
+            writes in proptest::collection::vec((time(), 1..6_u32), 0..8),
+            now in time(),
+            cost in 0..10_u32,
+        ) {
+            let mut entry = None;
+            for (time, cost) in writes {
+                let _ = apply(&writer, &mut entry, time, Operation::Charge(cost)).expect("no reserve");
+            }
+            let mut carried = entry.clone().map(|entry| carry(entry, &reader, now));
+            let before = entry.clone();
+            for operation in [Operation::Take(0), Operation::Peek(0), Operation::Peek(cost)] {
+                let seen = apply(&reader, &mut entry, now, operation);
+                prop_assert_eq!(seen, apply(&reader, &mut carried, now, operation));
+            }
+            prop_assert_eq!(entry, before, "what is only read stays as it was");
+        }
+    }
+
+    #[test]
+    fn a_log_is_read_where_it_is() {
+        let [writer, reader]: [Policy; 2] =
+            ["sliding-log:9/1h", &["sliding-log:9/2h"; 8].join(",")]
+                .map(|text| text.parse().expect("a policy"));
+        let mut entry = None;
+        let _ =
+            apply(&writer, &mut entry, Timestamp::EPOCH, Operation::Take(1)).expect("no reserve");
+        let seen = see(&entry.expect("one was taken"), &reader, Timestamp::EPOCH);
+        assert_eq!(seen.len(), 8);
+        assert!(seen.iter().all(|seen| matches!(seen, Seen::Log(_, 0))), "none is a copy");
     }
 }

@@ -5,6 +5,7 @@
 use sluicegate_core::{Joint, Operation, Timestamp};
 use sluicegate_memory::MemoryStore;
 use sluicegate_redis::{Answer, JointAnswer, Source};
+use tokio::task::yield_now;
 
 use crate::{
     home::{HomeRule, Question, Take, Trouble, here},
@@ -53,12 +54,16 @@ impl Shared {
         }
     }
 
-    /// Answers several questions independently, in their order.
+    /// Answers several questions independently, in their order and at one time. Where the state is in this
+    /// process, others go first whenever a turn is over.
     pub(crate) async fn decide_many(
         &self,
         questions: &[Question<'_>],
         now: Timestamp,
     ) -> Vec<Result<Answer, Trouble>> {
+        if let Some(store) = self.home.memory() {
+            return self.decide_in_turns(store, questions, now).await;
+        }
         if !self.blocks.is_used() {
             return self.home.ask_many(questions, now).await;
         }
@@ -72,6 +77,24 @@ impl Shared {
             None => answers.next().unwrap_or_else(none),
         });
         merged.collect()
+    }
+
+    async fn decide_in_turns(
+        &self,
+        store: &MemoryStore,
+        questions: &[Question<'_>],
+        now: Timestamp,
+    ) -> Vec<Result<Answer, Trouble>> {
+        let mut answers = Vec::with_capacity(questions.len());
+        let mut start = self.now();
+        for &question in questions {
+            if self.is_late(start) {
+                yield_now().await;
+                start = self.now();
+            }
+            answers.push(self.decide_here(store, question, now));
+        }
+        answers
     }
 
     /// Takes from all of several keys or from none; with `stores` false, only answers what a take would

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -31,6 +32,9 @@ use crate::{
     stats::{Accepting, Stats},
     wait::Lines,
 };
+
+/// How long a client may occupy its worker before others go first.
+const TURN: Duration = Duration::from_micros(500);
 
 /// What all connections have in common.
 #[derive(Debug)]
@@ -97,6 +101,12 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Whether a turn that began at `start` has taken so long that others should go first.
+    #[inline]
+    pub(crate) fn is_late(&self, start: Timestamp) -> bool {
+        self.now() >= start + TURN
     }
 
     /// What `count` tells of all workers.

@@ -26,6 +26,9 @@ pub struct SlidingLog {
     period: u64,
     count_all: bool,
     keep: Option<Keep>,
+    /// How old an event is at least that does not count: the period, or less where this limit reads the log
+    /// of another ([`reading`](Self::reading)).
+    reach: u64,
 }
 
 /// Events that are kept for a later rule.
@@ -95,7 +98,7 @@ impl SlidingLog {
                 Some(Keep { period: keep, units })
             }
         };
-        Ok(Self { limit, period, count_all, keep })
+        Ok(Self { limit, period, count_all, keep, reach: period })
     }
 
     /// `N`: units in any interval of the period.
@@ -140,6 +143,12 @@ impl SlidingLog {
         self.tidy(state, now, false)
     }
 
+    /// This limit, for questions about a log that was written under `writer`: it answers what this limit
+    /// would of the log after [`carry`](Self::carry), which drops what `writer` does not keep.
+    pub(crate) fn reading(&self, writer: &Self) -> Self {
+        Self { reach: self.period.min(writer.retention()), ..*self }
+    }
+
     /// Microseconds until nothing is kept any more.
     pub(crate) fn lifetime(&self, state: Option<&State>, now: Timestamp) -> u64 {
         let newest = state.and_then(|state| state.log.back());
@@ -155,7 +164,7 @@ impl SlidingLog {
 
     /// The index of the first event that counts.
     fn first_live(&self, state: &State, now: Timestamp) -> usize {
-        state.first_after(now.as_micros().checked_sub(self.period))
+        state.first_after(now.as_micros().checked_sub(self.reach))
     }
 
     fn drop_expired(&self, state: &mut State, now: Timestamp) {
@@ -333,8 +342,9 @@ impl Algorithm for SlidingLog {
     }
 
     fn reset_after(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        let edge = now.as_micros().checked_sub(self.reach);
         let newest = state.and_then(|state| state.log.back());
-        newest.map_or(0, |event| {
+        newest.filter(|event| Some(event.time) > edge).map_or(0, |event| {
             let now = now.as_micros();
             (not_after(event.time, now) + self.period).saturating_sub(now)
         })

@@ -109,7 +109,9 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
-    if worker.shared.home.memory().is_some() {
+    // Decisions that may take long are made in turns, between which what was looked up may go.
+    let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
+    if worker.shared.home.memory().is_some() && !heavy {
         for (key, known, operation) in &takes {
             let answer = here(worker, key, *known, *operation, now).transpose()?;
             if let Some(answer) = answer {

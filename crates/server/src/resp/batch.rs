@@ -13,7 +13,11 @@ use super::{
     job::{Asked, Job},
     session::{Session, WORK},
 };
-use crate::{dashboard::Cause, face::Face, rules::Known};
+use crate::{
+    dashboard::Cause,
+    face::Face,
+    rules::{Known, Rules},
+};
 
 /// When so many are gathered they are decided.
 pub(super) const MOST: usize = 128;
@@ -24,8 +28,8 @@ const CHUNK: usize = 32;
 #[derive(Debug)]
 pub(super) struct Gathered<'a> {
     gathers: SmallVec<[Gather<'a>; MOST]>,
-    /// Whether one of them may take long.
-    heavy: bool,
+    /// The first that may take long.
+    heavy: Option<usize>,
 }
 
 /// A decision to be made.
@@ -51,12 +55,14 @@ pub(super) enum Reply {
 impl<'a> Gathered<'a> {
     #[inline]
     pub(super) fn new() -> Self {
-        Self { gathers: SmallVec::new(), heavy: false }
+        Self { gathers: SmallVec::new(), heavy: None }
     }
 
     #[inline]
     pub(super) fn push(&mut self, gather: Gather<'a>) {
-        self.heavy |= gather.rule.is_heavy();
+        if gather.rule.is_heavy() {
+            self.heavy.get_or_insert(self.gathers.len());
+        }
         self.gathers.push(gather);
     }
 
@@ -75,10 +81,11 @@ impl<'a> Gathered<'a> {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.heavy || self.gathers.len() >= MOST
+        self.heavy.is_some() || self.gathers.len() >= MOST
     }
 
-    /// Decides and answers all that was gathered.
+    /// Decides and answers all that was gathered; or, where that takes longer than a turn, puts the rest
+    /// off and ends the batch.
     #[inline]
     pub(super) fn answer(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
         if !self.gathers.is_empty() {
@@ -92,25 +99,25 @@ impl<'a> Gathered<'a> {
         let watch = stats.watch.looked_at();
         session.worker.gathered.set(session.worker.gathered.get() + self.gathers.len());
         // Of a heavy one nothing is known beforehand: the clock tells.
-        let work = if std::mem::take(&mut self.heavy) {
-            WORK
-        } else {
-            u32::try_from(self.gathers.len()).unwrap_or(WORK)
+        let first_heavy = self.heavy.take();
+        let work = match first_heavy {
+            Some(_) => WORK,
+            None => u32::try_from(self.gathers.len()).unwrap_or(WORK),
         };
         session.add_work(work);
         let rules = session.worker.rules.borrow();
         let Some(store) = shared.home.memory() else {
-            let questions = self.gathers.drain(..).map(|gather| Asked {
-                key: gather.key.into(),
-                rule: rules.get(gather.rule).clone(),
-                operation: gather.operation,
-                reply: gather.reply,
-            });
-            let asked = Job::Decide(questions.collect());
-            return session.worker.deferred.borrow_mut().push(session, asked, out.len());
+            put_off(&self.gathers, &rules, session, out.len());
+            return self.gathers.clear();
         };
         let writer = &mut Writer::new(out, session.version);
-        for chunk in self.gathers.chunks(CHUNK) {
+        let (light, heavy) = self.gathers.split_at(first_heavy.unwrap_or(self.gathers.len()));
+        let mut decided = 0;
+        for chunk in light.chunks(CHUNK).chain(heavy.chunks(1)) {
+            if decided > light.len() && shared.is_late(session.now) {
+                break;
+            }
+            decided += chunk.len();
             // Not collected, which would copy all of it once more.
             let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
             for gather in chunk {
@@ -148,12 +155,28 @@ impl<'a> Gathered<'a> {
         }
         // Looked at after all was decided: who comes to wait from now on sees what was.
         if shared.lines.waiting() > 0 {
-            for gather in &self.gathers {
+            for gather in &self.gathers[..decided] {
                 shared.lines.asked(gather.key, rules.get(gather.rule).policy(), gather.operation);
             }
         }
+        if decided < self.gathers.len() {
+            put_off(&self.gathers[decided..], &rules, session, out.len());
+            session.end_turn();
+        }
         self.gathers.clear();
     }
+}
+
+/// Has `gathers` decided when the batch has ended; the replies belong at `place`.
+fn put_off(gathers: &[Gather<'_>], rules: &Rules, session: &Session<'_>, place: usize) {
+    let questions = gathers.iter().map(|gather| Asked {
+        key: gather.key.into(),
+        rule: rules.get(gather.rule).clone(),
+        operation: gather.operation,
+        reply: gather.reply,
+    });
+    let asked = Job::Decide(questions.collect());
+    session.worker.deferred.borrow_mut().push(session, asked, place);
 }
 
 impl Reply {

@@ -1,7 +1,8 @@
 //! What is asked of the store besides the batches of decisions on state in this process.
 //!
-//! Where the state is here, a job is done at once. Where it is elsewhere, it is put off until all that a
-//! read brought has been looked at: then the jobs are done one after the other, and each reply is put
+//! Where the state is here, a job is done at once, but for decisions that take longer than a turn: what is
+//! left of them ends the batch and is put off. Where it is elsewhere, a job is put off until all that a
+//! read brought has been looked at. What was put off is done one after the other, and each reply is put
 //! where it belongs among those that were known at once.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What is known of the client on a connection, and which command it calls.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
 
 use sluicegate_commands::{Command, CommandError};
 use sluicegate_core::{Decision, Timestamp};
@@ -25,8 +25,8 @@ use crate::{
 
 /// The clock is read after so much work, where a decision is 1: then it may be the turn of others.
 pub(super) const WORK: u32 = 32;
-/// How long a connection may occupy its worker before others go first.
-const TURN: Duration = Duration::from_micros(500);
+/// So much work, which none adds up to, says that the turn is over.
+const ENDED: u32 = u32::MAX;
 
 /// What is known of the client on a connection.
 pub(super) struct Session<'a> {
@@ -86,8 +86,13 @@ impl<'a> Session<'a> {
         if self.worker.work.get() < WORK {
             return false;
         }
-        self.worker.work.set(0);
-        self.shared.now() >= self.now + TURN
+        self.worker.work.replace(0) == ENDED || self.shared.is_late(self.now)
+    }
+
+    /// The batch is to end, since some of it was put off: whatever the clock says, nothing else goes before
+    /// that.
+    pub(super) fn end_turn(&self) {
+        self.worker.work.set(ENDED);
     }
 
     /// Notes work that was done, where a decision is 1.

@@ -1,7 +1,8 @@
 //! Clients that ask for much work, and others on the same worker (RELIABILITY 47, 55 and 62).
 
 use std::{
-    io::Read as _,
+    io::{ErrorKind, Read as _, Write as _},
+    net::TcpStream,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use sluicegate_resp::{Value, encode_command};
 
-use crate::harness::{Peer, Running, integers, now, simple, size};
+use crate::harness::{Peer, Running, any_port, integers, now, simple, size};
 
 /// A server with one worker, so that all clients are on it.
 fn one_worker() -> Running {
@@ -97,6 +98,73 @@ fn commands_on_a_large_key_let_others_pass() {
         let most = waited[waited.len() - 1];
         assert!(most < Duration::from_millis(300), "{name}: {most:?}");
     }
+}
+
+/// 256 takes of one command, under policies of one log and of eight by turns: half of them copy it seven times.
+const TAKES: usize = 256;
+
+fn policies() -> impl Iterator<Item = String> {
+    let eight: Vec<_> = (1..=8).map(|days| format!("sliding-log:10000000/{days}d")).collect();
+    [eight.join(","), "sliding-log:10000000/1d".to_owned()].into_iter().cycle()
+}
+
+/// Counts how often another client is answered until `asked` has its reply.
+fn answered_before(server: &Running, asked: &TcpStream) -> usize {
+    let mut other = server.connect();
+    asked.set_nonblocking(true).unwrap();
+    let mut count = 0;
+    while asked.peek(&mut [0]).is_err_and(|it| it.kind() == ErrorKind::WouldBlock) {
+        assert_eq!(other.say("PING"), simple("PONG"));
+        count += 1;
+    }
+    asked.set_nonblocking(false).unwrap();
+    count
+}
+
+/// One command that takes long gives way to others between its items, whose replies keep their order. What is
+/// asked behind it is decided after all of it.
+#[test]
+fn a_long_command_lets_others_pass_between_its_items() {
+    let server = one_worker();
+    let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
+    fill(&server, "large", events);
+    let mut peer = server.connect();
+    let takes: String = policies().take(TAKES).map(|policy| format!(" large {policy} 1")).collect();
+    peer.send(format!("SG.MTAKE {TAKES}{takes}\r\nSG.PEEK large sliding-log:10000000/1d\r\n"));
+    let others = answered_before(&server, &peer.stream);
+    let Value::Array(replies) = peer.hear() else { panic!("no array") };
+    let left = |reply: &Value| 10_000_000 - usize::try_from(integers(reply)[2]).unwrap();
+    let used: Vec<_> = replies.iter().map(left).collect();
+    let filled = events / 500 * 500;
+    assert_eq!(used, (filled + 1..=filled + TAKES).collect::<Vec<_>>());
+    assert_eq!(left(&peer.hear()), filled + TAKES, "behind it");
+    println!(
+        "figure: beside one SG.MTAKE of {TAKES} on {events} events, another client was answered {others} times"
+    );
+    assert!(others >= 8, "{others}");
+}
+
+#[test]
+fn a_long_request_of_http_lets_others_pass_between_its_takes() {
+    let server = Running::with(|config| {
+        config.workers = Some(1);
+        config.http = Some(any_port());
+    });
+    fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
+    let take = |policy| format!(r#"{{"key":"large","policy":"{policy}"}}"#);
+    let takes: Vec<_> = policies().take(TAKES).map(take).collect();
+    let body = format!(r#"{{"requests":[{}]}}"#, takes.join(","));
+    let mut asked = TcpStream::connect(server.http.unwrap()).unwrap();
+    let length = body.len();
+    let head =
+        "POST /v1/take_many HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    write!(asked, "{head}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    let others = answered_before(&server, &asked);
+    let mut reply = String::new();
+    asked.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply.matches("\"allowed\":true").count(), TAKES, "{reply}");
+    println!("figure: beside one take_many of {TAKES}, another client was answered {others} times");
+    assert!(others >= 8, "{others}");
 }
 
 /// A stop does not wait for all that was asked of a large key.
