@@ -50,6 +50,9 @@ impl Default for Limits {
     }
 }
 
+/// Arguments of ordinary commands, whose memory a parser keeps.
+const KEPT_SPANS: usize = 64;
+
 /// Reads the commands of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
@@ -78,6 +81,16 @@ impl Parser {
     #[must_use]
     pub fn is_at_start(&self) -> bool {
         self.position == 0
+    }
+
+    /// Frees the memory that a command with many arguments took up, except what an unfinished one needs.
+    /// Returns the bytes that are left.
+    #[inline]
+    pub fn shrink(&mut self) -> usize {
+        if self.spans.capacity() > KEPT_SPANS {
+            self.spans.shrink_to_fit();
+        }
+        self.spans.capacity() * size_of::<Range<usize>>()
     }
 
     /// Takes one command off the front of `unread`.

@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     pub(crate) grpc: Rc<Services>,
     /// Read and reply buffers that the connections share.
     pub(crate) buffers: resp::BufferPool,
+    /// How long the connections of RESP occupy this worker.
+    pub(crate) turns: resp::Turns,
     /// Work since the clock was last read for it: a decision is 1.
     pub(crate) work: Cell<u32>,
     /// Decisions that the batch which is being read has asked for.
@@ -74,6 +76,7 @@ impl Worker {
             deferred: RefCell::default(),
             grpc,
             buffers: resp::BufferPool::default(),
+            turns: resp::Turns::default(),
             work: Cell::new(0),
             gathered: Cell::new(0),
             stopping: Cell::new(false),

@@ -4,9 +4,10 @@
 //! client does not take its replies, nothing more is read from it.
 //!
 //! Invariants:
-//! - a connection that waits for its client holds no buffer, but for what it must keep: that is
-//!   reserved from the server's budget, or the client is closed;
-//! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first.
+//! - a connection that waits, for its client or for others of its worker, holds no buffer, but for what it
+//!   must keep: that is reserved from the server's budget, or the client is closed;
+//! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first
+//!   ([`turn`](super::turn)).
 
 mod transfer;
 
@@ -29,7 +30,7 @@ use tokio::{
 use self::transfer::MAX_READ_AHEAD;
 use super::{
     batch::Gathered,
-    pool::CHUNK,
+    pool::{CHUNK, SMALL},
     session::{Next, Session},
 };
 use crate::{
@@ -164,9 +165,8 @@ impl<'a> Connection<'a> {
             if worker.stopping.get() {
                 return self.answer_the_rest().await;
             }
-            if self.turn >= CHUNK {
-                self.turn = 0;
-                yield_now().await;
+            if self.has_read_enough() && !self.give_way().await {
+                return Ok(());
             }
             match self.wake(patience.as_mut()).await {
                 Woken::Read(read) => match read {
@@ -199,7 +199,7 @@ impl<'a> Connection<'a> {
             Poll::Ready(read) => Poll::Ready(Woken::Read(read)),
             Poll::Pending if stopping.get() => Poll::Ready(Woken::Stop),
             Poll::Pending => {
-                self.turn = 0;
+                self.pause();
                 if timed {
                     patience.as_mut().poll(context).map(|()| Woken::Late)
                 } else {
@@ -240,18 +240,30 @@ impl<'a> Connection<'a> {
                     self.flush().await?;
                     return Ok(self.compact());
                 }
-                Batch::Full => self.flush().await?,
+                Batch::Full => {
+                    self.flush().await?;
+                    let now = self.session.shared().now();
+                    if self.session.turn.is_over(now) && !self.give_way().await {
+                        return Ok(false);
+                    }
+                }
                 Batch::Turn => {
                     self.flush().await?;
-                    self.turn = 0;
-                    yield_now().await;
+                    if !self.give_way().await {
+                        return Ok(false);
+                    }
                 }
                 Batch::Delay => {
+                    self.pause();
+                    if !self.compact() {
+                        return Ok(false);
+                    }
                     sleep(LOGIN_DELAY).await;
                     self.flush().await?;
                 }
                 Batch::Wait(waiting) => {
                     self.flush().await?;
+                    self.pause();
                     // Seldom, and long: in a box, so that it is no part of each connection.
                     if !self.compact() || !Box::pin(self.wait(waiting)).await? {
                         return Ok(false);
@@ -308,13 +320,18 @@ impl<'a> Connection<'a> {
                     break Batch::Close;
                 }
             }
-            self.start += before - unread.len();
+            let read = before - unread.len();
+            self.start += read;
             if arguments.is_empty() {
                 continue;
             }
             let length = gathered.len();
             match self.session.execute(&arguments, &mut gathered, &mut self.out) {
                 Next::Go => {}
+                Next::Later => {
+                    self.start -= read;
+                    break Batch::Turn;
+                }
                 Next::Limits(limits) => self.parser.set_limits(limits),
                 Next::Wait(waiting) => break Batch::Wait(waiting),
                 Next::Close => break Batch::Close,
@@ -347,10 +364,46 @@ impl<'a> Connection<'a> {
         end
     }
 
+    /// Whether so much was read since the turn began that others go first. While many connections wait, a long
+    /// command is finished first, because it would be kept.
+    #[inline]
+    fn has_read_enough(&self) -> bool {
+        if !self.worker.turns.are_many() {
+            return self.turn >= CHUNK;
+        }
+        if !self.session.turn.is_in_lane() {
+            return self.turn >= SMALL;
+        }
+        self.turn >= CHUNK && self.unread.len() <= SMALL || self.turn >= MAX_READ_AHEAD
+    }
+
+    /// Ends the turn, before the connection waits for something else than a turn.
+    #[inline]
+    fn pause(&mut self) {
+        self.turn = 0;
+        self.session.turn.end();
+    }
+
+    /// Lets other connections of the worker go first, and continues in the lane. `false`: there is no memory
+    /// for what is kept until then, and the client is to be closed.
+    async fn give_way(&mut self) -> bool {
+        self.turn = 0;
+        if !self.session.turn.try_lane() {
+            if !self.compact() {
+                return false;
+            }
+            // Seldom, and therefore in a box, so that it is no part of each connection.
+            Box::pin(self.session.turn.lane()).await;
+        }
+        yield_now().await;
+        true
+    }
+
     /// Asks a store elsewhere what the batch has put off, and puts the replies where they belong.
     async fn ask(&mut self) {
         let deferred = self.worker.deferred.take();
         if !deferred.is_empty() {
+            self.pause();
             let shared = self.session.shared();
             let answered = deferred.answer(shared, self.worker.stats(), &mut self.out);
             Box::pin(answered).await;

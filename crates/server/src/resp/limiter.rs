@@ -7,6 +7,7 @@ use super::{
     batch::{Gather, Gathered, Reply},
     job::Job,
     session::{Next, Session},
+    turn::Turn,
 };
 use crate::{rules::Known, wait::Waiting};
 
@@ -62,7 +63,8 @@ fn alone(
     out: &mut Vec<u8>,
 ) -> Result<Next, CommandError> {
     // One that is decided at another time than that of the batch is a batch of its own.
-    let at_its_time = |at| Session { now: at, ..*session };
+    let turns = &session.worker.turns;
+    let at_its_time = |at| Session { now: at, turn: Turn::new(turns), ..*session };
     match request {
         Request::Decide { key, policy: rule, operation, at } => {
             let session = at_its_time(at.unwrap_or(session.now));

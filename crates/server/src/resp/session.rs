@@ -15,6 +15,7 @@ use super::{
     job::Job,
     keys, limiter, list, settings,
     table::{self, Word},
+    turn::Turn,
 };
 use crate::{
     face::Face,
@@ -28,6 +29,9 @@ pub(super) const WORK: u32 = 32;
 /// So much work, which none adds up to, says that the turn is over.
 const ENDED: u32 = u32::MAX;
 
+/// A command that looks at more clients than this takes long.
+const MANY_CLIENTS: usize = 200;
+
 /// What is known of the client on a connection.
 pub(super) struct Session<'a> {
     pub(super) shared: &'a Shared,
@@ -37,6 +41,7 @@ pub(super) struct Session<'a> {
     pub(super) authenticated: bool,
     /// The time of the batch.
     pub(super) now: Timestamp,
+    pub(super) turn: Turn<'a>,
     /// Whether a password was wrong since the reply was last delayed for that.
     pub(super) login_failed: bool,
 }
@@ -45,6 +50,8 @@ pub(super) struct Session<'a> {
 pub(super) enum Next {
     /// The next one.
     Go,
+    /// This one again, in the lane: it takes long.
+    Later,
     /// The next one, read within other limits.
     Limits(Limits),
     /// The reply is still to come.
@@ -63,6 +70,7 @@ impl<'a> Session<'a> {
             version: Version::Resp2,
             authenticated: !shared.asks_for_password(),
             now: client.since,
+            turn: Turn::new(&worker.turns),
             login_failed: false,
         }
     }
@@ -78,15 +86,16 @@ impl<'a> Session<'a> {
     /// A new batch begins: what it asks is decided at this time.
     pub(super) fn tick(&mut self) {
         self.now = self.shared.now();
+        self.turn.begin(self.now);
     }
 
-    /// Whether the batch has done enough work and taken so long that others should go first.
+    /// Whether the connection has done enough work and taken so long that others are served first.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         if self.worker.work.get() < WORK {
             return false;
         }
-        self.worker.work.replace(0) == ENDED || self.shared.is_late(self.now)
+        self.worker.work.replace(0) == ENDED || self.turn.is_over(self.shared.now())
     }
 
     /// The batch is to end, since some of it was put off: whatever the clock says, nothing else goes before
@@ -136,6 +145,9 @@ impl<'a> Session<'a> {
             gathered.answer(self, out);
             return self.refuse(name, arguments, out);
         };
+        if word == Word::Client && self.is_for_the_lane(arguments) {
+            return Next::Later;
+        }
         self.note_call(index);
         let done = if !command.takes(arguments.len()) {
             Err(CommandError::arity(command.name).to_string())
@@ -149,6 +161,15 @@ impl<'a> Session<'a> {
             gathered.answer(self, out);
             self.fail(error, out)
         })
+    }
+
+    /// Whether a `CLIENT` command looks at so many clients that it needs a turn in the lane.
+    fn is_for_the_lane(&self, arguments: &[&[u8]]) -> bool {
+        !self.turn.is_in_lane()
+            && arguments.get(1).is_some_and(|word| {
+                word.eq_ignore_ascii_case(b"LIST") || word.eq_ignore_ascii_case(b"KILL")
+            })
+            && self.shared.clients.len() > MANY_CLIENTS
     }
 
     /// The place in the table of the command that was executed last.
@@ -185,6 +206,7 @@ impl<'a> Session<'a> {
 
     fn fail(&self, error: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Next {
         self.worker.stats().errors.add();
+        self.add_work(1);
         Writer::new(out, self.version).error(error);
         Next::Go
     }

@@ -143,8 +143,17 @@ impl Process {
 
     /// Resident memory, in KiB.
     pub(crate) fn resident(&self) -> usize {
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that was resident at any time, in KiB.
+    pub(crate) fn peak(&self) -> usize {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }

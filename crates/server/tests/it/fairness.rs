@@ -228,6 +228,50 @@ fn greedy_pipelines_let_others_pass() {
     assert!(times[times.len() / 2] < Duration::from_millis(50), "{:?}", times[times.len() / 2]);
 }
 
+/// Sends `text` on each of so many new connections and reads all replies, one client after the other, while
+/// another client asks; how long that one waited, and how long all took.
+fn beside_pipelines(
+    server: &Running,
+    clients: usize,
+    text: &str,
+    replies: usize,
+) -> (Vec<Duration>, Duration) {
+    let mut peers: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+    let mut took = Duration::ZERO;
+    let waited = beside(server, || {
+        let start = now();
+        peers.iter_mut().for_each(|peer| peer.send(text));
+        for peer in &mut peers {
+            (0..replies).for_each(|_| drop(peer.hear()));
+        }
+        took = start.elapsed();
+    });
+    (waited, took)
+}
+
+/// A turn is as short where replies are long: it lasts on over all that is sent in between.
+#[test]
+fn long_replies_let_others_pass() {
+    let server = one_worker();
+    let clients = size("SLUICEGATE_LISTED_CLIENTS", 600);
+    let idle: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+    for (command, greedy, times) in [
+        ("CLIENT LIST", 1, 300),
+        // Each for the first time in its turn.
+        ("CLIENT LIST", 150, 1),
+        ("COMMAND DOCS", 4, 100),
+        ("INFO", size("SLUICEGATE_GREEDY_CLIENTS", 150), 50),
+    ] {
+        let text = format!("{command}\r\n").repeat(times);
+        let (waited, took) = beside_pipelines(&server, greedy, &text, times);
+        figure(&format!("{greedy} clients with {times} of `{command}`"), &waited);
+        // Before, these took the worker for as long as all of them took together.
+        let most = waited[waited.len() - 1];
+        assert!(most < took / 2 + Duration::from_millis(100), "{command}: {most:?} of {took:?}");
+    }
+    drop(idle);
+}
+
 /// A request that comes to a long line costs no more than one that comes to a short one.
 #[test]
 fn arrival_at_a_long_line_costs_what_it_costs_at_a_short_one() {

@@ -95,6 +95,36 @@ fn waiting_clients_that_send_on_hold_little() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
+/// Clients that wait for a turn of their worker, or take no replies, keep no buffers besides what is reserved.
+#[test]
+fn pipelining_clients_hold_little() {
+    let name = "held::pipelining_clients_hold_little";
+    let budget = 16 << 20;
+    let process = process(name, 20_000, |config, _| {
+        config.max_buffer_memory = budget;
+        config.workers = Some(2);
+    });
+    let Some(process) = process else { return };
+    let count = clients("SLUICEGATE_PIPELINING_CLIENTS", 1500);
+    assert_eq!(process.server.connect().say("PING"), simple("PONG"));
+    let before = process.resident();
+    let names = (0..20).map(|number| format!("name{number}")).collect::<Vec<_>>().join(" ");
+    let text = format!("EXISTS {names}\r\n").repeat(120);
+    let streams = flood(&process, count, text.as_bytes());
+    let commands = count as u64 * 120;
+    process.server.until_at_least("total_commands_processed", commands);
+    let held = process.peak().saturating_sub(before);
+    let rejected = process.server.told("buffer_rejections");
+    drop(streams);
+    let left = all_is_returned(&process, before);
+    println!(
+        "figure: {count} clients with 120 commands hold at most {held} KiB, {rejected} were rejected; \
+         {left} KiB after they left"
+    );
+    assert_eq!(rejected, 0);
+    assert!(held <= (budget >> 10) + count * 6, "{held} KiB");
+}
+
 /// A key of 64 000 bytes that no other number has.
 fn long_key(number: usize) -> String {
     format!("{number:x>64000}")

@@ -82,24 +82,26 @@ impl Connection<'_> {
     /// Reads once, a [`CHUNK`] at most; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the budget for
     /// buffers is used up.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let room = self.room();
         if self.unread_reserved.bytes() > 0 {
             let length = self.unread.len();
             if length == self.unread.capacity() {
                 let capacity = (2 * length).min(MAX_UNREAD);
-                if !self.unread_reserved.resize(capacity) {
+                let grown = self.unread_reserved.bytes() + capacity - length;
+                if !self.unread_reserved.resize(grown) {
                     return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
                 }
                 self.unread.reserve_exact(capacity - length);
             }
-            let room = (self.unread.capacity() - length).min(CHUNK);
+            let room = (self.unread.capacity() - length).min(room);
             return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
         }
         if self.keeps && self.unread.capacity() >= self.unread.len() + CHUNK {
-            return poll_read_chunk(&mut self.stream, &mut self.unread, CHUNK, context);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
         }
         let mut buffer = self.worker.buffers.take();
         buffer.extend_from_slice(&self.unread);
-        let read = poll_read_chunk(&mut self.stream, &mut buffer, CHUNK, context);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
         if matches!(read, Poll::Ready(Ok(1..))) {
             self.unread = buffer;
         } else {
@@ -108,11 +110,27 @@ impl Connection<'_> {
         read
     }
 
+    /// How much is read at once. While many connections wait for a turn, no more than each of them keeps
+    /// without a reservation, unless a command is long.
+    #[inline]
+    fn room(&self) -> usize {
+        let length = self.unread.len();
+        if !self.worker.turns.are_many() || length >= CHUNK {
+            CHUNK
+        } else if length < SMALL / 2 {
+            SMALL - length
+        } else {
+            SMALL
+        }
+    }
+
     /// Sends all that is pending. It may be dropped halfway and called again.
     ///
     /// A client that takes too long is slow: that is an error, so that nothing more is sent to it.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
+            // A batch without replies, as of a command in part, took a buffer as well.
+            self.put_out();
             return Ok(());
         }
         // Most replies are taken at once, as a whole.
@@ -122,7 +140,12 @@ impl Connection<'_> {
             self.sent = count;
         }
         if self.sent < self.out.len() {
-            // A client that does not take its replies keeps just those, and what they take up is counted.
+            self.pause();
+            // A client that does not take its replies keeps just those and what was not carried out, and what
+            // both take up is counted.
+            if !self.compact() {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
             self.out.drain(..self.sent);
             self.sent = 0;
             self.out.shrink_to_fit();
@@ -138,12 +161,18 @@ impl Connection<'_> {
             self.out_reserved.release();
         }
         self.sent = 0;
+        self.put_out();
+        Ok(())
+    }
+
+    /// Gives the buffer for replies back, unless this connection keeps it.
+    #[inline]
+    fn put_out(&mut self) {
         if self.keeps && self.out.capacity() <= MAX_KEPT {
             self.out.clear();
         } else {
             self.worker.buffers.put(std::mem::take(&mut self.out));
         }
-        Ok(())
     }
 
     /// Drops what was carried out, and keeps the rest in as few bytes as will do. `false`: there is no
@@ -165,7 +194,8 @@ impl Connection<'_> {
         }
         self.start = 0;
         // What is small is free: ten thousand such clients are within what they cost anyway.
-        let bytes = if left <= SMALL { 0 } else { self.unread.capacity() };
+        let found = self.parser.shrink();
+        let bytes = if left <= SMALL { 0 } else { self.unread.capacity() + found };
         let fits = self.unread_reserved.resize(bytes);
         if !fits {
             self.reject(NO_MEMORY);
@@ -178,7 +208,9 @@ impl Connection<'_> {
     pub(in crate::resp) async fn close(&mut self) -> io::Result<()> {
         // What was read is not answered any more: many rejected clients at a time would hold it while they linger.
         self.worker.buffers.put(std::mem::take(&mut self.unread));
+        self.start = 0;
         self.unread_reserved.release();
+        self.pause();
         self.flush().await?;
         self.stream.shutdown().await?;
         let mut dropped = [0; 1024];
