@@ -116,6 +116,11 @@ impl ConnectionBuffers {
 }
 
 impl Held {
+    /// Nothing yet, to be resized, of the same connection.
+    pub(super) fn hold_nothing(&self) -> Self {
+        self.connection.hold_nothing()
+    }
+
     /// Holds `bytes` in all in place of what was held for this purpose. `false`: they are too many,
     /// for the connection or for the process, and nothing has changed.
     ///

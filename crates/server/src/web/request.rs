@@ -52,6 +52,12 @@ impl RequestBody {
         let _fewer = self.held.resize(0);
     }
 
+    /// Reserves bytes for the reply to the request. `None`: they do not fit.
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<Held> {
+        let mut held = self.held.hold_nothing();
+        held.resize(bytes).then_some(held)
+    }
+
     /// Says that the answer to the request is held back, until this is dropped. `None`: the client has
     /// ended its side of the connection, and whether it still waits cannot be known.
     pub(crate) fn hold_back(&self) -> Option<HeldBack> {
