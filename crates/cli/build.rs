@@ -18,9 +18,9 @@ fn main() {
     let given = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let seconds = given.or_else(|| git(&["log", "-1", "--format=%ct"])?.parse().ok());
     let target = env::var("TARGET").unwrap_or_default();
-    println!("cargo::rustc-env=SLUICEGATE_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
-    println!("cargo::rustc-env=SLUICEGATE_DATE={}", seconds.map_or("unknown".into(), date));
-    println!("cargo::rustc-env=SLUICEGATE_TARGET={target}");
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    println!("cargo::rustc-env=BUILD_DATE={}", seconds.map_or("unknown".into(), date));
+    println!("cargo::rustc-env=BUILD_TARGET={target}");
 }
 
 /// What Git prints about the repository of this file, if it is in one of its own.

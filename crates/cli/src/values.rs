@@ -273,32 +273,8 @@ pub(crate) fn closest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '-'], "");
-    let word = plain(word);
-    let distances = candidates.into_iter().map(|it| (distance(&word, &plain(it)), it));
-    let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= (word.len() / 4).max(1) && distance < word.len()).then_some(best)
-}
-
-/// The least number of characters to insert, remove, replace or swap with their neighbour.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut before = vec![0; other.len() + 1];
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for (row, left) in one.iter().enumerate() {
-        let mut now = vec![row + 1];
-        for (column, right) in other.iter().enumerate() {
-            let replaced = last[column] + usize::from(left != right);
-            let mut least = replaced.min(last[column + 1] + 1).min(now[column] + 1);
-            let swapped = row > 0 && column > 0;
-            if swapped && one[row - 1] == *right && other[column - 1] == *left {
-                least = least.min(before[column - 1] + 1);
-            }
-            now.push(least);
-        }
-        before = std::mem::replace(&mut last, now);
-    }
-    last[other.len()]
+    let candidates: Vec<_> = candidates.into_iter().collect();
+    sluicegate_core::closest(word, &candidates)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ pub(crate) fn print() -> io::Result<()> {
         io::stdout(),
         "sluicegate {}\ncommit      {}\ndate        {}\ntarget      {}",
         env!("CARGO_PKG_VERSION"),
-        env!("SLUICEGATE_COMMIT"),
-        env!("SLUICEGATE_DATE"),
-        env!("SLUICEGATE_TARGET"),
+        env!("BUILD_COMMIT"),
+        env!("BUILD_DATE"),
+        env!("BUILD_TARGET"),
     )
 }

@@ -1,7 +1,7 @@
 //! Which known word a misspelled one was probably meant to be, for "did you mean" in errors.
 
 /// Longer words are never compared, which bounds the work.
-const MAX_LENGTH: usize = 32;
+const MAX_LENGTH: usize = 64;
 
 /// The word of `known` that `word` probably means: equal but for case, `-`, `_` and spaces, or one
 /// or two edits away (one for words under six letters). The closest; of equals the first.

@@ -284,7 +284,7 @@ mod tests {
                 }
                 assert!(publishing(), "in round {round}");
                 drop(streams);
-                // The task that writes frames ends when it finds that nobody looks.
+                // The task that writes frames ends when it finds no viewer.
                 while publishing() {
                     std::thread::yield_now();
                 }

@@ -48,3 +48,12 @@ fn version_names_commit_date_and_target() {
     assert!(date.split('-').count() == 3 || date == "unknown", "{version}");
     assert!(target.contains('-'), "{version}");
 }
+
+/// Cargo hands what a build script sets to the programs that `cargo run` and `cargo test` start, and `serve` warns
+/// about variables of its own prefix that it does not know.
+#[test]
+fn build_script_sets_no_variable_that_serve_would_warn_about() {
+    let script = include_str!("../../build.rs");
+    assert!(script.contains("cargo::rustc-env=BUILD_COMMIT="));
+    assert!(!script.contains("cargo::rustc-env=SLUICEGATE_"));
+}

@@ -32,7 +32,7 @@ pub(super) enum Store {
     },
 }
 
-/// Upper bounds of round trips to the store; `None` is longer than the longest that is told apart.
+/// Upper bounds of the buckets of round trips to the store; `None` is the last bucket, which has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct StoreLatency {
     p50_us: Option<u64>,

@@ -291,7 +291,7 @@ fn a_lock_that_is_removed_keeps_the_file_to_one_writer() {
     );
 }
 
-/// Once nobody else has the lock, the server takes it again and goes on.
+/// Once no other server has the lock, the server takes it again and goes on.
 #[test]
 #[cfg(unix)]
 fn a_lock_that_is_removed_is_taken_again() {

@@ -1,4 +1,4 @@
-//! Pages of somebody else, in a browser on the machine of the server.
+//! Pages of other sites, in a browser on the server's machine.
 
 use std::{
     io::{Read, Write},
@@ -17,7 +17,7 @@ use crate::{
 /// All names are this machine's, as those of a page are that was made to point here.
 const REBOUND: &str = "MAP * 127.0.0.1";
 
-/// A site of somebody else: an empty page at every path.
+/// Another site: an empty page at every path.
 fn site() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

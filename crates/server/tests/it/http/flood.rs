@@ -379,7 +379,7 @@ fn requests_of_a_lone_client_are_all_answered() {
     }
 }
 
-/// Clients of HTTP/2 that ask nothing hold memory that others need: they are told to leave.
+/// Idle clients of HTTP/2 hold memory that others need: they get GOAWAY.
 #[test]
 fn idle_connections_make_room_for_others() {
     let name = "http::flood::idle_connections_make_room_for_others";

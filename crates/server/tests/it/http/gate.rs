@@ -121,7 +121,7 @@ fn gate_403_rejects_by_that_status_and_names_the_other() {
     {
         assert_eq!(ask(path, login).status, status, "{path}");
     }
-    // Where the proxy is set up wrongly, it is told so.
+    // A proxy that is configured wrongly gets an error that says so.
     client.ask("GET", "/v1/gate/403", login);
     assert_eq!(client.hear().status, 401);
     client.ask("POST", "/v1/gate/403", "Authorization: Bearer secret\r\n");

@@ -287,7 +287,7 @@ fn caddy_behind_a_cdn_limits_by_the_address_of_the_client() {
     limits_by_the_address_behind_a_cdn(&mut proxy);
 }
 
-/// Without the gate requests pass, if the proxy is told so.
+/// Requests pass without the gate, if the proxy is configured so.
 fn passes_without_a_gate(mut proxy: Proxy) {
     assert_eq!(proxy.first().status, 200);
     proxy.gate = None;
