@@ -109,7 +109,7 @@ enum Batch {
     /// A password was wrong: the reply has to wait.
     Delay,
     /// A command waits for its turn.
-    Wait(Waiting),
+    Wait(Box<Waiting>),
     /// The client is to be closed.
     Close,
 }
@@ -228,16 +228,20 @@ impl<'a> Connection<'a> {
             let start = self.start;
             let before = self.worker.stats().commands.count();
             let batch = self.batch();
-            let commands = self.worker.stats().commands.count() - before;
+            let commands = self.worker.stats().commands.count().wrapping_sub(before);
             let gathered = self.worker.gathered.take();
             self.note(start, &batch);
-            self.ask().await;
+            if !self.worker.deferred.borrow().is_empty() {
+                self.ask().await;
+            }
             // One that waits has no reply yet.
             let waiting = u64::from(matches!(batch, Batch::Wait(_)));
             self.measure(commands.saturating_sub(waiting), gathered);
             match batch {
                 Batch::Done => {
-                    self.flush().await?;
+                    if !self.try_flush() {
+                        Box::pin(self.flush()).await?;
+                    }
                     return Ok(self.compact());
                 }
                 Batch::Full => {
@@ -265,7 +269,7 @@ impl<'a> Connection<'a> {
                     self.flush().await?;
                     self.pause();
                     // Seldom, and long: in a box, so that it is no part of each connection.
-                    if !self.compact() || !Box::pin(self.wait(waiting)).await? {
+                    if !self.compact() || !Box::pin(self.wait(*waiting)).await? {
                         return Ok(false);
                     }
                     // It was we who let it wait.
@@ -402,16 +406,15 @@ impl<'a> Connection<'a> {
     /// Asks a store elsewhere what the batch has put off, and puts the replies where they belong.
     async fn ask(&mut self) {
         let deferred = self.worker.deferred.take();
-        if !deferred.is_empty() {
-            self.pause();
-            let shared = self.session.shared();
-            let answered = deferred.answer(shared, self.worker.stats(), &mut self.out);
-            Box::pin(answered).await;
-        }
+        self.pause();
+        let shared = self.session.shared();
+        let answered = deferred.answer(shared, self.worker.stats(), &mut self.out);
+        Box::pin(answered).await;
     }
 
     /// Records how long `commands` of the last batch took, which made so many `decisions`. Reads the clock
     /// once, unless there are none; returns what it read.
+    #[inline]
     fn measure(&self, commands: u64, decisions: usize) -> Timestamp {
         let (stats, start) = (self.worker.stats(), self.session.now);
         if commands == 0 {
