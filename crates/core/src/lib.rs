@@ -25,26 +25,27 @@ mod apply;
 mod calendar;
 mod carry;
 mod decision;
+mod describe;
 mod encoding;
 mod entry;
 pub mod fuzz;
+pub mod human;
 mod policy;
+mod share;
 mod spelling;
 mod store;
 mod time;
 mod together;
 
-pub use algorithm::{
-    Align, Counted, FixedWindow, Gcra, GcraName, IntervalBucket, Judgement, Limit, LimitError,
-    SlidingCounter, SlidingLog, Window,
-};
+pub use algorithm::*;
 pub use apply::{ReserveError, apply};
 pub use calendar::CalendarUnit;
 pub use decision::{Decision, Operation, Outcome, Retry};
-
+pub use describe::Description;
 pub use encoding::StateError;
 pub use entry::{Entry, Usage};
 pub use policy::{MAX_LIMITS, Policy, PolicyError};
+pub use share::Share;
 pub use spelling::closest;
 pub use store::Store;
 pub use time::{Clock, ManualClock, Timestamp, TimestampError};

@@ -1,25 +1,20 @@
 //! What was probably meant by the text of a limit that is not one.
 
 use super::period;
-use crate::spelling::{closest, plain};
+use crate::{
+    algorithm::{ALGORITHMS, Limit},
+    spelling::{closest, plain},
+};
 
-/// Words for an algorithm that are not its name.
-const OTHER_NAMES: [(&str, &[&str]); 5] = [
-    ("slidingwindow", &["sliding-log", "sliding-counter"]),
-    ("movingwindow", &["sliding-log", "sliding-counter"]),
-    ("slidingwindowlog", &["sliding-log"]),
-    ("slidingwindowcounter", &["sliding-counter"]),
-    ("fixedwindowcounter", &["fixed-window"]),
-];
 /// What stands between a number of requests and its period, in the limits of other tools.
 const REQUESTS: [&str; 6] = ["requests", "request", "reqs", "req", "r", ""];
 
 /// What is expected in place of `text`, which has no colon.
-pub(super) fn limit(text: &str, algorithms: &[&'static str]) -> String {
+pub(super) fn limit(text: &str) -> String {
     if let Some((smooth, window)) = rate(text) {
         return format!("expected an algorithm, such as `{smooth}` or `{window}`");
     }
-    if let Some(name) = algorithms.iter().find(|name| name.eq_ignore_ascii_case(text)) {
+    if let Some(name) = Limit::names().find(|name| name.eq_ignore_ascii_case(text)) {
         return format!("expected a rate, such as `{name}:30/1m`");
     }
     "expected ALGORITHM:N/PERIOD, such as `gcra:30/1m`".to_owned()
@@ -56,13 +51,17 @@ fn rate(text: &str) -> Option<(String, String)> {
 }
 
 /// What is expected in place of `name`, which no algorithm has.
-pub(super) fn algorithm(name: &str, algorithms: &[&'static str]) -> String {
+pub(super) fn algorithm(name: &str) -> String {
+    let algorithms = &Limit::names().collect::<Vec<_>>();
     if let Some(known) = closest(name, algorithms) {
         return did_you_mean(&[known]);
     }
     let plain = plain(name);
-    if let Some((_, known)) = OTHER_NAMES.into_iter().find(|(other, _)| other.as_bytes() == plain) {
-        return did_you_mean(known);
+    let has_word = |words: &&'static [&str]| words.iter().any(|word| word.as_bytes() == plain);
+    let meant = ALGORITHMS.iter().filter(|it| has_word(&it.other_words)).flat_map(|it| it.names);
+    let meant: Vec<_> = meant.map(|(name, _)| *name).collect();
+    if !meant.is_empty() {
+        return did_you_mean(&meant);
     }
     // A part of a name: `leaky`, `bucket`, `window`.
     if plain.len() >= 3 {

@@ -1,15 +1,19 @@
 //! One to eight limits on the same key, and their text form.
 
 mod error;
-mod format;
 mod hint;
 mod parse;
 mod period;
+mod write;
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 pub use self::error::PolicyError;
-pub(crate) use self::period::format as format_period;
+pub(crate) use self::{
+    parse::{LimitText, TextError},
+    period::format as format_period,
+    write::{write_option, write_rate},
+};
 use crate::algorithm::{FixedWindow, Gcra, Limit};
 
 /// The most limits that a policy may have.
@@ -43,7 +47,14 @@ impl Policy {
     /// Whether the state of a key grows with every request, up to the limit: a log does.
     #[must_use]
     pub fn grows(&self) -> bool {
-        self.limits().iter().any(|limit| matches!(limit, Limit::SlidingLog(_)))
+        self.limits().iter().any(Limit::keeps_log)
+    }
+
+    /// Whether every limit can tell when a request will be admitted, as
+    /// [`Operation::Reserve`](crate::Operation::Reserve) needs.
+    #[must_use]
+    pub fn can_reserve(&self) -> bool {
+        self.limits().iter().all(Limit::can_reserve)
     }
 
     /// Whether both are the same object: cheaper to tell than whether they are equal, and enough to
@@ -76,7 +87,7 @@ impl Policy {
     pub fn same_rule(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || (self.0.len() == other.0.len()
-                && self.0.iter().zip(&*other.0).all(|(a, b)| a.same_rule(b)))
+                && self.0.iter().zip(&*other.0).all(|(a, b)| a.decides_like(b)))
     }
 }
 

@@ -2,25 +2,10 @@
 
 use std::time::Duration;
 
-use super::{MAX_LIMITS, Policy, PolicyError, hint, period};
-use crate::{
-    algorithm::{
-        Align, FixedWindow, Gcra, GcraName, IntervalBucket, Limit, LimitError, SlidingCounter,
-        SlidingLog, Window,
-    },
-    calendar::{Calendar, CalendarUnit},
-};
+use smallvec::SmallVec;
 
-/// Each algorithm with the options that it knows.
-const ALGORITHMS: [(&str, &[&str]); 7] = [
-    ("gcra", &["borrow", "burst"]),
-    ("token-bucket", &["borrow", "burst", "refill"]),
-    ("leaky-bucket", &["borrow", "capacity"]),
-    ("leaky-queue", &["capacity"]),
-    ("fixed-window", &["align", "count", "tz"]),
-    ("sliding-log", &["count", "keep", "keep-max"]),
-    ("sliding-counter", &["count"]),
-];
+use super::{MAX_LIMITS, Policy, PolicyError, hint, period};
+use crate::algorithm::{ALGORITHMS, Limit, LimitError};
 
 pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
     let mut limits = Vec::new();
@@ -114,80 +99,175 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The options of a limit, each at most once.
-#[derive(Default)]
-struct Options<'a> {
-    align: Option<Part<'a>>,
-    borrow: Option<Part<'a>>,
-    burst: Option<Part<'a>>,
-    count: Option<Part<'a>>,
-    keep: Option<Part<'a>>,
-    keep_max: Option<Part<'a>>,
-    refill: Option<Part<'a>>,
-    tz: Option<Part<'a>>,
+/// Why the text of a limit is not one.
+pub(crate) enum TextError {
+    /// A part of the text is invalid.
+    Policy(PolicyError),
+    /// A parameter is outside its domain.
+    Limit(LimitError),
 }
 
-impl<'a> Options<'a> {
-    fn parse(
+impl From<PolicyError> for TextError {
+    fn from(error: PolicyError) -> Self {
+        Self::Policy(error)
+    }
+}
+
+impl From<LimitError> for TextError {
+    fn from(error: LimitError) -> Self {
+        Self::Limit(error)
+    }
+}
+
+/// The text of one limit in parts. Its options are those of the algorithm, each at most once.
+pub(crate) struct LimitText<'a> {
+    name: &'static str,
+    units: Part<'a>,
+    period: Part<'a>,
+    options: SmallVec<[(&'static str, Part<'a>); 4]>,
+}
+
+impl<'a> LimitText<'a> {
+    /// The name of the algorithm, in lower case.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// `N`.
+    pub(crate) fn limit(&self) -> Result<u32, PolicyError> {
+        self.units.units("limit")
+    }
+
+    /// `P`, as a duration.
+    pub(crate) fn period(&self) -> Result<Duration, PolicyError> {
+        self.period.period("period")
+    }
+
+    /// Whether `P` is `word`.
+    pub(crate) fn is_period(&self, word: &str) -> bool {
+        self.period.text.eq_ignore_ascii_case(word)
+    }
+
+    /// `P` as an error quotes it.
+    pub(crate) fn quoted_period(&self) -> String {
+        self.period.quoted()
+    }
+
+    /// `B`.
+    pub(crate) fn burst(&self) -> Result<Option<u32>, PolicyError> {
+        self.size().map(|part| part.units("burst")).transpose()
+    }
+
+    /// `count`: whether denied requests are recorded.
+    pub(crate) fn count_all(&self) -> Result<bool, PolicyError> {
+        Ok(self.word_option("count", &[("allowed", false), ("all", true)])?.unwrap_or(false))
+    }
+
+    /// Whether there is an option of that name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The value of an option.
+    pub(crate) fn option(&self, name: &str) -> Option<&'a str> {
+        self.find(name).map(|part| part.text)
+    }
+
+    /// The value of an option that is a number of units.
+    pub(crate) fn units_option(&self, name: &'static str) -> Result<Option<u32>, PolicyError> {
+        self.find(name).map(|part| part.units(name)).transpose()
+    }
+
+    /// The value of an option that is a duration.
+    pub(crate) fn period_option(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<Duration>, PolicyError> {
+        self.find(name).map(|part| part.period(name)).transpose()
+    }
+
+    /// The value of an option that is one of these words.
+    pub(crate) fn word_option<T: Copy>(
+        &self,
+        name: &str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, PolicyError> {
+        self.find(name).map(|part| part.word(name, words)).transpose()
+    }
+
+    /// An error at the value of an option.
+    pub(crate) fn option_error(&self, name: &str, message: String) -> TextError {
+        self.find(name).unwrap_or(self.period).error(message).into()
+    }
+
+    fn find(&self, name: &str) -> Option<Part<'a>> {
+        self.options.iter().find(|(option, _)| *option == name).map(|(_, part)| *part)
+    }
+
+    /// The size of a bucket, which has two names.
+    fn size(&self) -> Option<Part<'a>> {
+        self.find("burst").or_else(|| self.find("capacity"))
+    }
+
+    /// The part that holds the value which an error is about.
+    fn invalid_part(&self, error: &LimitError) -> Part<'a> {
+        let part = match error {
+            LimitError::Domain { name: "limit", .. } => Some(self.units),
+            LimitError::Domain { name: "burst" | "capacity", .. } | LimitError::Drain { .. } => {
+                self.size().or(Some(self.units))
+            }
+            LimitError::Domain { name, .. } => self.find(name),
+            LimitError::Zone(_) => self.find("tz"),
+            LimitError::Combination(_) => self.find("keep-max").or_else(|| self.find("borrow")),
+        };
+        part.unwrap_or(self.period)
+    }
+
+    fn read_options(
+        &mut self,
         mut rest: Option<Part<'a>>,
-        algorithm: &str,
         known: &[&'static str],
-    ) -> Result<Self, PolicyError> {
-        let mut options = Self::default();
+    ) -> Result<(), PolicyError> {
         while let Some(part) = rest {
             let (option, more) = match part.split(':') {
                 Some((option, more)) => (option, Some(more)),
                 None => (part, None),
             };
-            options.add(option, algorithm, known)?;
+            self.read_option(option, known)?;
             rest = more;
         }
-        Ok(options)
+        Ok(())
     }
 
-    fn add(
-        &mut self,
-        option: Part<'a>,
-        algorithm: &str,
-        known: &[&'static str],
-    ) -> Result<(), PolicyError> {
+    fn read_option(&mut self, option: Part<'a>, known: &[&'static str]) -> Result<(), PolicyError> {
         let (name, value) = match option.split('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
         // The size of a bucket has two names.
-        let canonical = match name.text.to_ascii_lowercase().as_str() {
+        let lower = name.text.to_ascii_lowercase();
+        let canonical = match lower.as_str() {
             "burst" if known.contains(&"capacity") => "capacity",
             "capacity" if known.contains(&"burst") => "burst",
             other => known.iter().copied().find(|known| *known == other).unwrap_or_default(),
         };
         if canonical.is_empty() {
-            let expected = hint::option(name.text, known);
+            let (expected, algorithm) = (hint::option(name.text, known), self.name);
             return Err(
                 name.error(format!("unknown option {} for {algorithm}: {expected}", name.quoted()))
             );
         }
-        let slot = match canonical {
-            "align" => &mut self.align,
-            "borrow" => &mut self.borrow,
-            "burst" | "capacity" => &mut self.burst,
-            "count" => &mut self.count,
-            "keep" => &mut self.keep,
-            "keep-max" => &mut self.keep_max,
-            "refill" => &mut self.refill,
-            _ => &mut self.tz,
-        };
-        if slot.is_some() {
+        if self.has(canonical) {
             return Err(name.error(format!("duplicate option `{canonical}`: expected it once")));
         }
-        *slot = match (canonical, value) {
-            ("borrow", None) => Some(name),
+        let value = match (canonical, value) {
+            ("borrow", None) => name,
             ("borrow", Some(_)) => {
                 let quoted = option.quoted();
                 let message = format!("invalid option {quoted}: expected `borrow` without a value");
                 return Err(name.error(message));
             }
-            (_, Some(value)) => Some(value),
+            (_, Some(value)) => value,
             (_, None) => {
                 let example = hint::example(canonical);
                 return Err(name.error(format!(
@@ -195,28 +275,21 @@ impl<'a> Options<'a> {
                 )));
             }
         };
+        self.options.push((canonical, value));
         Ok(())
-    }
-
-    fn burst(&self) -> Result<Option<u32>, PolicyError> {
-        self.burst.map(|part| part.units("burst")).transpose()
-    }
-
-    fn count_all(&self) -> Result<bool, PolicyError> {
-        let words = [("allowed", false), ("all", true)];
-        self.count.map_or(Ok(false), |part| part.word("count", &words))
     }
 }
 
 fn limit(text: &str, place: Place) -> Result<Limit, PolicyError> {
     let whole = Part { text, place };
     let Some((name, rest)) = whole.split(':') else {
-        let (quoted, expected) = (whole.quoted(), hint::limit(text, &names()));
+        let (quoted, expected) = (whole.quoted(), hint::limit(text));
         return Err(whole.error(format!("invalid policy {quoted}: {expected}")));
     };
-    let found = ALGORITHMS.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(name.text));
-    let Some((algorithm, known)) = found else {
-        let (quoted, expected) = (name.quoted(), hint::algorithm(name.text, &names()));
+    let all = ALGORITHMS.iter().flat_map(|it| it.names.iter().map(move |names| (names, it.parse)));
+    let found = all.into_iter().find(|((word, _), _)| word.eq_ignore_ascii_case(name.text));
+    let Some((&(algorithm, known), parse)) = found else {
+        let (quoted, expected) = (name.quoted(), hint::algorithm(name.text));
         return Err(name.error(format!("unknown algorithm {quoted}: {expected}")));
     };
     let (rate, options) = match rest.split(':') {
@@ -229,100 +302,11 @@ fn limit(text: &str, place: Place) -> Result<Limit, PolicyError> {
             rate.error(format!("invalid rate {quoted}: expected N/PERIOD, such as `30/1m`"))
         );
     };
-    let options = Options::parse(options, algorithm, known)?;
-    let n = units.units("limit")?;
-
-    let made = match algorithm {
-        "fixed-window" => fixed_window(n, period, &options)?.map(Limit::FixedWindow),
-        "sliding-log" => {
-            let keep = options.keep.map(|part| part.period("keep")).transpose()?;
-            let keep_max = options.keep_max.map(|part| part.units("keep-max")).transpose()?;
-            let all = options.count_all()?;
-            SlidingLog::new(n, period.period("period")?, all, keep, keep_max).map(Limit::SlidingLog)
-        }
-        "sliding-counter" => SlidingCounter::new(n, period.period("period")?, options.count_all()?)
-            .map(Limit::SlidingCounter),
-        _ => bucket(algorithm, n, period.period("period")?, &options)?,
-    };
-    made.map_err(|error| at_fault(&error, units, period, &options).error(error.to_string()))
-}
-
-/// The names of all algorithms.
-fn names() -> [&'static str; ALGORITHMS.len()] {
-    ALGORITHMS.map(|(name, _)| name)
-}
-
-fn bucket(
-    algorithm: &str,
-    n: u32,
-    period: Duration,
-    options: &Options<'_>,
-) -> Result<Result<Limit, LimitError>, PolicyError> {
-    let (burst, borrow) = (options.burst()?, options.borrow.is_some());
-    let words = [("continuous", false), ("interval", true)];
-    if options.refill.map_or(Ok(false), |part| part.word("refill", &words))? {
-        return Ok(IntervalBucket::new(n, period, burst, borrow).map(Limit::IntervalBucket));
-    }
-    let name = match algorithm {
-        "token-bucket" => GcraName::TokenBucket,
-        "leaky-bucket" => GcraName::LeakyBucket,
-        "leaky-queue" => GcraName::LeakyQueue,
-        _ => GcraName::Gcra,
-    };
-    Ok(Gcra::new(name, n, period, burst, borrow).map(Limit::Gcra))
-}
-
-fn fixed_window(
-    n: u32,
-    period: Part<'_>,
-    options: &Options<'_>,
-) -> Result<Result<FixedWindow, LimitError>, PolicyError> {
-    let words = [("first", Align::First), ("clock", Align::Clock)];
-    let align = options.align.map(|part| part.word("align", &words)).transpose()?;
-    let count_all = options.count_all()?;
-    let is_unit = |unit: &CalendarUnit| period.text.eq_ignore_ascii_case(unit.word());
-    let unit = CalendarUnit::ALL.into_iter().find(is_unit);
-    let window = match (unit, options.tz, options.align, align) {
-        (Some(unit), _, Some(part), Some(Align::First)) => {
-            return Err(part.error(format!(
-                "invalid align `first`: expected `align=clock` with the calendar period `{unit}`, or \
-                 a duration such as `1d`"
-            )));
-        }
-        (Some(unit), tz, ..) => {
-            let zone = tz.map_or(Calendar::UTC, |part| part.text).to_owned();
-            Window::Calendar { unit, zone }
-        }
-        (None, Some(tz), ..) => {
-            return Err(tz.error(format!(
-                "invalid period {} with `tz`: expected `day`, `week`, `month` or `year`",
-                period.quoted()
-            )));
-        }
-        (None, None, ..) => {
-            Window::Span { period: period.period("period")?, align: align.unwrap_or(Align::First) }
-        }
-    };
-    Ok(FixedWindow::new(n, &window, count_all))
-}
-
-/// The part of the text that holds the value which an error is about.
-fn at_fault<'a>(
-    error: &LimitError,
-    units: Part<'a>,
-    period: Part<'a>,
-    options: &Options<'a>,
-) -> Part<'a> {
-    let part = match error {
-        LimitError::Domain { name: "limit", .. } => Some(units),
-        LimitError::Domain { name: "keep", .. } => options.keep,
-        LimitError::Domain { name: "keep-max", .. } => options.keep_max,
-        LimitError::Domain { name: "burst" | "capacity", .. } | LimitError::Drain { .. } => {
-            options.burst.or(Some(units))
-        }
-        LimitError::Zone(_) => options.tz,
-        LimitError::Combination(_) => options.keep_max.or(options.borrow),
-        LimitError::Domain { .. } => Some(period),
-    };
-    part.unwrap_or(period)
+    let mut text = LimitText { name: algorithm, units, period, options: SmallVec::new() };
+    text.read_options(options, known)?;
+    text.limit()?;
+    parse(&text).map_err(|error| match error {
+        TextError::Policy(error) => error,
+        TextError::Limit(error) => text.invalid_part(&error).error(error.to_string()),
+    })
 }
