@@ -22,6 +22,7 @@
 
 mod algorithm;
 mod apply;
+mod bytes;
 mod calendar;
 mod carry;
 mod decision;
@@ -30,23 +31,28 @@ mod encoding;
 mod entry;
 pub mod fuzz;
 pub mod human;
+mod parameters;
+mod period;
 mod policy;
 mod share;
 mod spelling;
 mod store;
+mod text;
 mod time;
 mod together;
 
 pub use algorithm::*;
 pub use apply::{ReserveError, apply};
+pub use bytes::StateError;
 pub use calendar::CalendarUnit;
 pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::Description;
-pub use encoding::StateError;
 pub use entry::{Entry, Usage};
-pub use policy::{MAX_LIMITS, Policy, PolicyError};
+pub use parameters::LimitError;
+pub use policy::Policy;
 pub use share::Share;
 pub use spelling::closest;
 pub use store::Store;
+pub use text::{MAX_LIMITS, PolicyError};
 pub use time::{Clock, ManualClock, Timestamp, TimestampError};
 pub use together::{Joint, MAX_TOGETHER, Part, peek_together, take_together};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{algorithm::LimitError, policy::Policy};
+use crate::parameters::LimitError;
 
 /// A share of a policy, above 0 and at most 1, as a fraction of whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,16 +75,6 @@ impl Share {
     ) -> Result<T, LimitError> {
         let (units, longer) = self.units_and_period(limit, period);
         make(units, longer).or_else(|_| make(self.units(limit), period))
-    }
-}
-
-impl Policy {
-    /// That share of every limit: never more than its fraction, except that a limit keeps at least one unit where
-    /// its period cannot become longer.
-    #[must_use]
-    pub fn share(&self, share: Share) -> Self {
-        let limits: Vec<_> = self.limits().iter().map(|limit| limit.share(share)).collect();
-        Self::try_from(limits).expect("there are as many limits as in a policy")
     }
 }
 

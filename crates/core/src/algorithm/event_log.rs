@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::encoding::{MAX_TIME, Reader, StateError, Writer};
+use crate::bytes::{MAX_TIME, Reader, StateError, Writer};
 
 /// Bytes of the byte form between the number of events and the first event.
 const HEAD: usize = 9;

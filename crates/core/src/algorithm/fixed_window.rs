@@ -9,19 +9,16 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    Algorithm, Limit, LimitError, MAX_COUNT, not_after,
-    parameters::{check_period, check_units},
-    units,
-};
+use super::api::{Algorithm, not_after, units};
 use crate::{
+    bytes::{ALIGN_CLOCK, COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     calendar::{Calendar, CalendarUnit},
     decision::{Decision, Outcome, Retry},
     describe::Description,
-    encoding::{ALIGN_CLOCK, COUNT_ALL, Head, Reader, StateError, Writer},
     human,
-    policy::{LimitText, TextError, write_option, write_rate},
+    parameters::{LimitError, check_period, check_units},
     share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
 
@@ -267,7 +264,7 @@ impl Algorithm for FixedWindow {
             || self.period_at(now) == other.period_at(now)
     }
 
-    fn parse(text: &LimitText<'_>) -> Result<Limit, TextError> {
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
         let words = [("first", Align::First), ("clock", Align::Clock)];
         let align = text.word_option("align", &words)?;
         let count_all = text.count_all()?;
@@ -295,7 +292,7 @@ impl Algorithm for FixedWindow {
             }
             None => Window::Span { period: text.period()?, align: align.unwrap_or(Align::First) },
         };
-        Ok(Self::new(text.limit()?, &window, count_all)?.into())
+        Ok(Some(Self::new(text.limit()?, &window, count_all)?))
     }
 
     fn flags(code: u8) -> u8 {

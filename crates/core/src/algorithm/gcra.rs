@@ -16,18 +16,15 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    Algorithm, IntervalBucket, Limit, LimitError, MAX_COUNT, MAX_DRAIN, narrow,
-    parameters::{check_period, check_units},
-    units,
-};
+use super::api::{Algorithm, MAX_DRAIN, narrow, units};
 use crate::{
+    bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
     describe::{Description, bucket_at_once, bucket_waits},
-    encoding::{BORROW, Head, Reader, StateError, Writer},
     human,
-    policy::{LimitText, TextError, write_option, write_rate},
+    parameters::{LimitError, check_period, check_units},
     share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
 
@@ -327,15 +324,15 @@ impl Algorithm for Gcra {
         parameters(self) == parameters(other)
     }
 
-    fn parse(text: &LimitText<'_>) -> Result<Limit, TextError> {
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
         let (period, burst, borrow) = (text.period()?, text.burst()?, text.has("borrow"));
         let words = [("continuous", false), ("interval", true)];
         if text.word_option("refill", &words)? == Some(true) {
-            return IntervalBucket::parse(text);
+            return Ok(None);
         }
         let name = GcraName::ALL.into_iter().find(|name| name.word() == text.name());
         let name = name.expect("the name is one of this algorithm");
-        Ok(Self::new(name, text.limit()?, period, burst, borrow)?.into())
+        Ok(Some(Self::new(name, text.limit()?, period, burst, borrow)?))
     }
 
     fn flags(code: u8) -> u8 {

@@ -9,18 +9,15 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    Algorithm, Limit, LimitError, MAX_COUNT, MAX_DRAIN, narrow, not_after,
-    parameters::{check_period, check_units},
-    units,
-};
+use super::api::{Algorithm, MAX_DRAIN, narrow, not_after, units};
 use crate::{
+    bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
     describe::{Description, bucket_at_once, bucket_waits},
-    encoding::{BORROW, Head, Reader, StateError, Writer},
     human,
-    policy::{LimitText, TextError, write_option, write_rate},
+    parameters::{LimitError, check_period, check_units},
     share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
 
@@ -121,8 +118,9 @@ impl IntervalBucket {
 impl Algorithm for IntervalBucket {
     type State = State;
 
-    /// A `token-bucket` with `refill=interval`: the name is parsed by [`Gcra`](super::Gcra).
-    const NAMES: &'static [(&'static str, &'static [&'static str])] = &[];
+    /// With `refill=interval`; otherwise the name is that of [`Gcra`](super::Gcra).
+    const NAMES: &'static [(&'static str, &'static [&'static str])] =
+        &[("token-bucket", &["borrow", "burst", "refill"])];
     const CODES: &'static [u8] = &[CODE];
 
     fn limit(&self) -> u32 {
@@ -145,9 +143,9 @@ impl Algorithm for IntervalBucket {
         self.borrow
     }
 
-    fn parse(text: &LimitText<'_>) -> Result<Limit, TextError> {
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
         let (period, burst, borrow) = (text.period()?, text.burst()?, text.has("borrow"));
-        Ok(Self::new(text.limit()?, period, burst, borrow)?.into())
+        Ok(Some(Self::new(text.limit()?, period, burst, borrow)?))
     }
 
     fn flags(_code: u8) -> u8 {

@@ -2,14 +2,18 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Algorithm, FixedWindow, Gcra, IntervalBucket, LimitError, SlidingCounter, SlidingLog};
+use super::{
+    api::Algorithm, fixed_window::FixedWindow, gcra::Gcra, interval_bucket::IntervalBucket,
+    sliding_counter::SlidingCounter, sliding_log::SlidingLog,
+};
 use crate::{
+    bytes::{Head, Reader, StateError, Writer},
     calendar::CalendarUnit,
     decision::{Decision, Retry},
     describe::Description,
-    encoding::{Head, Reader, StateError, Writer},
-    policy::{LimitText, TextError},
+    parameters::LimitError,
     share::Share,
+    text::{LimitText, TextError},
     time::Timestamp,
 };
 
@@ -17,7 +21,7 @@ use crate::{
 pub(crate) struct AlgorithmText {
     pub(crate) names: &'static [(&'static str, &'static [&'static str])],
     pub(crate) other_words: &'static [&'static str],
-    pub(crate) parse: fn(&LimitText<'_>) -> Result<Limit, TextError>,
+    pub(crate) parse: fn(&LimitText<'_>) -> Result<Option<Limit>, TextError>,
 }
 
 /// Makes [`Limit`], [`State`] and the dispatch of the algorithms that are listed. `$` is passed so that the
@@ -39,7 +43,7 @@ macro_rules! algorithms {
 
         /// All algorithms, in the order in which errors list their names.
         pub(crate) const ALGORITHMS: &[AlgorithmText] = &[$(AlgorithmText {
-            names: $name::NAMES, other_words: $name::OTHER_WORDS, parse: $name::parse,
+            names: $name::NAMES, other_words: $name::OTHER_WORDS, parse: |text| Ok($name::parse(text)?.map(Limit::from)),
         },)*];
 
         /// Calls a function of the algorithm with the state that belongs to it.
@@ -152,7 +156,12 @@ macro_rules! of {
 impl Limit {
     /// The names of all algorithms in policy strings.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        ALGORITHMS.iter().flat_map(|it| it.names).map(|&(name, _)| name)
+        let names = ALGORITHMS.iter().flat_map(|it| it.names).map(|&(name, _)| name);
+        // The forms of a token bucket are two algorithms.
+        let is_first = |&(at, name): &(usize, &str)| {
+            !ALGORITHMS.iter().flat_map(|it| it.names).take(at).any(|(other, _)| *other == name)
+        };
+        names.enumerate().filter(is_first).map(|(_, name)| name)
     }
 
     /// Rate: `N` units per period `P`. A period of the calendar is given as its longest: a month is 31 days, a

@@ -10,18 +10,15 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    Algorithm, Limit, LimitError, MAX_COUNT, narrow,
-    parameters::{check_period, check_units},
-    units,
-};
+use super::api::{Algorithm, narrow, units};
 use crate::{
+    bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
     describe::{Description, counting_denied},
-    encoding::{COUNT_ALL, Head, Reader, StateError, Writer},
     human,
-    policy::{LimitText, TextError, write_option, write_rate},
+    parameters::{LimitError, check_period, check_units},
     share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
 
@@ -133,8 +130,8 @@ impl Algorithm for SlidingCounter {
         self.count_all
     }
 
-    fn parse(text: &LimitText<'_>) -> Result<Limit, TextError> {
-        Ok(Self::new(text.limit()?, text.period()?, text.count_all()?)?.into())
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
+        Ok(Some(Self::new(text.limit()?, text.period()?, text.count_all()?)?))
     }
 
     fn flags(_code: u8) -> u8 {

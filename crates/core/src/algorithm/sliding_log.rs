@@ -8,19 +8,18 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Algorithm, Limit, LimitError, MAX_COUNT,
+    api::{Algorithm, not_after, units},
     event_log::{Event, EventLog},
-    not_after,
-    parameters::{check_period, check_units},
-    units,
 };
 use crate::{
+    bytes::{COUNT_ALL, Head, KEEP, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
     describe::{Description, counting_denied},
-    encoding::{COUNT_ALL, Head, KEEP, Reader, StateError, Writer},
     human,
-    policy::{LimitText, TextError, format_period, write_option, write_rate},
+    parameters::{LimitError, check_period, check_units},
+    period,
     share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
 
@@ -198,10 +197,10 @@ impl Algorithm for SlidingLog {
         true
     }
 
-    fn parse(text: &LimitText<'_>) -> Result<Limit, TextError> {
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
         let (keep, keep_max) = (text.period_option("keep")?, text.units_option("keep-max")?);
         let count_all = text.count_all()?;
-        Ok(Self::new(text.limit()?, text.period()?, count_all, keep, keep_max)?.into())
+        Ok(Some(Self::new(text.limit()?, text.period()?, count_all, keep, keep_max)?))
     }
 
     fn flags(_code: u8) -> u8 {
@@ -344,7 +343,7 @@ impl fmt::Display for SlidingLog {
         write_rate(formatter, NAME, self.limit, self.period)?;
         write_option(formatter, self.count_all, "count=all")?;
         if let Some(keep) = self.keep {
-            write_option(formatter, true, format_args!("keep={}", format_period(keep.period)))?;
+            write_option(formatter, true, format_args!("keep={}", period::format(keep.period)))?;
         }
         if let Some(units) = self.keep_max() {
             write_option(formatter, true, format_args!("keep-max={units}"))?;

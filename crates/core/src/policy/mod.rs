@@ -1,23 +1,15 @@
 //! One to eight limits on the same key, and their text form.
 
-mod error;
 mod hint;
 mod parse;
-mod period;
-mod write;
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-pub use self::error::PolicyError;
-pub(crate) use self::{
-    parse::{LimitText, TextError},
-    period::format as format_period,
-    write::{write_option, write_rate},
+use crate::{
+    algorithm::{FixedWindow, Gcra, Limit},
+    share::Share,
+    text::{MAX_LIMITS, PolicyError},
 };
-use crate::algorithm::{FixedWindow, Gcra, Limit};
-
-/// The most limits that a policy may have.
-pub const MAX_LIMITS: usize = 8;
 
 /// One to eight limits on the same key, decided together. Cheap to clone.
 ///
@@ -55,6 +47,14 @@ impl Policy {
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         self.limits().iter().all(Limit::can_reserve)
+    }
+
+    /// That share of every limit: never more than its fraction, except that a limit keeps at least one unit where
+    /// its period cannot become longer.
+    #[must_use]
+    pub fn share(&self, share: Share) -> Self {
+        let limits: Vec<_> = self.limits().iter().map(|limit| limit.share(share)).collect();
+        Self::try_from(limits).expect("there are as many limits as in a policy")
     }
 
     /// Whether both are the same object: cheaper to tell than whether they are equal, and enough to
@@ -114,7 +114,7 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        parse::policy(text)
+        Self::try_from(parse::limits(text)?)
     }
 }
 

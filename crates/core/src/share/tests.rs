@@ -1,4 +1,5 @@
 use super::*;
+use crate::Policy;
 
 #[test]
 fn share_of_any_policy_is_never_more() {

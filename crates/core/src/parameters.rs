@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{policy::format_period, time::as_micros};
+use crate::{period, time::as_micros};
 
 const MIN_PERIOD: u64 = 1_000;
 const MAX_PERIOD: u64 = 366 * 86_400_000_000;
@@ -41,7 +41,7 @@ pub enum LimitError {
 }
 
 /// `value` as a limit `N`.
-pub(super) fn check_units(name: &'static str, value: u32) -> Result<u32, LimitError> {
+pub(crate) fn check_units(name: &'static str, value: u32) -> Result<u32, LimitError> {
     if value == 0 {
         let domain = match name {
             "limit" => "1 to 4294967295; to block all requests, use a rule with `block: true`",
@@ -58,12 +58,12 @@ pub(crate) const fn is_period(micros: u64) -> bool {
 }
 
 /// `span` as a period in microseconds.
-pub(super) fn check_period(name: &'static str, span: Duration) -> Result<u64, LimitError> {
+pub(crate) fn check_period(name: &'static str, span: Duration) -> Result<u64, LimitError> {
     let micros = as_micros(span);
     if is_period(micros) {
         Ok(micros)
     } else {
-        let value = format_period(micros);
+        let value = period::format(micros);
         Err(LimitError::Domain { name, value, domain: "1ms to 366d" })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::format_period;
+use crate::period;
 
 /// `NAME:N/PERIOD`, the period in microseconds.
 pub(crate) fn write_rate(
@@ -11,7 +11,7 @@ pub(crate) fn write_rate(
     limit: u32,
     period: u64,
 ) -> Result {
-    write!(formatter, "{name}:{limit}/{}", format_period(period))
+    write!(formatter, "{name}:{limit}/{}", period::format(period))
 }
 
 /// `:OPTION`, if it is `given`.
