@@ -93,7 +93,7 @@ impl Entry {
         for (limit, state) in self.limits() {
             if let State::SlidingLog(log) = state {
                 let (offset, weight) = log_widths(log);
-                events += LOG_HEAD + log.events().len() * (offset + weight);
+                events += LOG_HEAD + log.len() * (offset + weight);
                 out.limit(limit, &State::None);
             } else {
                 out.limit(limit, state);
@@ -249,11 +249,11 @@ impl Writer {
         };
         let (offset_width, weight_width) = log_widths(log);
         let first = log.bounds().map_or(0, |(first, _)| first);
-        self.uint(log.events().len() as u64, 4);
+        self.uint(log.len() as u64, 4);
         self.uint(first, 7);
         self.uint(offset_width as u64, 1);
         self.uint(weight_width as u64, 1);
-        self.0.reserve(log.events().len() * (offset_width + weight_width));
+        self.0.reserve(log.len() * (offset_width + weight_width));
         for Event { time, weight } in log.events() {
             self.uint(time - first, offset_width);
             self.uint(weight, weight_width);
@@ -431,7 +431,7 @@ impl<'a> Reader<'a> {
             (time <= MAX_TIME).then_some(Event { time, weight })
         });
         match LogState::from_events(events) {
-            Some(mut log) if log.events().len() == count => {
+            Some(mut log) if log.len() == count => {
                 gone.into_iter().for_each(|period| log.drop_gone(period));
                 Ok(State::SlidingLog(log))
             }

@@ -1,5 +1,6 @@
 //! The algorithms, one file each, and what they have in common.
 
+mod events;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;

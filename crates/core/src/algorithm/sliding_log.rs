@@ -9,9 +9,13 @@
 //! Invariants: at most `N` in any interval of `P` (without charges); an event exactly `P` old is
 //! gone; times in the log never go down.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 
-use super::{Algorithm, LimitError, MAX_COUNT, check_period, check_units, not_after, units};
+use super::{
+    Algorithm, LimitError, MAX_COUNT, check_period, check_units,
+    events::{Entry, Events},
+    not_after, units,
+};
 use crate::{decision::Retry, time::Timestamp};
 
 /// The most units that `keep-max` may hold on to.
@@ -52,14 +56,7 @@ pub(crate) struct Event {
 pub(crate) struct State {
     /// The running total before the oldest event.
     base: u64,
-    log: VecDeque<Entry>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    time: u64,
-    /// The running total up to and including this event.
-    total: u64,
+    log: Events,
 }
 
 impl SlidingLog {
@@ -232,8 +229,25 @@ impl State {
         self.drop_first(self.first_after(edge));
     }
 
+    /// A copy, which costs no more than one of a short log, whatever the length of this one.
+    pub(crate) fn share(&mut self) -> Self {
+        self.log.share();
+        self.clone()
+    }
+
+    /// Where the oldest event is: copies that share it have it in one place.
+    #[cfg(test)]
+    pub(crate) fn oldest(&self) -> Option<*const ()> {
+        self.log.front().map(|event| std::ptr::from_ref(event).cast())
+    }
+
+    /// How many events are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.log.len()
+    }
+
     /// All events that are kept, oldest first.
-    pub(crate) fn events(&self) -> impl ExactSizeIterator<Item = Event> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
         let mut before = self.base;
         self.log.iter().map(move |&Entry { time, total }| {
             let weight = total - before;
@@ -248,7 +262,7 @@ impl State {
     }
 
     pub(crate) fn heap_size(&self) -> usize {
-        self.log.capacity() * size_of::<Entry>()
+        self.log.heap_size()
     }
 
     /// The times of the oldest and the newest event.
@@ -278,32 +292,48 @@ impl State {
 
     fn drop_first(&mut self, count: usize) {
         self.base += self.before(count);
-        self.log.drain(..count);
+        self.log.drop_first(count);
     }
 
     /// Takes `units`, of which there are as many, off the newest events.
     fn drop_newest(&mut self, units: u64) {
         let kept = self.total() - units;
         while !self.log.is_empty() && self.before(self.log.len() - 1) >= kept {
-            self.log.pop_back();
+            self.log.pop();
         }
-        if let Some(last) = self.log.back_mut() {
-            last.total = self.base + kept;
+        let total = self.base + kept;
+        if self.log.back().is_some_and(|last| last.total != total) {
+            self.log.change_newest(|last| {
+                last.total = total;
+                ControlFlow::Break(())
+            });
         }
     }
 
     fn push(&mut self, time: u64, weight: u64) {
         if self.base > MAX_TOTAL {
             let base = std::mem::take(&mut self.base);
-            self.log.iter_mut().for_each(|event| event.total -= base);
+            self.log.change_newest(|event| {
+                event.total -= base;
+                ControlFlow::Continue(())
+            });
         }
         let total = self.base + self.total();
-        self.log.push_back(Entry { time, total: total + weight.min(MAX_TOTAL) });
+        self.log.push(Entry { time, total: total + weight.min(MAX_TOTAL) });
     }
 
     /// Takes times later than `now` as `now`.
     fn clamp_times(&mut self, now: u64) {
-        self.log.iter_mut().rev().take_while(|event| event.time > now).for_each(|e| e.time = now);
+        if self.log.back().is_none_or(|newest| newest.time <= now) {
+            return;
+        }
+        self.log.change_newest(|event| {
+            if event.time <= now {
+                return ControlFlow::Break(());
+            }
+            event.time = now;
+            ControlFlow::Continue(())
+        });
     }
 }
 
