@@ -112,9 +112,14 @@ impl<'a> Gathered<'a> {
         };
         let writer = &mut Writer::new(out, session.version);
         let (light, heavy) = self.gathers.split_at(first_heavy.unwrap_or(self.gathers.len()));
+        // One long take is made at once; several, only while few connections do that.
+        let must_wait =
+            heavy.len() > 1 && session.worker.turns.are_many() && !session.turn.is_in_lane();
         let mut decided = 0;
         for chunk in light.chunks(CHUNK).chain(heavy.chunks(1)) {
-            if decided > light.len() && shared.is_late(session.now) {
+            if decided >= light.len()
+                && (must_wait || decided > light.len() && shared.is_late(session.now))
+            {
                 break;
             }
             decided += chunk.len();
