@@ -125,17 +125,20 @@ pub(crate) async fn serve<A, F, B>(
     loop {
         let next = poll_fn(|context| match &mut session {
             None => stream.poll_version(context).map(Event::Spoken),
-            Some(it) => match it.poll(context) {
-                Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
-                Poll::Pending => {
-                    progress.settle();
-                    if connection.is_scarce() && progress.is_at_rest() {
-                        Poll::Ready(Event::Rest)
-                    } else {
-                        Poll::Pending
+            Some(it) => {
+                stream.begin_turn();
+                match it.poll(context) {
+                    Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
+                    Poll::Pending => {
+                        progress.settle();
+                        if connection.is_scarce() && progress.is_at_rest() {
+                            Poll::Ready(Event::Rest)
+                        } else {
+                            Poll::Pending
+                        }
                     }
                 }
-            },
+            }
         });
         let event = tokio::select! {
             biased;
