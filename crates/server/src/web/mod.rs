@@ -55,6 +55,7 @@ use crate::{
     face::Face,
     shared::{Seat, stopped},
     stream::Socket,
+    turn::Turn,
     worker::Worker,
 };
 
@@ -100,6 +101,7 @@ pub(crate) async fn serve<A, F, B>(
     // There is none before the first byte, nor while a client of HTTP/1.1 rests.
     let mut session: Option<Box<dyn Session>> = None;
     let mut charged = connection.hold_nothing();
+    let mut turn = Turn::new(&worker.turns);
     let mut rested = progress.requests();
     // Whether a client of HTTP/2 was told to leave, as it asks nothing and others need the memory.
     let mut leaves = false;
@@ -129,7 +131,9 @@ pub(crate) async fn serve<A, F, B>(
                 stream.begin_turn();
                 match it.poll(context) {
                     Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
+                    Poll::Pending if stream.is_turn_over() => Poll::Ready(Event::Turn),
                     Poll::Pending => {
+                        turn.end();
                         progress.settle();
                         if connection.is_scarce() && progress.is_at_rest() {
                             Poll::Ready(Event::Rest)
@@ -170,6 +174,13 @@ pub(crate) async fn serve<A, F, B>(
                 drop(session);
                 linger(stream).await;
                 return;
+            }
+            Event::Turn => {
+                if !turn.try_lane() {
+                    // Seldom, and therefore in a box, so that it is no part of each connection.
+                    Box::pin(turn.lane()).await;
+                }
+                yield_now().await;
             }
             Event::Rest => rest(&mut session, &stream, &mut charged),
             Event::Stop => {
@@ -229,6 +240,8 @@ enum Event {
     Killed,
     /// The first bytes have come, and tell whether HTTP/2 is spoken; `None`: the client has left.
     Spoken(Option<bool>),
+    /// Its turn is over, though not what it sends: others go first.
+    Turn,
     /// It asks nothing, and others need the memory.
     Rest,
     Ended(hyper::Result<()>),

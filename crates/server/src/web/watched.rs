@@ -36,11 +36,14 @@ struct Connection {
     /// Bytes that were read, and writes, since the worker turned to this connection.
     read: usize,
     writes: usize,
+    /// Whether it was to read or write more than one turn may.
+    is_over: bool,
 }
 
 impl Watched {
     pub(super) fn new(stream: Stream, progress: Rc<Progress>) -> Self {
-        let connection = Connection { stream, unread: Bytes::new(), read: 0, writes: 0 };
+        let connection =
+            Connection { stream, unread: Bytes::new(), read: 0, writes: 0, is_over: false };
         Self { connection: Rc::new(RefCell::new(connection)), progress }
     }
 
@@ -69,7 +72,13 @@ impl Watched {
     #[inline]
     pub(super) fn begin_turn(&self) {
         let mut connection = self.connection.borrow_mut();
-        (connection.read, connection.writes) = (0, 0);
+        (connection.read, connection.writes, connection.is_over) = (0, 0, false);
+    }
+
+    /// Whether the connection waits for its next turn, and for nothing else that would wake it.
+    #[inline]
+    pub(super) fn is_turn_over(&self) -> bool {
+        self.connection.borrow().is_over
     }
 
     /// Has these bytes of a request read again.
@@ -129,7 +138,7 @@ impl AsyncRead for Watched {
         }
         if connection.read >= MAX_READ {
             // Frames without a request may come for ever, and cost little to send: others go first.
-            context.waker().wake_by_ref();
+            connection.is_over = true;
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -156,7 +165,7 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let mut connection = self.connection.borrow_mut();
         if connection.writes >= MAX_WRITES {
-            context.waker().wake_by_ref();
+            connection.is_over = true;
             return Poll::Pending;
         }
         connection.writes += 1;

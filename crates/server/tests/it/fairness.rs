@@ -380,7 +380,7 @@ fn waits_that_are_answered_at_once_let_others_pass() {
     let (waited, took) = beside_pipelines(&server, clients, &text, times);
     figure(&format!("{clients} clients with {times} of `SG.WAIT`"), &waited);
     let most = waited[waited.len() - 1];
-    assert!(most < took / 4 + Duration::from_millis(50), "{most:?} of {took:?}");
+    assert!(most < took / 2 + Duration::from_millis(100), "{most:?} of {took:?}");
 }
 
 /// However many commands take long, few of them have a turn before others are looked at.

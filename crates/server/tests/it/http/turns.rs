@@ -22,7 +22,7 @@ const WINDOW_UPDATE: u8 = 8;
 #[test]
 fn frames_without_a_request_let_others_pass() {
     let server = server(|config| config.workers = Some(1));
-    let clients = size("SLUICEGATE_GREEDY_CLIENTS", 30);
+    let clients = size("SLUICEGATE_GREEDY_CLIENTS", 60);
     for (name, one) in [
         ("WINDOW_UPDATE", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
         ("PRIORITY", frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 16])),
