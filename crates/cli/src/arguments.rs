@@ -3,7 +3,8 @@
 use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand};
-use sluicegate_core::{Policy, PolicyError};
+
+use sluicegate_core::{Limit, Policy, PolicyError};
 
 use crate::{serve::Serve, simulate::Simulate, values};
 
@@ -19,11 +20,17 @@ Examples:
       replay recorded traffic against a policy
 
 A policy is ALGORITHM:N/PERIOD[:option[=value]]...; commas join several limits. Algorithms:
-gcra, token-bucket, leaky-bucket, leaky-queue, fixed-window, sliding-log, sliding-counter.";
+";
+
+/// The end of the help: examples, and the names of the algorithms.
+fn after_help() -> String {
+    let names: Vec<_> = Limit::names().collect();
+    format!("{EXAMPLES}{}.", names.join(", "))
+}
 
 /// A rate limiter that is exact to the microsecond.
 #[derive(Debug, Parser)]
-#[command(name = "sluicegate", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "sluicegate", version, after_help = after_help(), max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

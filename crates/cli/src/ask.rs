@@ -6,14 +6,16 @@ use std::{
 };
 
 use anyhow::bail;
-use sluicegate_core::{Decision, Outcome, Retry};
+use sluicegate_core::{
+    Decision, Outcome, Retry,
+    human::{span, units},
+};
 use sluicegate_resp::Value;
 
 use crate::{
     DENIED,
     arguments::{Key, Question},
     client::{Client, decision},
-    words::{span, units},
 };
 
 pub(crate) fn take(question: &Question) -> anyhow::Result<ExitCode> {

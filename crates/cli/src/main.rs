@@ -5,7 +5,6 @@ mod ask;
 mod client;
 mod explain;
 mod percent;
-mod promise;
 mod redis;
 mod rules;
 mod serve;

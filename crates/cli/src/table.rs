@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{percent::percent, words::span};
+use sluicegate_core::human::span;
+
+use crate::percent::percent;
 
 /// Keys that are shown.
 pub(crate) const BUSIEST: usize = 10;

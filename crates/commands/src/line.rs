@@ -14,7 +14,7 @@ use std::{
     hash::Hash,
 };
 
-use sluicegate_core::{GcraName, Limit, Policy, Timestamp};
+use sluicegate_core::{Limit, Policy, Timestamp};
 
 mod projection;
 
@@ -211,14 +211,7 @@ impl<W> Line<W> {
 /// gcra machine, one a queue.
 #[must_use]
 pub fn departs(policy: &Policy) -> bool {
-    policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
-        && policy.limits().iter().any(is_queue)
-}
-
-/// Whether what is admitted may have to be held back.
-#[must_use]
-pub fn is_queue(limit: &Limit) -> bool {
-    matches!(limit, Limit::Gcra(gcra) if gcra.name() == GcraName::LeakyQueue)
+    policy.can_reserve() && policy.limits().iter().any(Limit::is_queue)
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use crate::{
     "reserve needs every limit to be gcra, token-bucket (refill=continuous), leaky-bucket or \
      leaky-queue"
 )]
-#[non_exhaustive]
 pub struct ReserveError;
 
 /// Applies `operation` to what is kept of a key, under `policy`, at `now`.
@@ -36,7 +35,7 @@ pub fn apply(
     operation: Operation,
 ) -> Result<Decision, ReserveError> {
     if let Operation::Reserve { .. } = operation
-        && !policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
+        && !policy.can_reserve()
     {
         return Err(ReserveError);
     }
@@ -75,15 +74,15 @@ fn take_of_one(
     cost: u32,
 ) -> Option<Decision> {
     let debt = entry.as_ref().and_then(|entry| entry.debt(now)).unwrap_or(0);
-    let judgement = gcra.judge(u64::try_from(debt).ok()?, cost)?;
-    if judgement.allowed {
-        let after = judgement.after.into();
+    let take = gcra.try_take(u64::try_from(debt).ok()?, cost)?;
+    if take.allowed {
+        let after = take.after.into();
         match entry {
             Some(entry) => entry.set_debt(policy, now, after),
             None => *entry = Entry::with_debt(policy, now, after),
         }
     }
-    Some(gcra.tell(&judgement))
+    Some(gcra.decision(&take))
 }
 
 /// A key under the policy of a request.

@@ -1,8 +1,6 @@
 //! What a key's state becomes when the policy it was written under has changed: what was used stays
 //! used.
 
-use std::borrow::Cow;
-
 use crate::{
     algorithm::{Limit, State},
     entry::Entry,
@@ -25,17 +23,16 @@ pub(crate) fn see(old: &Entry, policy: &Policy, now: Timestamp) -> Vec<Seen> {
     let seen = policy.limits().iter().zip(sources).map(|(limit, source)| {
         let Some(index) = source else { return Seen::State(State::None) };
         let writer = &old.policy.limits()[index];
-        if let (Limit::SlidingLog(writer), Limit::SlidingLog(log)) = (writer, limit) {
-            return Seen::Log(Limit::SlidingLog(log.reading(writer)), index);
+        match limit.reader(writer) {
+            Some(reader) => Seen::Log(reader, index),
+            None => Seen::State(limit.migrate(writer, old.states[index].clone(), now)),
         }
-        Seen::State(carry_one(writer, Cow::Borrowed(&old.states[index]), limit, now))
     });
     seen.collect()
 }
 
-/// `old`, carried over to `policy` at `now`. A log is moved and not copied, so that the length of a log is no
-/// cost to whoever changes the policy with every request; only where several limits continue one log is it
-/// copied, for all but the last.
+/// `old`, carried over to `policy` at `now`. A log is moved and not copied, and where several limits continue
+/// one log they share its events, because a client may change the policy with every request.
 pub(crate) fn carry(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
     let mut states = crate::entry::States::new();
@@ -45,12 +42,9 @@ pub(crate) fn carry(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
             continue;
         };
         let again = sources[at + 1..].contains(source);
-        let state = if again {
-            Cow::Borrowed(&old.states[index])
-        } else {
-            Cow::Owned(std::mem::replace(&mut old.states[index], State::None))
-        };
-        states.push(carry_one(&old.policy.limits()[index], state, limit, now));
+        let state = &mut old.states[index];
+        let state = if again { state.share() } else { std::mem::take(state) };
+        states.push(limit.migrate(&old.policy.limits()[index], state, now));
     }
     Entry { policy: policy.clone(), states }
 }
@@ -70,14 +64,14 @@ fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usiz
             }
         }
     };
-    pass(&|old, new| old.same_rule(new));
-    pass(&|old, new| old.same_machine(new) && old.same_period(new, now));
-    pass(&Limit::same_machine);
+    pass(&|old, new| old.decides_like(new));
+    pass(&|old, new| old.is_same_algorithm(new) && old.has_period_of(new, now));
+    pass(&Limit::is_same_algorithm);
 
     // Every new log sees what the old logs saw.
     let longest = longest_log(old);
     for (limit, source) in new.iter().zip(&mut sources) {
-        if source.is_none() && matches!(limit, Limit::SlidingLog(_)) {
+        if source.is_none() && limit.keeps_log() {
             *source = longest;
         }
     }
@@ -92,67 +86,9 @@ fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usiz
 
 /// The first of the logs with the longest period.
 fn longest_log(limits: &[Limit]) -> Option<usize> {
-    let periods = limits.iter().enumerate().filter_map(|(index, limit)| match limit {
-        Limit::SlidingLog(log) => Some((log.period(), std::cmp::Reverse(index))),
-        _ => None,
-    });
+    let logs = limits.iter().enumerate().filter(|(_, limit)| limit.keeps_log());
+    let periods = logs.map(|(index, limit)| (limit.rate().1, std::cmp::Reverse(index)));
     periods.max().map(|(_, std::cmp::Reverse(index))| index)
-}
-
-fn carry_one(old: &Limit, state: Cow<'_, State>, new: &Limit, now: Timestamp) -> State {
-    match (old, &*state, new) {
-        (_, State::None, _) => State::None,
-        (Limit::Gcra(old), State::Gcra(state), Limit::Gcra(new)) => {
-            new.carry(old, Some(state), now).map_or(State::None, State::Gcra)
-        }
-        (Limit::IntervalBucket(old), State::IntervalBucket(state), Limit::IntervalBucket(new)) => {
-            new.carry(old, Some(state), now).map_or(State::None, State::IntervalBucket)
-        }
-        (Limit::FixedWindow(old), State::FixedWindow(state), Limit::FixedWindow(new)) => {
-            new.carry(old, Some(state), now).map_or(State::None, State::FixedWindow)
-        }
-        (Limit::SlidingLog(old), State::SlidingLog(_), Limit::SlidingLog(new)) => {
-            let State::SlidingLog(log) = state.into_owned() else { return State::None };
-            new.carry(old, log, now).map_or(State::None, State::SlidingLog)
-        }
-        (Limit::SlidingCounter(old), State::SlidingCounter(state), Limit::SlidingCounter(new)) => {
-            new.carry(old, Some(state), now).map_or(State::None, State::SlidingCounter)
-        }
-        (old, state, new) => new.with_used(now, old.used(state, now)),
-    }
-}
-
-impl Limit {
-    /// Whether both decide alike: the same machine and parameters, names and defaults aside.
-    pub(crate) fn same_rule(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Gcra(a), Self::Gcra(b)) => {
-                let parameters =
-                    |it: &crate::Gcra| (it.limit(), it.period(), it.burst(), it.borrow());
-                parameters(a) == parameters(b)
-            }
-            (a, b) => a == b,
-        }
-    }
-
-    fn same_machine(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-
-    /// Whether both have the same period, as a duration. Periods of the calendar are as long as
-    /// the window around `now` is.
-    fn same_period(&self, other: &Self, now: Timestamp) -> bool {
-        match (self, other) {
-            (Self::Gcra(a), Self::Gcra(b)) => a.period() == b.period(),
-            (Self::IntervalBucket(a), Self::IntervalBucket(b)) => a.period() == b.period(),
-            (Self::FixedWindow(a), Self::FixedWindow(b)) => {
-                (a.unit().is_some() && a.unit() == b.unit()) || a.period_at(now) == b.period_at(now)
-            }
-            (Self::SlidingLog(a), Self::SlidingLog(b)) => a.period() == b.period(),
-            (Self::SlidingCounter(a), Self::SlidingCounter(b)) => a.period() == b.period(),
-            _ => false,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -218,5 +154,37 @@ mod tests {
         let seen = see(&entry.expect("one was taken"), &reader, Timestamp::EPOCH);
         assert_eq!(seen.len(), 8);
         assert!(seen.iter().all(|seen| matches!(seen, Seen::Log(_, 0))), "none is a copy");
+    }
+
+    /// What a request costs that changes the policy does not depend on the length of the log.
+    #[test]
+    fn a_log_that_several_limits_continue_is_not_copied() {
+        let [one, eight]: [Policy; 2] =
+            ["sliding-log:900/1h", &["sliding-log:800/2h"; 8].join(",")]
+                .map(|text| text.parse().expect("a policy"));
+        let mut entry = None;
+        let mut take = |policy| {
+            let decision = apply(policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
+            assert!(decision.expect("no reserve").allowed());
+            let oldest =
+                entry.as_ref().expect("it has events").states.iter().map(|state| match state {
+                    State::SlidingLog(log) => log.oldest(),
+                    _ => None,
+                });
+            oldest.collect::<Vec<_>>()
+        };
+        let first = (0..200).map(|_| take(&one)).last().expect("200 events");
+        assert_eq!(take(&eight), vec![first[0]; 8], "all have the events that there were");
+        // They come and go: what each of them adds is few, and what was added before is shared as well.
+        for _ in 0..20 {
+            assert_eq!((0..10).map(|_| take(&one)).last(), Some(first.clone()));
+            assert_eq!((0..10).map(|_| take(&eight)).last(), Some(vec![first[0]; 8]));
+        }
+        let states = &entry.as_ref().expect("it has events").states;
+        let events = |state: &State| match state {
+            State::SlidingLog(log) => log.len(),
+            _ => 0,
+        };
+        assert!(states.iter().all(|state| events(state) == 601), "none is lost");
     }
 }

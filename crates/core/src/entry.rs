@@ -36,8 +36,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A key of which nothing is known.
-    pub(crate) fn unused(policy: &Policy) -> Self {
+    /// The entry of a key that was never used, for stores that keep bytes: no [`apply`](crate::apply) makes one.
+    #[must_use]
+    pub fn unused(policy: &Policy) -> Self {
         Self { policy: policy.clone(), states: smallvec![State::None; policy.limits().len()] }
     }
 
@@ -71,7 +72,7 @@ impl Entry {
     }
 
     /// The entry of a key that owes `debt` ticks at `now`, under a policy of one limit of the gcra
-    /// family ([`Gcra::judge`](crate::Gcra::judge)); `None` under any other, and where nothing is
+    /// family ([`Gcra::try_take`](crate::Gcra::try_take)); `None` under any other, and where nothing is
     /// owed.
     #[must_use]
     pub fn with_debt(policy: &Policy, now: Timestamp, debt: u128) -> Option<Self> {
@@ -100,7 +101,7 @@ impl Entry {
     }
 
     /// The entry of a key that has used so many units in a window that began at `start`, under a policy of
-    /// one fixed window ([`FixedWindow::judge`](crate::FixedWindow::judge)); `None` under any other, and where
+    /// one fixed window ([`FixedWindow::try_take`](crate::FixedWindow::try_take)); `None` under any other, and where
     /// nothing is used.
     #[must_use]
     pub fn with_window(policy: &Policy, start: Timestamp, used: u64) -> Option<Self> {

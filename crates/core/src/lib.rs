@@ -22,30 +22,37 @@
 
 mod algorithm;
 mod apply;
+mod bytes;
 mod calendar;
 mod carry;
 mod decision;
+mod describe;
 mod encoding;
 mod entry;
 pub mod fuzz;
+pub mod human;
+mod parameters;
+mod period;
 mod policy;
+mod share;
 mod spelling;
 mod store;
+mod text;
 mod time;
 mod together;
 
-pub use algorithm::{
-    Align, Counted, FixedWindow, Gcra, GcraName, IntervalBucket, Judgement, Limit, LimitError,
-    SlidingCounter, SlidingLog, Window,
-};
+pub use algorithm::*;
 pub use apply::{ReserveError, apply};
+pub use bytes::StateError;
 pub use calendar::CalendarUnit;
 pub use decision::{Decision, Operation, Outcome, Retry};
-
-pub use encoding::StateError;
+pub use describe::Description;
 pub use entry::{Entry, Usage};
-pub use policy::{MAX_LIMITS, Policy, PolicyError};
+pub use parameters::LimitError;
+pub use policy::Policy;
+pub use share::Share;
 pub use spelling::closest;
 pub use store::Store;
+pub use text::{MAX_LIMITS, PolicyError};
 pub use time::{Clock, ManualClock, Timestamp, TimestampError};
 pub use together::{Joint, MAX_TOGETHER, Part, peek_together, take_together};

@@ -1,12 +1,10 @@
 //! `RateLimit-Policy` and `RateLimit`: lists of strings with parameters (RFC 9651).
 
-use std::time::Duration;
-
 use http::HeaderValue;
-use sluicegate_core::{CalendarUnit, Decision, Limit, Policy, Window};
+use sluicegate_core::{Decision, Limit, Policy};
 use smallvec::SmallVec;
 
-use crate::{GREATEST, more::more_after, retry_after};
+use crate::{GREATEST, retry_after, seconds};
 
 /// A policy with its name, as the fields of a response tell it. Made once, and kept.
 ///
@@ -32,7 +30,7 @@ impl Fields {
         };
         let names: Vec<_> = (0..limits.len()).map(name_of).collect();
         let item = |(name, limit): (&String, &Limit)| {
-            let (quota, window) = quota(limit);
+            let (quota, window) = limit.quota();
             // A window of no whole number of seconds is left out, rather than told wrong.
             match window.filter(|window| window.subsec_nanos() == 0) {
                 Some(window) => format!("{name};q={quota};w={}", window.as_secs()),
@@ -99,88 +97,13 @@ fn quoted(name: &str) -> String {
     text + "\""
 }
 
-/// How many units come in which time.
-fn quota(limit: &Limit) -> (u32, Option<Duration>) {
-    let day = Duration::from_hours(24);
-    match limit {
-        Limit::Gcra(gcra) if gcra.burst() > gcra.limit() => {
-            let micros = gcra.period().as_micros() * u128::from(gcra.burst());
-            let whole = micros % u128::from(gcra.limit()) == 0;
-            let micros = u64::try_from(micros / u128::from(gcra.limit())).ok();
-            (gcra.burst(), micros.filter(|_| whole).map(Duration::from_micros))
-        }
-        Limit::Gcra(gcra) => (gcra.limit(), Some(gcra.period())),
-        Limit::IntervalBucket(bucket) if bucket.burst() > bucket.limit() => {
-            let steps = bucket.burst().div_ceil(bucket.limit());
-            (bucket.burst(), bucket.period().checked_mul(steps))
-        }
-        Limit::IntervalBucket(bucket) => (bucket.limit(), Some(bucket.period())),
-        Limit::FixedWindow(window) => match window.window() {
-            Window::Span { period, .. } => (window.limit(), Some(period)),
-            Window::Calendar { unit, .. } => {
-                let length = match unit {
-                    CalendarUnit::Day => Some(day),
-                    CalendarUnit::Week => Some(day * 7),
-                    // Not two are alike.
-                    CalendarUnit::Month | CalendarUnit::Year => None,
-                };
-                (window.limit(), length)
-            }
-        },
-        Limit::SlidingLog(log) => (log.limit(), Some(log.period())),
-        Limit::SlidingCounter(counter) => (counter.limit(), Some(counter.period())),
-    }
+/// Whole seconds until more is available than now; `None` where all is available, and where the decision does
+/// not determine it.
+fn more_after(policy: &Policy, decision: &Decision) -> Option<u64> {
+    // Of several limits, `reset_after` is that of the slowest, and not of the binding one.
+    let [limit] = policy.limits() else { return None };
+    limit.more_after(decision).map(seconds)
 }
 
 #[cfg(test)]
-mod tests {
-    use sluicegate_core::{Operation, Timestamp, apply};
-
-    use super::*;
-
-    fn fields(policy: &str) -> Fields {
-        Fields::new("p", &policy.parse().unwrap())
-    }
-
-    #[test]
-    fn policies_are_told_with_their_quota_and_window() {
-        for (policy, text) in [
-            ("gcra:30/60s", r#""p";q=30;w=60"#),
-            ("gcra:30/60s:burst=16", r#""p";q=30;w=60"#),
-            ("gcra:5/10s:burst=50", r#""p";q=50;w=100"#),
-            ("gcra:7/10s:burst=8", r#""p";q=8"#),
-            ("leaky-queue:10/500ms", r#""p";q=10"#),
-            ("fixed-window:10/1500ms", r#""p";q=10"#),
-            ("fixed-window:10/day:tz=Europe/Paris", r#""p";q=10;w=86400"#),
-            ("fixed-window:10/week", r#""p";q=10;w=604800"#),
-            ("fixed-window:10/month", r#""p";q=10"#),
-            ("token-bucket:10/1s:burst=25:refill=interval", r#""p";q=25;w=3"#),
-            ("token-bucket:10/1s:refill=interval", r#""p";q=10;w=1"#),
-            ("sliding-counter:4294967295/366d", r#""p";q=4294967295;w=31622400"#),
-            ("gcra:10/1s,sliding-log:1000/1h", r#""p-1";q=10;w=1, "p-2";q=1000;w=3600"#),
-        ] {
-            assert_eq!(fields(policy).policy(), text, "{policy}");
-        }
-    }
-
-    #[test]
-    fn any_name_makes_a_field() {
-        let policy = "gcra:1/1s".parse().unwrap();
-        assert_eq!(Fields::new("a\"b\\c\nd\u{e9}", &policy).policy(), r#""a\"b\\c?d?";q=1;w=1"#);
-        assert_eq!(Fields::new("", &policy).policy(), r#""";q=1;w=1"#);
-    }
-
-    #[test]
-    fn what_remains_is_told_of_the_limit_that_binds() {
-        let policy: Policy = "gcra:10/1s,sliding-log:12/1h".parse().unwrap();
-        let (fields, mut entry) = (Fields::new("p", &policy), None);
-        let mut take = |cost| {
-            let operation = Operation::Take(cost);
-            fields.rate_limit(&apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap())
-        };
-        assert_eq!(take(3), r#""p-1";r=7"#);
-        assert_eq!(take(6), r#""p-1";r=1"#);
-        assert_eq!(take(5), r#""p-2";r=1;t=3600"#);
-        assert_eq!(take(13), r#""p-1";r=1"#);
-    }
-}
+mod tests;

@@ -23,7 +23,6 @@
 
 mod fields;
 mod forwarded;
-mod more;
 mod path_options;
 mod problem;
 mod target;

@@ -42,20 +42,19 @@ impl MemoryStore {
             };
             let shard = self.shard(hash);
             while let Some(seen) = shard.lines(hash).peek::<GUESS>(hash, number)
-                && let Some(judgement) =
-                    gcra.judge(seen.slot().tat().debt(since, gcra.scale()), cost)
+                && let Some(take) = gcra.try_take(seen.slot().tat().debt(since, gcra.scale()), cost)
             {
-                if !judgement.allowed {
+                if !take.allowed {
                     if seen.is_whole() {
-                        return Ok(gcra.tell(&judgement));
+                        return Ok(gcra.decision(&take));
                     }
                     seen.settle();
                     continue;
                 }
-                let tat = Tat::after(since, judgement.after, gcra.scale());
+                let tat = Tat::after(since, take.after, gcra.scale());
                 if seen.replace(seen.slot().at(tat)) {
                     rule.note_written(now);
-                    return Ok(gcra.tell(&judgement));
+                    return Ok(gcra.decision(&take));
                 }
             }
         }
@@ -80,17 +79,17 @@ impl MemoryStore {
                 }
                 return None;
             };
-            let counted = windows.judge(open, cost);
-            if !open.counts(&counted) {
+            let take = windows.try_take(open, cost);
+            if !open.counts(&take) {
                 if seen.is_whole() {
-                    return Some(windows.tell(open, &counted, since));
+                    return Some(windows.decision(open, &take, since));
                 }
                 seen.settle();
                 continue;
             }
-            if seen.replace(seen.slot().at(windows.write(open.after(&counted))?)) {
+            if seen.replace(seen.slot().at(windows.write(open.after(&take))?)) {
                 rule.note_written(now);
-                return Some(windows.tell(open, &counted, since));
+                return Some(windows.decision(open, &take, since));
             }
         }
     }
@@ -123,16 +122,16 @@ impl MemoryStore {
         }
         let (decision, state) = match form {
             Form::Tat(gcra) => {
-                let judgement = gcra.judge(0, cost)?;
-                let after = judgement.allowed.then_some(judgement.after);
+                let take = gcra.try_take(0, cost)?;
+                let after = take.allowed.then_some(take.after);
                 let state = after.map(|after| Tat::new(since, after, gcra.scale()));
-                (gcra.tell(&judgement), state)
+                (gcra.decision(&take), state)
             }
             Form::Windows(windows) => {
                 let open = windows.open(None, now, since)?;
-                let counted = windows.judge(open, cost);
-                let state = open.counts(&counted).then(|| windows.write(open.after(&counted)));
-                (windows.tell(open, &counted, since), state)
+                let take = windows.try_take(open, cost);
+                let state = open.counts(&take).then(|| windows.write(open.after(&take)));
+                (windows.decision(open, &take, since), state)
             }
         };
         if let Some(state) = state {

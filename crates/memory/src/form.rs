@@ -16,7 +16,7 @@
 use std::cmp::Ordering;
 
 use sluicegate_core::{
-    Align, Counted, Decision, Entry, FixedWindow, Gcra, Policy, Timestamp, Window,
+    Align, Decision, Entry, FixedWindow, Gcra, Policy, Timestamp, Window, WindowTake,
 };
 
 use crate::slot::{Tat, fits};
@@ -39,7 +39,7 @@ pub(crate) struct Windows {
     rounded: u32,
 }
 
-/// The window that a request is counted in. Times are in microseconds since the store's base.
+/// The window that a request is take in. Times are in microseconds since the store's base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     end: u64,
@@ -123,7 +123,7 @@ impl Windows {
         self.align == Align::First || start.is_multiple_of(self.period)
     }
 
-    /// The window that a request at `now` is counted in, `since` microseconds after the base, where `state`
+    /// The window that a request at `now` is take in, `since` microseconds after the base, where `state`
     /// is what a slot says. `None` where the clock was set back: an entry tells then.
     #[inline(always)]
     pub(crate) fn open(&self, state: Option<Tat>, now: Timestamp, since: u64) -> Option<Open> {
@@ -151,13 +151,13 @@ impl Windows {
     }
 
     #[inline(always)]
-    pub(crate) fn judge(&self, open: Open, cost: u32) -> Counted {
-        self.limit.judge(open.used, cost)
+    pub(crate) fn try_take(&self, open: Open, cost: u32) -> WindowTake {
+        self.limit.try_take(open.used, cost)
     }
 
     #[inline(always)]
-    pub(crate) fn tell(&self, open: Open, counted: &Counted, since: u64) -> Decision {
-        self.limit.tell(counted, open.end - since)
+    pub(crate) fn decision(&self, open: Open, take: &WindowTake, since: u64) -> Decision {
+        self.limit.decision(take, open.end - since)
     }
 
     /// The second word for a window, where it fits.
@@ -168,15 +168,15 @@ impl Windows {
 }
 
 impl Open {
-    /// Whether something was counted.
+    /// Whether something was take.
     #[inline(always)]
-    pub(crate) fn counts(self, counted: &Counted) -> bool {
-        self.used != counted.used
+    pub(crate) fn counts(self, take: &WindowTake) -> bool {
+        self.used != take.used
     }
 
     #[inline(always)]
-    pub(crate) fn after(self, counted: &Counted) -> Self {
-        Self { used: counted.used, ..self }
+    pub(crate) fn after(self, take: &WindowTake) -> Self {
+        Self { used: take.used, ..self }
     }
 }
 

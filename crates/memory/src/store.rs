@@ -205,10 +205,9 @@ impl MemoryStore {
         for (request, hash) in requests.iter().zip(&mut hashes) {
             *hash = self.touch_hashed(request.key);
         }
-        let mut coming = requests.iter().skip(AHEAD);
         for (turn, request) in requests.iter().enumerate() {
             let hash = hashes[turn % AHEAD];
-            if let Some(request) = coming.next() {
+            if let Some(request) = requests.get(turn + AHEAD) {
                 hashes[turn % AHEAD] = self.touch_hashed(request.key);
             }
             let decision = self.ask_hashed::<false, _>(hash, request.rule, now, request.operation);

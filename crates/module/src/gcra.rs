@@ -50,13 +50,13 @@ impl Everyday {
         let Some(debt) = bytes.map_or(Some(0), |bytes| self.debt(bytes, moment.now)) else {
             return Ok(None);
         };
-        let Some(judgement) = self.gcra.judge(debt, cost) else { return Ok(None) };
-        if judgement.allowed {
-            self.store(key, there, moment, judgement.after);
+        let Some(take) = self.gcra.try_take(debt, cost) else { return Ok(None) };
+        if take.allowed {
+            self.store(key, there, moment, take.after);
         } else if there && moment.is_time_to_look() {
-            key.heal(self.end(moment, judgement.after));
+            key.heal(self.end(moment, take.after));
         }
-        Ok(Some(self.gcra.tell(&judgement)))
+        Ok(Some(self.gcra.decision(&take)))
     }
 
     /// The ticks that are owed, by a state that was written under this limit.

@@ -196,3 +196,49 @@ function gcra.carry(limit, old, now)
 end
 
 kinds[1], kinds[2], kinds[3], kinds[4] = gcra, gcra, gcra, gcra
+
+-- [library]
+
+local GCRA_NAMES = { 'gcra', 'token-bucket', 'leaky-bucket', 'leaky-queue' }
+local GCRA_SIZES = { 'burst', 'burst', 'capacity', 'capacity' }
+
+-- The checked parameters of a bucket, whose size is called `size`.
+local function bucket_parts(text, size)
+    local burst = text.options.burst
+    local micros = part_period(text.period, 'period')
+    local units = burst and part_units(burst, 'burst') or text.count
+    part_word(text.options.refill, 'refill', 'continuous', 'interval')
+    check_units(text.units, 'limit', text.count)
+    micros = check_period(text.period, 'period', micros)
+    check_units(burst or text.units, size, units)
+    return { burst = units, part = burst or text.units, period = micros, flags = text.options.borrow and 16 or 0 }
+end
+
+algorithm({
+    codes = { 1, 2, 3, 4 },
+    names = {
+        { 'gcra', { 'borrow', 'burst' } }, { 'token-bucket', { 'borrow', 'burst', 'refill' } },
+        { 'leaky-bucket', { 'borrow', 'capacity' } }, { 'leaky-queue', { 'capacity' } },
+    },
+    words = {},
+
+    parse = function(text)
+        local code = contains(GCRA_NAMES, text.algorithm)
+        local refill = text.options.refill
+        if refill and string.lower(refill.text) == 'interval' then
+            return algorithm_of[5].parse(text)
+        end
+        local size = GCRA_SIZES[code]
+        local bucket = bucket_parts(text, size)
+        local drain, rest = muldiv(bucket.burst, bucket.period, 0, text.count)
+        check_drain(bucket.part, size, bucket.burst, drain < MOST or (drain == MOST and rest == 0))
+        return pack('<BI4I6I4I7I4', code + bucket.flags, text.count, bucket.period, bucket.burst, 0, 0)
+    end,
+
+    format = function(limit, option, count)
+        local code = byte(limit.head, 1) % 16
+        option(limit.borrow, 'borrow')
+        option(limit.capacity ~= count, string.format('%s=%d', GCRA_SIZES[code], limit.capacity))
+        return GCRA_NAMES[code]
+    end,
+})

@@ -142,3 +142,26 @@ function bucket.carry(limit, old, now)
 end
 
 kinds[5] = bucket
+
+-- [library]
+
+-- A `token-bucket` with `refill=interval`: `gcra.lua` parses the name.
+algorithm({
+    codes = { 5 },
+    names = {},
+    words = {},
+
+    parse = function(text)
+        local bucket = bucket_parts(text, 'burst')
+        local steps = math.ceil(bucket.burst / text.count)
+        check_drain(bucket.part, 'burst', bucket.burst, steps * bucket.period <= MOST)
+        return pack('<BI4I6I4I7I6I4', 5 + bucket.flags, text.count, bucket.period, bucket.burst, 0, 0, 0)
+    end,
+
+    format = function(limit, option, count)
+        option(limit.borrow, 'borrow')
+        option(limit.capacity ~= count, string.format('burst=%d', limit.capacity))
+        option(true, 'refill=interval')
+        return 'token-bucket'
+    end,
+})

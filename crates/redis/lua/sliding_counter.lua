@@ -130,3 +130,24 @@ function counter.carry(limit, old, now)
 end
 
 kinds[9] = counter
+
+-- [library]
+
+algorithm({
+    codes = { 9 },
+    names = { { 'sliding-counter', { 'count' } } },
+    words = { 'slidingwindow', 'movingwindow', 'slidingwindowcounter' },
+
+    parse = function(text)
+        local micros = part_period(text.period, 'period')
+        local flags = part_word(text.options.count, 'count', 'allowed', 'all') and 16 or 0
+        check_units(text.units, 'limit', text.count)
+        micros = check_period(text.period, 'period', micros)
+        return pack('<BI4I6I7I7I7', 9 + flags, text.count, micros, 0, 0, 0)
+    end,
+
+    format = function(limit, option)
+        option(limit.count_all, 'count=all')
+        return 'sliding-counter'
+    end,
+})

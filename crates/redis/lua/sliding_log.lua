@@ -338,3 +338,48 @@ function log.fault(limit)
 end
 
 kinds[8] = log
+
+-- [library]
+
+-- N * keep / P, rounded up, at most 2^20 units.
+local function keep_default(count, period, keep)
+    local units, rest = muldiv(count, keep, 0, period)
+    return math.min(rest > 0 and units + 1 or units, 1048576)
+end
+
+algorithm({
+    codes = { 8 },
+    names = { { 'sliding-log', { 'count', 'keep', 'keep-max' } } },
+    words = { 'slidingwindow', 'movingwindow', 'slidingwindowlog' },
+
+    parse = function(text)
+        local options, count = text.options, text.count
+        local keep = options.keep and part_period(options.keep, 'keep')
+        local most = options['keep-max'] and part_units(options['keep-max'], 'keep-max')
+        local flags = part_word(options.count, 'count', 'allowed', 'all') and 16 or 0
+        local micros = part_period(text.period, 'period')
+        check_units(text.units, 'limit', count)
+        micros = check_period(text.period, 'period', micros)
+        if most and not keep then
+            fault(options['keep-max'], 'invalid option `keep-max`: expected `keep` with it, such as `keep=1h`')
+        elseif not keep then
+            return pack('<BI4I6I4', 8 + flags, count, micros, 0)
+        end
+        keep = check_period(options.keep, 'keep', keep)
+        if most and (most < 1 or most > 1048576) then
+            fault(options['keep-max'], string.format('invalid keep-max `%d`: expected 1 to 1048576', most))
+        end
+        return pack('<BI4I6I6I4I4', 40 + flags, count, micros, keep, most or keep_default(count, micros, keep), 0)
+    end,
+
+    format = function(limit, option, count)
+        option(limit.count_all, 'count=all')
+        if limit.keep_units then
+            local keep = unpack('<I6', limit.head, 12)
+            option(true, 'keep=' .. period_format(string.format('%d', keep)))
+            option(limit.keep_units ~= keep_default(count, limit.period, keep),
+                string.format('keep-max=%d', limit.keep_units))
+        end
+        return 'sliding-log'
+    end,
+})

@@ -27,7 +27,6 @@ mod net;
 mod options;
 mod rule;
 pub mod script;
-mod share;
 #[cfg(test)]
 mod simulation;
 mod slot;
@@ -44,7 +43,7 @@ pub use many::Question;
 pub use net::keeper::PROBE_EVERY;
 pub use options::{Options, TlsOptions};
 pub use rule::{OnError, Rule};
-pub use share::Share;
+pub use sluicegate_core::Share;
 pub use status::{Problem, ServerStatus, Status};
 pub use store::RedisStore;
 pub use together::{JointAnswer, Take};

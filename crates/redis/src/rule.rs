@@ -11,7 +11,7 @@ use std::{
 
 use sluicegate_core::{GcraName, Limit, Policy, PolicyError};
 
-use crate::{StoreError, script::Plan, share::Share};
+use crate::{Share, StoreError, script::Plan};
 
 /// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ impl Rule {
     #[must_use]
     pub fn on_error(&self, on_error: OnError) -> Self {
         let local = match on_error {
-            OnError::Local(share) => share.policy(&self.0.policy),
+            OnError::Local(share) => self.0.policy.share(share),
             OnError::Deny | OnError::Allow => self.0.policy.clone(),
         };
         Self::with(Inner { on_error, local, ..self.parts() })

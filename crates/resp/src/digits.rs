@@ -26,6 +26,10 @@ pub(crate) fn line(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
         lines[at..at + 4].copy_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         return at + 4;
     }
+    if value == -1 {
+        lines[at..at + 5].copy_from_slice(&[kind, b'-', b'1', b'\r', b'\n']);
+        return at + 5;
+    }
     other(lines, at, kind, value)
 }
 
@@ -48,10 +52,6 @@ fn other(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
             line[1..9].copy_from_slice(&text.to_le_bytes());
             line[1 + length..3 + length].copy_from_slice(b"\r\n");
             at + length + 3
-        }
-        _ if value == -1 => {
-            lines[at..at + 5].copy_from_slice(&[kind, b'-', b'1', b'\r', b'\n']);
-            at + 5
         }
         _ => long(lines, at, kind, value),
     }

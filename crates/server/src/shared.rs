@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) addresses: Addresses,
     /// What each worker counts.
-    pub(crate) workers: Box<[Stats]>,
+    pub(crate) workers: Box<[Arc<Stats>]>,
     pub(crate) accepting: Accepting,
     pub(crate) snapshots: Snapshots,
     pub(crate) dashboard: Hub,
@@ -86,7 +86,7 @@ impl Shared {
             clients: Clients::default(),
             incidents: Incidents::default(),
             buffers: Arc::new(BufferBudget::new(config.max_buffer_memory)),
-            workers: (0..workers).map(|_| Stats::default()).collect(),
+            workers: (0..workers).map(|_| Arc::default()).collect(),
             accepting: Accepting::default(),
             snapshots: Snapshots::default(),
             dashboard: Hub::new(config.dashboard),
@@ -111,7 +111,7 @@ impl Shared {
 
     /// What `count` tells of all workers.
     pub(crate) fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
-        self.workers.iter().map(count).sum()
+        self.workers.iter().map(|stats| count(stats)).sum()
     }
 
     /// What a client of `face` agrees on first, where it speaks TLS.

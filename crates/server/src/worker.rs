@@ -43,7 +43,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) index: usize,
+    /// Its own of those in `shared`.
+    stats: Arc<Stats>,
     pub(crate) rules: RefCell<Rules>,
     /// What was asked last.
     pub(crate) again: RefCell<resp::Again>,
@@ -69,9 +70,10 @@ impl Worker {
     fn new(shared: Arc<Shared>, index: usize) -> Self {
         let stop = watch::Sender::new(false);
         let grpc = Rc::new(Services::new(&shared, index));
+        let stats = Arc::clone(&shared.workers[index]);
         Self {
             shared,
-            index,
+            stats,
             rules: RefCell::default(),
             again: RefCell::default(),
             deferred: RefCell::default(),
@@ -88,7 +90,7 @@ impl Worker {
     /// What this worker counts.
     #[inline]
     pub(crate) fn stats(&self) -> &Stats {
-        &self.shared.workers[self.index]
+        &self.stats
     }
 
     /// The connection of a client, once both agree on TLS where it is spoken. `None`: they do not,

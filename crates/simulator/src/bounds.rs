@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{GcraName, Limit, Policy};
-
-use crate::report::limits_and_periods;
+use sluicegate_core::Policy;
 
 /// Upper bound on the units that a limit lets through in any one period.
 ///
@@ -26,20 +24,9 @@ impl Bound {
     /// One for each limit of `policy`, in their order.
     #[must_use]
     pub fn of(policy: &Policy) -> Vec<Self> {
-        let limits = policy.limits().iter().zip(limits_and_periods(policy));
-        let bounds = limits.map(|(limit, (units, period))| {
-            let (burst, borrows) = match limit {
-                // A queue sends one by one, and so does a bucket of one.
-                Limit::Gcra(gcra) if gcra.name() == GcraName::LeakyQueue || gcra.burst() == 1 => {
-                    (0, gcra.borrow())
-                }
-                Limit::Gcra(gcra) => (gcra.burst(), gcra.borrow()),
-                Limit::IntervalBucket(bucket) => (bucket.burst(), bucket.borrow()),
-                Limit::FixedWindow(_) | Limit::SlidingLog(_) | Limit::SlidingCounter(_) => {
-                    (0, false)
-                }
-            };
-            Self { limit: units, burst, period, borrows }
+        let bounds = policy.limits().iter().map(|limit| {
+            let (units, period) = limit.rate();
+            Self { limit: units, burst: limit.bucket_size(), period, borrows: limit.borrow() }
         });
         bounds.collect()
     }
@@ -52,23 +39,4 @@ impl Bound {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bound_is_the_limit_and_of_a_bucket_the_burst_as_well() {
-        for (policy, units) in [
-            ("fixed-window:100/1m", 100),
-            ("sliding-log:100/1m", 100),
-            ("sliding-counter:100/1m", 100),
-            ("gcra:60/1m:burst=20", 80),
-            ("gcra:60/1m", 120),
-            ("gcra:60/1m:burst=1", 60),
-            ("token-bucket:10/1s:burst=20:refill=interval", 30),
-            ("leaky-bucket:5/1s:capacity=20", 25),
-            ("leaky-queue:5/1s:capacity=20", 5),
-        ] {
-            assert_eq!(Bound::of(&policy.parse().unwrap())[0].units(), units, "{policy}");
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{CalendarUnit, Decision, FixedWindow, Limit, Outcome, Policy, Window};
+use sluicegate_core::{Decision, Outcome, Policy};
 
 use crate::{
     busy::KeyCounts,
@@ -164,30 +164,8 @@ impl Report {
 /// as its longest: a month is 31 days, a year 366.
 #[must_use]
 pub fn periods(policy: &Policy) -> Vec<Duration> {
-    let periods: BTreeSet<_> = limits_and_periods(policy).map(|(_, period)| period).collect();
+    let periods: BTreeSet<_> = policy.limits().iter().map(|limit| limit.rate().1).collect();
     periods.into_iter().collect()
-}
-
-/// `N` and `P` of each limit.
-pub(crate) fn limits_and_periods(policy: &Policy) -> impl Iterator<Item = (u32, Duration)> {
-    policy.limits().iter().map(|limit| match limit {
-        Limit::Gcra(limit) => (limit.limit(), limit.period()),
-        Limit::IntervalBucket(limit) => (limit.limit(), limit.period()),
-        Limit::FixedWindow(limit) => (limit.limit(), window_length(limit)),
-        Limit::SlidingLog(limit) => (limit.limit(), limit.period()),
-        Limit::SlidingCounter(limit) => (limit.limit(), limit.period()),
-    })
-}
-
-fn window_length(limit: &FixedWindow) -> Duration {
-    let days = match limit.window() {
-        Window::Span { period, .. } => return period,
-        Window::Calendar { unit: CalendarUnit::Day, .. } => 1,
-        Window::Calendar { unit: CalendarUnit::Week, .. } => 7,
-        Window::Calendar { unit: CalendarUnit::Month, .. } => 31,
-        Window::Calendar { unit: CalendarUnit::Year, .. } => 366,
-    };
-    Duration::from_secs(days * 86_400)
 }
 
 #[cfg(test)]

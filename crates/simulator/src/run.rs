@@ -116,10 +116,10 @@ impl Simulation {
                     && let Some(gcra) = policy.as_gcra()
                     && let now = ticks(gcra, event.time)
                     && let Ok(debt) = u64::try_from(join(*tat).saturating_sub(now))
-                    && let Some(judgement) = gcra.judge(debt, event.cost)
+                    && let Some(take) = gcra.try_take(debt, event.cost)
                 {
-                    *tat = split(now + u128::from(judgement.after));
-                    return Ok(gcra.tell(&judgement));
+                    *tat = split(now + u128::from(take.after));
+                    return Ok(gcra.decision(&take));
                 }
                 if let Held::Entry(entry) = held
                     && policy.as_gcra().is_none()
@@ -244,11 +244,11 @@ fn split(ticks: u128) -> [u64; 2] {
 fn first(policy: &Policy, event: &Event<'_>) -> (Option<Held>, Decision) {
     if event.kind == Kind::Take
         && let Some(gcra) = policy.as_gcra()
-        && let Some(judgement) = gcra.judge(0, event.cost)
+        && let Some(take) = gcra.try_take(0, event.cost)
     {
-        let tat = split(ticks(gcra, event.time) + u128::from(judgement.after));
-        let held = (judgement.after > 0).then(|| Held::Tat { policy: policy.clone(), tat });
-        return (held, gcra.tell(&judgement));
+        let tat = split(ticks(gcra, event.time) + u128::from(take.after));
+        let held = (take.after > 0).then(|| Held::Tat { policy: policy.clone(), tat });
+        return (held, gcra.decision(&take));
     }
     let mut entry = None;
     let decision = decide(policy, &mut entry, event);

@@ -7,8 +7,7 @@ use sluicegate_redis::{Question, RedisStore};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Answer, Counters, Error, LocalLimiter, Options, Rule, Ruled, Source,
-    local::{reserves, waiting},
+    Answer, Counters, Error, LocalLimiter, Options, Rule, Ruled, Source, local::wait_operation,
 };
 
 /// Limits in this process, or in Redis or Valkey for all processes together.
@@ -194,7 +193,7 @@ impl Limiter {
         let (key, start) = (key.as_ref(), Instant::now());
         loop {
             let left = timeout.saturating_sub(start.elapsed());
-            let answer = self.ask(key, rule, waiting(rule.policy(), cost, left)).await?;
+            let answer = self.ask(key, rule, wait_operation(rule.policy(), cost, left)).await?;
             match answer.outcome {
                 Outcome::Allow { delay } => {
                     sleep(delay).await;
@@ -317,7 +316,7 @@ impl Limiter {
 /// Whether a denial is worth another question later: a reservation has said all there is, unless it was
 /// not the store that said so.
 fn asks_again(rule: &Rule, answer: &Answer) -> bool {
-    !reserves(rule.policy()) || answer.source == Source::Fallback
+    !rule.policy().can_reserve() || answer.source == Source::Fallback
 }
 
 /// What was decided in this process, where the state is.

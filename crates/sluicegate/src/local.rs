@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{
-    Clock, Decision, Limit, Operation, Outcome, Policy, ReserveError, Retry, Store,
-};
+use sluicegate_core::{Clock, Decision, Operation, Outcome, Policy, ReserveError, Retry, Store};
 use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenFull};
 
 use crate::Rule;
@@ -125,14 +123,14 @@ impl LocalLimiter {
         let (key, start) = (key.as_ref(), self.0.clock.uptime());
         loop {
             let left = timeout.saturating_sub(self.0.clock.uptime().saturating_sub(start));
-            let decision = self.certain(key, rule, waiting(rule.policy(), cost, left));
+            let decision = self.certain(key, rule, wait_operation(rule.policy(), cost, left));
             match decision.outcome {
                 Outcome::Allow { delay } => {
                     std::thread::sleep(delay);
                     return decision;
                 }
                 Outcome::Deny { retry: Retry::After(wait) }
-                    if wait <= left && !reserves(rule.policy()) =>
+                    if wait <= left && !rule.policy().can_reserve() =>
                 {
                     std::thread::sleep(wait);
                 }
@@ -220,14 +218,9 @@ impl First {
     }
 }
 
-/// Whether a wait is one reservation, in order with all others.
-pub(crate) fn reserves(policy: &Policy) -> bool {
-    policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_)))
-}
-
-/// What somebody asks who would wait for so long.
-pub(crate) fn waiting(policy: &Policy, cost: u32, max_wait: Duration) -> Operation {
-    if reserves(policy) { Operation::Reserve { cost, max_wait } } else { Operation::Take(cost) }
+/// The operation that a caller applies that waits up to `max_wait`.
+pub(crate) fn wait_operation(policy: &Policy, cost: u32, max_wait: Duration) -> Operation {
+    if policy.can_reserve() { Operation::Reserve { cost, max_wait } } else { Operation::Take(cost) }
 }
 
 impl Default for LocalLimiter {

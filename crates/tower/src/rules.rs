@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Method;
-use sluicegate_core::{Limit, Policy};
+use sluicegate_core::Policy;
 use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key};
@@ -45,7 +45,7 @@ impl NamedPolicy {
         let mut start = key::Bytes::new();
         key::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            reserves: policy.limits().iter().all(|limit| matches!(limit, Limit::Gcra(_))),
+            reserves: policy.can_reserve(),
             name: name.into(),
             policy,
             fields,

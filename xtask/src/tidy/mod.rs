@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: what no compiler checks about this repository. A rule a file.
 
 mod arrows;
+mod circles;
 pub(crate) mod code;
 mod licences;
 pub(crate) mod links;
@@ -71,6 +72,7 @@ pub(crate) fn run() -> Result<()> {
 
     manifests::check(&metadata, &root, &mut findings)?;
     arrows::check(&metadata, &mut findings);
+    circles::check(&files, &mut findings);
     versions::check(&metadata, &mut findings);
     licences::check(&metadata, &root, &mut findings)?;
     sources::check(&files, &mut findings);

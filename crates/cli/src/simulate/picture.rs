@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluicegate_core::human::span;
 use sluicegate_plot::{
     Bound, Caption, Edge, Figure, Page, Peak, Plot, Role, Row, Series, Shape, Size, Table,
     span as exact,
@@ -10,9 +11,8 @@ use sluicegate_simulator::{Bin, CountedWindow, Spans, Track};
 
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
-    promise::as_micros,
     table::{shown, words},
-    words::{moment, span},
+    words::{as_micros, moment},
 };
 
 /// Most spans of a picture.

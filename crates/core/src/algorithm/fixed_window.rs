@@ -7,14 +7,27 @@
 //!
 //! Invariants: at most `N` a window (without charges); a count of zero is the same as no state.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use super::{Algorithm, LimitError, MAX_COUNT, check_period, check_units, not_after, units};
+use super::api::{Algorithm, not_after, units};
 use crate::{
+    bytes::{ALIGN_CLOCK, COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     calendar::{Calendar, CalendarUnit},
     decision::{Decision, Outcome, Retry},
+    describe::Description,
+    human,
+    parameters::{LimitError, check_period, check_units},
+    share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
+
+const NAME: &str = "fixed-window";
+const CODE_SPAN: u8 = 6;
+const CODE_CALENDAR: u8 = 7;
+
+const HOUR: u64 = 3_600_000_000;
+const DAY: u64 = 24 * HOUR;
 
 /// Where windows begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,19 +61,19 @@ pub enum Window {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedWindow {
     limit: u32,
-    rule: Rule,
+    kind: WindowKind,
     count_all: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Rule {
+enum WindowKind {
     Span { period: u64, align: Align },
     Calendar(Calendar),
 }
 
-/// What a take comes to in a window; see [`FixedWindow::judge`].
+/// Result of a take in a window; see [`FixedWindow::try_take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct WindowTake {
     /// May it pass?
     pub allowed: bool,
     /// Units used in the window, once it is decided.
@@ -69,7 +82,7 @@ pub struct Counted {
 }
 
 /// What a key keeps: when its window began, and the units used in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) start: u64,
     pub(crate) used: u64,
@@ -82,16 +95,16 @@ impl FixedWindow {
     /// [`LimitError`] for a value outside its domain or an unknown time zone.
     pub fn new(limit: u32, window: &Window, count_all: bool) -> Result<Self, LimitError> {
         let limit = check_units("limit", limit)?;
-        let rule = match window {
+        let kind = match window {
             Window::Span { period, align } => {
-                Rule::Span { period: check_period("period", *period)?, align: *align }
+                WindowKind::Span { period: check_period("period", *period)?, align: *align }
             }
             Window::Calendar { unit, zone } => {
                 let calendar = Calendar::new(*unit, zone);
-                Rule::Calendar(calendar.ok_or_else(|| LimitError::Zone(zone.clone()))?)
+                WindowKind::Calendar(calendar.ok_or_else(|| LimitError::Zone(zone.clone()))?)
             }
         };
-        Ok(Self { limit, rule, count_all })
+        Ok(Self { limit, kind, count_all })
     }
 
     /// `N`: units a window.
@@ -100,14 +113,14 @@ impl FixedWindow {
         self.limit
     }
 
-    /// The window's rule.
+    /// How long its windows are and where they begin.
     #[must_use]
     pub fn window(&self) -> Window {
-        match &self.rule {
-            Rule::Span { period, align } => {
+        match &self.kind {
+            WindowKind::Span { period, align } => {
                 Window::Span { period: Duration::from_micros(*period), align: *align }
             }
-            Rule::Calendar(calendar) => {
+            WindowKind::Calendar(calendar) => {
                 Window::Calendar { unit: calendar.unit(), zone: calendar.zone().to_owned() }
             }
         }
@@ -119,22 +132,22 @@ impl FixedWindow {
         self.count_all
     }
 
-    /// Judges a take of `cost` units (not 0) in a window in which `used` are used: what
+    /// Takes `cost` units (not 0) in a window in which `used` are used: what
     /// [`apply`](crate::apply) does under a policy of this one limit, for stores that keep windows in a
-    /// form of their own. [`tell`](Self::tell) makes a [`Decision`] of it.
+    /// form of their own. [`decision`](Self::decision) makes a [`Decision`] of it.
     #[inline]
     #[must_use]
-    pub fn judge(&self, used: u64, cost: u32) -> Counted {
+    pub fn try_take(&self, used: u64, cost: u32) -> WindowTake {
         let after = used + u64::from(cost);
         let allowed = after <= u64::from(self.limit);
         let counts = allowed || self.count_all;
-        Counted { allowed, used: if counts { after.min(MAX_COUNT) } else { used }, cost }
+        WindowTake { allowed, used: if counts { after.min(MAX_COUNT) } else { used }, cost }
     }
 
-    /// What was judged in a window that ends after `left` microseconds, as a decision.
+    /// The decision on a take in a window that ends after `left` microseconds.
     #[inline]
-    pub fn tell(&self, counted: &Counted, left: u64) -> Decision {
-        let Counted { allowed, used, cost } = *counted;
+    pub fn decision(&self, take: &WindowTake, left: u64) -> Decision {
+        let WindowTake { allowed, used, cost } = *take;
         let outcome = if allowed {
             Outcome::Allow { delay: Duration::ZERO }
         } else if cost > self.limit {
@@ -148,37 +161,39 @@ impl FixedWindow {
     }
 
     /// The length of the window that a request at `now` would open, in microseconds.
-    pub(crate) fn period_at(&self, now: Timestamp) -> u64 {
-        match &self.rule {
-            Rule::Span { period, .. } => *period,
-            Rule::Calendar(calendar) => {
+    fn period_at(&self, now: Timestamp) -> u64 {
+        match &self.kind {
+            WindowKind::Span { period, .. } => *period,
+            WindowKind::Calendar(calendar) => {
                 let (start, end) = calendar.window(now.as_micros());
                 end - start
             }
         }
     }
 
-    /// The calendar unit, if it has one.
-    pub(crate) fn unit(&self) -> Option<CalendarUnit> {
-        match &self.rule {
-            Rule::Span { .. } => None,
-            Rule::Calendar(calendar) => Some(calendar.unit()),
-        }
-    }
-
     /// When the window that began at `start` ends. A window of the calendar ends at the first
     /// boundary after its start, also one that another rule opened between two.
-    pub(crate) fn end(&self, start: u64) -> u64 {
-        match &self.rule {
-            Rule::Span { period, .. } => start + period,
-            Rule::Calendar(calendar) => calendar.window(start).1,
+    fn end(&self, start: u64) -> u64 {
+        match &self.kind {
+            WindowKind::Span { period, .. } => start + period,
+            WindowKind::Calendar(calendar) => calendar.window(start).1,
         }
     }
 
-    /// What `state` becomes under this limit when it was written under `old`.
-    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
-        let open = old.open(state, now)?;
-        (now.as_micros() < self.end(open.start)).then_some(open)
+    /// The length of the shortest window. Where clocks are set forward, a day has fewer than 24 hours: 22 at
+    /// least, at one station in Antarctica.
+    fn shortest(&self) -> u64 {
+        let calendar = match &self.kind {
+            WindowKind::Span { period, .. } => return *period,
+            WindowKind::Calendar(calendar) => calendar,
+        };
+        let days = match calendar.unit() {
+            CalendarUnit::Day => 1,
+            CalendarUnit::Week => 7,
+            CalendarUnit::Month => 28,
+            CalendarUnit::Year => 365,
+        };
+        days * DAY - if calendar.zone() == Calendar::UTC { 0 } else { 2 * HOUR }
     }
 
     /// The window of `state`, if it is still open at `now`.
@@ -193,10 +208,10 @@ impl FixedWindow {
     fn current(&self, state: Option<&State>, now: Timestamp) -> State {
         self.open(state, now).unwrap_or_else(|| {
             let now = now.as_micros();
-            let start = match &self.rule {
-                Rule::Span { align: Align::First, .. } => now,
-                Rule::Span { period, align: Align::Clock } => now - now % period,
-                Rule::Calendar(calendar) => calendar.window(now).0,
+            let start = match &self.kind {
+                WindowKind::Span { align: Align::First, .. } => now,
+                WindowKind::Span { period, align: Align::Clock } => now - now % period,
+                WindowKind::Calendar(calendar) => calendar.window(now).0,
             };
             State { start, used: 0 }
         })
@@ -206,8 +221,127 @@ impl FixedWindow {
 impl Algorithm for FixedWindow {
     type State = State;
 
+    const NAMES: &'static [(&'static str, &'static [&'static str])] =
+        &[(NAME, &["align", "count", "tz"])];
+    const OTHER_WORDS: &'static [&'static str] = &["fixedwindowcounter"];
+    const CODES: &'static [u8] = &[CODE_SPAN, CODE_CALENDAR];
+
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn period(&self) -> Duration {
+        let days = match &self.kind {
+            WindowKind::Span { period, .. } => return Duration::from_micros(*period),
+            WindowKind::Calendar(calendar) => match calendar.unit() {
+                CalendarUnit::Day => 1,
+                CalendarUnit::Week => 7,
+                CalendarUnit::Month => 31,
+                CalendarUnit::Year => 366,
+            },
+        };
+        Duration::from_micros(days * DAY)
+    }
+
     fn capacity(&self) -> u32 {
         self.limit
+    }
+
+    fn count_all(&self) -> bool {
+        self.count_all
+    }
+
+    fn calendar_unit(&self) -> Option<CalendarUnit> {
+        match &self.kind {
+            WindowKind::Span { .. } => None,
+            WindowKind::Calendar(calendar) => Some(calendar.unit()),
+        }
+    }
+
+    fn has_period_of(&self, other: &Self, now: Timestamp) -> bool {
+        let unit = self.calendar_unit();
+        (unit.is_some() && unit == other.calendar_unit())
+            || self.period_at(now) == other.period_at(now)
+    }
+
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
+        let words = [("first", Align::First), ("clock", Align::Clock)];
+        let align = text.word_option("align", &words)?;
+        let count_all = text.count_all()?;
+        let is_unit = |unit: &CalendarUnit| text.is_period(unit.word());
+        let window = match CalendarUnit::ALL.into_iter().find(is_unit) {
+            Some(unit) if align == Some(Align::First) => {
+                return Err(text.option_error(
+                    "align",
+                    format!(
+                        "invalid align `first`: expected `align=clock` with the calendar period \
+                         `{unit}`, or a duration such as `1d`"
+                    ),
+                ));
+            }
+            Some(unit) => {
+                let zone = text.option("tz").unwrap_or(Calendar::UTC).to_owned();
+                Window::Calendar { unit, zone }
+            }
+            None if text.option("tz").is_some() => {
+                let message = format!(
+                    "invalid period {} with `tz`: expected `day`, `week`, `month` or `year`",
+                    text.quoted_period()
+                );
+                return Err(text.option_error("tz", message));
+            }
+            None => Window::Span { period: text.period()?, align: align.unwrap_or(Align::First) },
+        };
+        Ok(Some(Self::new(text.limit()?, &window, count_all)?))
+    }
+
+    fn flags(code: u8) -> u8 {
+        if code == CODE_SPAN { COUNT_ALL | ALIGN_CLOCK } else { COUNT_ALL }
+    }
+
+    fn encode(&self, state: Option<&State>, out: &mut Writer) {
+        let count_all = if self.count_all { COUNT_ALL } else { 0 };
+        let State { start, used } = state.copied().unwrap_or_default();
+        match &self.kind {
+            WindowKind::Span { period, align } => {
+                let clock = if *align == Align::Clock { ALIGN_CLOCK } else { 0 };
+                out.head(CODE_SPAN, count_all | clock, self.limit);
+                out.uint(*period, 6);
+                out.uint(start, 7);
+            }
+            WindowKind::Calendar(calendar) => {
+                let zone = calendar.zone();
+                out.head(CODE_CALENDAR, count_all, self.limit);
+                out.uint(calendar.unit() as u64, 1);
+                out.uint(zone.len() as u64, 1);
+                out.bytes(zone.as_bytes());
+                out.uint(start, 7);
+                // For readers that know no calendar.
+                out.uint(if used > 0 { self.end(start) } else { 0 }, 7);
+            }
+        }
+        out.uint(used, 7);
+    }
+
+    fn decode(head: Head, input: &mut Reader<'_>) -> Result<(Self, Option<State>), StateError> {
+        let window = if head.code == CODE_SPAN {
+            let align = if head.has(ALIGN_CLOCK) { Align::Clock } else { Align::First };
+            Window::Span { period: input.period()?, align }
+        } else {
+            let unit = CalendarUnit::ALL.get(usize::from(input.byte()?)).copied();
+            let unit = unit.ok_or(StateError::Damaged("a calendar unit is unknown"))?;
+            let length = usize::from(input.byte()?);
+            let zone = std::str::from_utf8(input.take(length)?)
+                .map_err(|_| StateError::Damaged("the name of a time zone is not UTF-8"))?;
+            Window::Calendar { unit, zone: zone.to_owned() }
+        };
+        let limit = Self::new(head.limit, &window, head.has(COUNT_ALL))?;
+        let start = input.time()?;
+        if head.code == CODE_CALENDAR {
+            let _end = input.time()?;
+        }
+        let used = input.count()?;
+        Ok((limit, (used > 0).then_some(State { start, used })))
     }
 
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
@@ -246,5 +380,82 @@ impl Algorithm for FixedWindow {
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
         (used > 0).then(|| State { used, ..self.current(None, now) })
+    }
+
+    fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
+        let open = old.open(Some(&state), now)?;
+        (now.as_micros() < self.end(open.start)).then_some(open)
+    }
+
+    fn max_admitted(&self, micros: u64) -> u128 {
+        // An interval that begins at the end of a window touches one more than fit into it.
+        let windows = micros.div_ceil(self.shortest()) + 1;
+        u128::from(self.limit) * u128::from(windows)
+    }
+
+    fn quota(&self) -> (u32, Option<Duration>) {
+        let varies = matches!(self.calendar_unit(), Some(CalendarUnit::Month | CalendarUnit::Year));
+        (self.limit, (!varies).then(|| Algorithm::period(self)))
+    }
+
+    fn more_after(&self, decision: &Decision) -> Option<Duration> {
+        Some(decision.reset_after)
+    }
+
+    fn describe(&self) -> Description {
+        let (window, end) = match &self.kind {
+            WindowKind::Span { period, align } => {
+                let period = human::span(*period);
+                let from = match align {
+                    Align::First => "that its first request opens",
+                    Align::Clock => "on the clock",
+                };
+                (format!("window of {period} {from}"), format!("{period} at most"))
+            }
+            WindowKind::Calendar(calendar) => {
+                let (unit, zone) = (calendar.unit(), calendar.zone());
+                (format!("{unit} of the calendar in {zone}"), format!("the next {unit}"))
+            }
+        };
+        let counted = if self.count_all {
+            "; denied requests count too: they use up the window, but do not extend it"
+        } else {
+            ""
+        };
+        let units = human::units(self.limit.into());
+        Description {
+            sustained: format!("{units} each {window}"),
+            at_once: units,
+            denied: format!("waits until the window ends, {end}{counted}"),
+        }
+    }
+
+    fn share(&self, share: Share) -> Result<Self, LimitError> {
+        match self.window() {
+            Window::Span { period, align } => share.window(self.limit, period, |units, period| {
+                Self::new(units, &Window::Span { period, align }, self.count_all)
+            }),
+            window @ Window::Calendar { .. } => {
+                Self::new(share.units(self.limit), &window, self.count_all)
+            }
+        }
+    }
+}
+
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            WindowKind::Span { period, align } => {
+                write_rate(formatter, NAME, self.limit, *period)?;
+                write_option(formatter, *align == Align::Clock, "align=clock")?;
+                write_option(formatter, self.count_all, "count=all")
+            }
+            WindowKind::Calendar(calendar) => {
+                let zone = calendar.zone();
+                write!(formatter, "{NAME}:{}/{}", self.limit, calendar.unit())?;
+                write_option(formatter, self.count_all, "count=all")?;
+                write_option(formatter, zone != Calendar::UTC, format_args!("tz={zone}"))
+            }
+        }
     }
 }

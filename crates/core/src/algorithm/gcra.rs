@@ -14,13 +14,17 @@
 //! - waiting `retry_after` is enough, and a microsecond less is not;
 //! - in any interval of length `t` at most `burst + t*N/P` units pass (without `borrow`, charges).
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use super::{
-    Algorithm, LimitError, MAX_COUNT, MAX_DRAIN, check_period, check_units, narrow, units,
-};
+use super::api::{Algorithm, MAX_DRAIN, narrow, units};
 use crate::{
+    bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
+    describe::{Description, bucket_at_once, bucket_waits},
+    human,
+    parameters::{LimitError, check_period, check_units},
+    share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
 };
 
@@ -37,6 +41,30 @@ pub enum GcraName {
     LeakyQueue,
 }
 
+impl GcraName {
+    /// Each at its code in the byte form, from 1 on.
+    const ALL: [Self; 4] = [Self::Gcra, Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue];
+
+    /// Its word in a policy string.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gcra => "gcra",
+            Self::TokenBucket => "token-bucket",
+            Self::LeakyBucket => "leaky-bucket",
+            Self::LeakyQueue => "leaky-queue",
+        }
+    }
+
+    /// The word for `B`.
+    const fn size_word(self) -> &'static str {
+        match self {
+            Self::Gcra | Self::TokenBucket => "burst",
+            Self::LeakyBucket | Self::LeakyQueue => "capacity",
+        }
+    }
+}
+
 /// `N` units per period `P`, at most `burst` at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
@@ -49,22 +77,22 @@ pub struct Gcra {
     scale: u32,
     /// Ticks from one unit to the next: the denominator of the rate in lowest terms.
     interval: u64,
-    /// The burst, and what it takes up in ticks, where [`Gcra::judge`] knows the limit; else 0.
-    everyday_burst: u32,
-    everyday_depth: u64,
+    /// The burst, and its span in ticks, where [`Gcra::try_take`] knows the limit; else 0.
+    narrow_burst: u32,
+    narrow_depth: u64,
 }
 
-/// The most ticks that [`Gcra::judge`] reckons with: sums of two fit in 64 bits.
-const MAX_EVERYDAY_TICKS: u64 = 1 << 62;
+/// Greatest number of ticks that [`Gcra::try_take`] accepts: sums of two fit in 64 bits.
+const MAX_NARROW_TICKS: u64 = 1 << 62;
 
-/// What a take comes to under a limit of this family; see [`Gcra::judge`].
+/// Result of a take under a limit of this family; see [`Gcra::try_take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judgement {
-    /// May it pass?
+pub struct GcraTake {
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// By how many ticks the TAT lies after now, once it is decided.
+    /// Ticks by which the TAT exceeds `now` after the decision.
     pub after: u64,
-    /// By how many it would if the request passed.
+    /// Ticks by which it would, had the request been allowed.
     needed: u64,
 }
 
@@ -92,10 +120,7 @@ impl Gcra {
     ) -> Result<Self, LimitError> {
         let limit = check_units("limit", limit)?;
         let period = check_period("period", period)?;
-        let word = match name {
-            GcraName::Gcra | GcraName::TokenBucket => "burst",
-            GcraName::LeakyBucket | GcraName::LeakyQueue => "capacity",
-        };
+        let word = name.size_word();
         let burst = check_units(word, burst.unwrap_or(limit))?;
         if borrow && name == GcraName::LeakyQueue {
             return Err(LimitError::Combination(
@@ -109,23 +134,13 @@ impl Gcra {
         if depth > u128::from(MAX_DRAIN) * u128::from(scale) {
             return Err(LimitError::Drain { name: word, value: burst });
         }
-        let (everyday_burst, everyday_depth) = match u64::try_from(depth) {
-            Ok(depth) if depth <= MAX_EVERYDAY_TICKS && !borrow && name != GcraName::LeakyQueue => {
+        let (narrow_burst, narrow_depth) = match u64::try_from(depth) {
+            Ok(depth) if depth <= MAX_NARROW_TICKS && !borrow && name != GcraName::LeakyQueue => {
                 (burst, depth)
             }
             _ => (0, 0),
         };
-        Ok(Self {
-            name,
-            limit,
-            period,
-            burst,
-            borrow,
-            scale,
-            interval,
-            everyday_burst,
-            everyday_depth,
-        })
+        Ok(Self { name, limit, period, burst, borrow, scale, interval, narrow_burst, narrow_depth })
     }
 
     /// What it is called.
@@ -173,38 +188,35 @@ impl Gcra {
         (u32::BITS - (self.scale - 1).leading_zeros()).div_ceil(8) as usize
     }
 
-    /// Judges a take of `cost` units on a key whose TAT lies `debt` ticks after now: what
-    /// [`apply`](crate::apply) does under a policy of this one limit, for stores that keep a TAT in
-    /// a form of their own. [`tell`](Self::tell) makes a [`Decision`] of it.
+    /// Takes `cost` units from a key whose TAT lies `debt` ticks after now: what [`apply`](crate::apply) does
+    /// under a policy of this one limit, for stores that keep a TAT in a form of their own.
+    /// [`decision`](Self::decision) makes a [`Decision`] of it.
     ///
-    /// `None` for what is not an everyday take: one of no unit or of more than the burst, under a
-    /// limit that borrows or a queue, or where 64 bits might not hold the ticks. It is `apply`'s to
-    /// answer.
+    /// `None` if `apply` has to decide: a cost of 0 or of more than the burst, a limit that borrows, a queue, and
+    /// ticks that may not fit in 64 bits.
     #[inline(always)]
     #[must_use]
-    pub fn judge(&self, debt: u64, cost: u32) -> Option<Judgement> {
-        // An irregular limit has an everyday burst of 0.
-        if cost.wrapping_sub(1) >= self.everyday_burst || debt > MAX_EVERYDAY_TICKS {
+    pub fn try_take(&self, debt: u64, cost: u32) -> Option<GcraTake> {
+        // A limit that is not decided here has a narrow burst of 0.
+        if cost.wrapping_sub(1) >= self.narrow_burst || debt > MAX_NARROW_TICKS {
             return None;
         }
         let needed = debt + u64::from(cost) * self.interval;
-        let allowed = needed <= self.everyday_depth;
-        Some(Judgement { allowed, after: if allowed { needed } else { debt }, needed })
+        let allowed = needed <= self.narrow_depth;
+        Some(GcraTake { allowed, after: if allowed { needed } else { debt }, needed })
     }
 
-    /// What was judged under this limit, as a decision.
-    // Apart from `judge`, so that a store does first what the next request waits for.
+    /// The decision on a take under this limit.
+    // Apart from `try_take`, so that a store does first what the next request waits for.
     #[inline(always)]
-    pub fn tell(&self, judgement: &Judgement) -> Decision {
-        let Judgement { allowed, after, needed } = *judgement;
+    pub fn decision(&self, take: &GcraTake) -> Decision {
+        let GcraTake { allowed, after, needed } = *take;
         let outcome = if allowed {
             Outcome::Allow { delay: Duration::ZERO }
         } else {
-            Outcome::Deny {
-                retry: Retry::after_micros(self.micros_of(needed - self.everyday_depth)),
-            }
+            Outcome::Deny { retry: Retry::after_micros(self.micros_of(needed - self.narrow_depth)) }
         };
-        let free = self.everyday_depth.saturating_sub(after);
+        let free = self.narrow_depth.saturating_sub(after);
         // A denied key has less than one unit: the common case needs no division.
         let remaining = if free < self.interval { 0 } else { units(free / self.interval) };
         let reset_after = Duration::from_micros(self.micros_of(after));
@@ -224,26 +236,9 @@ impl Gcra {
         units(narrow(free / u128::from(self.interval)))
     }
 
-    /// How long a request that passes at `now` must be held back: a queue lets it go when those
-    /// before it have gone.
-    pub(crate) fn delay(&self, state: Option<&State>, now: Timestamp) -> u64 {
-        match self.name {
-            GcraName::LeakyQueue => self.micros(self.debt(state, now)),
-            GcraName::Gcra | GcraName::TokenBucket | GcraName::LeakyBucket => 0,
-        }
-    }
-
-    /// What `state` becomes under this limit when it was written under `old`.
-    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
-        let debt = old.debt(state, now);
-        if (self.scale, self.interval) == (old.scale, old.interval) {
-            return self.with_debt(now, debt);
-        }
-        // Millionths of a unit in use; 2^50 units are 2^70 of them, and 2^115 ticks, at most.
-        let used = (debt * 1_000_000).div_ceil(u128::from(old.interval));
-        let used = used.min(u128::from(MAX_COUNT) * 1_000_000);
-        let debt = (used * u128::from(self.interval)).div_ceil(1_000_000);
-        self.with_debt(now, self.saturated(debt))
+    /// Whole units that come back in `micros`.
+    fn refilled(&self, micros: u64) -> u128 {
+        u128::from(micros) * u128::from(self.limit) / u128::from(self.period)
     }
 
     /// Ticks by which the TAT lies in the future.
@@ -287,8 +282,88 @@ impl Gcra {
 impl Algorithm for Gcra {
     type State = State;
 
+    const NAMES: &'static [(&'static str, &'static [&'static str])] = &[
+        ("gcra", &["borrow", "burst"]),
+        ("token-bucket", &["borrow", "burst", "refill"]),
+        ("leaky-bucket", &["borrow", "capacity"]),
+        ("leaky-queue", &["capacity"]),
+    ];
+    const CODES: &'static [u8] = &[1, 2, 3, 4];
+
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_micros(self.period)
+    }
+
     fn capacity(&self) -> u32 {
         self.burst
+    }
+
+    fn bucket_size(&self) -> u32 {
+        // A queue sends one by one, and so does a bucket of one.
+        if self.is_queue() || self.burst == 1 { 0 } else { self.burst }
+    }
+
+    fn borrow(&self) -> bool {
+        self.borrow
+    }
+
+    fn can_reserve(&self) -> bool {
+        true
+    }
+
+    fn is_queue(&self) -> bool {
+        self.name == GcraName::LeakyQueue
+    }
+
+    fn decides_like(&self, other: &Self) -> bool {
+        let parameters = |it: &Self| (it.limit, it.period, it.burst, it.borrow);
+        parameters(self) == parameters(other)
+    }
+
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
+        let (period, burst, borrow) = (text.period()?, text.burst()?, text.has("borrow"));
+        let words = [("continuous", false), ("interval", true)];
+        if text.word_option("refill", &words)? == Some(true) {
+            return Ok(None);
+        }
+        let name = GcraName::ALL.into_iter().find(|name| name.word() == text.name());
+        let name = name.expect("the name is one of this algorithm");
+        Ok(Some(Self::new(name, text.limit()?, period, burst, borrow)?))
+    }
+
+    fn flags(code: u8) -> u8 {
+        if GcraName::LeakyQueue as u8 + 1 == code { 0 } else { BORROW }
+    }
+
+    fn encode(&self, state: Option<&State>, out: &mut Writer) {
+        out.head(self.name as u8 + 1, if self.borrow { BORROW } else { 0 }, self.limit);
+        out.uint(self.period, 6);
+        out.uint(self.burst.into(), 4);
+        let (tat, scale) = (state.map_or(0, |state| state.tat), u128::from(self.scale));
+        out.uint(narrow(tat / scale), 7);
+        out.uint(narrow(tat % scale), self.rest_width());
+    }
+
+    fn decode(head: Head, input: &mut Reader<'_>) -> Result<(Self, Option<State>), StateError> {
+        let name = GcraName::ALL[usize::from(head.code - 1)];
+        let (period, burst) = (input.period()?, input.u32()?);
+        let limit = Self::new(name, head.limit, period, Some(burst), head.has(BORROW))?;
+        let width = if head.wide { 4 } else { limit.rest_width() };
+        let (whole, part) = (input.time()?, input.uint(width)?);
+        if part >= u64::from(limit.scale) {
+            return Err(StateError::Damaged("a part of a microsecond is out of bounds"));
+        }
+        let tat = u128::from(whole) * u128::from(limit.scale) + u128::from(part);
+        Ok((limit, (tat > 0).then_some(State { tat })))
+    }
+
+    /// A queue sends a request when those before it are sent.
+    fn delay(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        if self.is_queue() { self.micros(self.debt(state, now)) } else { 0 }
     }
 
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
@@ -324,6 +399,84 @@ impl Algorithm for Gcra {
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
         self.with_debt(now, self.saturated(u128::from(used) * u128::from(self.interval)))
+    }
+
+    fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
+        let debt = old.debt(Some(&state), now);
+        if (self.scale, self.interval) == (old.scale, old.interval) {
+            return self.with_debt(now, debt);
+        }
+        // Millionths of a unit in use; 2^50 units are 2^70 of them, and 2^115 ticks, at most.
+        let used = (debt * 1_000_000).div_ceil(u128::from(old.interval));
+        let used = used.min(u128::from(MAX_COUNT) * 1_000_000);
+        let debt = (used * u128::from(self.interval)).div_ceil(1_000_000);
+        self.with_debt(now, self.saturated(debt))
+    }
+
+    fn max_admitted(&self, micros: u64) -> u128 {
+        u128::from(self.burst) + self.refilled(micros)
+    }
+
+    fn max_sent(&self, micros: u64) -> Option<u128> {
+        self.is_queue().then(|| 1 + self.refilled(micros))
+    }
+
+    fn quota(&self) -> (u32, Option<Duration>) {
+        if self.burst <= self.limit {
+            return (self.limit, Some(self.period()));
+        }
+        let (full, limit) =
+            (u128::from(self.period) * u128::from(self.burst), u128::from(self.limit));
+        let whole = full.is_multiple_of(limit);
+        (self.burst, whole.then(|| Duration::from_micros(narrow(full / limit))))
+    }
+
+    /// One more unit is available when at most `burst - remaining - 1` are in use.
+    fn more_after(&self, decision: &Decision) -> Option<Duration> {
+        let kept = u128::from(self.burst.saturating_sub(decision.remaining).saturating_sub(1));
+        let limit = u128::from(self.limit);
+        let backlog = decision.reset_after.as_micros() * limit;
+        let left = backlog.saturating_sub(kept * u128::from(self.period));
+        Some(Duration::from_micros(narrow(left.div_ceil(limit))))
+    }
+
+    fn describe(&self) -> Description {
+        let n = u64::from(self.limit);
+        let one = human::span_of(self.period, n);
+        let pace = if self.is_queue() { "one goes each" } else { "one each" };
+        let full = u128::from(self.burst) * u128::from(self.period);
+        Description {
+            at_once: if self.is_queue() {
+                format!("{} into the queue, when it is empty", human::units(self.burst.into()))
+            } else {
+                bucket_at_once(self.burst, self.borrow)
+            },
+            sustained: format!(
+                "{} per {}: {pace} {one}",
+                human::units(n),
+                human::span(self.period)
+            ),
+            denied: if self.borrow {
+                format!("waits until what was borrowed is repaid, one unit each {one}")
+            } else {
+                bucket_waits(&one, self.burst, narrow(full.div_ceil(u128::from(n))))
+            },
+        }
+    }
+
+    fn share(&self, share: Share) -> Result<Self, LimitError> {
+        share.bucket(self.limit, self.period(), |units, period| {
+            Self::new(self.name, units, period, Some(share.units(self.burst)), self.borrow)
+        })
+    }
+}
+
+impl fmt::Display for Gcra {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_rate(formatter, self.name.word(), self.limit, self.period)?;
+        write_option(formatter, self.borrow, "borrow")?;
+        let size = format_args!("{}={}", self.name.size_word(), self.burst);
+        write_option(formatter, self.burst != self.limit, size)
     }
 }
 

@@ -7,13 +7,21 @@
 //! moves by whole intervals only; in any interval of length `t` at most
 //! `B + A*(floor(t/I) + 1)` pass.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use super::{
-    Algorithm, LimitError, MAX_COUNT, MAX_DRAIN, check_period, check_units, narrow, not_after,
-    units,
+use super::api::{Algorithm, MAX_DRAIN, narrow, not_after, units};
+use crate::{
+    bytes::{BORROW, Head, MAX_COUNT, Reader, StateError, Writer},
+    decision::{Decision, Retry},
+    describe::{Description, bucket_at_once, bucket_waits},
+    human,
+    parameters::{LimitError, check_period, check_units},
+    share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
+    time::Timestamp,
 };
-use crate::{decision::Retry, time::Timestamp};
+
+const CODE: u8 = 5;
 
 /// `A` tokens each interval `I`, at most `B` in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +33,10 @@ pub struct IntervalBucket {
 }
 
 /// What a key keeps: the tokens that are missing from a full bucket, and when the last step was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    pub(crate) used: u128,
-    pub(crate) last: u64,
+    used: u128,
+    last: u64,
 }
 
 impl IntervalBucket {
@@ -77,13 +85,6 @@ impl IntervalBucket {
         self.borrow
     }
 
-    /// What `state` becomes under this limit when it was written under `old`.
-    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
-        let State { used, last } = old.refilled(state, now);
-        let kept = now.as_micros() - last < self.interval;
-        self.state(used, if kept { last } else { now.as_micros() })
-    }
-
     /// The state with all steps up to `now` done.
     fn refilled(&self, state: Option<&State>, now: Timestamp) -> State {
         let now = now.as_micros();
@@ -98,12 +99,12 @@ impl IntervalBucket {
     }
 
     /// Where debts saturate: the tokens that come in 2^50 µs.
-    pub(crate) fn most_used(&self) -> u128 {
+    fn max_used(&self) -> u128 {
         u128::from(self.amount) * u128::from(MAX_DRAIN / self.interval)
     }
 
     fn state(&self, used: u128, last: u64) -> Option<State> {
-        (used > 0).then(|| State { used: used.min(self.most_used()), last })
+        (used > 0).then(|| State { used: used.min(self.max_used()), last })
     }
 
     /// Microseconds until all but `left` of the tokens missing are back.
@@ -117,8 +118,59 @@ impl IntervalBucket {
 impl Algorithm for IntervalBucket {
     type State = State;
 
+    /// With `refill=interval`; otherwise the name is that of [`Gcra`](super::Gcra).
+    const NAMES: &'static [(&'static str, &'static [&'static str])] =
+        &[("token-bucket", &["borrow", "burst", "refill"])];
+    const CODES: &'static [u8] = &[CODE];
+
+    fn limit(&self) -> u32 {
+        self.amount
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_micros(self.interval)
+    }
+
     fn capacity(&self) -> u32 {
         self.burst
+    }
+
+    fn bucket_size(&self) -> u32 {
+        self.burst
+    }
+
+    fn borrow(&self) -> bool {
+        self.borrow
+    }
+
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
+        let (period, burst, borrow) = (text.period()?, text.burst()?, text.has("borrow"));
+        Ok(Some(Self::new(text.limit()?, period, burst, borrow)?))
+    }
+
+    fn flags(_code: u8) -> u8 {
+        BORROW
+    }
+
+    fn encode(&self, state: Option<&State>, out: &mut Writer) {
+        out.head(CODE, if self.borrow { BORROW } else { 0 }, self.amount);
+        out.uint(self.interval, 6);
+        out.uint(self.burst.into(), 4);
+        let State { used, last } = state.copied().unwrap_or_default();
+        out.uint(last, 7);
+        out.uint(narrow(used & 0xffff_ffff_ffff), 6);
+        out.uint(narrow(used >> 48), 4);
+    }
+
+    fn decode(head: Head, input: &mut Reader<'_>) -> Result<(Self, Option<State>), StateError> {
+        let (period, burst) = (input.period()?, input.u32()?);
+        let limit = Self::new(head.limit, period, Some(burst), head.has(BORROW))?;
+        let (last, low, high) = (input.time()?, input.uint(6)?, input.uint(4)?);
+        let used = u128::from(high) << 48 | u128::from(low);
+        if used > limit.max_used() {
+            return Err(StateError::Damaged("a count is out of bounds"));
+        }
+        Ok((limit, (used > 0).then_some(State { used, last })))
     }
 
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
@@ -160,5 +212,69 @@ impl Algorithm for IntervalBucket {
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
         self.state(u128::from(used), now.as_micros())
+    }
+
+    fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
+        let State { used, last } = old.refilled(Some(&state), now);
+        let kept = now.as_micros() - last < self.interval;
+        self.state(used, if kept { last } else { now.as_micros() })
+    }
+
+    fn max_admitted(&self, micros: u64) -> u128 {
+        let steps = u128::from(micros / self.interval) + 1;
+        u128::from(self.burst) + u128::from(self.amount) * steps
+    }
+
+    fn quota(&self) -> (u32, Option<Duration>) {
+        if self.burst > self.amount {
+            let steps = self.burst.div_ceil(self.amount);
+            return (self.burst, self.period().checked_mul(steps));
+        }
+        (self.amount, Some(self.period()))
+    }
+
+    /// Steps are whole intervals before the last one, at which the bucket is full.
+    fn more_after(&self, decision: &Decision) -> Option<Duration> {
+        let (reset, step) = (decision.reset_after.as_micros(), u128::from(self.interval));
+        let left = if decision.remaining > 0 {
+            (reset - 1) % step + 1
+        } else {
+            // There may be a debt; with at least one token in it, the bucket has this many steps to go.
+            reset.saturating_sub(step * u128::from((self.burst - 1) / self.amount))
+        };
+        Some(Duration::from_micros(narrow(left)))
+    }
+
+    fn describe(&self) -> Description {
+        let (n, period) = (self.amount, human::span(self.interval));
+        let steps = u64::from(self.burst.div_ceil(n));
+        Description {
+            at_once: bucket_at_once(self.burst, self.borrow),
+            sustained: format!(
+                "{} per {period}: all of them each {period}",
+                human::units(n.into())
+            ),
+            denied: if self.borrow {
+                "waits until what was borrowed is repaid".to_owned()
+            } else {
+                bucket_waits(&period, self.burst, steps * self.interval)
+            },
+        }
+    }
+
+    fn share(&self, share: Share) -> Result<Self, LimitError> {
+        share.bucket(self.amount, self.period(), |units, period| {
+            Self::new(units, period, Some(share.units(self.burst)), self.borrow)
+        })
+    }
+}
+
+impl fmt::Display for IntervalBucket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_rate(formatter, "token-bucket", self.amount, self.interval)?;
+        write_option(formatter, self.borrow, "borrow")?;
+        let burst = format_args!("burst={}", self.burst);
+        write_option(formatter, self.burst != self.amount, burst)?;
+        write_option(formatter, true, "refill=interval")
     }
 }

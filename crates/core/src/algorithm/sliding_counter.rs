@@ -8,10 +8,22 @@
 //! The estimate is kept times `P`, in whole numbers: `W = prev*(P - e) + cur*P`, where `e` is how
 //! far `now` is into the current window.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use super::{Algorithm, LimitError, MAX_COUNT, check_period, check_units, narrow, units};
-use crate::{decision::Retry, time::Timestamp};
+use super::api::{Algorithm, narrow, units};
+use crate::{
+    bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
+    decision::{Decision, Retry},
+    describe::{Description, counting_denied},
+    human,
+    parameters::{LimitError, check_period, check_units},
+    share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
+    time::Timestamp,
+};
+
+const NAME: &str = "sliding-counter";
+const CODE: u8 = 9;
 
 /// `N` units in a sliding window of `P`, by estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +34,11 @@ pub struct SlidingCounter {
 }
 
 /// What a key keeps: the window it last counted in, and the units in that one and the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    pub(crate) start: u64,
-    pub(crate) prev: u64,
-    pub(crate) cur: u64,
+    start: u64,
+    prev: u64,
+    cur: u64,
 }
 
 impl SlidingCounter {
@@ -57,15 +69,6 @@ impl SlidingCounter {
     #[must_use]
     pub const fn count_all(&self) -> bool {
         self.count_all
-    }
-
-    /// What `state` becomes under this limit when it was written under `old`.
-    pub(crate) fn carry(&self, old: &Self, state: Option<&State>, now: Timestamp) -> Option<State> {
-        if self.period == old.period {
-            old.current(state, now).recorded()
-        } else {
-            self.with_used(now, old.used(state, now))
-        }
     }
 
     /// The counts as of the window that contains `now`.
@@ -106,8 +109,48 @@ fn product(a: u64, b: u64) -> u128 {
 impl Algorithm for SlidingCounter {
     type State = State;
 
+    const NAMES: &'static [(&'static str, &'static [&'static str])] = &[(NAME, &["count"])];
+    const OTHER_WORDS: &'static [&'static str] =
+        &["slidingwindow", "movingwindow", "slidingwindowcounter"];
+    const CODES: &'static [u8] = &[CODE];
+
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_micros(self.period)
+    }
+
     fn capacity(&self) -> u32 {
         self.limit
+    }
+
+    fn count_all(&self) -> bool {
+        self.count_all
+    }
+
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
+        Ok(Some(Self::new(text.limit()?, text.period()?, text.count_all()?)?))
+    }
+
+    fn flags(_code: u8) -> u8 {
+        COUNT_ALL
+    }
+
+    fn encode(&self, state: Option<&State>, out: &mut Writer) {
+        out.head(CODE, if self.count_all { COUNT_ALL } else { 0 }, self.limit);
+        out.uint(self.period, 6);
+        let State { start, prev, cur } = state.copied().unwrap_or_default();
+        out.uint(start, 7);
+        out.uint(prev, 7);
+        out.uint(cur, 7);
+    }
+
+    fn decode(head: Head, input: &mut Reader<'_>) -> Result<(Self, Option<State>), StateError> {
+        let limit = Self::new(head.limit, input.period()?, head.has(COUNT_ALL))?;
+        let state = State { start: input.time()?, prev: input.count()?, cur: input.count()? };
+        Ok((limit, state.recorded()))
     }
 
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
@@ -160,5 +203,52 @@ impl Algorithm for SlidingCounter {
 
     fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
         State { cur: used, ..self.current(None, now) }.recorded()
+    }
+
+    fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
+        if self.period == old.period {
+            old.current(Some(&state), now).recorded()
+        } else {
+            self.with_used(now, old.used(Some(&state), now))
+        }
+    }
+
+    fn max_admitted(&self, micros: u64) -> u128 {
+        // In the worst case a full window ends as the interval begins; from then on its weight falls, and admits
+        // more, as fast as the interval grows.
+        let limit = u128::from(self.limit);
+        limit + limit * u128::from(micros) / u128::from(self.period)
+    }
+
+    fn more_after(&self, _decision: &Decision) -> Option<Duration> {
+        // The previous window loses weight first, but the decision states when the current one has lost it.
+        None
+    }
+
+    fn describe(&self) -> Description {
+        let period = human::span(self.period);
+        let longest = human::span(2 * self.period);
+        let counted = counting_denied(self.count_all);
+        Description {
+            at_once: human::units(self.limit.into()),
+            sustained: format!(
+                "{} per {period}, by an estimate from two windows",
+                human::units(self.limit.into())
+            ),
+            denied: format!("waits until the estimate has fallen, {longest} at most{counted}"),
+        }
+    }
+
+    fn share(&self, share: Share) -> Result<Self, LimitError> {
+        share.window(self.limit, self.period(), |units, period| {
+            Self::new(units, period, self.count_all)
+        })
+    }
+}
+
+impl fmt::Display for SlidingCounter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_rate(formatter, NAME, self.limit, self.period)?;
+        write_option(formatter, self.count_all, "count=all")
     }
 }

@@ -2,22 +2,32 @@
 //!
 //! The exact limit, at the price of memory: what a third party's "30 calls in any minute" means.
 //!
-//! Each event keeps the running total up to and including itself, so the units in any stretch of
-//! the log are a difference of two numbers, and a decision is a few binary searches however long
-//! the log is.
-//!
 //! Invariants: at most `N` in any interval of `P` (without charges); an event exactly `P` old is
 //! gone; times in the log never go down.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{fmt, time::Duration};
 
-use super::{Algorithm, LimitError, MAX_COUNT, check_period, check_units, not_after, units};
-use crate::{decision::Retry, time::Timestamp};
+use super::{
+    api::{Algorithm, not_after, units},
+    event_log::{Event, EventLog},
+};
+use crate::{
+    bytes::{COUNT_ALL, Head, KEEP, MAX_COUNT, Reader, StateError, Writer},
+    decision::{Decision, Retry},
+    describe::{Description, counting_denied},
+    human,
+    parameters::{LimitError, check_period, check_units},
+    period,
+    share::Share,
+    text::{LimitText, TextError, write_option, write_rate},
+    time::Timestamp,
+};
+
+const NAME: &str = "sliding-log";
+const CODE: u8 = 8;
 
 /// The most units that `keep-max` may hold on to.
 const MAX_KEEP: u32 = 1 << 20;
-/// More than any log holds: its limit, what was carried over, and one charge.
-const MAX_TOTAL: u64 = 1 << 53;
 
 /// `N` units in any interval of `P`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +36,8 @@ pub struct SlidingLog {
     period: u64,
     count_all: bool,
     keep: Option<Keep>,
-    /// How old an event is at least that does not count: the period, or less where this limit reads the log
-    /// of another ([`reading`](Self::reading)).
+    /// Age from which an event does not count: the period, or less where this limit reads the log of another
+    /// ([`reader`](Algorithm::reader)).
     reach: u64,
 }
 
@@ -36,30 +46,6 @@ pub struct SlidingLog {
 struct Keep {
     period: u64,
     units: u32,
-}
-
-/// So many units at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    /// Microseconds since the Unix epoch.
-    pub(crate) time: u64,
-    /// Units, at least 1.
-    pub(crate) weight: u64,
-}
-
-/// What a key keeps: its events, oldest first.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct State {
-    /// The running total before the oldest event.
-    base: u64,
-    log: VecDeque<Entry>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    time: u64,
-    /// The running total up to and including this event.
-    total: u64,
 }
 
 impl SlidingLog {
@@ -132,55 +118,29 @@ impl SlidingLog {
         (keep.units != default_keep(self.limit, self.period, keep.period)).then_some(keep.units)
     }
 
-    /// How many units are kept for a later rule; 0 where none are.
-    pub(crate) fn keep_units(&self) -> u32 {
-        self.keep.map_or(0, |keep| keep.units)
-    }
-
-    /// What `state` becomes under this limit when it was written under `old`.
-    pub(crate) fn carry(&self, old: &Self, mut state: State, now: Timestamp) -> Option<State> {
-        old.drop_expired(&mut state, now);
-        self.tidy(state, now, false)
-    }
-
-    /// This limit, for questions about a log that was written under `writer`: it answers what this limit
-    /// would of the log after [`carry`](Self::carry), which drops what `writer` does not keep.
-    pub(crate) fn reading(&self, writer: &Self) -> Self {
-        Self { reach: self.period.min(writer.retention()), ..*self }
-    }
-
-    /// Microseconds until nothing is kept any more.
-    pub(crate) fn lifetime(&self, state: Option<&State>, now: Timestamp) -> u64 {
-        let newest = state.and_then(|state| state.log.back());
-        newest.map_or(0, |event| {
-            let gone = not_after(event.time, now.as_micros()) + self.retention();
-            gone.saturating_sub(now.as_micros())
-        })
-    }
-
     fn retention(&self) -> u64 {
         self.keep.map_or(self.period, |keep| keep.period.max(self.period))
     }
 
     /// The index of the first event that counts.
-    fn first_live(&self, state: &State, now: Timestamp) -> usize {
+    fn first_live(&self, state: &EventLog, now: Timestamp) -> usize {
         state.first_after(now.as_micros().checked_sub(self.reach))
     }
 
-    fn drop_expired(&self, state: &mut State, now: Timestamp) {
+    fn drop_expired(&self, state: &mut EventLog, now: Timestamp) {
         let expired = state.first_after(now.as_micros().checked_sub(self.retention()));
         state.drop_first(expired);
     }
 
     /// Brings `state` up to `now` and forgets what it need not hold: more of it where units were
     /// `added`. (An admitted request leaves at most the limit, so that nothing is forgotten then.)
-    fn tidy(&self, mut state: State, now: Timestamp, added: bool) -> Option<State> {
+    fn tidy(&self, mut state: EventLog, now: Timestamp, added: bool) -> Option<EventLog> {
         state.clamp_times(now.as_micros());
         self.drop_expired(&mut state, now);
         if let Some(keep) = self.keep {
             // Those that no longer count go while there are too many units.
             let surplus = state.total().saturating_sub(u64::from(keep.units));
-            let spare = state.log.partition_point(|event| event.total - state.base < surplus);
+            let spare = state.events_below(surplus);
             let spare = if surplus > 0 { spare + 1 } else { 0 };
             state.drop_first(spare.min(self.first_live(&state, now)));
         }
@@ -191,14 +151,14 @@ impl SlidingLog {
                 // With `keep`, only while there are too many: the first whose loss ends that is
                 // the last to go.
                 let surplus = state.total().saturating_sub(u64::from(keep.units));
-                let needed = state.log.partition_point(|event| event.total - state.base < surplus);
-                let through = state.log.get(needed).map_or(0, |event| event.total - state.base);
+                let needed = state.events_below(surplus);
+                let through = state.before(needed + 1);
                 rest = if surplus > 0 { rest.min(through) } else { 0 };
             }
-            let dropped = state.log.partition_point(|event| event.total - state.base <= rest);
+            let dropped = state.events_within(rest);
             state.drop_first(dropped);
         }
-        (!state.log.is_empty()).then_some(state)
+        (!state.is_empty()).then_some(state)
     }
 }
 
@@ -208,120 +168,85 @@ fn default_keep(limit: u32, period: u64, keep: u64) -> u32 {
     u32::try_from(units).map_or(MAX_KEEP, |units| units.min(MAX_KEEP))
 }
 
-impl State {
-    /// A log of these events; `None` where their times go down, a weight is zero, or the sum is more
-    /// than any log holds.
-    pub(crate) fn from_events(events: impl Iterator<Item = Event>) -> Option<Self> {
-        let mut state = Self::default();
-        for Event { time, weight } in events {
-            if weight == 0 || state.log.back().is_some_and(|last| last.time > time) {
-                return None;
-            }
-            state.push(time, weight);
-            if state.total() > MAX_TOTAL {
-                return None;
-            }
-        }
-        Some(state)
-    }
-
-    /// Drops events that are as old as `period` when the newest one comes: they are gone whatever the
-    /// clock does.
-    pub(crate) fn drop_gone(&mut self, period: u64) {
-        let edge = self.log.back().and_then(|newest| newest.time.checked_sub(period));
-        self.drop_first(self.first_after(edge));
-    }
-
-    /// All events that are kept, oldest first.
-    pub(crate) fn events(&self) -> impl ExactSizeIterator<Item = Event> {
-        let mut before = self.base;
-        self.log.iter().map(move |&Entry { time, total }| {
-            let weight = total - before;
-            before = total;
-            Event { time, weight }
-        })
-    }
-
-    /// Whether every event is of one unit.
-    pub(crate) fn is_all_ones(&self) -> bool {
-        self.total() == self.log.len() as u64
-    }
-
-    pub(crate) fn heap_size(&self) -> usize {
-        self.log.capacity() * size_of::<Entry>()
-    }
-
-    /// The times of the oldest and the newest event.
-    pub(crate) fn bounds(&self) -> Option<(u64, u64)> {
-        Some((self.log.front()?.time, self.log.back()?.time))
-    }
-
-    /// Units in the whole log.
-    fn total(&self) -> u64 {
-        self.log.back().map_or(0, |last| last.total - self.base)
-    }
-
-    /// Units from the event at `first` on.
-    fn sum_from(&self, first: usize) -> u64 {
-        self.total() - self.before(first)
-    }
-
-    /// Units before the event at `index`.
-    fn before(&self, index: usize) -> u64 {
-        index.checked_sub(1).and_then(|last| self.log.get(last)).map_or(0, |e| e.total - self.base)
-    }
-
-    /// The index of the first event later than `edge`; none is too old where there is no edge.
-    fn first_after(&self, edge: Option<u64>) -> usize {
-        edge.map_or(0, |edge| self.log.partition_point(|event| event.time <= edge))
-    }
-
-    fn drop_first(&mut self, count: usize) {
-        self.base += self.before(count);
-        self.log.drain(..count);
-    }
-
-    /// Takes `units`, of which there are as many, off the newest events.
-    fn drop_newest(&mut self, units: u64) {
-        let kept = self.total() - units;
-        while !self.log.is_empty() && self.before(self.log.len() - 1) >= kept {
-            self.log.pop_back();
-        }
-        if let Some(last) = self.log.back_mut() {
-            last.total = self.base + kept;
-        }
-    }
-
-    fn push(&mut self, time: u64, weight: u64) {
-        if self.base > MAX_TOTAL {
-            let base = std::mem::take(&mut self.base);
-            self.log.iter_mut().for_each(|event| event.total -= base);
-        }
-        let total = self.base + self.total();
-        self.log.push_back(Entry { time, total: total + weight.min(MAX_TOTAL) });
-    }
-
-    /// Takes times later than `now` as `now`.
-    fn clamp_times(&mut self, now: u64) {
-        self.log.iter_mut().rev().take_while(|event| event.time > now).for_each(|e| e.time = now);
-    }
-}
-
-/// Logs are equal when their events are, whatever the running totals start from.
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        self.events().eq(other.events())
-    }
-}
-
 impl Algorithm for SlidingLog {
-    type State = State;
+    type State = EventLog;
+
+    const NAMES: &'static [(&'static str, &'static [&'static str])] =
+        &[(NAME, &["count", "keep", "keep-max"])];
+    const OTHER_WORDS: &'static [&'static str] =
+        &["slidingwindow", "movingwindow", "slidingwindowlog"];
+    const CODES: &'static [u8] = &[CODE];
+
+    fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_micros(self.period)
+    }
 
     fn capacity(&self) -> u32 {
         self.limit
     }
 
-    fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
+    fn count_all(&self) -> bool {
+        self.count_all
+    }
+
+    fn keeps_log(&self) -> bool {
+        true
+    }
+
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError> {
+        let (keep, keep_max) = (text.period_option("keep")?, text.units_option("keep-max")?);
+        let count_all = text.count_all()?;
+        Ok(Some(Self::new(text.limit()?, text.period()?, count_all, keep, keep_max)?))
+    }
+
+    fn flags(_code: u8) -> u8 {
+        COUNT_ALL | KEEP
+    }
+
+    fn encode(&self, state: Option<&EventLog>, out: &mut Writer) {
+        let count_all = if self.count_all { COUNT_ALL } else { 0 };
+        out.head(CODE, count_all | if self.keep.is_some() { KEEP } else { 0 }, self.limit);
+        out.uint(self.period, 6);
+        if let Some(keep) = self.keep {
+            out.uint(keep.period, 6);
+            out.uint(keep.units.into(), 4);
+        }
+        match state {
+            Some(log) => log.encode(out),
+            None => out.uint(0, 4),
+        }
+    }
+
+    fn decode(head: Head, input: &mut Reader<'_>) -> Result<(Self, Option<EventLog>), StateError> {
+        let period = input.period()?;
+        let (keep, keep_max) =
+            if head.has(KEEP) { (Some(input.period()?), Some(input.u32()?)) } else { (None, None) };
+        let limit = Self::new(head.limit, period, head.has(COUNT_ALL), keep, keep_max)?;
+        let mut state = EventLog::decode(input)?;
+        // Without `keep`, it may begin with events that have expired.
+        if let (Some(state), None) = (&mut state, keep) {
+            state.drop_gone(limit.period);
+        }
+        Ok((limit, state))
+    }
+
+    fn share_state(state: &mut EventLog) -> EventLog {
+        state.share()
+    }
+
+    fn log_len(state: &EventLog) -> usize {
+        state.encoded_len()
+    }
+
+    fn heap_size(state: &EventLog) -> usize {
+        state.heap_size()
+    }
+
+    fn wait(&self, state: Option<&EventLog>, now: Timestamp, cost: u32) -> Retry {
         let Some(left) = self.limit.checked_sub(cost) else { return Retry::Never };
         let Some(state) = state else { return Retry::NOW };
         let live = self.first_live(state, now);
@@ -331,45 +256,102 @@ impl Algorithm for SlidingLog {
             return Retry::NOW;
         }
         let target = state.before(live) + surplus;
-        let last = state.log.partition_point(|event| event.total - state.base < target);
-        let time = state.log.get(last).map_or(0, |event| event.time);
+        let last = state.events_below(target);
+        let time = state.time(last);
         let now = now.as_micros();
         Retry::after_micros(not_after(time, now) + self.period - now)
     }
 
-    fn remaining(&self, state: Option<&State>, now: Timestamp) -> u32 {
+    fn remaining(&self, state: Option<&EventLog>, now: Timestamp) -> u32 {
         units(u64::from(self.limit).saturating_sub(self.used(state, now)))
     }
 
-    fn reset_after(&self, state: Option<&State>, now: Timestamp) -> u64 {
+    fn reset_after(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
         let edge = now.as_micros().checked_sub(self.reach);
-        let newest = state.and_then(|state| state.log.back());
-        newest.filter(|event| Some(event.time) > edge).map_or(0, |event| {
+        let newest = state.and_then(EventLog::newest);
+        newest.filter(|&time| Some(time) > edge).map_or(0, |time| {
             let now = now.as_micros();
-            (not_after(event.time, now) + self.period).saturating_sub(now)
+            (not_after(time, now) + self.period).saturating_sub(now)
         })
     }
 
-    fn used(&self, state: Option<&State>, now: Timestamp) -> u64 {
+    fn lifetime(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
+        let newest = state.and_then(EventLog::newest);
+        newest.map_or(0, |time| {
+            let gone = not_after(time, now.as_micros()) + self.retention();
+            gone.saturating_sub(now.as_micros())
+        })
+    }
+
+    fn used(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
         state.map_or(0, |state| state.sum_from(self.first_live(state, now))).min(MAX_COUNT)
     }
 
-    fn charge(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
+    fn charge(&self, state: &mut Option<EventLog>, now: Timestamp, cost: u32) {
         let mut log = state.take().unwrap_or_default();
         log.clamp_times(now.as_micros());
         log.push(now.as_micros(), u64::from(cost));
         *state = self.tidy(log, now, true);
     }
 
-    fn refund(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
+    fn refund(&self, state: &mut Option<EventLog>, now: Timestamp, cost: u32) {
         let Some(mut log) = state.take() else { return };
         let live = log.sum_from(self.first_live(&log, now));
         log.drop_newest(u64::from(cost).min(live));
         *state = self.tidy(log, now, false);
     }
 
-    fn with_used(&self, now: Timestamp, used: u64) -> Option<State> {
+    fn with_used(&self, now: Timestamp, used: u64) -> Option<EventLog> {
         let event = Event { time: now.as_micros(), weight: used };
-        State::from_events(std::iter::once(event))
+        EventLog::from_events(std::iter::once(event))
+    }
+
+    fn migrate(&self, old: &Self, mut state: EventLog, now: Timestamp) -> Option<EventLog> {
+        old.drop_expired(&mut state, now);
+        self.tidy(state, now, false)
+    }
+
+    /// A log may be long, and is not copied to be read: what `old` does not keep does not count.
+    fn reader(&self, old: &Self) -> Option<Self> {
+        Some(Self { reach: self.period.min(old.retention()), ..*self })
+    }
+
+    fn max_admitted(&self, micros: u64) -> u128 {
+        u128::from(self.limit) * u128::from(micros.div_ceil(self.period))
+    }
+
+    fn more_after(&self, _decision: &Decision) -> Option<Duration> {
+        // The oldest events expire first, but the decision states when the newest do.
+        None
+    }
+
+    fn describe(&self) -> Description {
+        let period = human::span(self.period);
+        let counted = counting_denied(self.count_all);
+        Description {
+            at_once: human::units(self.limit.into()),
+            sustained: format!("{} per {period}", human::units(self.limit.into())),
+            denied: format!("waits until enough of the units that count are {period} old{counted}"),
+        }
+    }
+
+    fn share(&self, share: Share) -> Result<Self, LimitError> {
+        share.window(self.limit, self.period(), |units, period| {
+            Self::new(units, period, self.count_all, None, None)
+        })
+    }
+}
+
+impl fmt::Display for SlidingLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_rate(formatter, NAME, self.limit, self.period)?;
+        write_option(formatter, self.count_all, "count=all")?;
+        if let Some(keep) = self.keep {
+            write_option(formatter, true, format_args!("keep={}", period::format(keep.period)))?;
+        }
+        if let Some(units) = self.keep_max() {
+            write_option(formatter, true, format_args!("keep-max={units}"))?;
+        }
+        Ok(())
     }
 }

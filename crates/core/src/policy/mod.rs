@@ -1,19 +1,15 @@
 //! One to eight limits on the same key, and their text form.
 
-mod error;
-mod format;
 mod hint;
 mod parse;
-mod period;
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-pub use self::error::PolicyError;
-pub(crate) use self::period::format as format_period;
-use crate::algorithm::{FixedWindow, Gcra, Limit};
-
-/// The most limits that a policy may have.
-pub const MAX_LIMITS: usize = 8;
+use crate::{
+    algorithm::{FixedWindow, Gcra, Limit},
+    share::Share,
+    text::{MAX_LIMITS, PolicyError},
+};
 
 /// One to eight limits on the same key, decided together. Cheap to clone.
 ///
@@ -43,7 +39,22 @@ impl Policy {
     /// Whether the state of a key grows with every request, up to the limit: a log does.
     #[must_use]
     pub fn grows(&self) -> bool {
-        self.limits().iter().any(|limit| matches!(limit, Limit::SlidingLog(_)))
+        self.limits().iter().any(Limit::keeps_log)
+    }
+
+    /// Whether every limit can tell when a request will be admitted, as
+    /// [`Operation::Reserve`](crate::Operation::Reserve) needs.
+    #[must_use]
+    pub fn can_reserve(&self) -> bool {
+        self.limits().iter().all(Limit::can_reserve)
+    }
+
+    /// That share of every limit: never more than its fraction, except that a limit keeps at least one unit where
+    /// its period cannot become longer.
+    #[must_use]
+    pub fn share(&self, share: Share) -> Self {
+        let limits: Vec<_> = self.limits().iter().map(|limit| limit.share(share)).collect();
+        Self::try_from(limits).expect("there are as many limits as in a policy")
     }
 
     /// Whether both are the same object: cheaper to tell than whether they are equal, and enough to
@@ -76,7 +87,7 @@ impl Policy {
     pub fn same_rule(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || (self.0.len() == other.0.len()
-                && self.0.iter().zip(&*other.0).all(|(a, b)| a.same_rule(b)))
+                && self.0.iter().zip(&*other.0).all(|(a, b)| a.decides_like(b)))
     }
 }
 
@@ -103,7 +114,7 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        parse::policy(text)
+        Self::try_from(parse::limits(text)?)
     }
 }
 

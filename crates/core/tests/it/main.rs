@@ -7,6 +7,7 @@ use sluicegate_conformance::{CoreSubject, History, Shape, Step, Subject};
 use sluicegate_core::{Decision, Operation, Timestamp};
 
 mod algorithms;
+mod bounds;
 mod drift;
 mod encoding;
 mod fuzz;

@@ -141,15 +141,15 @@ proptest! {
                 last = step.now.as_micros();
                 debt = debt.saturating_sub(u64::try_from(elapsed).unwrap_or(u64::MAX));
                 let expected = apply(&policy, &mut entry, step.now, step.operation).unwrap();
-                let Some(judgement) = gcra.judge(debt, cost) else {
+                let Some(taken) = gcra.try_take(debt, cost) else {
                     let wide = u128::from(gcra.burst()) * gcra.period().as_micros() > 1 << 62;
                     let queue = gcra.name() == GcraName::LeakyQueue;
                     let apart = queue || gcra.borrow() || cost == 0 || cost > gcra.burst();
                     prop_assert!(wide || apart, "{}", step);
                     break;
                 };
-                prop_assert_eq!(gcra.tell(&judgement), expected, "{}", step);
-                debt = judgement.after;
+                prop_assert_eq!(gcra.decision(&taken), expected, "{}", step);
+                debt = taken.after;
             }
         }
     }
@@ -172,11 +172,11 @@ proptest! {
                     });
                 }
                 let expected = apply(&policy, &mut entry, step.now, step.operation).unwrap();
-                let counted = window.judge(used, cost);
+                let taken = window.try_take(used, cost);
                 let left = end.as_micros() - step.now.as_micros();
-                prop_assert_eq!(window.tell(&counted, left), expected, "{}", step);
-                prop_assert_eq!(counted.allowed, expected.allowed());
-                used = counted.used;
+                prop_assert_eq!(window.decision(&taken, left), expected, "{}", step);
+                prop_assert_eq!(taken.allowed, expected.allowed());
+                used = taken.used;
                 if used == 0 {
                     // None was opened.
                     end = Timestamp::EPOCH;

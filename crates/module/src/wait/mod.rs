@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use sluicegate_commands::{
     CommandError,
-    line::{MAX_PROJECTED_ENTRY, Standing, departs, is_queue},
+    line::{MAX_PROJECTED_ENTRY, Standing, departs},
 };
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
@@ -282,7 +282,7 @@ impl Ask<'_> {
     fn head(self, now: Timestamp) -> Result<Asked, CommandError> {
         let Request { rule, cost, deadline, .. } = self.request;
         // Where a denial leaves a mark, or a pass may come too late to be of use, look first.
-        let careful = rule.policy.limits().iter().any(|it| it.count_all() || is_queue(it));
+        let careful = rule.policy.limits().iter().any(|it| it.count_all() || it.is_queue());
         let first = if careful { Operation::Peek(*cost) } else { Operation::Take(*cost) };
         let decision = self.apply(now, first)?;
         match decision.outcome {

@@ -110,9 +110,3 @@ local function period_expected(text)
     end
     return 'expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`'
 end
-
--- The units that a log keeps where its text doesn't say: N*keep/P, rounded up, at most 2^20.
-local function keep_default(count, period, keep)
-    local units, rest = muldiv(count, keep, 0, period)
-    return math.min(rest > 0 and units + 1 or units, 1048576)
-end

@@ -12,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
-use sluicegate_core::{Decision, Limit, Outcome, Retry, Timestamp};
+use sluicegate_core::{Decision, Outcome, Retry, Timestamp};
 use smallvec::SmallVec;
 
 use crate::{Answer, Rule, Source};
@@ -175,7 +175,7 @@ impl Known {
             at: now,
             used: decision.limit.saturating_sub(decision.remaining),
             reset_after: decision.reset_after,
-            drains: rule.policy().limits().iter().all(|it| matches!(it, Limit::Gcra(_))),
+            drains: rule.policy().can_reserve(),
             binding: decision.binding,
         });
         let key = self.hash(key);

@@ -5,15 +5,19 @@
 
 use std::sync::OnceLock;
 
-use super::text::{CARRY, DECIDE, ENCODING, MACHINES, WIDE, compact};
+use super::text::{CARRY, DECIDE, ENCODING, MACHINES, WIDE, compact, parts};
 
 const REGISTER: &str = include_str!("../../lua/library/register.lua");
 
-/// What only the library has.
-const FILES: [&str; 6] = [
+/// What the parts of the algorithms need.
+const HELPERS: [&str; 3] = [
     include_str!("../../lua/library/words.lua"),
     include_str!("../../lua/library/period.lua"),
     include_str!("../../lua/library/policy.lua"),
+];
+/// What needs the parts of the algorithms.
+const FUNCTIONS: [&str; 4] = [
+    include_str!("../../lua/library/parse.lua"),
     include_str!("../../lua/library/calendar.lua"),
     include_str!("../../lua/library/info.lua"),
     include_str!("../../lua/library/functions.lua"),
@@ -43,9 +47,12 @@ impl Library {
         static TEXT: OnceLock<String> = OnceLock::new();
         TEXT.get_or_init(|| {
             let mut text = format!("#!lua name={}\n-- version {}\n", Self::NAME, Self::VERSION);
-            let shared = [WIDE, ENCODING].into_iter().chain(MACHINES).chain([CARRY, DECIDE]);
+            let scripts = MACHINES.into_iter().map(|file| parts(file).0);
+            let own = MACHINES.into_iter().map(|file| parts(file).1);
+            let shared = [WIDE, ENCODING].into_iter().chain(scripts).chain([CARRY, DECIDE]);
             text.push_str("local function setup()\n");
-            shared.chain(FILES).for_each(|file| compact(file, &mut text));
+            let files = shared.chain(HELPERS).chain(own).chain(FUNCTIONS);
+            files.for_each(|file| compact(file, &mut text));
             text.push_str("end\n");
             compact(REGISTER, &mut text);
             text

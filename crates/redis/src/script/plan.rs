@@ -1,7 +1,5 @@
 //! What is sent for a policy.
 
-use std::time::Duration;
-
 use sluicegate_core::{
     Decision, Entry, Gcra, GcraName, Limit, Operation, Policy, ReserveError, Timestamp, Window,
     apply,
@@ -33,15 +31,14 @@ pub struct Plan {
     /// The limit, where there is but one, and of the gcra family.
     gcra: Option<Gcra>,
     calendars: Vec<Calendar>,
-    /// Whether the policy may be reserved from.
-    reserve: Result<(), ReserveError>,
+    can_reserve: bool,
 }
 
 impl Plan {
     /// The plan for `policy`.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
-        let unused = unused(policy);
+        let unused = Entry::unused(policy).encode();
         let calendars = policy.limits().iter().filter_map(|limit| match limit {
             Limit::FixedWindow(window) => match window.window() {
                 Window::Calendar { unit, zone } => Calendar::new(unit, &zone),
@@ -54,7 +51,7 @@ impl Plan {
             fast: fast(policy, &unused),
             gcra: policy.as_gcra().copied(),
             calendars: calendars.collect(),
-            reserve: may_reserve(policy),
+            can_reserve: policy.can_reserve(),
             text: policy.to_string(),
             fresh: fresh(policy),
             unused,
@@ -88,7 +85,10 @@ impl Plan {
 
     /// Whether `operation` may be asked under the policy.
     pub(crate) fn may(&self, operation: Operation) -> Result<(), ReserveError> {
-        if let Operation::Reserve { .. } = operation { self.reserve } else { Ok(()) }
+        match operation {
+            Operation::Reserve { .. } if !self.can_reserve => Err(ReserveError),
+            _ => Ok(()),
+        }
     }
 
     /// What is sent behind the key for `operation`. `around` is the caller's guess of the server's
@@ -139,14 +139,14 @@ impl Plan {
     /// # Errors
     /// [`ReplyError`] where no script of ours answers so.
     pub fn told(&self, operation: Operation, debt: i64) -> Result<Decision, ReplyError> {
-        let judged = match (operation, &self.gcra) {
+        let decision = match (operation, &self.gcra) {
             (Operation::Take(cost), Some(gcra)) => {
-                let judgement = u64::try_from(debt).ok().and_then(|debt| gcra.judge(debt, cost));
-                judgement.map(|judgement| gcra.tell(&judgement))
+                let take = u64::try_from(debt).ok().and_then(|debt| gcra.try_take(debt, cost));
+                take.map(|take| gcra.decision(&take))
             }
             _ => None,
         };
-        judged.ok_or_else(|| ReplyError(debt.to_string()))
+        decision.ok_or_else(|| ReplyError(debt.to_string()))
     }
 
     fn ask(
@@ -165,43 +165,9 @@ impl Plan {
     }
 }
 
-/// The core says of which policies one may.
-fn may_reserve(policy: &Policy) -> Result<(), ReserveError> {
-    let nothing = Operation::Reserve { cost: 0, max_wait: Duration::ZERO };
-    apply(policy, &mut None, Timestamp::EPOCH, nothing).map(drop)
-}
-
 fn fresh(policy: &Policy) -> Decision {
     apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
         .expect("every policy may be reset under")
-}
-
-/// The byte form of a key of which nothing is in use.
-fn unused(policy: &Policy) -> Vec<u8> {
-    // The core writes states only; so one in which one unit is used, without that.
-    let mut bytes = charged(policy, Timestamp::EPOCH);
-    let mut at = 2;
-    for limit in policy.limits() {
-        let (head, state) = match limit {
-            Limit::Gcra(limit) => (15, 7 + limit.rest_width()),
-            Limit::IntervalBucket(_) => (15, 17),
-            Limit::FixedWindow(window) => match window.window() {
-                Window::Span { .. } => (11, 14),
-                Window::Calendar { zone, .. } => (7 + zone.len(), 21),
-            },
-            Limit::SlidingLog(log) => {
-                let head = if log.keep().is_some() { 21 } else { 11 };
-                // The number of events; behind it the first one, in nine bytes and its offset.
-                bytes.drain(at + head + 4..at + head + 14);
-                (head, 4)
-            }
-            Limit::SlidingCounter(_) => (11, 21),
-        };
-        at += head;
-        bytes[at..at + state].fill(0);
-        at += state;
-    }
-    bytes
 }
 
 /// The byte form of a key from which one unit was taken at `now`.

@@ -16,14 +16,22 @@ const MAIN: &str = include_str!("../../lua/main.lua");
 const PROBE: &str = include_str!("../../lua/probe.lua");
 const TOGETHER: &str = include_str!("../../lua/together.lua");
 
-/// The machines, a file each.
-pub(super) const MACHINES: [&str; 5] = [
+/// In the file of an algorithm, what stands before the part that only the library of functions has.
+const LIBRARY_MARK: &str = "-- [library]\n";
+
+/// The algorithms, a file each, in the order of [`Limit::index`].
+pub(super) const MACHINES: [&str; Limit::COUNT] = [
     include_str!("../../lua/gcra.lua"),
     include_str!("../../lua/interval_bucket.lua"),
     include_str!("../../lua/fixed_window.lua"),
     include_str!("../../lua/sliding_log.lua"),
     include_str!("../../lua/sliding_counter.lua"),
 ];
+
+/// The part of an algorithm's file that scripts have, and the one that only the library has.
+pub(super) fn parts(file: &'static str) -> (&'static str, &'static str) {
+    file.split_once(LIBRARY_MARK).expect("the file of each algorithm has both parts")
+}
 
 /// One for each set of machines, and one for a single limit that has a short way.
 const SCRIPTS: usize = 1 << (MACHINES.len() + 1);
@@ -51,7 +59,7 @@ impl Script {
     /// The script that decides under `policy`.
     pub(super) fn of(policy: &Policy) -> &'static Self {
         static SCRIPTS_MADE: [OnceLock<Script>; SCRIPTS] = [const { OnceLock::new() }; SCRIPTS];
-        let used = policy.limits().iter().fold(0, |used, limit| used | 1 << machine(limit));
+        let used = policy.limits().iter().fold(0, |used, limit| used | 1 << limit.index());
         let fast = match policy.limits() {
             [Limit::Gcra(_)] => Some(FAST_GCRA),
             [Limit::SlidingLog(_)] => Some(FAST_LOG),
@@ -66,7 +74,7 @@ impl Script {
         static SCRIPTS_MADE: [OnceLock<Script>; SCRIPTS / 2] =
             [const { OnceLock::new() }; SCRIPTS / 2];
         let limits = policies.flat_map(Policy::limits);
-        let used = limits.fold(0, |used, limit| used | 1 << machine(limit));
+        let used = limits.fold(0, |used, limit| used | 1 << limit.index());
         SCRIPTS_MADE[used].get_or_init(|| Self::new(assemble(used, None, TOGETHER)))
     }
 
@@ -91,17 +99,6 @@ impl Script {
     }
 }
 
-/// Where in [`MACHINES`] the machine of a limit stands.
-const fn machine(limit: &Limit) -> usize {
-    match limit {
-        Limit::Gcra(_) => 0,
-        Limit::IntervalBucket(_) => 1,
-        Limit::FixedWindow(_) => 2,
-        Limit::SlidingLog(_) => 3,
-        Limit::SlidingCounter(_) => 4,
-    }
-}
-
 /// The script for policies of these machines, a bit each. A run of a script makes all of its
 /// functions anew, so those of other machines wait in a function of their own, for the key that was
 /// written under another rule.
@@ -113,9 +110,9 @@ fn assemble(used: usize, fast: Option<&str>, main: &'static str) -> String {
         compact(fast, &mut text);
     }
     let mut parts = vec![WIDE, ENCODING];
-    parts.extend(own.iter().map(|(_, file)| **file));
+    parts.extend(own.iter().map(|(_, file)| self::parts(file).0));
     parts.push("others = function()");
-    parts.extend(others.iter().map(|(_, file)| **file));
+    parts.extend(others.iter().map(|(_, file)| self::parts(file).0));
     parts.extend(["end", CARRY, DECIDE, QUESTION, main]);
     for part in parts {
         compact(part, &mut text);

@@ -96,7 +96,7 @@ impl Reader {
         Self {
             number: 0,
             at: shared.now(),
-            decisions: shared.workers.iter().map(Stats::decisions).collect(),
+            decisions: shared.workers.iter().map(|stats| stats.decisions()).collect(),
             took: took(shared),
             round_trips: shared.home.round_trips(),
             rules: rules::Reader::new(shared),

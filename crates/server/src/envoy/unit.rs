@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{CalendarUnit, Limit, Window};
+use sluicegate_core::{CalendarUnit, Limit};
 use sluicegate_proto::rls::rate_limit_response::rate_limit::Unit;
 use sluicegate_rules::Unit as Named;
 
@@ -47,24 +47,16 @@ pub(super) fn period(unit: Unit) -> Option<Duration> {
 /// A limit in Envoy's words: exactly where its period is one of Envoy's units, else the same rate in
 /// the shortest unit that is longer, rounded down, but at least 1.
 pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
-    let (units, period) = match limit {
-        Limit::Gcra(limit) => (limit.limit(), limit.period()),
-        Limit::IntervalBucket(limit) => (limit.limit(), limit.period()),
-        Limit::SlidingLog(limit) => (limit.limit(), limit.period()),
-        Limit::SlidingCounter(limit) => (limit.limit(), limit.period()),
-        Limit::FixedWindow(limit) => match limit.window() {
-            Window::Span { period, .. } => (limit.limit(), period),
-            Window::Calendar { unit, .. } => {
-                let unit = match unit {
-                    CalendarUnit::Day => Unit::Day,
-                    CalendarUnit::Week => Unit::Week,
-                    CalendarUnit::Month => Unit::Month,
-                    CalendarUnit::Year => Unit::Year,
-                };
-                return (limit.limit(), unit);
-            }
-        },
-    };
+    let (units, period) = limit.rate();
+    if let Some(unit) = limit.calendar_unit() {
+        let unit = match unit {
+            CalendarUnit::Day => Unit::Day,
+            CalendarUnit::Week => Unit::Week,
+            CalendarUnit::Month => Unit::Month,
+            CalendarUnit::Year => Unit::Year,
+        };
+        return (units, unit);
+    }
     let longer = UNITS.iter().find(|(_, seconds)| Duration::from_secs((*seconds).into()) >= period);
     let (unit, seconds) = longer.copied().unwrap_or(UNITS[UNITS.len() - 1]);
     let scaled = u128::from(units) * u128::from(seconds) * 1_000_000 / period.as_micros();
@@ -72,41 +64,4 @@ pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
 }
 
 #[cfg(test)]
-mod tests {
-    use sluicegate_core::Policy;
-
-    use super::*;
-
-    #[test]
-    fn limits_in_envoys_words() {
-        for (text, expected) in [
-            ("gcra:30/1m:burst=5", (30, Unit::Minute)),
-            ("fixed-window:7/1h:align=clock:count=all", (7, Unit::Hour)),
-            ("fixed-window:7/day:tz=Europe/Berlin", (7, Unit::Day)),
-            ("fixed-window:7/month", (7, Unit::Month)),
-            ("fixed-window:7/30d:align=clock", (7, Unit::Month)),
-            ("fixed-window:7/365d:align=clock", (7, Unit::Year)),
-            ("sliding-log:10/7d", (10, Unit::Week)),
-            ("sliding-counter:10/90s", (400, Unit::Hour)),
-            ("token-bucket:1/100ms", (10, Unit::Second)),
-            ("token-bucket:1/7s:refill=interval", (8, Unit::Minute)),
-            ("gcra:1/366d", (1, Unit::Year)),
-            ("gcra:4294967295/1ms", (u32::MAX, Unit::Second)),
-        ] {
-            let policy: Policy = text.parse().unwrap();
-            assert_eq!(per_unit(&policy.limits()[0]), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn units_have_a_length() {
-        assert_eq!(period(Unit::Hour), Some(Duration::from_secs(3_600)));
-        assert_eq!(period(Unit::Unknown), None);
-        for named in Named::ALL {
-            let unit = from_rules(named);
-            assert_eq!(period(unit), Some(Duration::from_secs(named.seconds().into())));
-            assert_eq!(to_rules(unit), Some(named));
-        }
-        assert_eq!(to_rules(Unit::Unknown), None);
-    }
-}
+mod tests;

@@ -111,18 +111,23 @@ impl<'a> Gathered<'a> {
             return self.gathers.clear();
         };
         let writer = &mut Writer::new(out, session.version);
-        let (light, heavy) = self.gathers.split_at(first_heavy.unwrap_or(self.gathers.len()));
+        let gathers = self.gathers.as_slice();
+        let light = first_heavy.unwrap_or(gathers.len());
         // One long take is made at once; several, only while few connections do that.
-        let must_wait =
-            heavy.len() > 1 && session.worker.turns.are_many() && !session.turn.is_in_lane();
+        let must_wait = gathers.len() > light + 1
+            && session.worker.turns.are_many()
+            && !session.turn.is_in_lane();
         let mut decided = 0;
-        for chunk in light.chunks(CHUNK).chain(heavy.chunks(1)) {
-            if decided >= light.len()
-                && (must_wait || decided > light.len() && shared.is_late(session.now))
-            {
+        while decided < gathers.len() {
+            let end = if decided < light {
+                light.min(decided + CHUNK)
+            } else if must_wait || decided > light && shared.is_late(session.now) {
                 break;
-            }
-            decided += chunk.len();
+            } else {
+                decided + 1
+            };
+            let chunk = &gathers[decided..end];
+            decided = end;
             // Not collected, which would copy all of it once more.
             let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
             for gather in chunk {
@@ -160,12 +165,12 @@ impl<'a> Gathered<'a> {
         }
         // Looked at after all was decided: who comes to wait from now on sees what was.
         if shared.lines.waiting() > 0 {
-            for gather in &self.gathers[..decided] {
+            for gather in &gathers[..decided] {
                 shared.lines.asked(gather.key, rules.get(gather.rule).policy(), gather.operation);
             }
         }
-        if decided < self.gathers.len() {
-            put_off(&self.gathers[decided..], &rules, session, out.len());
+        if decided < gathers.len() {
+            put_off(&gathers[decided..], &rules, session, out.len());
             session.end_turn();
         }
         self.gathers.clear();

@@ -9,6 +9,7 @@
 //! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first
 //!   ([`turn`](crate::turn)).
 
+mod deferred;
 mod transfer;
 
 use std::{
@@ -109,7 +110,7 @@ enum Batch {
     /// A password was wrong: the reply has to wait.
     Delay,
     /// A command waits for its turn.
-    Wait(Waiting),
+    Wait(Box<Waiting>),
     /// The client is to be closed.
     Close,
 }
@@ -228,16 +229,20 @@ impl<'a> Connection<'a> {
             let start = self.start;
             let before = self.worker.stats().commands.count();
             let batch = self.batch();
-            let commands = self.worker.stats().commands.count() - before;
+            let commands = self.worker.stats().commands.count().wrapping_sub(before);
             let gathered = self.worker.gathered.take();
             self.note(start, &batch);
-            self.ask().await;
+            if !self.worker.deferred.borrow().is_empty() && !self.ask().await {
+                return Ok(false);
+            }
             // One that waits has no reply yet.
             let waiting = u64::from(matches!(batch, Batch::Wait(_)));
             self.measure(commands.saturating_sub(waiting), gathered);
             match batch {
                 Batch::Done => {
-                    self.flush().await?;
+                    if !self.try_flush() {
+                        Box::pin(self.flush()).await?;
+                    }
                     return Ok(self.compact());
                 }
                 Batch::Full => {
@@ -264,7 +269,7 @@ impl<'a> Connection<'a> {
                 Batch::Wait(waiting) => {
                     self.flush().await?;
                     // Seldom, and long: in a box, so that it is no part of each connection.
-                    if !self.compact() || !Box::pin(self.wait(waiting)).await? {
+                    if !self.compact() || !Box::pin(self.wait(*waiting)).await? {
                         return Ok(false);
                     }
                     // It was we who let it wait.
@@ -402,17 +407,16 @@ impl<'a> Connection<'a> {
         true
     }
 
-    /// Asks a store elsewhere what the batch has put off, and puts the replies where they belong.
-    async fn ask(&mut self) {
+    /// Does what the batch has put off, as questions to a store elsewhere. `false`: there is no memory for it, and
+    /// the client is to be closed.
+    async fn ask(&mut self) -> bool {
         let deferred = self.worker.deferred.take();
-        if !deferred.is_empty() {
-            self.pause();
-            Box::pin(deferred.answer(self.worker, &mut self.out)).await;
-        }
+        Box::pin(self.answer_deferred(deferred)).await
     }
 
     /// Records how long `commands` of the last batch took, which made so many `decisions`. Reads the clock
     /// once, unless there are none; returns what it read.
+    #[inline]
     fn measure(&self, commands: u64, decisions: usize) -> Timestamp {
         let (stats, start) = (self.worker.stats(), self.session.now);
         if commands == 0 {
@@ -484,7 +488,7 @@ impl<'a> Connection<'a> {
 
 /// Whether enough is pending for the client, or for a store elsewhere.
 fn is_full(out: &[u8], worker: &Worker) -> bool {
-    out.len() >= FLUSH || worker.deferred.borrow().is_full()
+    out.len() >= FLUSH || worker.deferred.borrow().is_full(&worker.shared.buffers)
 }
 
 /// From `then` to `now`.

@@ -79,7 +79,7 @@ fn alone(
         }
         Request::Wait { key, policy, cost, timeout } => {
             let rule = session.worker.rules.borrow().get(policy).clone();
-            return Ok(Next::Wait(Waiting { key: key.into(), rule, cost, timeout }));
+            return Ok(Next::Wait(Box::new(Waiting { key: key.into(), rule, cost, timeout })));
         }
         Request::Reset { key, at } => {
             at_its_time(at.unwrap_or(session.now)).job(Job::Reset(key.into()), out);

@@ -55,7 +55,7 @@ pub(super) enum Next {
     /// The next one, read within other limits.
     Limits(Limits),
     /// The reply is still to come.
-    Wait(Waiting),
+    Wait(Box<Waiting>),
     /// The connection is over.
     Close,
 }

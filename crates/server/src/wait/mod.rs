@@ -13,7 +13,7 @@ mod line;
 
 use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
-use sluicegate_commands::line::{MAX_PROJECTED_ENTRY, Request, Standing, departs, is_queue};
+use sluicegate_commands::line::{MAX_PROJECTED_ENTRY, Request, Standing, departs};
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp};
 use sluicegate_redis::{Answer, Source};
 use tokio::{sync::watch, time::sleep};
@@ -202,7 +202,7 @@ impl Ask<'_> {
     async fn head(self, now: Timestamp) -> Result<Result<Timestamp, Asked>, Trouble> {
         // Where a denial leaves a mark, or a pass may come too late to be of use, look first.
         let careful =
-            self.rule.policy().limits().iter().any(|limit| limit.count_all() || is_queue(limit));
+            self.rule.policy().limits().iter().any(|limit| limit.count_all() || limit.is_queue());
         let first = if careful { Operation::Peek(self.cost) } else { Operation::Take(self.cost) };
         let decision = self.apply(now, first).await?;
         // Waits are counted from when the answer is there.

@@ -82,7 +82,16 @@ impl Connection<'_> {
 
     /// Reads once, a [`CHUNK`] at most; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the budget for
     /// buffers is used up.
+    #[inline]
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.keeps && self.unread.is_empty() && self.unread.capacity() >= CHUNK {
+            let room = self.room();
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+        }
+        self.poll_read_more(context)
+    }
+
+    fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let room = self.room();
         if self.unread_reserved.bytes() > 0 {
             let length = self.unread.len();
@@ -125,22 +134,28 @@ impl Connection<'_> {
         }
     }
 
+    /// Sends all that is pending, if the system takes it at once, as it mostly does. `false`: some is left for
+    /// [`flush`](Self::flush).
+    #[inline]
+    pub(super) fn try_flush(&mut self) -> bool {
+        if self.sent < self.out.len() {
+            if let Some(Ok(count)) = self.stream.write_now(&self.out[self.sent..]) {
+                self.sent += count;
+            }
+            if self.sent < self.out.len() {
+                return false;
+            }
+        }
+        self.sent = 0;
+        self.put_out();
+        true
+    }
+
     /// Sends all that is pending. It may be dropped halfway and called again.
     ///
     /// A client that takes too long is slow: that is an error, so that nothing more is sent to it.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        if self.out.is_empty() {
-            // A batch without replies, as of a command in part, took a buffer as well.
-            self.put_out();
-            return Ok(());
-        }
-        // Most replies are taken at once, as a whole.
-        if self.sent == 0
-            && let Some(Ok(count)) = self.stream.write_now(&self.out)
-        {
-            self.sent = count;
-        }
-        if self.sent < self.out.len() {
+        if !self.try_flush() {
             self.pause();
             // A client that does not take its replies keeps just those and what was not carried out, and what
             // both take up is counted.
@@ -160,9 +175,9 @@ impl Connection<'_> {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.out_reserved.release();
+            self.sent = 0;
+            self.put_out();
         }
-        self.sent = 0;
-        self.put_out();
         Ok(())
     }
 
@@ -178,14 +193,19 @@ impl Connection<'_> {
 
     /// Drops what was carried out, and keeps the rest in as few bytes as will do. `false`: there is no
     /// memory for it, and the client is to be closed.
+    #[inline]
     pub(super) fn compact(&mut self) -> bool {
-        let left = self.unread.len() - self.start;
-        if left == 0 && self.keeps && self.unread.capacity() <= MAX_KEPT {
+        if self.start == self.unread.len() && self.keeps && self.unread.capacity() <= MAX_KEPT {
             self.start = 0;
             self.unread.clear();
             self.unread_reserved.release();
             return true;
         }
+        self.compact_rest()
+    }
+
+    fn compact_rest(&mut self) -> bool {
+        let left = self.unread.len() - self.start;
         if left <= SMALL {
             let small = self.unread[self.start..].to_vec();
             self.worker.buffers.put(std::mem::replace(&mut self.unread, small));
@@ -221,6 +241,7 @@ impl Connection<'_> {
 }
 
 /// Reads at most `room` bytes behind those in `buffer`.
+#[inline]
 fn poll_read_chunk(
     stream: &mut Stream,
     buffer: &mut Vec<u8>,

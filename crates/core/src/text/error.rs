@@ -1,5 +1,8 @@
 //! Errors of policy strings.
 
+/// The most limits that a policy may have.
+pub const MAX_LIMITS: usize = 8;
+
 /// Text that is not a policy. Its own text names the invalid part, what is expected in its place
 /// and, where the policy has several limits, the limit (counted from 1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,18 +15,21 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
-    pub(super) const fn new(message: String, limit: usize, offset: usize) -> Self {
+    pub(crate) const fn new(message: String, limit: usize, offset: usize) -> Self {
         Self { message, limit, several: false, offset }
     }
 
     /// The same error in a policy that has several limits.
-    pub(super) fn among_several(self) -> Self {
+    pub(crate) fn among_several(self) -> Self {
         Self { several: true, ..self }
     }
 
-    pub(super) fn count(limits: usize) -> Self {
-        let most = super::MAX_LIMITS;
-        Self::new(format!("invalid number of limits `{limits}`: expected 1 to {most}"), limits, 0)
+    pub(crate) fn count(limits: usize) -> Self {
+        Self::new(
+            format!("invalid number of limits `{limits}`: expected 1 to {MAX_LIMITS}"),
+            limits,
+            0,
+        )
     }
 
     /// What is wrong.

@@ -36,7 +36,7 @@ const CALENDAR: [(&str, &str); 4] =
     [("day", "1d"), ("week", "1w"), ("month", "30d"), ("year", "365d")];
 
 /// Microseconds; `None` for what is not a period. A unit alone means one.
-pub(super) fn parse(text: &str) -> Option<u64> {
+pub(crate) fn parse(text: &str) -> Option<u64> {
     let (count, unit) = split(text);
     // Some write `M` for months.
     if unit == "M" || (count.is_empty() && calendar(unit).is_some()) {
@@ -56,7 +56,7 @@ pub(crate) fn format(micros: u64) -> String {
 }
 
 /// The word of the calendar that a unit says, in any case and number, with a similar duration.
-pub(super) fn calendar(unit: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn calendar(unit: &str) -> Option<(&'static str, &'static str)> {
     CALENDAR.into_iter().find(|(word, _)| {
         let plural = unit.len() == word.len() + 1 && unit.ends_with(['s', 'S']);
         unit.get(..unit.len() - usize::from(plural)).is_some_and(|it| it.eq_ignore_ascii_case(word))
@@ -64,7 +64,7 @@ pub(super) fn calendar(unit: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// What is expected of a period in place of `text`, which is not one.
-pub(super) fn expected(text: &str) -> String {
+pub(crate) fn expected(text: &str) -> String {
     let (count, unit) = split(text);
     if unit.is_empty() && (1..=9).contains(&count.len()) {
         return format!("expected a duration such as `{text}s`");

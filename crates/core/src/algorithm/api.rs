@@ -1,0 +1,213 @@
+//! What every algorithm does.
+
+use std::{fmt::Display, time::Duration};
+
+use crate::{
+    bytes::{Head, Reader, StateError, Writer},
+    calendar::CalendarUnit,
+    decision::{Decision, Retry},
+    describe::Description,
+    parameters::LimitError,
+    share::Share,
+    text::{LimitText, TextError},
+    time::Timestamp,
+};
+
+/// The longest time that a state may take to drain: 2^50 µs, 35 years.
+pub(super) const MAX_DRAIN: u64 = 1 << 50;
+
+/// One algorithm with its parameters, and what it does with the state of a key.
+///
+/// The state `None` is a key that was never used, which is the same as one that has recovered. Functions that
+/// take it by reference leave it alone; `charge` and `refund` bring it up to `now` first. Costs are at least 1.
+pub(crate) trait Algorithm: Clone + PartialEq + Display {
+    /// State of a key.
+    type State: Clone;
+
+    /// Names in policy strings, each with the options that it has.
+    const NAMES: &'static [(&'static str, &'static [&'static str])];
+
+    /// Other words for it, in lower case without separators: a policy string that has one gets a hint.
+    const OTHER_WORDS: &'static [&'static str] = &[];
+
+    /// First bytes of a limit in the byte form, flags aside; one for each form of its parameters.
+    const CODES: &'static [u8];
+
+    // Parameters
+
+    /// `N`: units per period.
+    fn limit(&self) -> u32;
+
+    /// `P`; the longest one where periods differ.
+    fn period(&self) -> Duration;
+
+    /// Units that an idle key admits at once.
+    fn capacity(&self) -> u32;
+
+    /// Units in a full bucket, which are admitted on top of what comes in a period; 0 without a bucket.
+    fn bucket_size(&self) -> u32 {
+        0
+    }
+
+    /// Whether a request may take more than is available, and later ones pay for it.
+    fn borrow(&self) -> bool {
+        false
+    }
+
+    /// Whether denied requests are recorded too.
+    fn count_all(&self) -> bool {
+        false
+    }
+
+    /// Whether it can tell when a request will be admitted, so that `reserve` works.
+    fn can_reserve(&self) -> bool {
+        false
+    }
+
+    /// Whether admitted requests are delayed, one behind the other.
+    fn is_queue(&self) -> bool {
+        false
+    }
+
+    /// Whether the state grows with every request, up to the limit.
+    fn keeps_log(&self) -> bool {
+        false
+    }
+
+    /// Unit of the calendar that is its period.
+    fn calendar_unit(&self) -> Option<CalendarUnit> {
+        None
+    }
+
+    /// Whether both decide alike, names and defaults aside.
+    fn decides_like(&self, other: &Self) -> bool {
+        self == other
+    }
+
+    /// Whether both have the same period around `now`.
+    fn has_period_of(&self, other: &Self, _now: Timestamp) -> bool {
+        self.period() == other.period()
+    }
+
+    // Policy string; `Display` writes it
+
+    /// The limit that `text` states, which begins with one of [`NAMES`](Self::NAMES); `None` if another algorithm
+    /// of that name has its form.
+    fn parse(text: &LimitText<'_>) -> Result<Option<Self>, TextError>;
+
+    // Bytes
+
+    /// Flags that may be set beside a code.
+    fn flags(code: u8) -> u8;
+
+    /// Appends the limit and the state of a key.
+    fn encode(&self, state: Option<&Self::State>, out: &mut Writer);
+
+    /// Reads what [`encode`](Self::encode) wrote, from behind the `N` of the limit.
+    fn decode(
+        head: Head,
+        input: &mut Reader<'_>,
+    ) -> Result<(Self, Option<Self::State>), StateError>;
+
+    /// Bytes by which a log makes the byte form longer; 0 for a state of fixed size.
+    fn log_len(_state: &Self::State) -> usize {
+        0
+    }
+
+    /// A copy of `state` whose cost does not depend on the size of a log.
+    fn share_state(state: &mut Self::State) -> Self::State {
+        state.clone()
+    }
+
+    /// Bytes that `state` keeps elsewhere.
+    fn heap_size(_state: &Self::State) -> usize {
+        0
+    }
+
+    // Decision
+
+    /// Time after which `cost` units are admitted; zero if they are now.
+    fn wait(&self, state: Option<&Self::State>, now: Timestamp, cost: u32) -> Retry;
+
+    /// Requests of cost 1 that are admitted at `now`.
+    fn remaining(&self, state: Option<&Self::State>, now: Timestamp) -> u32;
+
+    /// Microseconds until the state equals none.
+    fn reset_after(&self, state: Option<&Self::State>, now: Timestamp) -> u64;
+
+    /// Microseconds until the state may be dropped.
+    fn lifetime(&self, state: Option<&Self::State>, now: Timestamp) -> u64 {
+        self.reset_after(state, now)
+    }
+
+    /// Microseconds by which a request that is admitted at `now` is delayed.
+    fn delay(&self, _state: Option<&Self::State>, _now: Timestamp) -> u64 {
+        0
+    }
+
+    /// Units in use at `now`, rounded up.
+    fn used(&self, state: Option<&Self::State>, now: Timestamp) -> u64;
+
+    /// Takes `cost` units, whether or not they fit.
+    fn charge(&self, state: &mut Option<Self::State>, now: Timestamp, cost: u32);
+
+    /// Gives back up to `cost` units.
+    fn refund(&self, state: &mut Option<Self::State>, now: Timestamp, cost: u32);
+
+    // Migration
+
+    /// State in which `used` units (at most [`MAX_COUNT`]) were taken at `now`.
+    fn with_used(&self, now: Timestamp, used: u64) -> Option<Self::State>;
+
+    /// What `state`, written under `old`, becomes under this limit.
+    fn migrate(&self, old: &Self, state: Self::State, now: Timestamp) -> Option<Self::State>;
+
+    /// This limit for reading a state that was written under `old`, where that is possible without
+    /// [`migrate`](Self::migrate): it then answers as this limit does of the migrated state.
+    fn reader(&self, _old: &Self) -> Option<Self> {
+        None
+    }
+
+    // Bounds and description
+
+    /// The most units that are admitted in any interval of `micros`. With `borrow`, what the last request
+    /// borrows comes on top; charges are not counted.
+    fn max_admitted(&self, micros: u64) -> u128;
+
+    /// The most units that leave a queue in any interval of `micros`; `None` if it is not a queue.
+    fn max_sent(&self, _micros: u64) -> Option<u128> {
+        None
+    }
+
+    /// Quota and window as the `RateLimit-Policy` header states them.
+    fn quota(&self) -> (u32, Option<Duration>) {
+        (self.limit(), Some(self.period()))
+    }
+
+    /// Time until more units are available than after `decision`, if the decision determines it. Something is
+    /// in use.
+    fn more_after(&self, decision: &Decision) -> Option<Duration>;
+
+    /// What it allows, in words.
+    fn describe(&self) -> Description;
+
+    // Scaling
+
+    /// That share of the limit.
+    fn share(&self, share: Share) -> Result<Self, LimitError>;
+}
+
+/// A count that is known to fit, for a decision.
+pub(super) fn units(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// `time`, or `now` if that is earlier: after a clock stepped back, a key is limited for at most the step longer.
+pub(super) fn not_after(time: u64, now: u64) -> u64 {
+    time.min(now)
+}
+
+/// A 128-bit count of microseconds in 64 bits, which it fits in.
+pub(super) fn narrow(micros: u128) -> u64 {
+    u64::try_from(micros).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,47 @@
+//! What was probably meant by an option that is not one, and how hints are worded.
+
+use crate::spelling::closest;
+
+/// What is expected in place of `name`, which is not an option of an algorithm with the options
+/// `known`.
+pub(super) fn option(name: &str, known: &[&'static str]) -> String {
+    if let Some(option) = closest(name, known) {
+        return did_you_mean(&[option]);
+    }
+    let is_size = |it: &&&str| ["burst", "capacity"].contains(&**it);
+    match known.iter().find(is_size) {
+        Some(size)
+            if (1..=10).contains(&name.len()) && name.bytes().all(|it| it.is_ascii_digit()) =>
+        {
+            did_you_mean(&[&format!("{size}={name}")])
+        }
+        _ => format!("expected {}", one_of(known)),
+    }
+}
+
+/// An example of an option with a value.
+pub(super) fn example(option: &str) -> &'static str {
+    match option {
+        "align" => "align=clock",
+        "burst" => "burst=16",
+        "capacity" => "capacity=16",
+        "count" => "count=all",
+        "keep" => "keep=1h",
+        "keep-max" => "keep-max=1000",
+        "refill" => "refill=interval",
+        _ => "tz=Asia/Shanghai",
+    }
+}
+
+pub(crate) fn did_you_mean(words: &[&str]) -> String {
+    format!("did you mean {}?", one_of(words))
+}
+
+/// `a`, `b` or `c`, each in backquotes.
+pub(crate) fn one_of(words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    match words.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}

@@ -1,0 +1,107 @@
+use std::time::Duration;
+
+use sluicegate_core::{Operation, Timestamp, apply};
+
+use super::*;
+
+fn fields(policy: &str) -> Fields {
+    Fields::new("p", &policy.parse().unwrap())
+}
+
+#[test]
+fn policies_are_told_with_their_quota_and_window() {
+    for (policy, text) in [
+        ("gcra:30/60s", r#""p";q=30;w=60"#),
+        ("gcra:30/60s:burst=16", r#""p";q=30;w=60"#),
+        ("gcra:5/10s:burst=50", r#""p";q=50;w=100"#),
+        ("gcra:7/10s:burst=8", r#""p";q=8"#),
+        ("leaky-queue:10/500ms", r#""p";q=10"#),
+        ("fixed-window:10/1500ms", r#""p";q=10"#),
+        ("fixed-window:10/day:tz=Europe/Paris", r#""p";q=10;w=86400"#),
+        ("fixed-window:10/week", r#""p";q=10;w=604800"#),
+        ("fixed-window:10/month", r#""p";q=10"#),
+        ("token-bucket:10/1s:burst=25:refill=interval", r#""p";q=25;w=3"#),
+        ("token-bucket:10/1s:refill=interval", r#""p";q=10;w=1"#),
+        ("sliding-counter:4294967295/366d", r#""p";q=4294967295;w=31622400"#),
+        ("gcra:10/1s,sliding-log:1000/1h", r#""p-1";q=10;w=1, "p-2";q=1000;w=3600"#),
+    ] {
+        assert_eq!(fields(policy).policy(), text, "{policy}");
+    }
+}
+
+#[test]
+fn any_name_makes_a_field() {
+    let policy = "gcra:1/1s".parse().unwrap();
+    assert_eq!(Fields::new("a\"b\\c\nd\u{e9}", &policy).policy(), r#""a\"b\\c?d?";q=1;w=1"#);
+    assert_eq!(Fields::new("", &policy).policy(), r#""";q=1;w=1"#);
+}
+
+#[test]
+fn what_remains_is_told_of_the_limit_that_binds() {
+    let policy: Policy = "gcra:10/1s,sliding-log:12/1h".parse().unwrap();
+    let (fields, mut entry) = (Fields::new("p", &policy), None);
+    let mut take = |cost| {
+        let operation = Operation::Take(cost);
+        fields.rate_limit(&apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap())
+    };
+    assert_eq!(take(3), r#""p-1";r=7"#);
+    assert_eq!(take(6), r#""p-1";r=1"#);
+    assert_eq!(take(5), r#""p-2";r=1;t=3600"#);
+    assert_eq!(take(13), r#""p-1";r=1"#);
+}
+
+fn after(policy: &str, takes: &[(u64, Operation)]) -> Option<u64> {
+    let policy: Policy = policy.parse().unwrap();
+    let (mut entry, mut last) = (None, None);
+    for &(millis, operation) in takes {
+        let now = Timestamp::from_micros(1_000_000_000 + millis * 1000).unwrap();
+        last = Some(apply(&policy, &mut entry, now, operation).unwrap());
+    }
+    more_after(&policy, &last.unwrap())
+}
+
+#[test]
+fn more_after_is_the_time_of_one_more_unit() {
+    use Operation::{Charge, Peek, Take};
+    let bucket = "token-bucket:10/10s:burst=25:refill=interval";
+    for (policy, takes, expected) in [
+        ("gcra:6/60s", vec![(0, Take(1))], Some(10)),
+        ("gcra:6/60s", vec![(0, Take(6))], Some(10)),
+        ("gcra:6/60s", vec![(0, Take(6)), (3500, Peek(0))], Some(7)),
+        ("gcra:6/60s", vec![(0, Charge(8))], Some(30)),
+        ("gcra:6/60s", vec![(0, Peek(0))], None),
+        ("gcra:1000/1s", vec![(0, Take(1))], Some(1)),
+        (bucket, vec![(0, Take(1))], Some(10)),
+        (bucket, vec![(0, Take(24)), (2500, Take(1))], Some(8)),
+        (bucket, vec![(0, Take(20)), (2500, Take(1))], Some(8)),
+        (bucket, vec![(0, Charge(45))], Some(30)),
+        ("fixed-window:6/60s", vec![(0, Take(1)), (9001, Take(1))], Some(51)),
+        ("sliding-log:6/60s", vec![(0, Take(1))], None),
+        ("gcra:6/60s,gcra:9/1h", vec![(0, Take(1))], None),
+    ] {
+        assert_eq!(after(policy, &takes), expected, "{policy} {takes:?}");
+    }
+}
+
+#[test]
+fn more_after_is_enough_and_a_second_less_is_not() {
+    for policy in [
+        "gcra:7/60s",
+        "gcra:7/60s:burst=20",
+        "fixed-window:7/60s",
+        "token-bucket:7/60s:burst=20:refill=interval",
+    ] {
+        let policy: Policy = policy.parse().unwrap();
+        for taken in 1..=7 {
+            let (mut entry, start) = (None, Timestamp::from_micros(1_000_000_000).unwrap());
+            let first = apply(&policy, &mut entry, start, Operation::Take(taken)).unwrap();
+            let wait = more_after(&policy, &first).unwrap();
+            let mut at = |seconds| {
+                let now = start + Duration::from_secs(seconds);
+                apply(&policy, &mut entry, now, Operation::Peek(0)).unwrap().remaining
+            };
+            assert!(at(wait) > first.remaining, "{policy} {taken}");
+            assert_eq!(at(wait - 1), first.remaining, "{policy} {taken}");
+        }
+    }
+}

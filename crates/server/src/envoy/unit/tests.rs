@@ -1,0 +1,36 @@
+use sluicegate_core::Policy;
+
+use super::*;
+
+#[test]
+fn limits_in_envoys_words() {
+    for (text, expected) in [
+        ("gcra:30/1m:burst=5", (30, Unit::Minute)),
+        ("fixed-window:7/1h:align=clock:count=all", (7, Unit::Hour)),
+        ("fixed-window:7/day:tz=Europe/Berlin", (7, Unit::Day)),
+        ("fixed-window:7/month", (7, Unit::Month)),
+        ("fixed-window:7/30d:align=clock", (7, Unit::Month)),
+        ("fixed-window:7/365d:align=clock", (7, Unit::Year)),
+        ("sliding-log:10/7d", (10, Unit::Week)),
+        ("sliding-counter:10/90s", (400, Unit::Hour)),
+        ("token-bucket:1/100ms", (10, Unit::Second)),
+        ("token-bucket:1/7s:refill=interval", (8, Unit::Minute)),
+        ("gcra:1/366d", (1, Unit::Year)),
+        ("gcra:4294967295/1ms", (u32::MAX, Unit::Second)),
+    ] {
+        let policy: Policy = text.parse().unwrap();
+        assert_eq!(per_unit(&policy.limits()[0]), expected, "{text}");
+    }
+}
+
+#[test]
+fn units_have_a_length() {
+    assert_eq!(period(Unit::Hour), Some(Duration::from_secs(3_600)));
+    assert_eq!(period(Unit::Unknown), None);
+    for named in Named::ALL {
+        let unit = from_rules(named);
+        assert_eq!(period(unit), Some(Duration::from_secs(named.seconds().into())));
+        assert_eq!(to_rules(unit), Some(named));
+    }
+    assert_eq!(to_rules(Unit::Unknown), None);
+}

@@ -1,0 +1,341 @@
+//! Modules of one crate form layers: no two files use each other, not even by way of others.
+//!
+//! An arrow goes from a file to the one that defines what it uses. It is read from `use` items and from paths in
+//! code; re-exports are followed. Tests are left out.
+
+mod known;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::{Item, ItemUse, UseTree, Visibility, visit::Visit};
+
+use self::known::{ALLOWED, OLD};
+use super::{Findings, Source};
+
+/// Module path from the crate's root.
+type Module = Vec<String>;
+
+/// The modules of one crate.
+#[derive(Default)]
+struct Crate {
+    /// The file of each module; modules inside of a file have its path.
+    files: BTreeMap<Module, String>,
+    /// What each module brings into scope, with the path that it has there.
+    imports: BTreeMap<Module, Vec<Import>>,
+    /// Each path that code uses, with the module where it does.
+    uses: Vec<(Module, Module)>,
+}
+
+/// One name of a `use` item.
+struct Import {
+    /// `*` for all names.
+    name: String,
+    path: Module,
+}
+
+pub(super) fn check(files: &[Source], findings: &mut Findings) {
+    let reasoned = ALLOWED.iter().map(|(files, _)| *files);
+    let known: Vec<_> = reasoned.chain(OLD.iter().copied()).collect();
+    let mut gone: BTreeSet<usize> = (0..known.len()).collect();
+    for (root, arrows) in arrows_by_crate(files, findings) {
+        for circle in circles(&arrows) {
+            let is_among = |files: &&[&str]| circle.iter().all(|file| files.contains(&&**file));
+            let found = known.iter().position(is_among);
+            match found {
+                Some(index) => {
+                    gone.remove(&index);
+                }
+                None => findings.error(report(&root, &circle, &arrows)),
+            }
+        }
+    }
+    for index in gone {
+        let files = known[index].join(", ");
+        findings
+            .error(format!("a circle that xtask/src/tidy/circles/known.rs lists is gone: {files}"));
+    }
+}
+
+fn report(root: &str, circle: &[String], arrows: &Arrows) -> String {
+    let mut text = format!("{} files of {root} use each other in a circle:", circle.len());
+    for from in circle {
+        for to in arrows.get(from).into_iter().flatten().filter(|to| circle.contains(to)) {
+            text.push_str(&format!("\n  {from} -> {to}"));
+        }
+    }
+    text
+}
+
+/// From each file to those that it uses.
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+fn arrows_by_crate(files: &[Source], findings: &mut Findings) -> Vec<(String, Arrows)> {
+    let mut crates: BTreeMap<String, Crate> = BTreeMap::new();
+    for source in files {
+        let Some((root, module)) = module_of(&source.path) else { continue };
+        let Some(text) = &source.text else { continue };
+        match syn::parse_file(text) {
+            Ok(file) => crates.entry(root).or_default().add(&source.path, &module, &file.items),
+            Err(error) => findings.error(format!("{} does not parse: {error}", source.path)),
+        }
+    }
+    crates.into_iter().map(|(root, all)| (root, all.arrows())).collect()
+}
+
+/// The source folder and the module of a file; `None` for what is not Rust, and for tests and generated code.
+fn module_of(path: &str) -> Option<(String, Module)> {
+    let (root, rest) = path.split_once("/src/")?;
+    if root.contains("fuzz") || rest.contains("generated") {
+        return None;
+    }
+    let mut module: Module = rest.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+    if module.iter().any(|name| name == "tests") {
+        return None;
+    }
+    if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+        module.pop();
+    }
+    Some((format!("{root}/src"), module))
+}
+
+impl Crate {
+    fn add(&mut self, file: &str, module: &Module, items: &[Item]) {
+        self.files.insert(module.clone(), file.to_owned());
+        for item in items.iter().filter(|item| !is_test(item)) {
+            match item {
+                Item::Use(item) => self.add_use(module, item),
+                Item::Mod(item) if item.content.is_some() => {
+                    let mut inner = module.clone();
+                    inner.push(item.ident.to_string());
+                    let (_, items) = item.content.as_ref().expect("it was looked at");
+                    self.add(file, &inner, items);
+                }
+                item => {
+                    let mut paths = Paths::default();
+                    paths.visit_item(item);
+                    let paths = paths.0.into_iter().filter_map(|path| absolute(module, &path));
+                    let uses: Vec<_> = paths.map(|path| (module.clone(), path)).collect();
+                    self.uses.extend(uses);
+                }
+            }
+        }
+    }
+
+    fn add_use(&mut self, module: &Module, item: &ItemUse) {
+        let mut names = Vec::new();
+        flatten(&item.tree, &mut Vec::new(), &mut names);
+        for (name, path) in names {
+            let Some(path) = absolute(module, &path) else { continue };
+            // A re-export is a line in a table of contents: what is behind it need not be known here.
+            if matches!(item.vis, Visibility::Inherited) {
+                self.uses.push((module.clone(), path.clone()));
+            }
+            self.imports.entry(module.clone()).or_default().push(Import { name, path });
+        }
+    }
+
+    fn arrows(mut self) -> Arrows {
+        // A path may begin with a module beside it.
+        let all = self.imports.values_mut().flatten().map(|import| &mut import.path);
+        for path in all.chain(self.uses.iter_mut().map(|(_, path)| path)) {
+            let marked = path.iter().position(|name| name == BESIDE);
+            if let Some(at) = marked {
+                path.remove(at);
+                if !self.files.contains_key(&path[..=at]) {
+                    path.clear();
+                    path.push(BESIDE.to_owned());
+                }
+            }
+        }
+        let mut arrows = Arrows::new();
+        for (from, path) in self.uses.iter().filter(|(_, path)| path[..] != [BESIDE]) {
+            let (Some(from), Some(to)) = (self.files.get(from), self.resolve(path, 0)) else {
+                continue;
+            };
+            if from != to {
+                arrows.entry(from.clone()).or_default().insert(to.clone());
+            }
+        }
+        arrows
+    }
+
+    /// The file that defines what `path` names.
+    fn resolve(&self, path: &[String], depth: usize) -> Option<&String> {
+        let mut module = Module::new();
+        for (at, name) in path.iter().enumerate() {
+            let mut inner = module.clone();
+            inner.push(name.clone());
+            if self.files.contains_key(&inner) {
+                module = inner;
+                continue;
+            }
+            let imports = self.imports.get(&module).map_or(&[] as &[Import], Vec::as_slice);
+            let named = imports.iter().find(|import| import.name == *name);
+            if let Some(import) = named.filter(|_| depth < 16) {
+                let whole: Module = import.path.iter().chain(&path[at + 1..]).cloned().collect();
+                return self.resolve(&whole, depth + 1);
+            }
+            break;
+        }
+        self.files.get(&module)
+    }
+}
+
+/// In a path, what stands before a name that is a module beside the code or another crate.
+const BESIDE: &str = "?";
+
+/// `path` from the crate's root; `None` if it leaves the crate.
+fn absolute(module: &[String], path: &[String]) -> Option<Module> {
+    let (first, mut rest) = path.split_first()?;
+    let mut base = match first.as_str() {
+        "crate" => Module::new(),
+        "self" => module.to_vec(),
+        "super" => module.split_last()?.1.to_vec(),
+        _ => {
+            let beside = [BESIDE.to_owned()];
+            return Some(module.iter().chain(&beside).chain(path).cloned().collect());
+        }
+    };
+    while let Some(("super", more)) = rest.split_first().map(|(name, more)| (name.as_str(), more)) {
+        base.pop()?;
+        rest = more;
+    }
+    base.extend_from_slice(rest);
+    Some(base)
+}
+
+/// The names that a `use` item brings into scope, each with its path.
+fn flatten(tree: &UseTree, path: &mut Module, names: &mut Vec<(String, Module)>) {
+    match tree {
+        UseTree::Path(tree) => {
+            path.push(tree.ident.to_string());
+            flatten(&tree.tree, path, names);
+            path.pop();
+        }
+        UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, path, names)),
+        UseTree::Glob(_) => names.push(("*".to_owned(), path.clone())),
+        UseTree::Name(name) if name.ident == "self" => {
+            names.push((path.last().cloned().unwrap_or_default(), path.clone()));
+        }
+        UseTree::Name(name) => {
+            let name = name.ident.to_string();
+            names.push((name.clone(), path.iter().cloned().chain([name]).collect()));
+        }
+        UseTree::Rename(tree) => {
+            let whole = path.iter().cloned().chain([tree.ident.to_string()]).collect();
+            names.push((tree.rename.to_string(), whole));
+        }
+    }
+}
+
+/// The paths of several names in an item.
+#[derive(Default)]
+struct Paths(Vec<Module>);
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Module = path.segments.iter().map(|it| it.ident.to_string()).collect();
+        if names.len() > 1 {
+            self.0.push(names);
+        }
+        syn::visit::visit_path(self, path);
+    }
+
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !is_test(item) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+}
+
+fn is_test(item: &Item) -> bool {
+    let attributes = match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => return false,
+    };
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    })
+}
+
+/// The groups of files that reach each other, each in order of their paths.
+fn circles(arrows: &Arrows) -> Vec<Vec<String>> {
+    let reached: BTreeMap<_, _> = arrows.keys().map(|from| (from, reach(arrows, from))).collect();
+    let mut seen = BTreeSet::new();
+    let mut circles = Vec::new();
+    for (from, to) in &reached {
+        if !to.contains(*from) || !seen.insert((*from).clone()) {
+            continue;
+        }
+        let back = |file: &&String| reached.get(*file).is_some_and(|it| it.contains(*from));
+        let circle: Vec<String> = to.iter().filter(back).cloned().collect();
+        seen.extend(circle.iter().cloned());
+        circles.push(circle);
+    }
+    circles
+}
+
+/// The files that `from` uses, directly or by way of others.
+fn reach(arrows: &Arrows, from: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(file) = next.pop() {
+        for to in arrows.get(file).into_iter().flatten() {
+            if reached.insert(to.clone()) {
+                next.push(to);
+            }
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(path, text)| Source {
+                path: (*path).to_owned(),
+                bytes: text.len(),
+                text: Some((*text).to_owned()),
+            })
+            .collect();
+        let all = arrows_by_crate(&files, &mut Findings::default());
+        all.iter().flat_map(|(_, arrows)| circles(arrows)).collect()
+    }
+
+    #[test]
+    fn circles_through_re_exports_are_found() {
+        let files = [
+            ("crates/x/src/lib.rs", "mod a; mod b; pub use b::B;"),
+            ("crates/x/src/a.rs", "use crate::B; pub struct A(B);"),
+            ("crates/x/src/b/mod.rs", "mod c; pub use self::c::B;"),
+            ("crates/x/src/b/c.rs", "pub struct B; fn f() { crate::a::f::<u8>() }"),
+        ];
+        assert_eq!(found(&files), [["crates/x/src/a.rs", "crates/x/src/b/c.rs"]]);
+    }
+
+    #[test]
+    fn tests_and_layers_are_no_circles() {
+        let files = [
+            ("crates/x/src/lib.rs", "mod a; mod b;"),
+            ("crates/x/src/a.rs", "use super::b::B; #[cfg(test)] mod tests { use super::*; }"),
+            ("crates/x/src/b.rs", "pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"),
+            ("crates/x/src/b/tests.rs", "use crate::a::A;"),
+        ];
+        assert_eq!(found(&files), Vec::<Vec<String>>::new());
+    }
+}
