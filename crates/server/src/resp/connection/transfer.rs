@@ -38,6 +38,7 @@ impl Connection<'_> {
     /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
     /// is not read from; and when that has lasted, what comes is dropped, so that its leaving is noticed.
     pub(super) async fn left(&mut self) -> io::Result<()> {
+        self.pause();
         loop {
             if !self.overrun && !self.has_room_ahead() {
                 sleep(MAX_STALL).await;
