@@ -161,17 +161,4 @@ pub(super) const OLD: &[&[&str]] = &[
     &["crates/sluicegate/src/limiter.rs", "crates/sluicegate/src/ruled.rs"],
     &["crates/tower/src/address.rs", "crates/tower/src/key.rs", "crates/tower/src/rules.rs"],
     &["crates/tower/src/ask.rs", "crates/tower/src/layer.rs", "crates/tower/src/service.rs"],
-    &[
-        "xtask/src/tidy/arrows.rs",
-        "xtask/src/tidy/circles.rs",
-        "xtask/src/tidy/licences.rs",
-        "xtask/src/tidy/links.rs",
-        "xtask/src/tidy/manifests.rs",
-        "xtask/src/tidy/mod.rs",
-        "xtask/src/tidy/places.rs",
-        "xtask/src/tidy/scenarios.rs",
-        "xtask/src/tidy/sizes.rs",
-        "xtask/src/tidy/sources.rs",
-        "xtask/src/tidy/versions.rs",
-    ],
 ];

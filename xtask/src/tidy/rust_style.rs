@@ -1,21 +1,21 @@
-//! Habits of our Rust sources: short files, exceptions that give their reason, no test that waits
-//! or is left out.
+//! Style of Rust sources: short files, lint exceptions with a reason, no test that sleeps or is ignored.
 
-use super::{Findings, Source, code::code_of};
+use super::{code::code_of, files::RepoFile, findings::Findings};
 
-/// Lines of a file: what it should stay under, and what it must.
-const AIM: usize = 400;
-const MOST: usize = 500;
+/// Lines of a file from which it is noted.
+const NOTED_LINES: usize = 400;
+/// Maximum number of lines of a file.
+const MAX_LINES: usize = 500;
 
-pub(super) fn check(files: &[Source], findings: &mut Findings) {
-    for Source { path, text, .. } in files {
-        // What is generated is read by nobody, and is checked against what it is made of.
+pub(super) fn check(files: &[RepoFile], findings: &mut Findings) {
+    for RepoFile { path, text, .. } in files {
+        // Generated code is checked against its source instead.
         let ours = path.ends_with(".rs") && !path.contains("/src/generated/");
         let Some(text) = text.as_deref().filter(|_| ours) else { continue };
         let lines = text.lines().count();
-        if path.starts_with("crates/") && path.contains("/src/") && lines > AIM {
-            let told = format!("{path} has {lines} lines; one idea is usually under {AIM}");
-            if lines > MOST { findings.error(told) } else { findings.note(told) }
+        if path.starts_with("crates/") && path.contains("/src/") && lines > NOTED_LINES {
+            let text = format!("{path} has {lines} lines; one idea is usually under {NOTED_LINES}");
+            if lines > MAX_LINES { findings.error(text) } else { findings.note(text) }
         }
         for (line, fault) in faults(path, &code_of(text)) {
             findings.error(format!("{path}:{line}: {fault}"));
@@ -23,7 +23,7 @@ pub(super) fn check(files: &[Source], findings: &mut Findings) {
     }
 }
 
-/// What is wrong with the code of a file, and in which lines.
+/// Faults in the code of a file, with their lines.
 fn faults(path: &str, code: &str) -> Vec<(usize, &'static str)> {
     let mut faults = Vec::new();
     for (offset, attribute) in attributes(code) {
@@ -46,7 +46,7 @@ fn faults(path: &str, code: &str) -> Vec<(usize, &'static str)> {
     faults.into_iter().map(|(at, fault)| (1 + code[..at].matches('\n').count(), fault)).collect()
 }
 
-/// The inside of every attribute, with where it begins.
+/// The content of every attribute, with its offset.
 fn attributes(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.match_indices('#').filter_map(|(at, _)| {
         let open = code[at + 1..].strip_prefix('!').unwrap_or(&code[at + 1..]);
@@ -68,7 +68,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|it: char| !it.is_alphanumeric() && it != '_').filter(|word| !word.is_empty())
 }
 
-/// Where the tests of a file begin: at its end if it has none.
+/// Offset of the tests of a file; its length if it has none.
 fn start_of_tests(path: &str, code: &str) -> usize {
     if path.contains("/tests/") || path.ends_with("/tests.rs") {
         return 0;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_give_their_reason() {
+    fn faults_exception_without_reason_is_found() {
         let fault = "an `allow` or `expect` gives its `reason`";
         assert_eq!(found("a.rs", "\n#[allow(dead_code)]"), [(2, fault)]);
         assert_eq!(found("a.rs", "#![expect(\n    unused\n)]"), [(1, fault)]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn no_test_is_ignored_and_none_sleeps() {
+    fn faults_ignored_or_sleeping_test_is_found() {
         assert_eq!(found("a.rs", "#[test]\n#[ignore = \"slow\"]"), [(2, "no test is ignored")]);
         assert_eq!(found("crates/a/tests/it/b.rs", "std::thread::sleep(x)").len(), 1);
         assert_eq!(found("crates/a/src/b.rs", "tokio::time::sleep(x)"), []);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_end_at_their_own_bracket() {
+    fn attributes_nested_brackets_end_at_their_own() {
         let code = "#[a(b[0])] #![c] # [d] x[1]";
         assert_eq!(attributes(code).collect::<Vec<_>>(), [(0, "a(b[0])"), (11, "c")]);
     }
