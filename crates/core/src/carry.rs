@@ -31,9 +31,8 @@ pub(crate) fn see(old: &Entry, policy: &Policy, now: Timestamp) -> Vec<Seen> {
     seen.collect()
 }
 
-/// `old`, carried over to `policy` at `now`. A log is moved and not copied, so that the length of a log is no
-/// cost to whoever changes the policy with every request; only where several limits continue one log is it
-/// copied, for all but the last.
+/// `old`, carried over to `policy` at `now`. A log is moved and not copied, and where several limits continue
+/// one log they share its events, because a client may change the policy with every request.
 pub(crate) fn carry(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
     let sources = match_limits(old.policy.limits(), policy.limits(), now);
     let mut states = crate::entry::States::new();
@@ -43,8 +42,8 @@ pub(crate) fn carry(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry {
             continue;
         };
         let again = sources[at + 1..].contains(source);
-        let state =
-            if again { old.states[index].clone() } else { std::mem::take(&mut old.states[index]) };
+        let state = &mut old.states[index];
+        let state = if again { state.share() } else { std::mem::take(state) };
         states.push(limit.migrate(&old.policy.limits()[index], state, now));
     }
     Entry { policy: policy.clone(), states }
@@ -155,5 +154,37 @@ mod tests {
         let seen = see(&entry.expect("one was taken"), &reader, Timestamp::EPOCH);
         assert_eq!(seen.len(), 8);
         assert!(seen.iter().all(|seen| matches!(seen, Seen::Log(_, 0))), "none is a copy");
+    }
+
+    /// What a request costs that changes the policy does not depend on the length of the log.
+    #[test]
+    fn a_log_that_several_limits_continue_is_not_copied() {
+        let [one, eight]: [Policy; 2] =
+            ["sliding-log:900/1h", &["sliding-log:800/2h"; 8].join(",")]
+                .map(|text| text.parse().expect("a policy"));
+        let mut entry = None;
+        let mut take = |policy| {
+            let decision = apply(policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
+            assert!(decision.expect("no reserve").allowed());
+            let oldest =
+                entry.as_ref().expect("it has events").states.iter().map(|state| match state {
+                    State::SlidingLog(log) => log.oldest(),
+                    _ => None,
+                });
+            oldest.collect::<Vec<_>>()
+        };
+        let first = (0..200).map(|_| take(&one)).last().expect("200 events");
+        assert_eq!(take(&eight), vec![first[0]; 8], "all have the events that there were");
+        // They come and go: what each of them adds is few, and what was added before is shared as well.
+        for _ in 0..20 {
+            assert_eq!((0..10).map(|_| take(&one)).last(), Some(first.clone()));
+            assert_eq!((0..10).map(|_| take(&eight)).last(), Some(vec![first[0]; 8]));
+        }
+        let states = &entry.as_ref().expect("it has events").states;
+        let events = |state: &State| match state {
+            State::SlidingLog(log) => log.len(),
+            _ => 0,
+        };
+        assert!(states.iter().all(|state| events(state) == 601), "none is lost");
     }
 }

@@ -114,7 +114,7 @@ impl Index {
             paths.find(rest.split('/'), &mut found);
         }
         for (options, paths) in &self.loose_paths {
-            if let Some(rest) = options.apply(request.path()).strip_prefix('/') {
+            if let Some(rest) = request.loose_path(*options).strip_prefix('/') {
                 paths.find(rest.split('/'), &mut found);
             }
         }

@@ -12,6 +12,7 @@ use sluicegate_headers::PathOptions;
 use crate::{
     attribute::{self, Attribute},
     error::quoted,
+    long_values::LongValues,
     network::Network,
     request::Request,
 };
@@ -105,8 +106,8 @@ impl Part {
                 capture(name).map(|value| escape(value.as_bytes(), key))
             }
             From::Attribute(attribute) => {
-                request.value(attribute).map(|value| match (request.escaped(), value) {
-                    (Some(known), Cow::Borrowed(value)) => known.escape(value, key),
+                request.value(attribute).map(|value| match (request.long_values(), value) {
+                    (Some(known), Cow::Borrowed(value)) => known.escaped.escape(value, key),
                     (_, value) => escape(&value, key),
                 })
             }
@@ -131,13 +132,10 @@ pub(crate) struct EscapedValues(RefCell<Vec<EscapedValue>>);
 type EscapedValue = (*const [u8], Box<[u8]>);
 
 impl EscapedValues {
-    /// The shortest value that is worth it.
-    const MIN_LENGTH: usize = 256;
-
     /// As [`escape`], once for each `value`. The request borrows or owns the values as long as this exists,
     /// so their addresses tell them apart.
     fn escape(&self, value: &[u8], key: &mut Vec<u8>) {
-        if value.len() < Self::MIN_LENGTH {
+        if value.len() < LongValues::MIN_LENGTH {
             return escape(value, key);
         }
         let mut all = self.0.borrow_mut();

@@ -19,6 +19,7 @@ pub mod fuzz;
 mod glob;
 mod index;
 mod key;
+mod long_values;
 mod native;
 mod nested;
 mod network;

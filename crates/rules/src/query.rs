@@ -127,7 +127,7 @@ fn escape(text: &[u8]) -> Option<u8> {
 /// Counts bytes parsed or escaped and parameters compared, in tests.
 pub(crate) mod work {
     #[cfg(test)]
-    thread_local!(pub(super) static DONE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+    thread_local!(pub(crate) static DONE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
 
     #[cfg(test)]
     pub(crate) fn add(work: usize) {

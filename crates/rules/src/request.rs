@@ -2,9 +2,13 @@
 
 use std::{borrow::Cow, fmt, net::IpAddr, rc::Rc};
 
-use sluicegate_headers::{Reading, Readings};
+use sluicegate_headers::{PathOptions, Reading, Readings};
 
-use crate::{attribute::Attribute, key::EscapedValues, query::Query};
+use crate::{
+    attribute::Attribute,
+    long_values::LongValues,
+    query::{Query, work},
+};
 
 /// The headers of a request, asked by name.
 pub trait Headers {
@@ -79,8 +83,8 @@ pub struct Request<'r> {
     query: Option<Rc<Query<'r>>>,
     /// What some servers make of the target besides.
     others: Option<Rc<Others<'r>>>,
-    /// What keys contain of long values, where the target is read several times.
-    escaped: Option<&'r EscapedValues>,
+    /// What rules make of long values, where the target is read several times or the path is long.
+    long_values: Option<&'r LongValues>,
     headers: &'r dyn Headers,
     client: Option<IpAddr>,
     domain: Option<&'r str>,
@@ -149,7 +153,7 @@ impl<'r> Request<'r> {
             method: Some(method),
             path: Some(path),
             query,
-            escaped: None,
+            long_values: None,
             others,
             headers,
             client: None,
@@ -166,7 +170,7 @@ impl<'r> Request<'r> {
             path: None,
             query: None,
             others: None,
-            escaped: None,
+            long_values: None,
             headers: &(),
             client: None,
             domain: Some(domain),
@@ -191,12 +195,12 @@ impl<'r> Request<'r> {
         self.others.as_deref()
     }
 
-    /// The same request, with its target as another server reads it if `target` is given. Its long values
-    /// are kept in `escaped`, which must be of this request only.
+    /// The same request, with its target as another server reads it if `target` is given. What
+    /// rules make of its long values is kept in `long_values`, which must be of this request only.
     pub(crate) fn read_as<'t>(
         &'t self,
         target: Option<&'t Target<'r>>,
-        escaped: &'t EscapedValues,
+        long_values: &'t LongValues,
     ) -> Request<'t> {
         let (path, query) = match target {
             Some(target) => (Some(&*target.path), &target.query),
@@ -207,7 +211,7 @@ impl<'r> Request<'r> {
             path: path.map(Cow::Borrowed),
             query: query.clone(),
             others: None,
-            escaped: Some(escaped),
+            long_values: Some(long_values),
             ..*self
         }
     }
@@ -228,8 +232,26 @@ impl<'r> Request<'r> {
         }
     }
 
-    pub(crate) const fn escaped(&self) -> Option<&EscapedValues> {
-        self.escaped
+    pub(crate) const fn long_values(&self) -> Option<&LongValues> {
+        self.long_values
+    }
+
+    /// Whether its path is so long that what rules make of it is worth keeping.
+    pub(crate) fn has_long_path(&self) -> bool {
+        self.path().len() >= LongValues::MIN_LENGTH
+    }
+
+    /// The path without the differences that are ignored.
+    pub(crate) fn loose_path(&self, options: PathOptions) -> Cow<'_, str> {
+        match self.long_values {
+            Some(known) if self.has_long_path() && !options.is_strict() => {
+                Cow::Borrowed(known.loose_paths.get(self.path(), options))
+            }
+            _ => {
+                work::add(self.path().len());
+                options.apply(self.path())
+            }
+        }
     }
 
     /// The path in canonical form, as most servers read it; empty where there is none.
@@ -249,7 +271,7 @@ impl<'r> Request<'r> {
             Attribute::Method => self.method.as_ref().map(|it| Cow::Borrowed(it.as_bytes())),
             Attribute::Path => self.path.as_ref().map(|path| Cow::Borrowed(path.as_bytes())),
             Attribute::LoosePath(options) => {
-                self.path.as_ref().map(|path| match options.apply(path) {
+                self.path.as_ref().map(|_| match self.loose_path(*options) {
                     Cow::Borrowed(path) => Cow::Borrowed(path.as_bytes()),
                     Cow::Owned(path) => Cow::Owned(path.into_bytes()),
                 })

@@ -129,7 +129,7 @@ impl Level {
         let write = |part: &Part, key: &mut Vec<u8>| {
             let path =
                 if part.is_capture() { conditions.path_options() } else { PathOptions::default() };
-            let path = path.apply(request.path());
+            let path = request.loose_path(path);
             part.write(request, |name| conditions.capture(&path, name), key)
         };
         if let Some((before, count)) = &self.shared {

@@ -11,7 +11,7 @@ use crate::{
     error::RulesError,
     example::Example,
     index::Index,
-    key::EscapedValues,
+    long_values::LongValues,
     request::{Others, Request},
     rule::{Match, Rule, Treatment},
 };
@@ -187,7 +187,11 @@ impl RuleSet {
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
         match request.others() {
-            None => self.find(request, false, &mut matches),
+            None if !request.has_long_path() => self.find(request, false, &mut matches),
+            None => {
+                let long_values = LongValues::default();
+                self.find(&request.read_as(None, &long_values), false, &mut matches);
+            }
             Some(others) => self.find_in_all(request, others, &mut matches),
         }
         matches
@@ -208,11 +212,11 @@ impl RuleSet {
         others: &Others<'_>,
         matches: &mut Matches<'s>,
     ) {
-        let escaped = EscapedValues::default();
-        self.find(&request.read_as(None, &escaped), false, matches);
+        let long_values = LongValues::default();
+        self.find(&request.read_as(None, &long_values), false, matches);
         let read_as = |reading| {
             let mut found = Matches::new();
-            self.find(&request.read_as(Some(reading), &escaped), false, &mut found);
+            self.find(&request.read_as(Some(reading), &long_values), false, &mut found);
             found
         };
         for found in others.readings.iter().flat_map(read_as) {

@@ -120,3 +120,48 @@ impl Shared {
         Ok(JointAnswer { joint, source: self.block_source() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use sluicegate_core::Clock as _;
+    use sluicegate_memory::SystemClock;
+    use sluicegate_redis::OnError;
+    use sluicegate_rules::RuleSet;
+
+    use super::*;
+    use crate::{Config, home::Home, listen::Addresses, ruleset::Live};
+
+    /// Many decisions that take longer than a turn give way between them; none is lost.
+    #[test]
+    fn many_decisions_are_made_in_turns() {
+        let config = Config { workers: Some(1), ..Config::default() };
+        let addresses = Addresses { resp: config.listen, http: None, grpc: None };
+        let (home, rules) = (Home::Memory(MemoryStore::new()), Live::of(RuleSet::default()));
+        let none = [None, None, None];
+        let shared = Shared::new(config, addresses, home, rules, SystemClock::new(), none);
+        let now = shared.clock.now();
+        let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();
+        let rule = shared.home.rule(&logs, OnError::Deny, now);
+        let question = Question { key: b"k", rule: &rule, operation: Operation::Take(1) };
+        let questions = vec![question; 50_000];
+        let mut deciding = pin!(shared.decide_many(&questions, now));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turns = 1;
+        let answers = loop {
+            match deciding.as_mut().poll(&mut context) {
+                Poll::Ready(answers) => break answers,
+                Poll::Pending => turns += 1,
+            }
+        };
+        let left =
+            |answer: &Result<Answer, Trouble>| answer.as_ref().ok().map(|it| it.decision.remaining);
+        assert!(answers.iter().map(left).eq((1..=50_000).map(|taken| Some(10_000_000 - taken))));
+        println!("figure: 50000 decisions on eight logs are made in {turns} turns");
+        assert!(turns > 20, "{turns}");
+    }
+}

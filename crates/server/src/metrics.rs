@@ -22,20 +22,36 @@ use crate::{
     ruleset::{Event, Named},
     shared::Shared,
     stats::{BOUNDS, Counter, Latency, Outcomes, Stats},
+    web::{self, Held},
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
-/// Rules that are written at a time.
-const PAGE: usize = 16;
+/// The most bytes of the first part.
+const MAX_FIRST: usize = 16 * 1024;
+/// Counters of rules are written so many bytes at a time, and at most so many more: those of one rule.
+const PAGE: usize = 4 * 1024;
+const MAX_RULE: usize = 2560;
+/// What it takes to keep a part until it is sent, besides its text.
+const FRAME: usize = 512;
+/// The most bytes of parts that are there at a time, beyond the first: what waits to be sent, the part that
+/// it begins with, and one that was just written.
+const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
+const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
 
 /// All metrics as text, in parts: those of rules are written while the client reads them, because there
-/// may be many.
+/// may be many. `None`: there is no memory for what of them may be there at a time, which is `held` until it
+/// was sent.
 pub(crate) async fn render(
     shared: &Arc<Shared>,
     format: Format,
-) -> impl Iterator<Item = Bytes> + use<> {
+    mut held: Held,
+) -> Option<impl Iterator<Item = Bytes> + use<>> {
+    // Before the work is done.
+    if !held.resize(MAX_FIRST) {
+        return None;
+    }
     let process = Process::read().await;
     let mut out = Exposition::new(format);
     decisions(shared, &mut out);
@@ -47,18 +63,53 @@ pub(crate) async fn render(
         .sample(&[("version", VERSION)], 1);
     of_process(&process, &mut out);
 
-    let all = shared.rules.tallies.all();
-    let count = all.len();
-    let pages = move |family: &'static RuleFamily| {
-        let all = Arc::clone(&all);
-        let page = move |at: usize| family.page(format, &all[at..(at + PAGE).min(count)]);
-        once(family.head(format)).chain((0..count).step_by(PAGE).map(page))
-    };
-    once(out.into_text())
-        .chain(pages(&DECISIONS))
-        .chain(pages(&NEAR_LIMIT))
-        .chain(once(format.end().to_owned()))
-        .map(Bytes::from)
+    let mut parts = Parts { shared: Arc::clone(shared), out, next: Next::Rules(&DECISIONS, None) };
+    let first = parts.next().unwrap_or_default();
+    let is_whole = matches!(parts.next, Next::Nothing);
+    if !held.resize(first.capacity() + if is_whole { 0 } else { MAX_PENDING }) {
+        return None;
+    }
+    let held = Arc::new(held);
+    Some(once(first).chain(parts).map(move |text| Held::bytes_of(&held, text)))
+}
+
+/// What is left of the metrics, in parts: few of them, because each takes up memory besides its text.
+struct Parts {
+    shared: Arc<Shared>,
+    /// What is written of the next part.
+    out: Exposition,
+    next: Next,
+}
+
+/// What is to be written next.
+enum Next {
+    /// The rules that follow this one, in a family that begins with the first. They are found by name, because a
+    /// list that is kept for a client who does not read would be one more for each name that was added since.
+    Rules(&'static RuleFamily, Option<Arc<str>>),
+    Nothing,
+}
+
+impl Iterator for Parts {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let most = self.out.size() + PAGE;
+        while let Next::Rules(family, last) = &mut self.next {
+            if family.write(&mut self.out, &self.shared.rules.tallies.all(), last, most) {
+                break;
+            }
+            self.next = match family.next {
+                Some(next) => Next::Rules(next, None),
+                None => {
+                    self.out.end();
+                    Next::Nothing
+                }
+            };
+        }
+        let mut text = self.out.take_text();
+        text.shrink_to_fit();
+        (!text.is_empty()).then_some(text)
+    }
 }
 
 /// Counters of each rule.
@@ -68,6 +119,8 @@ struct RuleFamily {
     events: &'static [Event],
     /// Whether a label names the event.
     has_outcome: bool,
+    /// The family that follows.
+    next: Option<&'static Self>,
 }
 
 static DECISIONS: RuleFamily = RuleFamily {
@@ -82,6 +135,7 @@ static DECISIONS: RuleFamily = RuleFamily {
         Event::Fallback,
     ],
     has_outcome: true,
+    next: Some(&NEAR_LIMIT),
 };
 
 static NEAR_LIMIT: RuleFamily = RuleFamily {
@@ -89,21 +143,29 @@ static NEAR_LIMIT: RuleFamily = RuleFamily {
     help: "Allowed requests that left less than a fifth of the limit, by rule",
     events: &[Event::Near],
     has_outcome: false,
+    next: None,
 };
 
 impl RuleFamily {
-    fn head(&self, format: Format) -> String {
-        let mut out = Exposition::new(format);
-        out.family(self.name, Kind::Counter, self.help);
-        out.into_text()
-    }
-
-    /// The counters of these rules: of a rule from a file all of them; of a name that was made of a
-    /// client's value those that every name has, and those that are not 0.
-    fn page(&self, format: Format, rules: &[Named]) -> String {
-        let mut out = Exposition::new(format);
-        let mut family = out.resume(self.name, Kind::Counter);
-        for (rule, tally) in rules {
+    /// Writes the counters of the rules that follow `last`, up to about `most` bytes: of a rule from a file all
+    /// of them; of a name that was made of a client's value those that every name has, and those that are not
+    /// 0. Whether there may be more.
+    fn write(
+        &self,
+        out: &mut Exposition,
+        all: &[Named],
+        last: &mut Option<Arc<str>>,
+        most: usize,
+    ) -> bool {
+        let start = match &*last {
+            Some(last) => all.partition_point(|(name, _)| name <= last),
+            None => {
+                out.family(self.name, Kind::Counter, self.help);
+                0
+            }
+        };
+        for (rule, tally) in &all[start..] {
+            let mut family = out.resume(self.name, Kind::Counter);
             for &event in self.events {
                 let count = tally.count(event);
                 let always = matches!(event, Event::Allowed | Event::Denied | Event::Near);
@@ -112,8 +174,12 @@ impl RuleFamily {
                     family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
                 }
             }
+            if out.size() >= most {
+                *last = Some(Arc::clone(rule));
+                return true;
+            }
         }
-        out.into_text()
+        false
     }
 }
 

@@ -75,7 +75,7 @@ fn arrows_by_crate(files: &[RepoFile], findings: &mut Findings) -> Vec<(String, 
         let Some((root, module)) = module_of(&source.path) else { continue };
         let Some(text) = &source.text else { continue };
         match syn::parse_file(text) {
-            Ok(file) => crates.entry(root).or_default().add(&source.path, module, &file.items),
+            Ok(file) => crates.entry(root).or_default().add(&source.path, &module, &file.items),
             Err(error) => findings.error(format!("{} does not parse: {error}", source.path)),
         }
     }
@@ -99,21 +99,21 @@ fn module_of(path: &str) -> Option<(String, Module)> {
 }
 
 impl Crate {
-    fn add(&mut self, file: &str, module: Module, items: &[Item]) {
+    fn add(&mut self, file: &str, module: &Module, items: &[Item]) {
         self.files.insert(module.clone(), file.to_owned());
         for item in items.iter().filter(|item| !is_test(item)) {
             match item {
-                Item::Use(item) => self.add_use(&module, item),
+                Item::Use(item) => self.add_use(module, item),
                 Item::Mod(item) if item.content.is_some() => {
                     let mut inner = module.clone();
                     inner.push(item.ident.to_string());
                     let (_, items) = item.content.as_ref().expect("it was looked at");
-                    self.add(file, inner, items);
+                    self.add(file, &inner, items);
                 }
                 item => {
                     let mut paths = Paths::default();
                     paths.visit_item(item);
-                    let paths = paths.0.into_iter().filter_map(|path| absolute(&module, &path));
+                    let paths = paths.0.into_iter().filter_map(|path| absolute(module, &path));
                     let uses: Vec<_> = paths.map(|path| (module.clone(), path)).collect();
                     self.uses.extend(uses);
                 }

@@ -114,6 +114,11 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
         0
     }
 
+    /// A copy of `state` whose cost does not depend on the size of a log.
+    fn share_state(state: &mut Self::State) -> Self::State {
+        state.clone()
+    }
+
     /// Bytes that `state` keeps elsewhere.
     fn heap_size(_state: &Self::State) -> usize {
         0

@@ -3,8 +3,9 @@
 //! Each event keeps the total up to and including itself, so the units in any stretch of the log are a difference
 //! of two numbers, and a decision is a few binary searches, however long the log is.
 
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
+use super::events::{Entry, Events};
 use crate::bytes::{MAX_TIME, Reader, StateError, Writer};
 
 /// Bytes of the byte form between the number of events and the first event.
@@ -26,14 +27,7 @@ pub(super) struct Event {
 pub(crate) struct EventLog {
     /// The running total before the oldest event.
     base: u64,
-    log: VecDeque<Entry>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    time: u64,
-    /// The running total up to and including this event.
-    total: u64,
+    log: Events,
 }
 
 impl EventLog {
@@ -60,8 +54,26 @@ impl EventLog {
         self.drop_first(self.first_after(edge));
     }
 
+    /// A copy that shares the events, so that it costs no more than that of a short log.
+    pub(super) fn share(&mut self) -> Self {
+        self.log.share();
+        self.clone()
+    }
+
+    /// Address of the oldest event: copies that share it have the same.
+    #[cfg(test)]
+    pub(crate) fn oldest(&self) -> Option<*const ()> {
+        self.log.front().map(|event| std::ptr::from_ref(event).cast())
+    }
+
+    /// Number of events.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.log.len()
+    }
+
     /// All events that are kept, oldest first.
-    pub(super) fn events(&self) -> impl ExactSizeIterator<Item = Event> {
+    pub(super) fn events(&self) -> impl Iterator<Item = Event> {
         let mut before = self.base;
         self.log.iter().map(move |&Entry { time, total }| {
             let weight = total - before;
@@ -97,7 +109,7 @@ impl EventLog {
     }
 
     pub(super) fn heap_size(&self) -> usize {
-        self.log.capacity() * size_of::<Entry>()
+        self.log.heap_size()
     }
 
     /// Bytes of the offset and of the weight of each event.
@@ -186,32 +198,48 @@ impl EventLog {
 
     pub(super) fn drop_first(&mut self, count: usize) {
         self.base += self.before(count);
-        self.log.drain(..count);
+        self.log.drop_first(count);
     }
 
     /// Takes `units`, of which there are as many, off the newest events.
     pub(super) fn drop_newest(&mut self, units: u64) {
         let kept = self.total() - units;
         while !self.log.is_empty() && self.before(self.log.len() - 1) >= kept {
-            self.log.pop_back();
+            self.log.pop();
         }
-        if let Some(last) = self.log.back_mut() {
-            last.total = self.base + kept;
+        let total = self.base + kept;
+        if self.log.back().is_some_and(|last| last.total != total) {
+            self.log.change_newest(|last| {
+                last.total = total;
+                ControlFlow::Break(())
+            });
         }
     }
 
     pub(super) fn push(&mut self, time: u64, weight: u64) {
         if self.base > MAX_TOTAL {
             let base = std::mem::take(&mut self.base);
-            self.log.iter_mut().for_each(|event| event.total -= base);
+            self.log.change_newest(|event| {
+                event.total -= base;
+                ControlFlow::Continue(())
+            });
         }
         let total = self.base + self.total();
-        self.log.push_back(Entry { time, total: total + weight.min(MAX_TOTAL) });
+        self.log.push(Entry { time, total: total + weight.min(MAX_TOTAL) });
     }
 
     /// Takes times later than `now` as `now`.
     pub(super) fn clamp_times(&mut self, now: u64) {
-        self.log.iter_mut().rev().take_while(|event| event.time > now).for_each(|e| e.time = now);
+        if self.log.back().is_none_or(|newest| newest.time <= now) {
+            return;
+        }
+        self.log.change_newest(|event| {
+            if event.time <= now {
+                return ControlFlow::Break(());
+            }
+            event.time = now;
+            ControlFlow::Continue(())
+        });
     }
 }
 

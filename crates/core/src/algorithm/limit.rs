@@ -87,6 +87,14 @@ macro_rules! algorithms {
                 match self { Self::None => 0, $(Self::$name(state) => $name::heap_size(state),)* }
             }
 
+            /// A copy whose cost does not depend on the size of a log.
+            pub(crate) fn share(&mut self) -> Self {
+                match self {
+                    Self::None => Self::None,
+                    $(Self::$name(state) => Self::$name($name::share_state(state)),)*
+                }
+            }
+
             /// Bytes by which a log makes the byte form longer than that of no state.
             pub(crate) fn log_len(&self) -> usize {
                 match self { Self::None => 0, $(Self::$name(state) => $name::log_len(state),)* }

@@ -6,6 +6,7 @@
 
 mod api;
 mod event_log;
+mod events;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;

@@ -234,6 +234,10 @@ impl Algorithm for SlidingLog {
         Ok((limit, state))
     }
 
+    fn share_state(state: &mut EventLog) -> EventLog {
+        state.share()
+    }
+
     fn log_len(state: &EventLog) -> usize {
         state.encoded_len()
     }

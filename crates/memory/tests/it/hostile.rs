@@ -126,3 +126,25 @@ fn keys_chosen_by_how_long_they_take_lead_nowhere() {
     // A table that has been made to gather keys in few places would be large.
     assert!(usage.bytes <= (8 << 20) + usage.keys * 80, "{usage:?}");
 }
+
+/// A client that changes the policy of a key with each request, between one log and eight that continue it: the
+/// segment of the key is locked no longer for it under a long log than under a short one.
+#[test]
+fn changes_between_one_log_and_eight_cost_the_same_under_a_long_log() {
+    let store = MemoryStore::bounded(1 << 30, WhenFull::Deny);
+    let [one, eight] = [1, 8].map(|logs| {
+        let text = vec!["sliding-log:1000000/1d"; logs].join(",");
+        store.rule(&policy(&text), at(0))
+    });
+    let [short, long] = [100, size("SLUICEGATE_LOG", 200_000)].map(|events| {
+        let key = events.to_string();
+        (0..events).for_each(|_| assert!(take(&store, key.as_bytes(), &one, 0)));
+        let changes = (0..100).flat_map(|_| [&eight, &one]);
+        spread(changes.map(|rule| timed(&store, key.as_bytes(), rule, true)).collect())
+    });
+    println!(
+        "figure: changes between one log and eight: {short:?} ns (median, 99.99 %, slowest) under 100 events, \
+         {long:?} under 200000"
+    );
+    assert!(long[0] < 20 * short[0].max(1_000), "{} ns after {}", long[0], short[0]);
+}

@@ -158,14 +158,8 @@ async fn carry_out(
     }
     if route == Route::Metrics {
         let format = metrics::Format::negotiate(&head.headers);
-        let mut parts = Box::pin(metrics::render(&worker.shared, format)).await;
-        // The first part is there before the client takes any: it is reserved until the last one is taken.
-        let first = parts.next().unwrap_or_default();
-        let held = body.reserve(first.len()).ok_or_else(Problem::no_memory)?;
-        let parts = std::iter::once(first).chain(parts).map(move |text| {
-            let _ = &held;
-            Ok(Frame::data(text))
-        });
+        let parts = Box::pin(metrics::render(&worker.shared, format, body.hold_nothing())).await;
+        let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
         let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
         let mut reply = reply::text(format.media_type(), Bytes::new());
         reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));

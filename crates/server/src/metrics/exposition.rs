@@ -4,7 +4,10 @@
 //! They differ in the names of families (`requests` and `requests_total`), in the type `info`, and in the
 //! last line.
 
-use std::fmt::{Display, Write as _};
+use std::{
+    fmt::{Display, Write as _},
+    mem,
+};
 
 use hyper::{HeaderMap, header::ACCEPT};
 
@@ -80,7 +83,7 @@ impl Format {
     }
 
     /// The last line.
-    pub(super) const fn end(self) -> &'static str {
+    const fn end(self) -> &'static str {
         match self {
             Self::OpenMetrics => "# EOF\n",
             Self::Text => "",
@@ -136,8 +139,19 @@ impl Exposition {
         Family { name, kind, text: &mut self.text }
     }
 
-    pub(super) fn into_text(self) -> String {
-        self.text
+    /// The bytes that were written so far.
+    pub(super) const fn size(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Writes the last line.
+    pub(super) fn end(&mut self) {
+        self.text.push_str(self.format.end());
+    }
+
+    /// What was written since this was called last.
+    pub(super) fn take_text(&mut self) -> String {
+        mem::take(&mut self.text)
     }
 }
 
@@ -243,7 +257,8 @@ mod tests {
             buckets.into_iter(),
             0.5,
         );
-        out.into_text() + format.end()
+        out.end();
+        out.take_text()
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first
 //!   ([`turn`](super::turn)).
 
+mod deferred;
 mod transfer;
 
 use std::{
@@ -231,8 +232,8 @@ impl<'a> Connection<'a> {
             let commands = self.worker.stats().commands.count().wrapping_sub(before);
             let gathered = self.worker.gathered.take();
             self.note(start, &batch);
-            if !self.worker.deferred.borrow().is_empty() {
-                self.ask().await;
+            if !self.worker.deferred.borrow().is_empty() && !self.ask().await {
+                return Ok(false);
             }
             // One that waits has no reply yet.
             let waiting = u64::from(matches!(batch, Batch::Wait(_)));
@@ -403,13 +404,11 @@ impl<'a> Connection<'a> {
         true
     }
 
-    /// Asks a store elsewhere what the batch has put off, and puts the replies where they belong.
-    async fn ask(&mut self) {
+    /// Does what the batch has put off, as questions to a store elsewhere. `false`: there is no memory for it, and
+    /// the client is to be closed.
+    async fn ask(&mut self) -> bool {
         let deferred = self.worker.deferred.take();
-        self.pause();
-        let shared = self.session.shared();
-        let answered = deferred.answer(shared, self.worker.stats(), &mut self.out);
-        Box::pin(answered).await;
+        Box::pin(self.answer_deferred(deferred)).await
     }
 
     /// Records how long `commands` of the last batch took, which made so many `decisions`. Reads the clock
@@ -486,7 +485,7 @@ impl<'a> Connection<'a> {
 
 /// Whether enough is pending for the client, or for a store elsewhere.
 fn is_full(out: &[u8], worker: &Worker) -> bool {
-    out.len() >= FLUSH || worker.deferred.borrow().is_full()
+    out.len() >= FLUSH || worker.deferred.borrow().is_full(&worker.shared.buffers)
 }
 
 /// From `then` to `now`.

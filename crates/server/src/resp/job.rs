@@ -17,6 +17,7 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
+    buffers::BufferBudget,
     dashboard::Cause,
     face::Face,
     home::{Home, HomeRule, Question, Trouble},
@@ -24,8 +25,14 @@ use crate::{
     stats::Stats,
 };
 
-/// When so many questions were put off, they are asked before more is read.
+/// When so many questions were put off, they are asked before more is read; and so many where memory is scarce.
 const MOST: usize = 1024;
+const FEW: usize = 128;
+/// What a question takes up, about, besides its key: until all are answered, and while it is asked, when its key is
+/// there thrice more, in a command and in a pipeline of them.
+const QUESTION: usize = 192;
+const ASKED: usize = 768;
+const KEYS_ASKED: usize = 3;
 
 /// Something to ask the store.
 #[derive(Debug)]
@@ -58,6 +65,9 @@ pub(super) struct Asked {
 pub(crate) struct Deferred {
     parts: Vec<Part>,
     questions: usize,
+    /// Bytes that all of it takes up, and that the largest part does besides while it is asked.
+    bytes: usize,
+    largest: usize,
 }
 
 #[derive(Debug)]
@@ -71,11 +81,16 @@ struct Part {
 
 impl Deferred {
     pub(super) fn push(&mut self, session: &Session<'_>, job: Job, place: usize) {
-        self.questions += match &job {
-            Job::Decide(asked) => asked.len(),
-            Job::Delete(keys) | Job::Exists(keys) => keys.len(),
-            Job::Reset(_) | Job::Info(_) | Job::TimeToLive(..) => 1,
+        let (questions, keys) = match &job {
+            Job::Decide(asked) => (asked.len(), asked.iter().map(|it| it.key.len()).sum()),
+            Job::Delete(keys) | Job::Exists(keys) => {
+                (keys.len(), keys.iter().map(|it| it.len()).sum())
+            }
+            Job::Reset(key) | Job::Info(key) | Job::TimeToLive(key, _) => (1, key.len()),
         };
+        self.questions += questions;
+        self.bytes += questions * QUESTION + keys;
+        self.largest = self.largest.max(questions * ASKED + keys * KEYS_ASKED);
         self.parts.push(Part { place, version: session.version, now: session.now, job });
     }
 
@@ -84,13 +99,28 @@ impl Deferred {
     }
 
     /// Whether these are enough to be asked.
-    pub(super) fn is_full(&self) -> bool {
-        self.questions >= MOST
+    pub(super) fn is_full(&self, buffers: &BufferBudget) -> bool {
+        self.questions >= MOST || self.questions >= FEW && buffers.used() > buffers.max() / 2
     }
 
-    /// Does all of it, and puts the replies into `out`.
-    pub(super) async fn answer(self, shared: &Shared, stats: &Stats, out: &mut Vec<u8>) {
-        let known = std::mem::take(out);
+    /// The bytes that it takes up until it is answered.
+    pub(super) const fn size(&self) -> usize {
+        self.bytes + self.largest
+    }
+
+    /// Where the first reply belongs.
+    pub(super) fn start(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.place)
+    }
+
+    /// Does all of it, and puts the replies into `out` among those that are `known`.
+    pub(super) async fn answer(
+        self,
+        shared: &Shared,
+        stats: &Stats,
+        known: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         let mut copied = 0;
         for Part { place, version, now, job } in self.parts {
             out.extend_from_slice(&known[copied..place]);

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::buffers::{BufferBudget, MAX_PER_CONNECTION, Reservation};
@@ -50,6 +51,12 @@ struct Bounds {
 pub(crate) struct Held {
     connection: Arc<ConnectionBuffers>,
     bytes: usize,
+}
+
+/// A text that is held for a connection.
+struct HeldText {
+    text: String,
+    _held: Arc<Held>,
 }
 
 /// A request whose answer is held back, until dropped.
@@ -121,6 +128,11 @@ impl Held {
         self.connection.hold_nothing()
     }
 
+    /// A text as bytes for which this is held until the last of them is gone, wherever they are by then.
+    pub(crate) fn bytes_of(held: &Arc<Self>, text: String) -> Bytes {
+        Bytes::from_owner(HeldText { text, _held: Arc::clone(held) })
+    }
+
     /// Holds `bytes` in all in place of what was held for this purpose. `false`: they are too many,
     /// for the connection or for the process, and nothing has changed.
     ///
@@ -171,6 +183,12 @@ impl Held {
         }
         self.connection.waiting.fetch_add(1, Ordering::Relaxed);
         Some(HeldBack(Arc::clone(&self.connection)))
+    }
+}
+
+impl AsRef<[u8]> for HeldText {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
     }
 }
 

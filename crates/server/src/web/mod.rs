@@ -41,8 +41,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use self::held::Held;
-pub(crate) use self::request::{BodyError, RequestBody};
 use self::{
     age::old_age,
     held::ConnectionBuffers,
@@ -50,6 +48,11 @@ use self::{
     progress::Progress,
     session::{Answering, Session, begin},
     watched::Watched,
+};
+pub(crate) use self::{
+    held::Held,
+    request::{BodyError, RequestBody},
+    session::MAX_PENDING,
 };
 use crate::{
     face::Face,

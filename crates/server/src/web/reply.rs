@@ -99,6 +99,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplyBody<B> {
                 Err(frame) => frame.map_data(|bytes| Chunk { bytes, _sent: None, _flight: None }),
             })),
             Some(Err(error)) => Some(Err(error)),
+            // What was handed over before may wait to be sent: the request is in flight until it is.
+            None if this.is_http2 => this.flight.take().map(|flight| {
+                let sent = Some(flight.send_chunk());
+                let last = Chunk { bytes: Bytes::new(), _sent: sent, _flight: Some(flight) };
+                Ok(Frame::data(last))
+            }),
             None => {
                 this.flight = None;
                 None
@@ -107,7 +113,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplyBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.inner.is_end_stream()
+        let is_last_sent = self.is_http2 && self.flight.is_none();
+        self.rest.is_empty() && (is_last_sent || self.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -52,10 +52,9 @@ impl RequestBody {
         let _fewer = self.held.resize(0);
     }
 
-    /// Reserves bytes for the reply to the request. `None`: they do not fit.
-    pub(crate) fn reserve(&self, bytes: usize) -> Option<Held> {
-        let mut held = self.held.hold_nothing();
-        held.resize(bytes).then_some(held)
+    /// Nothing yet, to be held for the reply to the request.
+    pub(crate) fn hold_nothing(&self) -> Held {
+        self.held.hold_nothing()
     }
 
     /// Says that the answer to the request is held back, until this is dropped. `None`: the client has

@@ -43,7 +43,7 @@ const MAX_REFUSALS: usize = 128;
 const WINDOW: u32 = 64 * 1024;
 const WINDOW_OF_ALL: u32 = 256 * 1024;
 /// The most that is pending for one request on HTTP/2, in bytes.
-const MAX_PENDING: usize = 16 * 1024;
+pub(crate) const MAX_PENDING: usize = 16 * 1024;
 
 /// What a conversation takes up, in bytes: on HTTP/1.1 and HTTP/2.
 const HTTP1: usize = 16 * 1024;
@@ -52,8 +52,9 @@ const HTTP2: usize = 20 * 1024;
 pub(super) const TLS: usize = 12 * 1024;
 /// What each request in flight beyond the first takes up on HTTP/2, besides its head.
 const STREAM: usize = 4 * 1024;
-/// What the place of a request takes up on HTTP/2, which a connection keeps for the next ones.
-pub(super) const SLOT: usize = 1024;
+/// What the place of a request takes up on HTTP/2, which a connection keeps for the next ones: in h2's tables of
+/// requests and of frames that are to be sent, some of 350 bytes for each reply.
+pub(super) const SLOT: usize = 2048;
 /// What is free of charge: of the head of a lone request, and of a reply.
 const FREE_HEAD: usize = 2 * 1024;
 const FREE_REPLY: usize = 2 * 1024;

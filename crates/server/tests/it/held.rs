@@ -202,6 +202,56 @@ fn denials_of_long_keys_hold_little() {
     assert!(held <= 8 * 1024, "{held} KiB");
 }
 
+/// Clients whose commands wait for a store that does not answer keep little besides what is reserved.
+#[test]
+fn clients_that_wait_for_a_store_hold_little() {
+    const STORE: &str = "SLUICEGATE_TEST_STORE";
+    let name = "held::clients_that_wait_for_a_store_hold_little";
+    let budget = 16 << 20;
+    let word = |word: String| format!("${}\r\n{word}\r\n", word.len());
+    let takes = (0..15).flat_map(|number| [long_key(number), "gcra:1/1h".into(), "1".into()]);
+    let words = ["SG.MTAKE".to_owned(), "15".to_owned()].into_iter().chain(takes).map(word);
+    let long = format!("*47\r\n{}", words.collect::<String>());
+    let take = "SG.TAKE k fixed-window:9000000/1h\r\n";
+    // The allocator keeps more where pieces are large.
+    for (what, count, slack, text) in [
+        ("one command", clients("SLUICEGATE_STORE_CLIENTS", 2_000), 4, take.to_owned()),
+        ("400 commands", 200, 4, take.repeat(400)),
+        ("a command of 1 MB", 60, 26, long),
+    ] {
+        let mut store = None;
+        let start = |_: &Folder| {
+            let started = Server::start(Engine::Redis70);
+            let url = started.url();
+            store = Some(started);
+            vec![(STORE, url)]
+        };
+        let process = process_with(name, 20_000, start, |config, _| {
+            let mut at = StoreConfig::at(env::var(STORE).unwrap());
+            at.options.deadline = PATIENCE;
+            config.store = Some(at);
+            config.max_buffer_memory = budget;
+            config.workers = Some(2);
+        });
+        let (Some(process), Some(store)) = (process, store) else { return };
+        assert_eq!(process.server.connect().integers(take.trim())[0], 1);
+        let before = process.resident();
+        store.signal("-STOP");
+        // What the store does not answer is given up after a second or so.
+        let streams = flood(&process, count, text.as_bytes());
+        let held = process.peak().saturating_sub(before);
+        let rejected = process.server.told("buffer_rejections");
+        store.signal("-CONT");
+        drop(streams);
+        let left = all_is_returned(&process, before);
+        println!(
+            "figure: {count} clients that wait for a store, {what} each, hold at most {held} KiB; {rejected} were \
+             rejected; {left} KiB after they left"
+        );
+        assert!(held <= (budget >> 10) + count * 6 + slack * 1024, "{held} KiB: {what}");
+    }
+}
+
 #[test]
 fn unfinished_commands_are_within_the_budget() {
     let name = "held::unfinished_commands_are_within_the_budget";

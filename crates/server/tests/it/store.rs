@@ -139,6 +139,19 @@ fn replies_come_in_the_order_of_the_commands() {
     assert!(peer.error("DBSIZE").starts_with("ERR DBSIZE is unavailable: the keys are in a store"));
 }
 
+/// What does not fit into memory while the store is asked is not asked at all, and no reply comes out of order.
+#[test]
+fn a_batch_that_does_not_fit_is_rejected_where_its_replies_would_be() {
+    let store = Server::start(Engine::Redis70);
+    let server = on(&store, |config, _| config.max_buffer_memory = 64 * 1024);
+    let mut peer = server.connect();
+    let takes = "SG.TAKE a gcra:1000/1h\r\n".repeat(200);
+    peer.send(format!("PING\r\n{takes}ECHO behind\r\n"));
+    assert_eq!(peer.rest(), "+PONG\r\n-ERR max buffer memory reached\r\n");
+    assert_eq!(server.connect().integers("SG.TAKE a gcra:1000/1h")[2], 999, "none was taken");
+    assert_eq!(server.told("buffer_bytes"), 0);
+}
+
 /// A pipeline that is longer than what is asked at a time.
 #[test]
 fn long_pipelines_are_answered_in_full() {

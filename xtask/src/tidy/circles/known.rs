@@ -96,7 +96,7 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/rules/src/native/settings.rs",
         "crates/rules/src/set.rs",
     ],
-    &["crates/rules/src/key.rs", "crates/rules/src/request.rs"],
+    &["crates/rules/src/key.rs", "crates/rules/src/long_values.rs", "crates/rules/src/request.rs"],
     &[
         "crates/server/src/dashboard/frame.rs",
         "crates/server/src/dashboard/history.rs",

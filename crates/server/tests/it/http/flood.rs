@@ -3,6 +3,7 @@
 //! answered meanwhile.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
     time::Duration,
@@ -355,6 +356,85 @@ fn requests_of_many_connections_are_bounded() {
             memory.more(),
         );
         assert!(memory.most - memory.before < budget / 512, "{} MiB: {what}", memory.more());
+    }
+}
+
+/// Replies of metrics that are asked for many times at once: what is made of each before its client takes
+/// it is bounded, whether the client takes nothing, a first part, or does not read.
+#[test]
+fn replies_of_metrics_of_many_connections_are_bounded() {
+    let name = "http::flood::replies_of_metrics_of_many_connections_are_bounded";
+    metrics_of_many_connections_are_bounded(name, 0);
+}
+
+#[test]
+fn replies_of_metrics_of_many_rules_are_bounded() {
+    let name = "http::flood::replies_of_metrics_of_many_rules_are_bounded";
+    metrics_of_many_connections_are_bounded(name, 2_000);
+}
+
+fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
+    let Some(process) = process(name, 4096, |config, folder| {
+        config.http = Some(any_port());
+        config.rules = vec![folder.join("rules.yaml")];
+        let long = "n".repeat(58);
+        let rule = |number| {
+            format!("  - {{name: {long}{number}, match: {{path: /}}, policy: fixed-window:1/1h}}\n")
+        };
+        let rules = (0..rules).map(rule).collect::<String>();
+        fs::write(&config.rules[0], format!("rules:\n{rules}")).unwrap();
+    }) else {
+        return;
+    };
+    let many = size("SLUICEGATE_FLOOD_STREAMS", 200);
+    let streams = STREAMS - 6;
+    let request = |first: u32| -> Vec<u8> {
+        (first..first + streams).flat_map(|it| frame(1, 5, it * 2 + 1, &head("/metrics"))).collect()
+    };
+    for (what, window) in [("nothing", 0), ("a part", 10_000), ("all, and do not read", 1 << 30)] {
+        let mut memory = Memory::of(&process);
+        let mut clients = Vec::with_capacity(many);
+        let mut slowest = is_served(&process);
+        for _ in 0..many {
+            let mut client = Frames::connect(&process.server, &[(INITIAL_WINDOW, window)]);
+            client.send(&frame(8, 0, 0, &u32::to_be_bytes(1 << 30)));
+            client.send(&request(0));
+            if clients.len() % 25 == 0 {
+                slowest = slowest.max(is_served(&process));
+            }
+            clients.push(client);
+            memory.look();
+        }
+        // As long as replies come, and a little longer; then once more where the system took the first ones.
+        let (mut used, mut bytes, mut quiet, mut asked) = (0, 0, now(), 1);
+        while quiet.elapsed() < Duration::from_millis(500) {
+            let before = bytes;
+            if window == 10_000 {
+                clients.iter_mut().for_each(Frames::read);
+                bytes = clients.iter().flat_map(|it| it.streams.values()).map(|it| it.data).sum();
+            }
+            memory.look();
+            used = used.max(process.server.told("buffer_bytes") >> 20);
+            if bytes > before {
+                quiet = now();
+            }
+            if window == 1 << 30 && asked < 4 && quiet.elapsed() > Duration::from_millis(400) {
+                let more = request(streams * asked);
+                clients.iter_mut().for_each(|it| it.send(&more));
+                (asked, quiet) = (asked + 1, now());
+            }
+        }
+        slowest = slowest.max(is_served(&process));
+        drop(clients);
+        process.server.until_told("connected_clients", 1);
+        let back = memory.until_back();
+        println!(
+            "figure: {many} clients with {streams} requests of /metrics with {rules} rules, that take {what}: \
+             {used} MiB reserved, {} MiB more at most, given back after {back:?}; another was answered within \
+             {slowest:?}",
+            memory.more(),
+        );
+        assert!(memory.most - memory.before < BOUND, "{} MiB: {what}", memory.more());
     }
 }
 

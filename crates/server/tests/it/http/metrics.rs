@@ -192,6 +192,34 @@ fn rule_metrics_exist_before_the_first_request() {
     check("added");
 }
 
+/// Many rules come in many parts: each is there once, in order, in both families.
+#[test]
+fn metrics_of_many_rules_are_whole() {
+    let folder = Folder::new();
+    let names: Vec<_> = (100..500).map(|number| format!("rule{number}")).collect();
+    let rules = names.iter().map(|name| {
+        format!("  - {{name: {name}, match: {{path: /{name}}}, policy: 'gcra:1/1s'}}\n")
+    });
+    fs::write(folder.file("rules.yaml"), format!("rules:\n{}", rules.collect::<String>())).unwrap();
+    let running = server(|config| config.rules = vec![folder.file("rules.yaml")]);
+    for (accept, end) in [("*/*", "# EOF\n"), ("text/plain", "\n")] {
+        let text = scrape(&running, accept).1;
+        assert!(text.ends_with(end));
+        for (family, events) in
+            [("sluicegate_rule_decisions", 6), ("sluicegate_rule_near_limit", 1)]
+        {
+            let samples = format!("{family}_total{{rule=\"");
+            let samples: Vec<_> = text.lines().filter_map(|it| it.strip_prefix(&samples)).collect();
+            let rules: Vec<_> =
+                samples.iter().filter_map(|it| Some(it.split_once('"')?.0)).collect();
+            let expected: Vec<_> = names.iter().flat_map(|name| vec![&**name; events]).collect();
+            assert_eq!(rules, expected, "{family}");
+            let heads = text.lines().filter(|it| it.starts_with(&format!("# HELP {family}")));
+            assert_eq!(heads.count(), 1);
+        }
+    }
+}
+
 /// Commands of a pipeline take as long as the pipeline; one that waits as long as it waits.
 #[test]
 fn resp_durations_count_every_command_once() {

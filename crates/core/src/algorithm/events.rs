@@ -1,0 +1,379 @@
+//! The events of a log, oldest first. Copies of a long log have the events of both in common.
+//!
+//! A log may hold a million events, and a policy of eight logs may continue it, with every request anew. So
+//! what is long is [shared](Events::share) before it is copied: it then lies in parts that no longer change,
+//! and each copy says which of their events are its own. Events that come later, and those that change,
+//! are in front of no others: each copy has them for itself. A log that was never copied is one queue.
+
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
+
+/// The events up to which a log is copied as it is, and which are no part of their own.
+const SHORT: usize = if cfg!(test) { 2 } else { 2048 };
+
+/// An event of a log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) time: u64,
+    /// The running total up to and including this event.
+    pub(super) total: u64,
+}
+
+/// Events in the order of their times and totals.
+#[derive(Clone, Debug)]
+pub(super) enum Events {
+    Own(VecDeque<Entry>),
+    Shared(Box<Shared>),
+}
+
+/// Every key of a log has one of these: what is shared adds nothing to those that are not.
+const _: () = assert!(size_of::<Events>() == size_of::<VecDeque<Entry>>());
+
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    /// None is empty.
+    parts: VecDeque<Part>,
+    /// What came after them.
+    own: VecDeque<Entry>,
+}
+
+/// Those from `start` to `end` of events that others may have as well.
+#[derive(Clone, Debug)]
+struct Part {
+    events: Arc<VecDeque<Entry>>,
+    start: usize,
+    end: usize,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self::Own(VecDeque::new())
+    }
+}
+
+impl Part {
+    const fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.events.range(self.start..self.end)
+    }
+
+    fn get(&self, index: usize) -> Option<&Entry> {
+        self.events.get(self.start + index)
+    }
+
+    fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+        let (mut low, mut high) = (self.start, self.end);
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_before(&self.events[middle]) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low - self.start
+    }
+}
+
+impl Events {
+    /// Makes what is long of it common to all later copies: they cost little, whatever the length.
+    pub(super) fn share(&mut self) {
+        match self {
+            Self::Own(own) if own.len() > SHORT => {
+                let own = std::mem::take(own);
+                let mut shared = Shared { parts: VecDeque::new(), own };
+                shared.close();
+                *self = Self::Shared(Box::new(shared));
+            }
+            Self::Shared(shared) if shared.own.len() > SHORT => shared.close(),
+            Self::Own(_) | Self::Shared(_) => {}
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Own(own) => own.len(),
+            Self::Shared(shared) => shared.before_own() + shared.own.len(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Own(own) => own.is_empty(),
+            Self::Shared(shared) => shared.parts.is_empty() && shared.own.is_empty(),
+        }
+    }
+
+    pub(super) fn front(&self) -> Option<&Entry> {
+        self.get(0)
+    }
+
+    pub(super) fn back(&self) -> Option<&Entry> {
+        match self {
+            Self::Own(own) => own.back(),
+            Self::Shared(shared) => shared.back(),
+        }
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Entry> {
+        match self {
+            Self::Own(own) => own.get(index),
+            Self::Shared(shared) => shared.get(index),
+        }
+    }
+
+    /// How many of the first events `is_before` is true of, as it is of none behind them.
+    pub(super) fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+        match self {
+            Self::Own(own) => own.partition_point(is_before),
+            Self::Shared(shared) => shared.partition_point(is_before),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        let (parts, own) = match self {
+            Self::Own(own) => (None, own),
+            Self::Shared(shared) => (Some(&shared.parts), &shared.own),
+        };
+        parts.into_iter().flatten().flat_map(Part::iter).chain(own)
+    }
+
+    pub(super) fn push(&mut self, event: Entry) {
+        match self {
+            Self::Own(own) => own.push_back(event),
+            Self::Shared(shared) => shared.own.push_back(event),
+        }
+    }
+
+    /// Drops the `count` oldest.
+    pub(super) fn drop_first(&mut self, count: usize) {
+        match self {
+            Self::Own(own) => drop(own.drain(..count)),
+            Self::Shared(shared) => {
+                shared.drop_first(count);
+                self.settle();
+            }
+        }
+    }
+
+    /// Drops the newest.
+    pub(super) fn pop(&mut self) {
+        match self {
+            Self::Own(own) => drop(own.pop_back()),
+            Self::Shared(shared) => {
+                shared.pop();
+                self.settle();
+            }
+        }
+    }
+
+    /// Changes the newest ones, from the last on until `change` breaks; their order stays.
+    pub(super) fn change_newest(&mut self, mut change: impl FnMut(&mut Entry) -> ControlFlow<()>) {
+        let own = match self {
+            Self::Own(own) => own,
+            Self::Shared(shared) => &mut shared.own,
+        };
+        if own.iter_mut().rev().try_for_each(&mut change).is_break() {
+            return;
+        }
+        // What others have as well is changed in a copy.
+        if let Self::Shared(shared) = self {
+            while let Some(mut event) = shared.parts.back().and_then(|it| it.iter().last()).copied()
+            {
+                let flow = change(&mut event);
+                shared.pop_part();
+                shared.own.push_front(event);
+                if flow.is_break() {
+                    break;
+                }
+            }
+            self.settle();
+        }
+    }
+
+    /// Bytes that it keeps elsewhere; what it has in common with others is counted for each of them.
+    pub(super) fn heap_size(&self) -> usize {
+        let size = |events: &VecDeque<Entry>| events.capacity() * size_of::<Entry>();
+        match self {
+            Self::Own(own) => size(own),
+            Self::Shared(shared) => {
+                let parts = shared.parts.iter().map(|part| PART + size(&part.events));
+                let places = shared.parts.capacity() * size_of::<Part>();
+                size_of::<Shared>() + places + parts.sum::<usize>() + size(&shared.own)
+            }
+        }
+    }
+
+    /// Is one queue again where nothing is in common with others.
+    fn settle(&mut self) {
+        if let Self::Shared(shared) = self
+            && shared.parts.is_empty()
+        {
+            *self = Self::Own(std::mem::take(&mut shared.own));
+        }
+    }
+}
+
+/// Bytes of what holds the events of a part.
+const PART: usize = size_of::<VecDeque<Entry>>() + 2 * size_of::<usize>();
+
+impl Shared {
+    /// Makes a part of what came after the others.
+    fn close(&mut self) {
+        let events = Arc::new(std::mem::take(&mut self.own));
+        self.parts.push_back(Part { start: 0, end: events.len(), events });
+    }
+
+    fn before_own(&self) -> usize {
+        self.parts.iter().map(Part::len).sum()
+    }
+
+    fn back(&self) -> Option<&Entry> {
+        let of_parts = || self.parts.back().and_then(|part| part.get(part.len() - 1));
+        self.own.back().or_else(of_parts)
+    }
+
+    fn get(&self, mut index: usize) -> Option<&Entry> {
+        for part in &self.parts {
+            if index < part.len() {
+                return part.get(index);
+            }
+            index -= part.len();
+        }
+        self.own.get(index)
+    }
+
+    fn partition_point(&self, is_before: impl Fn(&Entry) -> bool) -> usize {
+        let mut before = 0;
+        for part in &self.parts {
+            let count = part.partition_point(&is_before);
+            before += count;
+            if count < part.len() {
+                return before;
+            }
+        }
+        before + self.own.partition_point(is_before)
+    }
+
+    fn drop_first(&mut self, mut count: usize) {
+        while let Some(part) = self.parts.front_mut().filter(|_| count > 0) {
+            if count < part.len() {
+                part.start += count;
+                return;
+            }
+            count -= part.len();
+            self.parts.pop_front();
+        }
+        self.own.drain(..count);
+    }
+
+    fn pop(&mut self) {
+        if self.own.pop_back().is_none() {
+            self.pop_part();
+        }
+    }
+
+    /// Drops the newest event of the parts.
+    fn pop_part(&mut self) {
+        if let Some(part) = self.parts.back_mut() {
+            part.end -= 1;
+            if part.len() == 0 {
+                self.parts.pop_back();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(usize),
+        DropFirst(usize),
+        Pop,
+        ChangeNewest(usize),
+        Share,
+        /// Goes on with a copy that was made before.
+        Swap,
+        Copy,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1..6_usize).prop_map(Step::Push),
+            2 => (0..5_usize).prop_map(Step::DropFirst),
+            1 => Just(Step::Pop),
+            1 => (1..6_usize).prop_map(Step::ChangeNewest),
+            2 => Just(Step::Share),
+            2 => Just(Step::Swap),
+            2 => Just(Step::Copy),
+        ]
+    }
+
+    fn flat<'e>(events: impl IntoIterator<Item = &'e Entry>) -> Vec<(u64, u64)> {
+        events.into_iter().map(|it| (it.time, it.total)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Whatever is shared, each copy is a queue of its own.
+        #[test]
+        fn events_are_a_queue(steps in proptest::collection::vec(step(), 0..40)) {
+            let mut one = (Events::default(), VecDeque::<Entry>::new());
+            let mut other = one.clone();
+            let mut count = 0;
+            for step in steps {
+                let (events, model) = &mut one;
+                match step {
+                    Step::Push(times) => for _ in 0..times {
+                        count += 1;
+                        events.push(Entry { time: count, total: count * 10 });
+                        model.push_back(Entry { time: count, total: count * 10 });
+                    },
+                    Step::DropFirst(most) => {
+                        let most = most.min(model.len());
+                        events.drop_first(most);
+                        model.drain(..most);
+                    }
+                    Step::Pop => {
+                        events.pop();
+                        model.pop_back();
+                    }
+                    Step::ChangeNewest(most) => {
+                        let mut left = most;
+                        events.change_newest(|event| {
+                            event.total += 1;
+                            left -= 1;
+                            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                        });
+                        model.iter_mut().rev().take(most).for_each(|event| event.total += 1);
+                    }
+                    Step::Share => events.share(),
+                    Step::Copy => other = one.clone(),
+                    Step::Swap => std::mem::swap(&mut one, &mut other),
+                }
+                for (events, model) in [&one, &other] {
+                    prop_assert_eq!(flat(events.iter()), flat(model));
+                    prop_assert_eq!(events.len(), model.len());
+                    prop_assert_eq!(events.is_empty(), model.is_empty());
+                    prop_assert_eq!(flat(events.front()), flat(model.front()));
+                    prop_assert_eq!(flat(events.back()), flat(model.back()));
+                    for edge in 0..count + 2 {
+                        let is_before = |event: &Entry| event.time <= edge;
+                        prop_assert_eq!(events.partition_point(is_before), model.partition_point(is_before));
+                    }
+                    for index in 0..=model.len() {
+                        prop_assert_eq!(flat(events.get(index)), flat(model.get(index)));
+                    }
+                }
+            }
+        }
+    }
+}
