@@ -223,7 +223,7 @@ pub(crate) fn follow<T>(
             let is_refused = refuses_writes(reply);
             if is_refused {
                 link.refused();
-            } else if Missing::of(reply) == Some(Missing::Command) {
+            } else if Missing::of(reply).is_some() {
                 link.forbidden();
             }
             if is_refused || refusal.code() == "CLUSTERDOWN" {

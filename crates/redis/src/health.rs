@@ -16,12 +16,12 @@ pub struct Health {
 }
 
 impl RedisStore {
-    /// Why no decision of the store can be had now: its node, or every node of a cluster, is unavailable.
-    /// `None` while it can, as far as is known. Asks none.
+    /// Why no decision of the store can be had now: its node, or every node of a cluster, is unavailable, or
+    /// lets the user use no key. `None` while it can, as far as is known. Asks none.
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         match &self.inner().topology {
-            Topology::One(link) => link.is_breaker_open().then(|| link.why()),
+            Topology::One(link) => link.why_unavailable(),
             Topology::Cluster(cluster) => cluster.unavailable(),
         }
     }

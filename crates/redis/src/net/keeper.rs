@@ -53,7 +53,7 @@ enum Probe {
     /// The user may not run what every take runs.
     MayNot(String),
     /// The user may not use the key of the probe, so nothing is known of writes.
-    Forbidden,
+    Forbidden(String),
     /// No answer, or no connection.
     Fails(String),
 }
@@ -159,7 +159,27 @@ impl Link {
     }
 
     fn works(&self) {
-        if self.breaker.close() {
+        if self.breaker.close() | self.permission.unbar() {
+            self.log(|report, now| report.change(false, now));
+        }
+    }
+
+    /// The user may use no key: every question is still asked, since another key may be allowed.
+    fn barred(&self, why: &str) {
+        why.clone_into(&mut self.why.lock());
+        let was_open = self.breaker.close();
+        if self.permission.bar() || was_open {
+            self.log(|report, now| report.change(true, now));
+        }
+        // A question may have been decided meanwhile.
+        if !self.permission.has_refusals() {
+            self.unbarred();
+        }
+    }
+
+    /// A question was decided, so the user may use some key.
+    pub(super) fn unbarred(&self) {
+        if self.permission.unbar() && !self.breaker.is_open() {
             self.log(|report, now| report.change(false, now));
         }
     }
@@ -193,23 +213,26 @@ impl Keeper {
         let is_open = link.breaker.is_open();
         let is_suspect = link.is_suspect.swap(false, Ordering::Relaxed);
         let has_answered = link.has_answered.swap(false, Ordering::Relaxed);
-        if is_open || is_suspect || !has_answered {
+        if is_open || is_suspect || !has_answered || link.permission.is_barred() {
             let probe = link.probe().await;
             self.follow(&link, is_open, is_suspect, probe).await;
         }
         link.log(|report, now| report.due(now));
-        Some(if link.breaker.is_open() { PROBE_EVERY - SPACING } else { IDLE })
+        let is_down = link.breaker.is_open() || link.permission.is_barred();
+        Some(if is_down { PROBE_EVERY - SPACING } else { IDLE })
     }
 
     async fn follow(&mut self, link: &Arc<Link>, is_open: bool, is_suspect: bool, probe: Probe) {
         match probe {
-            Probe::Forbidden if is_suspect => {
+            // Neither may it use the key of the probe, which has the same prefix as all others.
+            Probe::Forbidden(why) if link.permission.is_in_doubt() => link.barred(&why),
+            Probe::Forbidden(_) if is_suspect => {
                 link.works();
                 self.find_primary(link).await;
             }
             // The user may be allowed what else it asks for.
-            Probe::MayNot(why) if link.is_forbidden() => link.unavailable(&why),
-            Probe::Works | Probe::Forbidden | Probe::MayNot(_) => {
+            Probe::MayNot(why) if link.permission.is_in_doubt() => link.unavailable(&why),
+            Probe::Works | Probe::Forbidden(_) | Probe::MayNot(_) => {
                 self.looked_at = None;
                 link.decided();
                 link.works();
@@ -279,7 +302,10 @@ impl Link {
                     (Value::ServerError(error), Some(Missing::Command)) => {
                         Probe::MayNot(why(error))
                     }
-                    (_, Some(_)) => Probe::Forbidden,
+                    (Value::ServerError(error), Some(Missing::Key)) => {
+                        let key = String::from_utf8_lossy(&self.probe_key()).into_owned();
+                        Probe::Forbidden(format!("{} (such as `{key}`)", why(error)))
+                    }
                     // Its questions are sent on.
                     (Value::ServerError(error), _) if self.is_in_cluster() && is_demoted(error) => {
                         Probe::Works
@@ -304,7 +330,7 @@ impl Link {
 impl Link {
     /// Runs the script of the probe; or a command of the module, for a user who may run no scripts.
     async fn try_write(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
-        let key = [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat();
+        let key = self.probe_key();
         // A node of a cluster would send on a script that names a key of another.
         let keys = u8::from(!self.is_in_cluster());
         let call = |whole| -> Cmd {
@@ -327,6 +353,10 @@ impl Link {
             }
         }
         Ok(reply)
+    }
+
+    fn probe_key(&self) -> Vec<u8> {
+        [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat()
     }
 
     fn is_in_cluster(&self) -> bool {

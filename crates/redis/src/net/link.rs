@@ -29,6 +29,7 @@ use super::{
     breaker::Breaker,
     context::{Context, Place},
     flow::Flow,
+    permission::Permission,
     report::Report,
     url::Address,
 };
@@ -73,8 +74,8 @@ pub(crate) struct Link {
     pub(super) has_answered: AtomicBool,
     /// Whether a question got no answer, or one that says that the server takes no writes.
     pub(super) is_suspect: AtomicBool,
-    /// Questions in a row that the user may not ask.
-    pub(super) forbidden: AtomicU32,
+    /// What the user may not do.
+    pub(super) permission: Permission,
     /// Connections made so far.
     pub(super) made: AtomicU64,
     /// Connections that could not be made since the last that could.
@@ -129,6 +130,7 @@ impl Link {
             place,
             state: watch::channel(down).0,
             breaker: Breaker::new(context.options.breaker_failures),
+            permission: Permission::new(context.options.breaker_failures),
             context,
             why: Mutex::default(),
             report,
@@ -136,7 +138,6 @@ impl Link {
             wake: Arc::default(),
             has_answered: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
-            forbidden: AtomicU32::new(0),
             made: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             module: AtomicBool::new(false),
@@ -164,6 +165,13 @@ impl Link {
     /// Why its circuit breaker was opened last.
     pub(crate) fn why(&self) -> String {
         self.why.lock().clone()
+    }
+
+    /// Why no decision of the server can be had now, as far as is known.
+    pub(crate) fn why_unavailable(&self) -> Option<String> {
+        let is_barred =
+            || self.permission.is_barred() && self.permission.is_barred_at(self.context.now());
+        (self.breaker.is_open() || is_barred()).then(|| self.why())
     }
 
     /// Whether its circuit breaker is open.
@@ -328,24 +336,20 @@ impl Link {
         self.suspect();
     }
 
-    /// The user may not run what a question needs: `keeper` looks whether that is so for all of them.
+    /// The user may not ask a question: `keeper` looks whether that is so for all of them.
     pub(crate) fn forbidden(&self) {
-        self.forbidden.fetch_add(1, Ordering::Relaxed);
-        if self.is_forbidden() {
+        self.permission.refused(self.context.now());
+        // `keeper` looks often enough while it is so.
+        if self.permission.is_in_doubt() && !self.permission.is_barred() {
             self.suspect();
         }
     }
 
-    /// Whether so many questions in a row were forbidden that all may be.
-    pub(super) fn is_forbidden(&self) -> bool {
-        self.forbidden.load(Ordering::Relaxed) >= self.context.options.breaker_failures
-    }
-
     /// A question was decided.
     pub(crate) fn decided(&self) {
-        // The line is shared by all threads, so it is written only if it says something else.
-        if self.forbidden.load(Ordering::Relaxed) != 0 {
-            self.forbidden.store(0, Ordering::Relaxed);
+        if self.permission.has_refusals() {
+            self.permission.answered();
+            self.unbarred();
         }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod context;
 mod flow;
 pub(crate) mod keeper;
 pub(crate) mod link;
+mod permission;
 mod report;
 pub(crate) mod topology;
 pub(crate) mod url;

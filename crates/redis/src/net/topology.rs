@@ -221,8 +221,8 @@ impl Cluster {
             return Some(why.clone());
         }
         let links = self.links();
-        let is_down = !links.is_empty() && links.iter().all(|link| link.is_breaker_open());
-        links.first().filter(|_| is_down).map(|link| link.why())
+        let reasons: Option<Vec<_>> = links.iter().map(|link| link.why_unavailable()).collect();
+        reasons?.into_iter().next()
     }
 
     /// Reads the map, and logs whether there is one.

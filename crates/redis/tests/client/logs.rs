@@ -86,13 +86,14 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
         .collect();
     let mut outages = 0;
     for _ in 0..2 {
-        for outage in ["kill", "stop", "demotion", "memory", "scripts", "commands"] {
+        for outage in ["kill", "stop", "demotion", "memory", "scripts", "commands", "keys"] {
             match outage {
                 "kill" => server.kill(),
                 "stop" => server.signal("-STOP"),
                 "memory" => server.ask("CONFIG SET maxmemory 1"),
                 "scripts" => server.ask("ACL SETUSER default -evalsha -eval -del"),
                 "commands" => server.ask("ACL SETUSER default -set"),
+                "keys" => server.ask("ACL SETUSER default resetkeys ~limits:*"),
                 _ => server.ask("REPLICAOF 127.0.0.1 1"),
             }
             outages += 1;
@@ -104,6 +105,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
                 "stop" => server.signal("-CONT"),
                 "memory" => server.ask("CONFIG SET maxmemory 0"),
                 "scripts" | "commands" => server.ask("ACL SETUSER default +@all"),
+                "keys" => server.ask("ACL SETUSER default allkeys"),
                 _ => server.ask("REPLICAOF NO ONE"),
             }
             until("it is logged", async || lines(port, "answers again").len() >= outages).await;

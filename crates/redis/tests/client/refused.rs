@@ -80,6 +80,38 @@ async fn one_command_that_is_forbidden_leaves_the_breaker_closed() {
     }
 }
 
+/// A prefix that the user may not use: no node is worth asking, and yet another key may be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_forbidden_make_the_store_unavailable_with_a_closed_breaker() {
+    for engine in ENGINES {
+        let server = Server::start(engine);
+        let store = store_of(&server).await;
+        decides(&store).await;
+        server.ask::<()>("ACL SETUSER default resetkeys ~limits:*");
+        let take = async |key: &[u8]| store.take(key, &rule(), 1).await.unwrap().source;
+        let is_away = async || {
+            assert_eq!(take(b"k").await, Source::Fallback);
+            store.unavailable().is_some()
+        };
+        until("the store is unavailable", is_away).await;
+        let why = store.unavailable().unwrap();
+        assert!(why.contains("NOPERM") || why.contains("ACL"), "{why}");
+        assert!(why.contains("sg:test:probe"), "{why}");
+        // Whoever may choose keys takes none from others.
+        for _ in 0..3 {
+            assert_eq!(take(b"limits:k").await, Source::Store);
+            assert_eq!(store.unavailable(), None, "{engine:?}");
+            until("the store is unavailable again", is_away).await;
+        }
+        server.ask::<()>("ACL SETUSER default allkeys");
+        let closed = until("it is noticed", async || store.unavailable().is_none()).await;
+        println!("figure: {engine:?}: permission for keys noticed after {} ms", closed.as_millis());
+        assert_eq!(take(b"k").await, Source::Store);
+        assert_eq!(store.counters().breaker_opened, 0, "{engine:?}");
+        assert_eq!(store.counters().connections, 1, "{engine:?}");
+    }
+}
+
 /// A user who may use the module alone, and no key but those of the prefix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn module_without_scripts_leaves_the_breaker_closed() {
