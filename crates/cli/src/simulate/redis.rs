@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{Decision, Operation, Policy};
-use sluicegate_redis::{Options, RedisStore, Rule};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore};
 use sluicegate_simulator::{Event, Fault, Kind, TraceError};
 use tokio::runtime::Runtime;
 
@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Redis {
     runtime: Runtime,
     store: RedisStore,
-    policy: Option<Rule>,
-    rules: HashMap<Vec<u8>, Rule>,
+    policy: Option<PreparedPolicy>,
+    rules: HashMap<Vec<u8>, PreparedPolicy>,
     /// Keys of this run, which are made as if never used when they are first met.
     run: String,
 }
@@ -29,7 +29,13 @@ impl Redis {
         let store = runtime.block_on(RedisStore::connect_with(url, options))?;
         // Another run's keys are still there: they live for an hour.
         let run = format!("simulate:{}:{}:", std::process::id(), started());
-        Ok(Self { runtime, store, policy: policy.map(Rule::new), rules: HashMap::new(), run })
+        Ok(Self {
+            runtime,
+            store,
+            policy: policy.map(PreparedPolicy::new),
+            rules: HashMap::new(),
+            run,
+        })
     }
 
     pub(super) fn ask(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
@@ -47,7 +53,7 @@ impl Redis {
         Ok(sink.add(event, &decision)?)
     }
 
-    fn rule(&mut self, event: &Event<'_>) -> anyhow::Result<Rule> {
+    fn rule(&mut self, event: &Event<'_>) -> anyhow::Result<PreparedPolicy> {
         let fault = |fault| TraceError::Line { line: event.line, fault: Box::new(fault) };
         if event.policy.is_empty() {
             return Ok(self.policy.clone().ok_or_else(|| fault(Fault::NoPolicy))?);
@@ -56,7 +62,7 @@ impl Redis {
             return Ok(rule.clone());
         }
         let text = String::from_utf8_lossy(event.policy);
-        let rule: Rule =
+        let rule: PreparedPolicy =
             text.parse().map_err(|error| anyhow::anyhow!("line {}: {error}", event.line))?;
         self.rules.insert(event.policy.to_vec(), rule.clone());
         Ok(rule)

@@ -7,7 +7,7 @@ use sluicegate_conformance::{
     Answer, JointSubject, JointTake, Question, Shape, Subject, check_together,
 };
 use sluicegate_core::{Joint, Operation, Retry, Timestamp};
-use sluicegate_redis::{OnError, Options, RedisStore, Rule, Source, Take};
+use sluicegate_redis::{KeyedTake, OnError, Options, PreparedPolicy, RedisStore, Source};
 use tokio::runtime::Runtime;
 
 use sluicegate_testing::{Cluster, Engine, Server};
@@ -33,11 +33,11 @@ impl Subject for AtItsTime {
 impl JointSubject for AtItsTime {
     fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
         let rule = |it: &JointTake| self.1.rule(&it.1, OnError::default());
-        let rules: Vec<Rule> = takes.iter().map(rule).collect();
+        let rules: Vec<PreparedPolicy> = takes.iter().map(rule).collect();
         let takes: Vec<_> = takes
             .iter()
             .zip(&rules)
-            .map(|((key, _, cost), rule)| Take { key, rule, cost: *cost })
+            .map(|((key, _, cost), rule)| KeyedTake { key, policy: rule, cost: *cost })
             .collect();
         let asked = self.1.take_together_at(&takes, now);
         self.0.block_on(asked).map_err(|error| error.to_string())
@@ -54,16 +54,16 @@ fn it_answers_random_histories_as_the_core_does() {
     }
 }
 
-fn takes<'a>(keys: &[&'a [u8]], rules: &[&'a Rule]) -> Vec<Take<'a>> {
-    keys.iter().zip(rules).map(|(key, rule)| Take { key, rule, cost: 1 }).collect()
+fn takes<'a>(keys: &[&'a [u8]], rules: &[&'a PreparedPolicy]) -> Vec<KeyedTake<'a>> {
+    keys.iter().zip(rules).map(|(key, rule)| KeyedTake { key, policy: rule, cost: 1 }).collect()
 }
 
 #[tokio::test]
 async fn one_server_decides_all_at_once_and_its_denials_are_known() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let user: Rule = "fixed-window:3/1h".parse().unwrap();
-    let all: Rule = "fixed-window:5/1h".parse().unwrap();
+    let user: PreparedPolicy = "fixed-window:3/1h".parse().unwrap();
+    let all: PreparedPolicy = "fixed-window:5/1h".parse().unwrap();
     let ask = async |name: &'static [u8]| {
         store.take_together(&takes(&[name, b"all"], &[&user, &all])).await.unwrap()
     };
@@ -96,11 +96,11 @@ async fn while_the_store_is_away_each_rule_says_how_its_key_stands() {
     let mut options: Options = patient();
     options.deadline = Duration::from_millis(300);
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let rule = |on_error| "fixed-window:2/1h".parse::<Rule>().unwrap().on_error(on_error);
+    let rule = |on_error| "fixed-window:2/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
     let (deny, allow) = (rule(OnError::Deny), rule(OnError::Allow));
     let local = rule(OnError::Local(sluicegate_redis::Share::ALL));
     server.kill();
-    let ask = async |rules: [&Rule; 2]| {
+    let ask = async |rules: [&PreparedPolicy; 2]| {
         let answer = store.take_together(&takes(&[b"a", b"b"], &rules)).await.unwrap();
         assert_eq!(answer.source, Source::Fallback);
         answer.joint
@@ -118,9 +118,9 @@ async fn while_the_store_is_away_each_rule_says_how_its_key_stands() {
 async fn keys_of_several_nodes_are_asked_in_order_and_refunded() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
-    let user: Rule = "fixed-window:100/1h".parse().unwrap();
-    let tenant: Rule = "gcra:20/1d".parse().unwrap();
-    let recorded: Rule = "fixed-window:9/1h:count=all".parse().unwrap();
+    let user: PreparedPolicy = "fixed-window:100/1h".parse().unwrap();
+    let tenant: PreparedPolicy = "gcra:20/1d".parse().unwrap();
+    let recorded: PreparedPolicy = "fixed-window:9/1h:count=all".parse().unwrap();
     // Many users of one tenant at a time: the tenant's limit is exact, and none has paid for a denial.
     let names: Vec<Vec<u8>> = (0..8_u8).map(|name| vec![b'u', name]).collect();
     let asked = names.iter().map(async |name| {

@@ -30,16 +30,16 @@ pub enum OnError {
 /// A policy with its settings. Create it once and keep it; clones are cheap.
 ///
 /// ```
-/// use sluicegate_redis::{OnError, Rule, Share};
+/// use sluicegate_redis::{OnError, PreparedPolicy, Share};
 ///
-/// let rule: Rule = "gcra:1000/1s".parse()?;
+/// let rule: PreparedPolicy = "gcra:1000/1s".parse()?;
 /// // Leases of up to 100 units; a quarter of the policy in this process while Redis is unavailable.
 /// let rule = rule.lease(100)?.on_error(OnError::Local(Share::of(1, 4)?));
 /// assert_eq!(rule.policy().to_string(), "gcra:1000/1s");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Rule(Arc<Inner>);
+pub struct PreparedPolicy(Arc<Inner>);
 
 struct Inner {
     /// Which rule: clones are the same, and no two others.
@@ -55,7 +55,7 @@ struct Inner {
     cached: bool,
 }
 
-impl Rule {
+impl PreparedPolicy {
     /// A policy without leases that denies while the store is unavailable.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
@@ -139,7 +139,7 @@ impl Rule {
         &self.0.plan
     }
 
-    pub(crate) fn when_away(&self) -> OnError {
+    pub(crate) fn on_unavailable(&self) -> OnError {
         self.0.on_error
     }
 
@@ -158,20 +158,20 @@ impl Rule {
     }
 }
 
-impl fmt::Debug for Rule {
+impl fmt::Debug for PreparedPolicy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { policy, on_error, chunk, .. } = &*self.0;
-        write!(formatter, "Rule({policy}, on_error: {on_error:?}, lease: {chunk})")
+        write!(formatter, "PreparedPolicy({policy}, on_error: {on_error:?}, lease: {chunk})")
     }
 }
 
-impl From<Policy> for Rule {
+impl From<Policy> for PreparedPolicy {
     fn from(policy: Policy) -> Self {
         Self::new(&policy)
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for PreparedPolicy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {

@@ -19,7 +19,7 @@ use ahash::RandomState;
 use sluicegate_core::{Decision, Outcome, Timestamp};
 
 use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
-use crate::{Answer, Rule, Source};
+use crate::{Answer, PreparedPolicy, Source};
 
 const SHARDS: usize = 16;
 /// Keys above this length are asked for one by one: a lease keeps its key, to give back what is left.
@@ -28,20 +28,20 @@ const MAX_KEY: usize = 512;
 /// All leases of a process.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    shards: Box<[Lock<Held>]>,
+    shards: Box<[Lock<LeaseMap>]>,
     hasher: RandomState,
     count: AtomicUsize,
-    most: usize,
+    max_leases: usize,
     lifetime: Duration,
     /// Whether somebody looks after those that are over.
-    pub(crate) kept: AtomicBool,
+    pub(crate) has_keeper: AtomicBool,
 }
 
-type Held = HashMap<Box<[u8]>, Lease, RandomState>;
+type LeaseMap = HashMap<Box<[u8]>, Lease, RandomState>;
 
 #[derive(Debug)]
 struct Lease {
-    rule: Rule,
+    policy: PreparedPolicy,
     left: u32,
     /// Until when what is left may be used.
     until: Timestamp,
@@ -49,41 +49,41 @@ struct Lease {
     next: u32,
     /// When all that was owed after the last chunk has drained.
     owed_until: Timestamp,
-    told: Decision,
-    told_at: Timestamp,
+    last: Decision,
+    decided_at: Timestamp,
     /// Whoever holds it asks for the next chunk.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    refill_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Units to give back.
 #[derive(Debug)]
-pub(crate) struct Leftover {
+pub(crate) struct UnspentLease {
     pub(crate) key: Box<[u8]>,
-    pub(crate) rule: Rule,
+    pub(crate) policy: PreparedPolicy,
     pub(crate) left: u32,
     owed_until: Timestamp,
 }
 
 /// What a lease says to a take.
 #[derive(Debug)]
-pub(crate) enum Handed {
+pub(crate) enum LeaseOutcome {
     /// It is allowed.
-    Out(Answer),
+    Taken(Answer),
     /// The store is to be asked: by whoever holds the turn, for so many units.
-    Ask(Arc<tokio::sync::Mutex<()>>, u32),
+    Refill(Arc<tokio::sync::Mutex<()>>, u32),
     /// There are too many leases, or the key is too long for one.
     Full,
 }
 
 impl Leases {
-    pub(crate) fn new(most: usize, lifetime: Duration) -> Self {
+    pub(crate) fn new(max_leases: usize, lifetime: Duration) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Lock::default()).collect(),
             hasher: RandomState::new(),
             count: AtomicUsize::new(0),
-            most,
+            max_leases,
             lifetime,
-            kept: AtomicBool::new(false),
+            has_keeper: AtomicBool::new(false),
         }
     }
 
@@ -91,46 +91,46 @@ impl Leases {
         self.lifetime
     }
 
-    fn shard(&self, key: &[u8]) -> &Lock<Held> {
+    fn shard(&self, key: &[u8]) -> &Lock<LeaseMap> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
     }
 
     /// Hands `cost` units out, or says what is to be asked for. What cannot be used any more is put
-    /// into `over`.
-    pub(crate) fn hand_out(
+    /// into `expired`.
+    pub(crate) fn take(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         cost: u32,
         now: Timestamp,
-        over: &mut Option<Leftover>,
-    ) -> Handed {
+        expired: &mut Option<UnspentLease>,
+    ) -> LeaseOutcome {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
-            if lease.rule.number() != rule.number() || now >= lease.until {
-                *over = lease.leftover(key);
+            if lease.policy.number() != policy.number() || now >= lease.until {
+                *expired = lease.leftover(key);
                 lease.left = 0;
             }
-            if lease.rule.number() != rule.number() {
-                *lease = Lease::new(rule, Arc::clone(&lease.turn));
+            if lease.policy.number() != policy.number() {
+                *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
             }
             return match lease.left.checked_sub(cost) {
                 Some(left) => {
                     lease.left = left;
-                    Handed::Out(lease.answer(now))
+                    LeaseOutcome::Taken(lease.answer(now))
                 }
-                None => Handed::Ask(Arc::clone(&lease.turn), lease.next.max(cost)),
+                None => LeaseOutcome::Refill(Arc::clone(&lease.refill_lock), lease.next.max(cost)),
             };
         }
-        if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.most {
-            return Handed::Full;
+        if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.max_leases {
+            return LeaseOutcome::Full;
         }
         self.count.fetch_add(1, Ordering::Relaxed);
-        let lease = Lease::new(rule, Arc::default());
-        let turn = Arc::clone(&lease.turn);
+        let lease = Lease::new(policy, Arc::default());
+        let refill_lock = Arc::clone(&lease.refill_lock);
         shard.insert(key.into(), lease);
-        Handed::Ask(turn, cost)
+        LeaseOutcome::Refill(refill_lock, cost)
     }
 
     /// The store has granted a chunk, of which `cost` units are used at once. How many units are lost,
@@ -138,13 +138,14 @@ impl Leases {
     pub(crate) fn granted(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         (chunk, cost): (u32, u32),
         (sent, now): (Timestamp, Timestamp),
         decision: &Decision,
     ) -> u32 {
         let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.get_mut(key).filter(|it| it.rule.number() == rule.number()) else {
+        let Some(lease) = shard.get_mut(key).filter(|it| it.policy.number() == policy.number())
+        else {
             return chunk - cost;
         };
         // What was left of the chunk before keeps its end.
@@ -154,9 +155,9 @@ impl Leases {
             lease.until = sent + self.lifetime;
         }
         lease.left = lease.left.saturating_add(chunk - cost);
-        lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, rule.chunk());
+        lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.chunk());
         lease.owed_until = sent + decision.reset_after;
-        (lease.told, lease.told_at) = (*decision, now);
+        (lease.last, lease.decided_at) = (*decision, now);
         lost
     }
 
@@ -176,7 +177,7 @@ impl Leases {
 
     /// Takes out what is left of leases that are over (of all, for `None`), and drops those that were
     /// not used in their last life.
-    pub(crate) fn over(&self, now: Option<Timestamp>) -> Vec<Leftover> {
+    pub(crate) fn expired(&self, now: Option<Timestamp>) -> Vec<UnspentLease> {
         let mut all = Vec::new();
         for shard in &self.shards {
             shard.lock().retain(|key, lease| {
@@ -184,7 +185,7 @@ impl Leases {
                     return true;
                 }
                 all.extend(lease.leftover(key));
-                let asked = Arc::strong_count(&lease.turn) > 1;
+                let asked = Arc::strong_count(&lease.refill_lock) > 1;
                 if !asked {
                     self.count.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -198,8 +199,8 @@ impl Leases {
 }
 
 impl Lease {
-    fn new(rule: &Rule, turn: Arc<tokio::sync::Mutex<()>>) -> Self {
-        let told = Decision {
+    fn new(policy: &PreparedPolicy, refill_lock: Arc<tokio::sync::Mutex<()>>) -> Self {
+        let last = Decision {
             outcome: Outcome::Allow { delay: Duration::ZERO },
             limit: 0,
             remaining: 0,
@@ -207,32 +208,41 @@ impl Lease {
             binding: 0,
         };
         let (until, next) = (Timestamp::EPOCH, 1);
-        let rule = rule.clone();
-        Self { rule, left: 0, until, next, owed_until: until, told, told_at: until, turn }
+        let policy = policy.clone();
+        Self {
+            policy,
+            left: 0,
+            until,
+            next,
+            owed_until: until,
+            last,
+            decided_at: until,
+            refill_lock,
+        }
     }
 
-    fn leftover(&self, key: &[u8]) -> Option<Leftover> {
-        let rule = self.rule.clone();
+    fn leftover(&self, key: &[u8]) -> Option<UnspentLease> {
+        let policy = self.policy.clone();
         let leftover =
-            Leftover { key: key.into(), rule, left: self.left, owed_until: self.owed_until };
+            UnspentLease { key: key.into(), policy, left: self.left, owed_until: self.owed_until };
         (self.left > 0).then_some(leftover)
     }
 
     /// What the store said last, with what is left here.
     fn answer(&self, now: Timestamp) -> Answer {
-        let elapsed = now.as_micros().saturating_sub(self.told_at.as_micros());
-        let reset_after = self.told.reset_after.saturating_sub(Duration::from_micros(elapsed));
-        let remaining = self.told.remaining.saturating_add(self.left).min(self.told.limit);
+        let elapsed = now.as_micros().saturating_sub(self.decided_at.as_micros());
+        let reset_after = self.last.reset_after.saturating_sub(Duration::from_micros(elapsed));
+        let remaining = self.last.remaining.saturating_add(self.left).min(self.last.limit);
         let outcome = Outcome::Allow { delay: Duration::ZERO };
-        let decision = Decision { outcome, remaining, reset_after, ..self.told };
+        let decision = Decision { outcome, remaining, reset_after, ..self.last };
         Answer { decision, source: Source::Lease }
     }
 }
 
-impl Leftover {
+impl UnspentLease {
     /// How many units are still owed, and so may go back, if the store hears of it within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
-        let Some(gcra) = self.rule.policy().as_gcra() else { return 0 };
+        let Some(gcra) = self.policy.policy().as_gcra() else { return 0 };
         let then = (now + late).as_micros();
         let owed = u128::from(self.owed_until.as_micros().saturating_sub(then));
         let units = owed * u128::from(gcra.limit()) / gcra.period().as_micros().max(1);
@@ -261,18 +271,23 @@ mod tests {
         }
     }
 
-    fn ask(leases: &Leases, rule: &Rule, cost: u32, now: Timestamp) -> Result<Answer, u32> {
-        match leases.hand_out(b"k", rule, cost, now, &mut None) {
-            Handed::Out(answer) => Ok(answer),
-            Handed::Ask(_, chunk) => Err(chunk),
-            Handed::Full => Err(0),
+    fn ask(
+        leases: &Leases,
+        rule: &PreparedPolicy,
+        cost: u32,
+        now: Timestamp,
+    ) -> Result<Answer, u32> {
+        match leases.take(b"k", rule, cost, now, &mut None) {
+            LeaseOutcome::Taken(answer) => Ok(answer),
+            LeaseOutcome::Refill(_, chunk) => Err(chunk),
+            LeaseOutcome::Full => Err(0),
         }
     }
 
     #[test]
     fn chunks_double_and_are_handed_out() {
         let leases = Leases::new(10, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<Rule>().unwrap().lease(8).unwrap();
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(8).unwrap();
         let mut chunks = Vec::new();
         let mut handed = 0;
         for _ in 0..40 {
@@ -295,35 +310,38 @@ mod tests {
     #[test]
     fn what_is_left_ends_with_its_time_and_goes_back_as_far_as_it_is_owed() {
         let leases = Leases::new(10, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
         let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
         assert_eq!(ask(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
-        assert!(leases.over(Some(at(999))).is_empty());
-        let mut over = None;
-        leases.hand_out(b"k", &rule, 1, at(1000), &mut over);
-        let over = over.unwrap();
+        assert!(leases.expired(Some(at(999))).is_empty());
+        let mut expired = None;
+        leases.take(b"k", &rule, 1, at(1000), &mut expired);
+        let expired = expired.unwrap();
         // 50 ms of debt are left, of which 15 may pass until the store hears of it.
-        assert_eq!((over.left, over.owed(at(1000), Duration::from_millis(15))), (90, 35));
-        assert!(leases.over(None).is_empty());
+        assert_eq!((expired.left, expired.owed(at(1000), Duration::from_millis(15))), (90, 35));
+        assert!(leases.expired(None).is_empty());
     }
 
     #[test]
     fn there_are_never_too_many() {
         let leases = Leases::new(2, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         for key in [b"a", b"b"] {
-            assert!(matches!(leases.hand_out(key, &rule, 1, at(0), &mut None), Handed::Ask(..)));
+            assert!(matches!(
+                leases.take(key, &rule, 1, at(0), &mut None),
+                LeaseOutcome::Refill(..)
+            ));
         }
-        assert!(matches!(leases.hand_out(b"c", &rule, 1, at(0), &mut None), Handed::Full));
-        assert!(leases.over(Some(at(2000))).is_empty());
-        assert!(matches!(leases.hand_out(b"c", &rule, 1, at(0), &mut None), Handed::Ask(..)));
+        assert!(matches!(leases.take(b"c", &rule, 1, at(0), &mut None), LeaseOutcome::Full));
+        assert!(leases.expired(Some(at(2000))).is_empty());
+        assert!(matches!(leases.take(b"c", &rule, 1, at(0), &mut None), LeaseOutcome::Refill(..)));
     }
 
     #[test]
     fn a_key_that_is_nearly_exhausted_is_asked_for_little() {
         let leases = Leases::new(2, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         let _ = ask(&leases, &rule, 1, at(0));
         let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 5);

@@ -1,4 +1,4 @@
-//! Several questions at once.
+//! MultiKeyCommand questions at once.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -7,33 +7,35 @@ use redis::Pipeline;
 use sluicegate_core::Operation;
 
 use crate::{
-    Answer, RedisStore, Rule, Source, StoreError,
-    call::{Heard, command, follow, heard},
-    front::known::Asked,
+    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    call::follow,
+    local::denial_cache::QueryToken,
     native,
-    net::{link::Deadline, topology::Topology},
+    net::{node_connection::Deadline, topology::Topology},
+    reply::{ReplyKind, parse_script_reply},
+    script_command::command,
     slot::slot,
     store::Inner,
 };
 
 /// One of several questions.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct KeyedOperation<'a> {
     /// Whom it is about.
     pub key: &'a [u8],
     /// The rule.
-    pub rule: &'a Rule,
+    pub policy: &'a PreparedPolicy,
     /// What is asked.
     pub operation: Operation,
 }
 
 /// A question that the store is to be asked, and where its answer belongs.
-struct Open<'a> {
+struct PendingOperation<'a> {
     place: usize,
     key: Cow<'a, [u8]>,
-    rule: &'a Rule,
+    policy: &'a PreparedPolicy,
     operation: Operation,
-    asked: Asked,
+    token: QueryToken,
 }
 
 impl RedisStore {
@@ -41,26 +43,35 @@ impl RedisStore {
     /// pipeline for each slot (a server that is no cluster has one), all at the same time; each question
     /// is decided atomically, all of them together are not. Questions about one key are decided in the
     /// order given, unless the server has forgotten a script meanwhile. Leases are not used.
-    pub async fn ask_many(&self, questions: &[Question<'_>]) -> Vec<Result<Answer, StoreError>> {
+    pub async fn ask_many(
+        &self,
+        operations: &[KeyedOperation<'_>],
+    ) -> Vec<Result<Answer, StoreError>> {
         let inner = self.inner();
         let deadline = Deadline::after(inner.context.options.deadline);
         let now = inner.context.now();
-        let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; questions.len()];
-        let mut slots: BTreeMap<u16, Vec<Open<'_>>> = BTreeMap::new();
+        let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; operations.len()];
+        let mut slots: BTreeMap<u16, Vec<PendingOperation<'_>>> = BTreeMap::new();
         let alone = matches!(inner.topology, Topology::One(_));
-        for (place, &Question { key, rule, operation }) in questions.iter().enumerate() {
+        for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
             let key = inner.key(key);
             if let Operation::Take(cost @ 1..) = operation
-                && let Some(answer) = inner.known.denied(&key, rule, cost, now)
+                && let Some(answer) = inner.denials.denied(&key, policy, cost, now)
             {
                 inner.context.counts.cache.one();
                 answers[place] = Some(Ok(answer));
                 continue;
             }
             inner.begins(&key, operation);
-            let asked = inner.known.asked(&key, now);
+            let token = inner.denials.begin_query(&key, now);
             let slot = if alone { 0 } else { slot(&key) };
-            slots.entry(slot).or_default().push(Open { place, key, rule, operation, asked });
+            slots.entry(slot).or_default().push(PendingOperation {
+                place,
+                key,
+                policy,
+                operation,
+                token,
+            });
         }
         let slots = slots.iter().map(|(slot, open)| inner.ask_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
@@ -76,27 +87,26 @@ impl Inner {
     async fn ask_slot(
         &self,
         slot: u16,
-        open: &[Open<'_>],
+        open: &[PendingOperation<'_>],
         deadline: Deadline,
     ) -> Vec<(usize, Result<Answer, StoreError>)> {
         let all: Vec<_> = open.iter().collect();
-        let mut heard = self.send_slot(slot, &all, false, deadline).await;
+        let mut parsed = self.send_slot(slot, &all, false, deadline).await;
         // What the server does not know: once more, in the same order.
-        let unknown = |heard: &Result<Heard, _>| {
-            matches!(heard, Ok(Heard::NoScript | Heard::NoModule { at_all: true }))
+        let unknown = |parsed: &Result<ReplyKind, _>| {
+            matches!(parsed, Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true }))
         };
-        let places: Vec<_> = (0..open.len()).filter(|&it| unknown(&heard[it])).collect();
+        let places: Vec<_> = (0..open.len()).filter(|&it| unknown(&parsed[it])).collect();
         if !places.is_empty() {
             let again: Vec<_> = places.iter().map(|&place| &open[place]).collect();
             let answers = self.send_slot(slot, &again, true, deadline).await;
             for (place, answer) in places.into_iter().zip(answers) {
-                heard[place] = answer;
+                parsed[place] = answer;
             }
         }
-        let answers = open
-            .iter()
-            .zip(heard)
-            .map(async |(open, heard)| (open.place, self.settle(open, heard, deadline).await));
+        let answers = open.iter().zip(parsed).map(async |(open, parsed)| {
+            (open.place, self.resolve_redirects(open, parsed, deadline).await)
+        });
         join_all(answers).await
     }
 
@@ -105,18 +115,18 @@ impl Inner {
     async fn send_slot(
         &self,
         slot: u16,
-        open: &[&Open<'_>],
+        open: &[&PendingOperation<'_>],
         texts: bool,
         deadline: Deadline,
-    ) -> Vec<Result<Heard, StoreError>> {
-        let asked = async {
-            let link = self.topology.link(slot, deadline).await?;
-            let native = !texts && link.has_module();
+    ) -> Vec<Result<ReplyKind, StoreError>> {
+        let exchange = async {
+            let node = self.topology.node(slot, deadline).await?;
+            let native = !texts && node.has_module();
             let around = self.context.now();
             let mut pipeline = Pipeline::with_capacity(open.len());
             let mut sent = Vec::new();
-            for Open { key, rule, operation, .. } in open {
-                let plan = rule.plan();
+            for PendingOperation { key, policy, operation, .. } in open {
+                let plan = policy.plan();
                 if native {
                     pipeline.add_command(native::command(plan, key, *operation)?);
                     continue;
@@ -130,28 +140,28 @@ impl Inner {
                 }
                 pipeline.add_command(command(plan, key, &arguments, whole));
             }
-            let replies = link.commands(&pipeline, deadline).await;
+            let replies = node.commands(&pipeline, deadline).await;
             // Another node may hold the slot by now.
             let replies = replies.inspect_err(|_| self.topology.refresh())?;
-            Ok((link, native, replies))
+            Ok((node, native, replies))
         };
-        match asked.await {
-            Ok((link, native, replies)) if replies.len() == open.len() => {
-                let hear = |(open, reply): (&&Open<'_>, _)| {
-                    let heard = if native {
-                        native::hear(open.rule.plan(), open.operation, reply)
+        match exchange.await {
+            Ok((node, native, replies)) if replies.len() == open.len() => {
+                let parse = |(open, reply): (&&PendingOperation<'_>, _)| {
+                    let parsed = if native {
+                        native::parse_reply(open.policy.plan(), open.operation, reply)
                     } else {
-                        heard(open.rule.plan(), open.operation, reply)
+                        parse_script_reply(open.policy.plan(), open.operation, reply)
                     };
-                    follow(&self.context, &self.topology, &link, &heard, reply);
-                    let decided = native && matches!(heard, Heard::Decided(_));
+                    follow(&self.context, &self.topology, &node, &parsed, reply);
+                    let decided = native && matches!(parsed, ReplyKind::Decided(_));
                     self.context.counts.module.add(decided.into());
-                    Ok(heard)
+                    Ok(parsed)
                 };
-                open.iter().zip(&replies).map(hear).collect()
+                open.iter().zip(&replies).map(parse).collect()
             }
-            asked => {
-                let error = asked.err().unwrap_or_else(|| {
+            token => {
+                let error = token.err().unwrap_or_else(|| {
                     StoreError::Unavailable("not all questions were answered".to_owned())
                 });
                 open.iter().map(|_| Err(error.clone())).collect()
@@ -160,29 +170,29 @@ impl Inner {
     }
 
     /// The answer to one question: what was not done at all is asked again by itself.
-    async fn settle(
+    async fn resolve_redirects(
         &self,
-        open: &Open<'_>,
-        heard: Result<Heard, StoreError>,
+        open: &PendingOperation<'_>,
+        parsed: Result<ReplyKind, StoreError>,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let &Open { ref key, rule, operation, asked, .. } = open;
-        let answer = match heard {
-            Ok(Heard::Decided(decision)) => {
+        let &PendingOperation { ref key, policy, operation, token, .. } = open;
+        let answer = match parsed {
+            Ok(ReplyKind::Decided(decision)) => {
                 self.context.counts.store.one();
-                self.learn(key, rule, operation, asked, &decision);
+                self.record(key, policy, operation, token, &decision);
                 Ok(Answer { decision, source: Source::Store })
             }
             Ok(
-                Heard::NoScript
-                | Heard::NoModule { .. }
-                | Heard::Elsewhere { .. }
-                | Heard::Calendars { .. },
-            ) => self.question(key, rule, operation, deadline).await,
-            Ok(Heard::Failed(error)) | Err(error) if error.is_absence() => {
-                self.fall_back(key, rule, operation, error)
+                ReplyKind::NoScript
+                | ReplyKind::NoModule { .. }
+                | ReplyKind::Redirect { .. }
+                | ReplyKind::Calendars { .. },
+            ) => self.request(key, policy, operation, deadline).await,
+            Ok(ReplyKind::Failed(error)) | Err(error) if error.is_unavailable() => {
+                self.fall_back(key, policy, operation, error)
             }
-            Ok(Heard::Failed(error)) | Err(error) => Err(error),
+            Ok(ReplyKind::Failed(error)) | Err(error) => Err(error),
         };
         self.finish(key, operation, answer.is_ok());
         answer

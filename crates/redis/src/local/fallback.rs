@@ -10,20 +10,21 @@ use std::{sync::OnceLock, time::Duration};
 use sluicegate_core::{Decision, Limit, Operation, Outcome, Retry, Timestamp};
 use sluicegate_memory::{MemoryStore, Request, WhenFull};
 
-use super::known::{Known, Reported};
+use super::denial_cache::{DenialCache, ReportedUsage};
 use crate::{
-    Answer, OnError, Rule, Share, Source, StoreError, counters::Counting, net::keeper::PROBE_EVERY,
+    Answer, OnError, PreparedPolicy, Share, Source, StoreError, counters::CounterValues,
+    net::breaker::PROBE_EVERY,
 };
 
 /// What is decided here while the store is away.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct LocalFallback {
     /// Made when the store is away for the first time.
     store: OnceLock<MemoryStore>,
     max_bytes: usize,
 }
 
-impl Local {
+impl LocalFallback {
     pub(crate) const fn new(max_bytes: usize) -> Self {
         Self { store: OnceLock::new(), max_bytes }
     }
@@ -39,9 +40,9 @@ impl Local {
     /// made up: it fails.
     pub(crate) fn decide(
         &self,
-        (key, rule): (&[u8], &Rule),
+        (key, prepared): (&[u8], &PreparedPolicy),
         operation: Operation,
-        (known, counts): (&Known, &Counting),
+        (denials, counts): (&DenialCache, &CounterValues),
         now: Timestamp,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
@@ -49,15 +50,15 @@ impl Local {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
-        let outcome = match rule.when_away() {
+        let outcome = match prepared.on_unavailable() {
             OnError::Local(share) => {
                 counts.fallback_local.one();
                 let store = self
                     .store
                     .get_or_init(|| MemoryStore::bounded(self.max_bytes, WhenFull::default()));
-                let local = store.rule(rule.local_policy().unwrap_or(rule.policy()), now);
-                known.take_used(key, now, |reported| {
-                    count(store, key, &local, share, reported, now)
+                let local = store.rule(prepared.local_policy().unwrap_or(prepared.policy()), now);
+                denials.take_usage(key, now, |reported| {
+                    raise_usage(store, key, &local, share, reported, now)
                 });
                 let decision = store.ask(Request { key, rule: &local, operation }, now)?;
                 return Ok(Answer { decision, source: Source::Fallback });
@@ -72,7 +73,7 @@ impl Local {
                 Outcome::Allow { delay: Duration::ZERO }
             }
         };
-        let limit = rule.policy().limits().iter().map(Limit::capacity).min();
+        let limit = prepared.policy().limits().iter().map(Limit::capacity).min();
         let decision = Decision {
             outcome,
             limit: limit.unwrap_or_default(),
@@ -88,12 +89,12 @@ impl Local {
 ///
 /// What was admitted here stays counted, because the store does not know of it: without that, each
 /// outage would admit the share once more.
-fn count(
+fn raise_usage(
     store: &MemoryStore,
     key: &[u8],
     local: &sluicegate_memory::Rule,
     share: Share,
-    Reported { used, binding }: Reported,
+    ReportedUsage { used, binding }: ReportedUsage,
     now: Timestamp,
 ) {
     let limits = local.policy().limits();

@@ -36,20 +36,20 @@ impl World {
     }
 
     /// Takes one unit, as `leased` does.
-    fn take(&self, leases: &Leases, rule: &Rule) {
+    fn take(&self, leases: &Leases, rule: &PreparedPolicy) {
         let (now, mut over) = (self.now(), None);
-        let handed = leases.hand_out(b"k", rule, 1, now, &mut over);
+        let handed = leases.take(b"k", rule, 1, now, &mut over);
         if let Some(leftover) = over {
             self.add(&self.over, leftover.left);
         }
         match handed {
-            Handed::Out(_) => {
+            LeaseOutcome::Taken(_) => {
                 self.add(&self.used, 1);
                 let granted_at = self.granted_at.load(Ordering::SeqCst);
                 let until = Timestamp::EPOCH + Duration::from_millis(granted_at) + LIFETIME;
                 assert!(now < until, "a unit of a lease that was over is used");
             }
-            Handed::Ask(turn, chunk) => {
+            LeaseOutcome::Refill(turn, chunk) => {
                 let Ok(_turn) = turn.try_lock_owned() else { return };
                 let sent = self.now();
                 self.granted_at.fetch_max(sent.as_micros() / 1000, Ordering::SeqCst);
@@ -67,7 +67,7 @@ impl World {
                 self.add(&self.used, 1);
                 self.add(&self.over, lost);
             }
-            Handed::Full => panic!("one key is too many"),
+            LeaseOutcome::Full => panic!("one key is too many"),
         }
     }
 }
@@ -76,8 +76,8 @@ impl World {
 #[test]
 fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
     let schedules = usize::try_from(size("SLUICEGATE_SCHEDULES", 5_000)).unwrap();
-    let rules: Vec<Rule> = ["gcra:1000/1s", "gcra:2000/1s"]
-        .map(|policy| policy.parse::<Rule>().unwrap().lease(8).unwrap())
+    let rules: Vec<PreparedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
+        .map(|policy| policy.parse::<PreparedPolicy>().unwrap().lease(8).unwrap())
         .into();
     shuttle::check_random(
         move || {
@@ -87,7 +87,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                 let (world, leases) = (Arc::clone(&world), Arc::clone(&leases));
                 thread::spawn(move || run(&world, &leases))
             };
-            let takes = |rule: Rule, count: usize| {
+            let takes = |rule: PreparedPolicy, count: usize| {
                 spawn(Box::new(move |world, leases| {
                     (0..count).for_each(|_| world.take(leases, &rule));
                 }))
@@ -100,7 +100,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                 spawn(Box::new(|world, leases| {
                     for _ in 0..3 {
                         world.now.fetch_add(60, Ordering::SeqCst);
-                        for leftover in leases.over(Some(world.now())) {
+                        for leftover in leases.expired(Some(world.now())) {
                             world.add(&world.over, leftover.left);
                         }
                     }
@@ -108,7 +108,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                 spawn(Box::new(|world, leases| world.add(&world.over, leases.forget(b"k")))),
             ];
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            for leftover in leases.over(None) {
+            for leftover in leases.expired(None) {
                 world.add(&world.over, leftover.left);
             }
             let count = |count: &AtomicU64| count.load(Ordering::SeqCst);

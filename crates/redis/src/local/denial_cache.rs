@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 use sluicegate_core::{Decision, Outcome, Retry, Timestamp};
 use smallvec::SmallVec;
 
-use crate::{Answer, Rule, Source};
+use crate::{Answer, PreparedPolicy, Source};
 
 const SHARDS: usize = 16;
 /// Costs of a key whose denials are known at a time.
-const COSTS: usize = 4;
+const MAX_COSTS: usize = 4;
 
 /// What the last answers said, by key.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct DenialCache {
     shards: Box<[Mutex<Shard>]>,
     hashers: [RandomState; 2],
     /// Keys of a generation of a shard.
-    room: usize,
-    longest: Duration,
+    capacity: usize,
+    max_age: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -45,9 +45,9 @@ type KeyHash = [u64; 2];
 #[derive(Clone, Debug)]
 struct Entry {
     /// The rule that it was asked under.
-    rule: u64,
+    policy: u64,
     denials: SmallVec<[Denial; 1]>,
-    last: Option<Last>,
+    last: Option<LastUsage>,
 }
 
 /// A denial that stands.
@@ -66,7 +66,7 @@ struct Denial {
 
 /// What a key had used, under whichever rule it was asked about.
 #[derive(Clone, Copy, Debug)]
-struct Last {
+struct LastUsage {
     at: Timestamp,
     used: u32,
     reset_after: Duration,
@@ -78,7 +78,7 @@ struct Last {
 
 /// Usage that the store reported, as far as it has not drained since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reported {
+pub(crate) struct ReportedUsage {
     pub(crate) used: u32,
     /// Index of the limit in the policy that was asked under.
     pub(crate) binding: usize,
@@ -86,18 +86,18 @@ pub(crate) struct Reported {
 
 /// A question that is under way: what is learned from its answer is no more than it can say.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct QueryToken {
     sent: Timestamp,
     epoch: u64,
 }
 
-impl Known {
-    pub(crate) fn new(keys: usize, longest: Duration) -> Self {
+impl DenialCache {
+    pub(crate) fn new(keys: usize, max_age: Duration) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hashers: [RandomState::new(), RandomState::new()],
-            room: (keys / SHARDS / 2).max(1),
-            longest,
+            capacity: (keys / SHARDS / 2).max(1),
+            max_age,
         }
     }
 
@@ -113,16 +113,16 @@ impl Known {
     pub(crate) fn denied(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         cost: u32,
         now: Timestamp,
     ) -> Option<Answer> {
-        if !rule.is_cached() {
+        if !policy.is_cached() {
             return None;
         }
         let key = self.hash(key);
         let shard = self.shard(key).lock();
-        let entry = shard.find(key).filter(|entry| entry.rule == rule.number())?;
+        let entry = shard.find(key).filter(|entry| entry.policy == policy.number())?;
         let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
         let after = |then: Timestamp| {
             Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
@@ -140,29 +140,29 @@ impl Known {
     }
 
     /// A question is sent.
-    pub(crate) fn asked(&self, key: &[u8], now: Timestamp) -> Asked {
-        Asked { sent: now, epoch: self.shard(self.hash(key)).lock().epoch }
+    pub(crate) fn begin_query(&self, key: &[u8], now: Timestamp) -> QueryToken {
+        QueryToken { sent: now, epoch: self.shard(self.hash(key)).lock().epoch }
     }
 
     /// The answer came, to a take of `cost` units or (0) to another operation.
-    pub(crate) fn learn(
+    pub(crate) fn record(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         cost: u32,
-        asked: Asked,
+        token: QueryToken,
         now: Timestamp,
         decision: &Decision,
     ) {
         let denial = match decision.outcome {
-            Outcome::Deny { retry } if rule.is_cached() && cost > 0 => {
+            Outcome::Deny { retry } if policy.is_cached() && cost > 0 => {
                 let wait = match retry {
                     Retry::After(wait) => Some(wait),
                     Retry::Never => None,
                 };
                 Some(Denial {
                     cost,
-                    until: asked.sent + wait.map_or(self.longest, |wait| wait.min(self.longest)),
+                    until: token.sent + wait.map_or(self.max_age, |wait| wait.min(self.max_age)),
                     passes: wait.map(|wait| now + wait),
                     resets: now + decision.reset_after,
                     limit: decision.limit,
@@ -171,20 +171,20 @@ impl Known {
             }
             _ => None,
         };
-        let last = rule.is_remembered().then(|| Last {
+        let last = policy.is_remembered().then(|| LastUsage {
             at: now,
             used: decision.limit.saturating_sub(decision.remaining),
             reset_after: decision.reset_after,
-            drains: rule.policy().can_reserve(),
+            drains: policy.policy().can_reserve(),
             binding: decision.binding,
         });
         let key = self.hash(key);
         let mut shard = self.shard(key).lock();
-        if shard.epoch != asked.epoch {
+        if shard.epoch != token.epoch {
             return;
         }
-        let known = shard.find(key);
-        let other = known.is_some_and(|entry| entry.rule != rule.number());
+        let found = shard.find(key);
+        let other = found.is_some_and(|entry| entry.policy != policy.number());
         if denial.is_none() && last.is_none() {
             if other {
                 // Under another rule the state is another, and what was denied may pass.
@@ -192,15 +192,15 @@ impl Known {
             }
             return;
         }
-        let fresh = || Entry { rule: rule.number(), denials: SmallVec::new(), last: None };
-        let mut entry = known.filter(|_| !other).cloned().unwrap_or_else(fresh);
+        let fresh = || Entry { policy: policy.number(), denials: SmallVec::new(), last: None };
+        let mut entry = found.filter(|_| !other).cloned().unwrap_or_else(fresh);
         if let Some(denial) = denial {
             entry.denials.retain(|it| it.cost != cost && now < it.until);
-            entry.denials.truncate(COSTS - 1);
+            entry.denials.truncate(MAX_COSTS - 1);
             entry.denials.push(denial);
         }
         entry.last = last;
-        shard.insert(key, entry, self.room);
+        shard.insert(key, entry, self.capacity);
     }
 
     /// Something is asked, or was answered, that may make the key pass earlier. Its usage stays known.
@@ -217,7 +217,7 @@ impl Known {
 
     /// Hands what the last answer said of the key's usage to `count`, once: it is counted elsewhere from
     /// then on. `count` runs under the lock of the key, before another request for it is decided.
-    pub(crate) fn take_used(&self, key: &[u8], now: Timestamp, count: impl FnOnce(Reported)) {
+    pub(crate) fn take_usage(&self, key: &[u8], now: Timestamp, count: impl FnOnce(ReportedUsage)) {
         let key = self.hash(key);
         let mut shard = self.shard(key).lock();
         let Some(last) = shard.find_mut(key).and_then(|entry| entry.last.take()) else { return };
@@ -233,7 +233,7 @@ impl Known {
             used
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
-        count(Reported { used, binding: last.binding });
+        count(ReportedUsage { used, binding: last.binding });
     }
 }
 
@@ -246,13 +246,13 @@ impl Shard {
         self.young.get_mut(&key).or_else(|| self.old.get_mut(&key))
     }
 
-    fn insert(&mut self, key: KeyHash, entry: Entry, room: usize) {
-        if let Some(known) = self.young.get_mut(&key) {
-            *known = entry;
+    fn insert(&mut self, key: KeyHash, entry: Entry, capacity: usize) {
+        if let Some(entry_of_key) = self.young.get_mut(&key) {
+            *entry_of_key = entry;
             return;
         }
         self.old.remove(&key);
-        if self.young.len() >= room {
+        if self.young.len() >= capacity {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, entry);
@@ -293,120 +293,120 @@ mod tests {
         apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(cost)).unwrap()
     }
 
-    fn known() -> Known {
-        Known::new(1000, Duration::from_secs(1))
+    fn cache() -> DenialCache {
+        DenialCache::new(1000, Duration::from_secs(1))
     }
 
     #[test]
     fn a_denial_stands_from_when_the_question_was_sent_for_its_rule_and_cost() {
-        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
-        let asked = known.asked(b"k", at(1000));
-        known.learn(b"k", &rule, 1, asked, at(4000), &denial("gcra:10/1s:burst=1", 1));
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let token = cache.begin_query(b"k", at(1000));
+        cache.record(b"k", &rule, 1, token, at(4000), &denial("gcra:10/1s:burst=1", 1));
 
-        let answer = known.denied(b"k", &rule, 1, at(5000)).unwrap();
+        let answer = cache.denied(b"k", &rule, 1, at(5000)).unwrap();
         // It is told what to wait by when the answer came, so as not to be too early.
         assert_eq!(answer.to_integers(), [0, 1, 0, 99_000, 99_000, 0, 0]);
         assert_eq!(answer.source, Source::Cache);
-        assert!(known.denied(b"k", &rule, 1, at(100_999)).is_some());
-        assert!(known.denied(b"k", &rule, 1, at(101_000)).is_none());
-        assert!(known.denied(b"k", &rule, 2, at(5000)).is_none());
-        assert!(known.denied(b"K", &rule, 1, at(5000)).is_none());
+        assert!(cache.denied(b"k", &rule, 1, at(100_999)).is_some());
+        assert!(cache.denied(b"k", &rule, 1, at(101_000)).is_none());
+        assert!(cache.denied(b"k", &rule, 2, at(5000)).is_none());
+        assert!(cache.denied(b"K", &rule, 1, at(5000)).is_none());
         let other = "gcra:10/1s:burst=1".parse().unwrap();
-        assert!(known.denied(b"k", &other, 1, at(5000)).is_none());
+        assert!(cache.denied(b"k", &other, 1, at(5000)).is_none());
     }
 
     #[test]
     fn what_never_passes_is_denied_again_for_as_long_as_any() {
-        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
-        let asked = known.asked(b"k", at(1000));
-        known.learn(b"k", &rule, 2, asked, at(4000), &denial("gcra:10/1s:burst=1", 2));
-        let answer = known.denied(b"k", &rule, 2, at(1_000_999)).unwrap();
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let token = cache.begin_query(b"k", at(1000));
+        cache.record(b"k", &rule, 2, token, at(4000), &denial("gcra:10/1s:burst=1", 2));
+        let answer = cache.denied(b"k", &rule, 2, at(1_000_999)).unwrap();
         assert_eq!(answer.retry(), Some(Retry::Never));
-        assert!(known.denied(b"k", &rule, 1, at(5000)).is_none(), "another cost may pass");
-        assert!(known.denied(b"k", &rule, 2, at(1_001_000)).is_none());
+        assert!(cache.denied(b"k", &rule, 1, at(5000)).is_none(), "another cost may pass");
+        assert!(cache.denied(b"k", &rule, 2, at(1_001_000)).is_none());
     }
 
     #[test]
     fn it_stands_no_longer_than_the_bound() {
-        let (known, rule) = (known(), "fixed-window:1/1h".parse().unwrap());
-        known.learn(
+        let (cache, rule) = (cache(), "fixed-window:1/1h".parse().unwrap());
+        cache.record(
             b"k",
             &rule,
             1,
-            known.asked(b"k", at(0)),
+            cache.begin_query(b"k", at(0)),
             at(0),
             &denial("fixed-window:1/1h", 1),
         );
-        assert!(known.denied(b"k", &rule, 1, at(999_999)).is_some());
-        assert!(known.denied(b"k", &rule, 1, at(1_000_000)).is_none());
+        assert!(cache.denied(b"k", &rule, 1, at(999_999)).is_some());
+        assert!(cache.denied(b"k", &rule, 1, at(1_000_000)).is_none());
     }
 
     #[test]
     fn what_may_change_it_forgets_it_even_while_it_is_under_way() {
-        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
         let denied = denial("gcra:10/1s:burst=1", 1);
-        known.learn(b"k", &rule, 1, known.asked(b"k", at(0)), at(0), &denied);
-        known.forget(b"k");
-        assert!(known.denied(b"k", &rule, 1, at(1)).is_none());
-        let asked = known.asked(b"k", at(0));
-        known.forget(b"k");
-        known.learn(b"k", &rule, 1, asked, at(0), &denied);
-        assert!(known.denied(b"k", &rule, 1, at(1)).is_none());
+        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        cache.forget(b"k");
+        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
+        let token = cache.begin_query(b"k", at(0));
+        cache.forget(b"k");
+        cache.record(b"k", &rule, 1, token, at(0), &denied);
+        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
         // An answer under another rule.
-        known.learn(b"k", &rule, 1, known.asked(b"k", at(0)), at(0), &denied);
-        let other: Rule = "gcra:20/1s:burst=1".parse().unwrap();
+        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        let other: PreparedPolicy = "gcra:20/1s:burst=1".parse().unwrap();
         let allowed = Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..denied };
-        known.learn(b"k", &other, 1, known.asked(b"k", at(1)), at(1), &allowed);
-        assert!(known.denied(b"k", &rule, 1, at(2)).is_none());
+        cache.record(b"k", &other, 1, cache.begin_query(b"k", at(1)), at(1), &allowed);
+        assert!(cache.denied(b"k", &rule, 1, at(2)).is_none());
     }
 
     #[test]
     fn denials_that_count_are_asked_each_time() {
-        let (known, rule) = (known(), "fixed-window:1/1h:count=all".parse().unwrap());
+        let (cache, rule) = (cache(), "fixed-window:1/1h:count=all".parse().unwrap());
         let denied = denial("fixed-window:1/1h:count=all", 1);
-        known.learn(b"k", &rule, 1, known.asked(b"k", at(0)), at(0), &denied);
-        assert!(known.denied(b"k", &rule, 1, at(1)).is_none());
+        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
     }
 
     #[test]
     fn it_is_bounded() {
-        let (known, rule) = (known(), "gcra:10/1s:burst=1".parse().unwrap());
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
         let denied = denial("gcra:10/1s:burst=1", 1);
         for key in 0..100_000_u32 {
             let key = key.to_le_bytes();
-            known.learn(&key, &rule, 1, known.asked(&key, at(0)), at(0), &denied);
+            cache.record(&key, &rule, 1, cache.begin_query(&key, at(0)), at(0), &denied);
         }
         let size = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
             shard.young.len() + shard.old.len()
         };
-        let keys: usize = known.shards.iter().map(size).sum();
+        let keys: usize = cache.shards.iter().map(size).sum();
         assert!(keys <= 1000, "{keys}");
-        assert!(known.denied(&99_999_u32.to_le_bytes(), &rule, 1, at(1)).is_some());
+        assert!(cache.denied(&99_999_u32.to_le_bytes(), &rule, 1, at(1)).is_some());
     }
 
     #[test]
     fn what_was_used_drains_as_its_machine_does() {
-        let known = known();
+        let cache = cache();
         let on_error = crate::OnError::Local(crate::Share::ALL);
         for (policy, after, used) in [
             ("gcra:10/1s", 250_000, 5),
             ("fixed-window:10/1s", 250_000, 5),
             ("gcra:10/1s", 500_000, 0),
         ] {
-            let rule = policy.parse::<Rule>().unwrap().on_error(on_error);
+            let rule = policy.parse::<PreparedPolicy>().unwrap().on_error(on_error);
             let mut entry = None;
             let policy = rule.policy();
             let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();
-            known.learn(b"k", &rule, 5, known.asked(b"k", at(0)), at(0), &decision);
+            cache.record(b"k", &rule, 5, cache.begin_query(b"k", at(0)), at(0), &decision);
             let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };
-            let reported = |known: &Known| {
+            let reported = |cache: &DenialCache| {
                 let mut told = None;
-                known.take_used(b"k", at(after), |it| told = Some(it.used));
+                cache.take_usage(b"k", at(after), |it| told = Some(it.used));
                 told
             };
-            assert_eq!(reported(&known).unwrap_or(0), expected, "{rule:?}");
-            assert_eq!(reported(&known), None, "it is told once");
+            assert_eq!(reported(&cache).unwrap_or(0), expected, "{rule:?}");
+            assert_eq!(reported(&cache), None, "it is told once");
         }
     }
 }

@@ -5,11 +5,8 @@ use sluicegate_commands::CommandError;
 use sluicegate_core::{Entry, StateError, Timestamp};
 
 use crate::{
-    RedisStore, StoreError,
-    call::{REDIRECTS, elsewhere},
-    net::link::Deadline,
-    script::StateFault,
-    slot::slot,
+    RedisStore, StoreError, call::MAX_REDIRECTS, net::node_connection::Deadline,
+    reply::redirect_target, script::StateFault, slot::slot,
 };
 
 impl RedisStore {
@@ -22,22 +19,22 @@ impl RedisStore {
         let inner = self.inner();
         let (key, deadline) = (inner.key(key), Deadline::after(inner.context.options.deadline));
         let slot = slot(&key);
-        let mut link = inner.topology.link(slot, deadline).await?;
+        let mut node = inner.topology.node(slot, deadline).await?;
         let mut asking = false;
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let mut both = Pipeline::with_capacity(3);
             if asking {
                 both.cmd("ASKING");
             }
             both.cmd("GET").arg(&*key).cmd("TIME");
-            let replies = link.commands(&both, deadline).await;
+            let replies = node.commands(&both, deadline).await;
             let mut replies = replies.inspect_err(|_| inner.topology.refresh())?;
             let (time, bytes) = (replies.pop().unwrap_or(Value::Nil), replies.pop());
             let bytes = bytes.unwrap_or(Value::Nil);
-            if let Some((to, moved)) = elsewhere(&bytes) {
+            if let Some((to, moved)) = redirect_target(&bytes) {
                 inner.context.counts.redirects.one();
-                let next = inner.topology.redirected(slot, &to, &link, moved);
-                link = next.ok_or_else(|| {
+                let next = inner.topology.redirected(slot, &to, &node, moved);
+                node = next.ok_or_else(|| {
                     StoreError::Unavailable(format!(
                         "slot {slot} is at `{to}`, which is no address"
                     ))

@@ -27,10 +27,10 @@ use tokio::{
 
 use super::{
     breaker::Breaker,
-    context::{Context, Place},
+    context::{Context, Endpoint},
     flow::Flow,
     permission::Permission,
-    report::Report,
+    report::OutageLog,
     url::Address,
 };
 use crate::{StoreError, native};
@@ -57,15 +57,15 @@ impl Deadline {
 }
 
 /// The connection to one server.
-pub(crate) struct Link {
-    pub(super) place: Place,
+pub(crate) struct NodeConnection {
+    pub(super) endpoint: Endpoint,
     pub(super) context: Arc<Context>,
     pub(super) state: watch::Sender<State>,
     pub(super) breaker: Breaker,
     /// Why it was opened last.
     pub(super) why: Mutex<String>,
     /// What the log says of it; `None`: nothing.
-    pub(super) report: Option<Mutex<Report>>,
+    pub(super) report: Option<Mutex<OutageLog>>,
     /// Whether somebody watches over the connection.
     pub(super) is_kept: AtomicBool,
     /// Wakes who does.
@@ -83,7 +83,7 @@ pub(crate) struct Link {
     /// Whether the server has the module.
     pub(super) module: AtomicBool,
     /// When to ask it again, in microseconds.
-    look_at: AtomicU64,
+    module_probe_at: AtomicU64,
 }
 
 pub(super) enum State {
@@ -93,12 +93,12 @@ pub(super) enum State {
         until: Timestamp,
     },
     Connecting,
-    Up(Up),
+    Up(OpenConnection),
 }
 
 /// A connection.
 #[derive(Clone)]
-pub(super) struct Up {
+pub(super) struct OpenConnection {
     pub(super) connection: MultiplexedConnection,
     pub(super) number: u64,
     /// Where it leads.
@@ -108,26 +108,33 @@ pub(super) struct Up {
     pub(super) has_module: bool,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for NodeConnection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Link").field("place", &self.place).finish_non_exhaustive()
+        formatter
+            .debug_struct("NodeConnection")
+            .field("place", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
-impl Link {
-    pub(crate) fn new(place: Place, context: Arc<Context>) -> Arc<Self> {
-        Self::with(place, context, Some(Mutex::new(Report::new())))
+impl NodeConnection {
+    pub(crate) fn new(endpoint: Endpoint, context: Arc<Context>) -> Arc<Self> {
+        Self::with(endpoint, context, Some(Mutex::new(OutageLog::new())))
     }
 
     /// One that is asked once, and about which nothing is logged.
-    pub(crate) fn seed(place: Place, context: Arc<Context>) -> Arc<Self> {
-        Self::with(place, context, None)
+    pub(crate) fn seed(endpoint: Endpoint, context: Arc<Context>) -> Arc<Self> {
+        Self::with(endpoint, context, None)
     }
 
-    fn with(place: Place, context: Arc<Context>, report: Option<Mutex<Report>>) -> Arc<Self> {
+    fn with(
+        endpoint: Endpoint,
+        context: Arc<Context>,
+        report: Option<Mutex<OutageLog>>,
+    ) -> Arc<Self> {
         let down = State::Down { why: String::new(), until: Timestamp::EPOCH };
         Arc::new(Self {
-            place,
+            endpoint,
             state: watch::channel(down).0,
             breaker: Breaker::new(context.options.breaker_failures),
             permission: Permission::new(context.options.breaker_failures),
@@ -141,12 +148,12 @@ impl Link {
             made: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             module: AtomicBool::new(false),
-            look_at: AtomicU64::new(0),
+            module_probe_at: AtomicU64::new(0),
         })
     }
 
-    pub(crate) const fn place(&self) -> &Place {
-        &self.place
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// Whether there is a connection.
@@ -185,13 +192,13 @@ impl Link {
             return true;
         }
         if let Some(every) = self.context.options.look_for_module {
-            let (now, at) = (self.context.now(), self.look_at.load(Ordering::Relaxed));
+            let (now, at) = (self.context.now(), self.module_probe_at.load(Ordering::Relaxed));
             let next = (now + every).as_micros();
             // The first question is asked while there is no connection, which looks itself.
             let due = at != 0 && now.as_micros() >= at;
             let relaxed = Ordering::Relaxed;
-            if due && self.look_at.compare_exchange(at, next, relaxed, relaxed).is_ok() {
-                self.context.spawn(Arc::clone(self).look());
+            if due && self.module_probe_at.compare_exchange(at, next, relaxed, relaxed).is_ok() {
+                self.context.spawn(Arc::clone(self).probe_module());
             }
         }
         false
@@ -200,22 +207,22 @@ impl Link {
     /// The server has said that it does not have it.
     pub(crate) fn lost_module(&self) {
         if self.module.swap(false, Ordering::Relaxed) {
-            tracing::info!(server = %self.place, "the module was unloaded: using scripts");
+            tracing::info!(server = %self.endpoint, "the module was unloaded: using scripts");
         }
-        self.look_later();
+        self.schedule_module_probe();
     }
 
-    pub(super) fn look_later(&self) {
+    pub(super) fn schedule_module_probe(&self) {
         let every = self.context.options.look_for_module.unwrap_or_default();
-        self.look_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
+        self.module_probe_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
     }
 
     /// Asks whether it has it by now.
-    async fn look(self: Arc<Self>) {
-        let Some(Ok(Up { mut connection, .. })) = self.up() else { return };
-        let there = timeout(PROBE_TIMEOUT, native::is_there(&mut connection)).await;
+    async fn probe_module(self: Arc<Self>) {
+        let Some(Ok(OpenConnection { mut connection, .. })) = self.up() else { return };
+        let there = timeout(PROBE_TIMEOUT, native::has_module(&mut connection)).await;
         if there == Ok(true) && !self.module.swap(true, Ordering::Relaxed) {
-            tracing::info!(server = %self.place, "using the module");
+            tracing::info!(server = %self.endpoint, "using the module");
         }
     }
 
@@ -281,7 +288,7 @@ impl Link {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                let why = format!("{}: {error}", self.place);
+                let why = format!("{}: {error}", self.endpoint);
                 self.lost(Some(up.number), &why);
                 let error = StoreError::Unavailable(why);
                 self.failed(&error);
@@ -295,7 +302,7 @@ impl Link {
     }
 
     /// Asks on a connection whose replies do not come, so as to see when they do.
-    async fn ping(self: Arc<Self>, Up { mut connection, flow, .. }: Up) {
+    async fn ping(self: Arc<Self>, OpenConnection { mut connection, flow, .. }: OpenConnection) {
         let sent = flow.send(1, self.context.now());
         let ping = redis::cmd("PING");
         if let Ok(Ok(_)) = timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await {
@@ -304,7 +311,10 @@ impl Link {
     }
 
     /// The connection, once there is one.
-    pub(super) async fn connection(self: &Arc<Self>, deadline: Deadline) -> Result<Up, StoreError> {
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+        deadline: Deadline,
+    ) -> Result<OpenConnection, StoreError> {
         if let Some(up) = self.up() {
             return up;
         }
@@ -316,12 +326,12 @@ impl Link {
             return Err(late);
         }
         self.up().unwrap_or_else(|| {
-            Err(StoreError::Unavailable(format!("{}: no connection yet", self.place)))
+            Err(StoreError::Unavailable(format!("{}: no connection yet", self.endpoint)))
         })
     }
 
     /// The connection if there is one, the error if there is to be none for now.
-    fn up(&self) -> Option<Result<Up, StoreError>> {
+    fn up(&self) -> Option<Result<OpenConnection, StoreError>> {
         match &*self.state.borrow() {
             State::Up(up) => Some(Ok(up.clone())),
             State::Down { why, until } if self.context.now() < *until => {
@@ -358,7 +368,7 @@ impl Link {
         if self.breaker.failed() {
             match error {
                 StoreError::Unavailable(why) => self.opened(why),
-                _ => self.opened(&format!("{}: {error}", self.place)),
+                _ => self.opened(&format!("{}: {error}", self.endpoint)),
             }
         } else {
             self.suspect();

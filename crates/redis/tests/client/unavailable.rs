@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluicegate_core::{Clock, Operation};
 use sluicegate_memory::SystemClock;
-use sluicegate_redis::{OnError, Options, RedisStore, Rule, Share, Source, StoreError};
+use sluicegate_redis::{OnError, Options, PreparedPolicy, RedisStore, Share, Source, StoreError};
 
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -18,7 +18,7 @@ async fn a_server_that_is_stopped_holds_nobody_up() {
     let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 700));
     // A machine that runs other tests as well is late itself; the full size has it alone.
     let slack = Duration::from_millis(size("SLUICEGATE_SLACK_MS", 150));
-    let rule = |on_error| "gcra:1000000/1h".parse::<Rule>().unwrap().on_error(on_error);
+    let rule = |on_error| "gcra:1000000/1h".parse::<PreparedPolicy>().unwrap().on_error(on_error);
     for on_error in [OnError::Deny, OnError::Allow, OnError::Local(Share::of(1, 2).unwrap())] {
         server.ask::<()>("FLUSHALL");
         let rule = rule(on_error);
@@ -84,7 +84,7 @@ async fn what_is_decided_here_begins_with_what_was_known() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let share = OnError::Local(Share::of(1, 2).unwrap());
-    let rule = "fixed-window:100/1h".parse::<Rule>().unwrap().on_error(share);
+    let rule = "fixed-window:100/1h".parse::<PreparedPolicy>().unwrap().on_error(share);
     assert_eq!(store.take(b"warm", &rule, 60).await.unwrap().source, Source::Store);
     server.kill();
     let mut admitted = [0, 0];
@@ -117,7 +117,7 @@ async fn each_kill_costs_a_burst_at_most() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "everysec"];
     let mut server = Server::with(Engine::Redis70, &arguments);
     let (rate, burst) = (500, 100);
-    let rule: Rule = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
+    let rule: PreparedPolicy = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_server_that_is_full_is_an_absence() {
     let server =
         Server::with(Engine::Redis70, &["--maxmemory", "10mb", "--maxmemory-policy", "noeviction"]);
     let store = store_of(&server).await;
-    let rule = "gcra:10/1h".parse::<Rule>().unwrap().on_error(OnError::Allow);
+    let rule = "gcra:10/1h".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
     assert_eq!(store.take(b"old", &rule, 1).await.unwrap().source, Source::Store);
     // Less than it takes up already.
     server.ask::<()>("CONFIG SET maxmemory 100kb");

@@ -11,10 +11,15 @@ use redis::{Cmd, Value};
 use sluicegate_core::{Decision, Joint, Limit, Operation, Outcome, Timestamp};
 
 use crate::{
-    Answer, RedisStore, Rule, Source, StoreError,
-    call::{self, Ask, Heard, begin, nonsense, read},
-    net::{context::Context, link::Deadline, link::Link, topology::Topology},
+    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    call::{self, StoreCommand},
+    net::{
+        context::Context, node_connection::Deadline, node_connection::NodeConnection,
+        topology::Topology,
+    },
+    reply::{ReplyKind, parse_general, unexpected_reply},
     script::{Calendar, Item, Plan, Reply, Script, TEST_PREFIX, boundaries},
+    script_command::begin,
     slot::slot,
     store::Inner,
 };
@@ -22,11 +27,11 @@ use std::{sync::Arc, time::Duration};
 
 /// One of several keys that are asked together.
 #[derive(Clone, Copy, Debug)]
-pub struct Take<'a> {
+pub struct KeyedTake<'a> {
     /// Whom it is about.
     pub key: &'a [u8],
     /// The rule.
-    pub rule: &'a Rule,
+    pub policy: &'a PreparedPolicy,
     /// Units asked for.
     pub cost: u32,
 }
@@ -34,14 +39,14 @@ pub struct Take<'a> {
 /// A decision on several keys, and who made it. Reads like the [`Joint`] itself.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JointAnswer {
+pub struct MultiKeyAnswer {
     /// What was decided.
     pub joint: Joint,
     /// Who decided it: about the key that binds, where keys were asked one by one.
     pub source: Source,
 }
 
-impl Deref for JointAnswer {
+impl Deref for MultiKeyAnswer {
     type Target = Joint;
 
     fn deref(&self) -> &Joint {
@@ -51,9 +56,9 @@ impl Deref for JointAnswer {
 
 /// A key as it is in the store.
 #[derive(Clone, Debug)]
-struct Side<'a> {
+struct PreparedTake<'a> {
     key: Cow<'a, [u8]>,
-    rule: &'a Rule,
+    policy: &'a PreparedPolicy,
     cost: u32,
 }
 
@@ -69,7 +74,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// As [`RedisStore::take`]; [`StoreError::Settings`] for no key.
-    pub async fn take_together(&self, takes: &[Take<'_>]) -> Result<JointAnswer, StoreError> {
+    pub async fn take_together(
+        &self,
+        takes: &[KeyedTake<'_>],
+    ) -> Result<MultiKeyAnswer, StoreError> {
         self.inner().together(takes, true).await
     }
 
@@ -77,7 +85,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// As [`RedisStore::take_together`].
-    pub async fn peek_together(&self, takes: &[Take<'_>]) -> Result<JointAnswer, StoreError> {
+    pub async fn peek_together(
+        &self,
+        takes: &[KeyedTake<'_>],
+    ) -> Result<MultiKeyAnswer, StoreError> {
         self.inner().together(takes, false).await
     }
 
@@ -88,7 +99,7 @@ impl RedisStore {
     /// As [`RedisStore::ask_at`].
     pub async fn take_together_at(
         &self,
-        takes: &[Take<'_>],
+        takes: &[KeyedTake<'_>],
         now: Timestamp,
     ) -> Result<Joint, StoreError> {
         self.together_at(takes, true, now).await
@@ -100,7 +111,7 @@ impl RedisStore {
     /// As [`RedisStore::ask_at`].
     pub async fn peek_together_at(
         &self,
-        takes: &[Take<'_>],
+        takes: &[KeyedTake<'_>],
         now: Timestamp,
     ) -> Result<Joint, StoreError> {
         self.together_at(takes, false, now).await
@@ -108,24 +119,27 @@ impl RedisStore {
 
     async fn together_at(
         &self,
-        takes: &[Take<'_>],
+        takes: &[KeyedTake<'_>],
         stores: bool,
         now: Timestamp,
     ) -> Result<Joint, StoreError> {
         let inner = self.inner();
         let deadline = Deadline::after(inner.context.options.deadline);
         let sides = distinct(takes, |key| Cow::Owned([TEST_PREFIX, key].concat()));
-        inner.at_once(&sides, stores, Some(now), deadline).await
+        inner.take_in_one_call(&sides, stores, Some(now), deadline).await
     }
 }
 
 /// Each key once, as it is in the store.
-fn distinct<'a>(takes: &[Take<'a>], name: impl Fn(&'a [u8]) -> Cow<'a, [u8]>) -> Vec<Side<'a>> {
-    let mut sides: Vec<Side<'a>> = Vec::with_capacity(takes.len());
-    for &Take { key, rule, cost } in takes {
+fn distinct<'a>(
+    takes: &[KeyedTake<'a>],
+    name: impl Fn(&'a [u8]) -> Cow<'a, [u8]>,
+) -> Vec<PreparedTake<'a>> {
+    let mut sides: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
+    for &KeyedTake { key, policy, cost } in takes {
         let key = name(key);
         if sides.iter().all(|side| side.key != key) {
-            sides.push(Side { key, rule, cost });
+            sides.push(PreparedTake { key, policy, cost });
         }
     }
     sides
@@ -137,22 +151,27 @@ fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
 }
 
 impl Inner {
-    async fn together(&self, takes: &[Take<'_>], stores: bool) -> Result<JointAnswer, StoreError> {
+    async fn together(
+        &self,
+        takes: &[KeyedTake<'_>],
+        stores: bool,
+    ) -> Result<MultiKeyAnswer, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
         let sides = distinct(takes, |key| self.key(key));
-        if let Some(joint) = self.known_together(&sides) {
+        if let Some(joint) = self.cached_denial(&sides) {
             self.context.counts.cache.one();
-            return Ok(JointAnswer { joint, source: Source::Cache });
+            return Ok(MultiKeyAnswer { joint, source: Source::Cache });
         }
         let slots = sides.iter().map(|side| slot(&side.key));
         let one = matches!(self.topology, Topology::One(_))
             || slots.clone().all(|it| Some(it) == slots.clone().next());
         if !one {
-            return self.one_by_one(&sides, stores, deadline).await;
+            return self.take_in_turn(&sides, stores, deadline).await;
         }
         let now = self.context.now();
-        let asked: Vec<_> = sides.iter().map(|side| self.known.asked(&side.key, now)).collect();
-        match self.at_once(&sides, stores, None, deadline).await {
+        let asked: Vec<_> =
+            sides.iter().map(|side| self.denials.begin_query(&side.key, now)).collect();
+        match self.take_in_one_call(&sides, stores, None, deadline).await {
             Ok(joint) => {
                 self.context.counts.store.one();
                 let now = self.context.now();
@@ -160,29 +179,36 @@ impl Inner {
                     // That it would have passed is not what it has used.
                     let tells = joint.decision.allowed() || !decision.allowed();
                     if stores && side.cost > 0 && tells {
-                        self.known.learn(&side.key, side.rule, side.cost, asked, now, decision);
+                        self.denials.record(
+                            &side.key,
+                            side.policy,
+                            side.cost,
+                            asked,
+                            now,
+                            decision,
+                        );
                     }
                 }
-                Ok(JointAnswer { joint, source: Source::Store })
+                Ok(MultiKeyAnswer { joint, source: Source::Store })
             }
-            Err(error) if error.is_absence() => self.away_together(&sides, stores, &error),
+            Err(error) if error.is_unavailable() => self.fallback_multi_key(&sides, stores, &error),
             Err(error) => Err(error),
         }
     }
 
     /// One script call.
-    async fn at_once(
+    async fn take_in_one_call(
         &self,
-        sides: &[Side<'_>],
+        sides: &[PreparedTake<'_>],
         stores: bool,
         at: Option<Timestamp>,
         deadline: Deadline,
     ) -> Result<Joint, StoreError> {
         let Some(first) = sides.first() else { return joint(Vec::new()) };
-        let mut several = Several {
+        let mut several = MultiKeyCommand {
             context: &self.context,
             sides,
-            script: Script::together(sides.iter().map(|side| side.rule.policy())),
+            script: Script::together(sides.iter().map(|side| side.policy.policy())),
             word: if stores { "take" } else { "peek" },
             at,
             around: None,
@@ -193,14 +219,14 @@ impl Inner {
     }
 
     /// Keys of which a denial still stands deny all, without asking. Not where a denial is to be recorded.
-    fn known_together(&self, sides: &[Side<'_>]) -> Option<Joint> {
-        if !sides.iter().all(|side| side.rule.is_cached()) {
+    fn cached_denial(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
+        if !sides.iter().all(|side| side.policy.is_cached()) {
             return None;
         }
         let now = self.context.now();
         let known = sides.iter().map(|side| match side.cost {
             0 => None,
-            cost => self.known.denied(&side.key, side.rule, cost, now),
+            cost => self.denials.denied(&side.key, side.policy, cost, now),
         });
         let known: Vec<_> = known.collect();
         if known.iter().all(Option::is_none) {
@@ -208,23 +234,23 @@ impl Inner {
         }
         // Of the others nothing is known: as if they were never used.
         let each = sides.iter().zip(known).map(|(side, known)| {
-            known.map_or_else(|| side.rule.plan().fresh(), |answer| answer.decision)
+            known.map_or_else(|| side.policy.plan().unused_decision(), |answer| answer.decision)
         });
         Joint::of(each.collect())
     }
 
     /// What the rules say of each key while the store is away: looked at first, so that what is decided
     /// here is all or nothing too.
-    fn away_together(
+    fn fallback_multi_key(
         &self,
-        sides: &[Side<'_>],
+        sides: &[PreparedTake<'_>],
         stores: bool,
         error: &StoreError,
-    ) -> Result<JointAnswer, StoreError> {
+    ) -> Result<MultiKeyAnswer, StoreError> {
         let all = |operation: fn(u32) -> Operation| {
             let each = sides.iter().map(|side| {
                 let asked = operation(side.cost);
-                let answer = self.fall_back(&side.key, side.rule, asked, error.clone());
+                let answer = self.fall_back(&side.key, side.policy, asked, error.clone());
                 answer.map(|answer| answer.decision)
             });
             joint(each.collect::<Result<_, _>>()?)
@@ -233,25 +259,25 @@ impl Inner {
         if stores && joint.decision.allowed() {
             joint = all(Operation::Take)?;
         }
-        Ok(JointAnswer { joint, source: Source::Fallback })
+        Ok(MultiKeyAnswer { joint, source: Source::Fallback })
     }
 
     /// Keys of several slots: in order, until one denies.
-    async fn one_by_one(
+    async fn take_in_turn(
         &self,
-        sides: &[Side<'_>],
+        sides: &[PreparedTake<'_>],
         stores: bool,
         deadline: Deadline,
-    ) -> Result<JointAnswer, StoreError> {
+    ) -> Result<MultiKeyAnswer, StoreError> {
         let mut answers: Vec<Answer> = Vec::with_capacity(sides.len());
         if stores {
             for side in sides {
                 let take = Operation::Take(side.cost);
-                let asked = self.question(&side.key, side.rule, take, deadline).await;
+                let asked = self.request(&side.key, side.policy, take, deadline).await;
                 match asked {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
-                        self.take_back(sides, &answers).await;
+                        self.refund_all(sides, &answers).await;
                         return Err(error);
                     }
                 }
@@ -263,19 +289,19 @@ impl Inner {
         let denied = answers.last().is_some_and(|answer| !answer.allowed());
         if denied {
             let before = answers.len() - 1;
-            let back = self.take_back(sides, &answers[..before]).await;
+            let back = self.refund_all(sides, &answers[..before]).await;
             for (answer, back) in answers.iter_mut().zip(back) {
                 *answer = back;
             }
         }
         // How those behind it stand; a denial of theirs is recorded, where that counts.
         let rest = sides[answers.len()..].iter().map(async |side| {
-            let operation = if stores && records(side.rule) {
+            let operation = if stores && records(side.policy) {
                 Operation::Take(side.cost)
             } else {
                 Operation::Peek(side.cost)
             };
-            self.question(&side.key, side.rule, operation, deadline).await
+            self.request(&side.key, side.policy, operation, deadline).await
         });
         for answer in join_all(rest).await {
             answers.push(answer?);
@@ -289,21 +315,21 @@ impl Inner {
         });
         let joint = joint(each.collect())?;
         let source = answers.get(joint.key).map_or(Source::Store, |answer| answer.source);
-        Ok(JointAnswer { joint, source })
+        Ok(MultiKeyAnswer { joint, source })
     }
 
     /// Gives back what was charged, once: how each key then stands. What was decided here, or is to be
     /// recorded, stays.
-    async fn take_back(&self, sides: &[Side<'_>], answers: &[Answer]) -> Vec<Answer> {
+    async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
         let back = sides.iter().zip(answers).map(async |(side, &answer)| {
             let charged = answer.source == Source::Store && side.cost > 0;
-            if !charged || records(side.rule) {
+            if !charged || records(side.policy) {
                 return answer;
             }
             let refund = Operation::Refund(side.cost);
             self.begins(&side.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
-            let decision = self.decide(&side.key, side.rule, refund, deadline).await;
+            let decision = self.decide(&side.key, side.policy, refund, deadline).await;
             self.done(&side.key, refund);
             match decision {
                 Ok(decision) => Answer { decision, ..answer },
@@ -318,14 +344,14 @@ impl Inner {
 }
 
 /// Whether a denial under the rule is recorded.
-fn records(rule: &Rule) -> bool {
-    rule.policy().limits().iter().any(Limit::count_all)
+fn records(policy: &PreparedPolicy) -> bool {
+    policy.policy().limits().iter().any(Limit::count_all)
 }
 
 /// A question about several keys of one slot, by script.
-struct Several<'a> {
+struct MultiKeyCommand<'a> {
     context: &'a Context,
-    sides: &'a [Side<'a>],
+    sides: &'a [PreparedTake<'a>],
     script: &'static Script,
     word: &'static str,
     at: Option<Timestamp>,
@@ -335,29 +361,29 @@ struct Several<'a> {
     calendars: Vec<Calendar>,
 }
 
-impl Ask for Several<'_> {
+impl StoreCommand for MultiKeyCommand<'_> {
     type Answer = Vec<Decision>;
     // Each key may have been written under calendars of its own.
     const CALENDARS: usize = sluicegate_core::MAX_TOGETHER * 2;
 
-    fn command(&mut self, _: &Arc<Link>, whole: bool) -> Result<Cmd, StoreError> {
+    fn command(&mut self, _: &Arc<NodeConnection>, whole: bool) -> Result<Cmd, StoreError> {
         let around = self.at.or(self.around).unwrap_or_else(|| self.context.now());
         let mut command = begin(self.script, whole);
         command.arg(self.sides.len());
         self.sides.iter().for_each(|side| {
             command.arg(&*side.key);
         });
-        let plans = self.sides.iter().map(|side| side.rule.plan());
+        let plans = self.sides.iter().map(|side| side.policy.plan());
         let own = plans.flat_map(Plan::calendars);
         command.arg(self.word).arg(boundaries(own.chain(&self.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         for side in self.sides {
-            command.arg(side.cost).arg(side.rule.plan().unused());
+            command.arg(side.cost).arg(side.policy.plan().initial_state());
         }
         Ok(command)
     }
 
-    fn hear(&mut self, reply: &Value) -> Heard<Vec<Decision>> {
+    fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Vec<Decision>> {
         if let Value::Array(integers) = reply
             && integers.len() == 7 * self.sides.len()
         {
@@ -368,15 +394,21 @@ impl Ask for Several<'_> {
             if let Some(items) = items.collect::<Option<Vec<_>>>() {
                 let each = items.chunks(7).map(|items| match Reply::read(items) {
                     Ok(Reply::Decision(decision)) => Ok(decision),
-                    other => Err(nonsense(&format_args!("{other:?}"))),
+                    other => Err(unexpected_reply(&format_args!("{other:?}"))),
                 });
-                return each.collect::<Result<_, _>>().map_or_else(Heard::Failed, Heard::Decided);
+                return each
+                    .collect::<Result<_, _>>()
+                    .map_or_else(ReplyKind::Failed, ReplyKind::Decided);
             }
         }
-        read(reply).map(|decision| Err(nonsense(&format_args!("{decision:?}"))))
+        parse_general(reply).map(|decision| Err(unexpected_reply(&format_args!("{decision:?}"))))
     }
 
-    fn tell(&mut self, now: Timestamp, calendars: Vec<Calendar>) -> Result<(), StoreError> {
+    fn supply_calendars(
+        &mut self,
+        now: Timestamp,
+        calendars: Vec<Calendar>,
+    ) -> Result<(), StoreError> {
         self.around = Some(now);
         self.calendars.extend(calendars);
         Ok(())
