@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 /// Something for each of many texts, of which those of up to `N` bytes lie where they are compared.
 #[derive(Clone, Debug)]
-pub(crate) struct Texts<const N: usize, T> {
+pub(crate) struct InlineMap<const N: usize, T> {
     entries: HashTable<Entry<N, T>>,
     hasher: RandomState,
 }
@@ -19,13 +19,13 @@ struct Entry<const N: usize, T> {
     under: T,
 }
 
-impl<const N: usize, T> Default for Texts<N, T> {
+impl<const N: usize, T> Default for InlineMap<N, T> {
     fn default() -> Self {
         Self { entries: HashTable::new(), hasher: RandomState::new() }
     }
 }
 
-impl<const N: usize, T> Texts<N, T> {
+impl<const N: usize, T> InlineMap<N, T> {
     pub(crate) fn get(&self, text: &[u8]) -> Option<&T> {
         if self.entries.is_empty() {
             return None;
@@ -35,7 +35,7 @@ impl<const N: usize, T> Texts<N, T> {
     }
 }
 
-impl<const N: usize, T: Default> Texts<N, T> {
+impl<const N: usize, T: Default> InlineMap<N, T> {
     /// What is under `text`, which is made if nothing is.
     pub(crate) fn entry(&mut self, text: &[u8]) -> &mut T {
         let Self { entries, hasher } = self;

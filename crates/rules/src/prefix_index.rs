@@ -34,17 +34,17 @@ pub(crate) trait Prefix: Ord {
 ///
 /// The heads lie close together: the search is done there, and few of the nodes are ever touched.
 #[derive(Clone, Debug)]
-pub(crate) struct Nested<P: Prefix> {
+pub(crate) struct PrefixIndex<P: Prefix> {
     /// Bytes that all begin with, and that heads leave out.
     common: usize,
     heads: Vec<u64>,
-    nodes: Vec<Nest<P>>,
+    nodes: Vec<PrefixNode<P>>,
 }
 
 /// Within one line of memory.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-struct Nest<P> {
+struct PrefixNode<P> {
     prefix: P,
     items: Items,
     /// The innermost that contains it; [`NONE`] if none does.
@@ -53,7 +53,7 @@ struct Nest<P> {
 
 const NONE: u32 = u32::MAX;
 
-impl<P> Nest<P> {
+impl<P> PrefixNode<P> {
     fn within(&self) -> Option<usize> {
         (self.within != NONE).then_some(self.within as usize)
     }
@@ -95,16 +95,16 @@ impl Deref for Items {
     }
 }
 
-impl<P: Prefix> Default for Nested<P> {
+impl<P: Prefix> Default for PrefixIndex<P> {
     fn default() -> Self {
         Self { common: 0, heads: Vec::new(), nodes: Vec::new() }
     }
 }
 
-impl<P: Prefix> Nested<P> {
+impl<P: Prefix> PrefixIndex<P> {
     pub(crate) fn of(mut items: Vec<(P, u32)>) -> Self {
         items.sort();
-        let mut nodes: Vec<Nest<P>> = Vec::new();
+        let mut nodes: Vec<PrefixNode<P>> = Vec::new();
         for (prefix, item) in items {
             if let Some(last) = nodes.last_mut().filter(|last| last.prefix == prefix) {
                 last.items.push(item);
@@ -115,7 +115,7 @@ impl<P: Prefix> Nested<P> {
                 within = nodes[at].within();
             }
             let within = within.and_then(|at| u32::try_from(at).ok()).unwrap_or(NONE);
-            nodes.push(Nest { prefix, items: Items::One(item), within });
+            nodes.push(PrefixNode { prefix, items: Items::One(item), within });
         }
         // What the first and the last have in common, all between them have.
         let ends = nodes.first().zip(nodes.last());
@@ -216,7 +216,7 @@ mod tests {
             let items = prefixes.iter().zip(0..);
             let items = items.map(|(it, index)| (Bytes::from_slice(it.as_bytes()), index)).collect();
             let mut found: Vec<u32> = Vec::new();
-            Nested::<Bytes>::of(items).find(value.as_bytes(), |items| found.extend(items));
+            PrefixIndex::<Bytes>::of(items).find(value.as_bytes(), |items| found.extend(items));
             found.sort_unstable();
             let expected: Vec<u32> = prefixes
                 .iter()

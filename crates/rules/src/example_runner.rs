@@ -6,7 +6,7 @@ use sluicegate_core::{Entry, Joint, Part, Retry, Timestamp, take_together};
 
 use crate::{
     envoy::Descriptor,
-    example::{Asked, Example, Expect},
+    example::{Example, ExampleRequest, Expect},
     rule::{Charge, Match, Treatment},
     set::RuleSet,
 };
@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(1_767_225_600);
 
 /// What became of a request.
 #[derive(Clone, Debug)]
-struct Verdict {
+struct ExampleResult {
     allowed: bool,
     /// The rule that binds, with its level.
     rule: Option<String>,
@@ -28,39 +28,39 @@ impl RuleSet {
     /// Runs an example in virtual time: what is not as it says, a line each; none if all is.
     #[must_use]
     pub fn run_example(&self, example: &Example) -> Vec<String> {
-        let mut trial = Trial { rules: self, entries: HashMap::new(), faults: Vec::new() };
-        trial.compare_matches(example);
+        let mut runner = ExampleRunner { rules: self, entries: HashMap::new(), faults: Vec::new() };
+        runner.compare_matches(example);
         for (number, step) in example.steps.iter().enumerate() {
-            let asked = step.asked.as_ref().unwrap_or(&example.asked);
+            let request = step.request.as_ref().unwrap_or(&example.request);
             let now = Timestamp::EPOCH + START + step.at;
             for turn in 1..=step.times {
-                let verdict = trial.decide(asked, now);
+                let result = runner.decide(request, now);
                 let place = if step.times > 1 {
                     format!("step {} (line {}), request {turn}", number + 1, step.line)
                 } else {
                     format!("step {} (line {})", number + 1, step.line)
                 };
-                if !trial.compare(&step.expect, &verdict, &place) {
+                if !runner.compare(&step.expect, &result, &place) {
                     break;
                 }
             }
         }
-        trial.faults
+        runner.faults
     }
 }
 
 /// A charge, with the match that it is of.
 type Charged<'m, 'r> = (&'m Match<'r>, &'m Charge<'r>);
 
-struct Trial<'s> {
+struct ExampleRunner<'s> {
     rules: &'s RuleSet,
     entries: HashMap<Vec<u8>, Option<Entry>>,
     faults: Vec<String>,
 }
 
-impl<'s> Trial<'s> {
+impl<'s> ExampleRunner<'s> {
     fn compare_matches(&mut self, example: &Example) {
-        let all = self.matches(&example.asked);
+        let all = self.matches(&example.request);
         let matches = || all.iter().flatten();
         let charges = || matches().flat_map(|it| &it.charges);
         let rules: Vec<_> = matches().map(|it| it.rule.name().to_owned()).collect();
@@ -91,12 +91,12 @@ impl<'s> Trial<'s> {
         }
     }
 
-    fn matches(&self, asked: &Asked) -> Vec<crate::Matches<'s>> {
-        match asked {
-            Asked::Http { .. } => {
-                asked.http().map(|it| self.rules.matches(&it)).into_iter().collect()
+    fn matches(&self, request: &ExampleRequest) -> Vec<crate::Matches<'s>> {
+        match request {
+            ExampleRequest::Http { .. } => {
+                request.http().map(|it| self.rules.matches(&it)).into_iter().collect()
             }
-            Asked::Envoy { domain, descriptors, .. } => {
+            ExampleRequest::Envoy { domain, descriptors, .. } => {
                 let entries: Vec<Vec<(&str, &str)>> = descriptors
                     .iter()
                     .map(|it| it.iter().map(|(key, value)| (&**key, &**value)).collect())
@@ -108,61 +108,71 @@ impl<'s> Trial<'s> {
         }
     }
 
-    fn decide(&mut self, asked: &Asked, now: Timestamp) -> Verdict {
-        if asked.http().is_some_and(|request| self.rules.ambiguous(&request).is_some()) {
+    fn decide(&mut self, request: &ExampleRequest, now: Timestamp) -> ExampleResult {
+        if request.http().is_some_and(|request| self.rules.ambiguous(&request).is_some()) {
             return REJECTED;
         }
-        let all = self.matches(asked);
-        let Asked::Envoy { hits, .. } = asked else {
+        let all = self.matches(request);
+        let ExampleRequest::Envoy { hits, .. } = request else {
             let matches: Vec<_> = all.into_iter().flatten().collect();
-            return self.together(&matches, 1, now);
+            return self.decide_matches(&matches, 1, now);
         };
         // Each descriptor for itself; quota limits deny only together.
-        let mut worst: Option<Verdict> = None;
+        let mut worst: Option<ExampleResult> = None;
         let (mut quotas, mut over) = (0, 0);
         for matches in &all {
-            let verdict = self.together(matches, *hits, now);
+            let result = self.decide_matches(matches, *hits, now);
             let quota = matches.iter().any(|it| it.rule.envoy().is_some_and(|it| it.quota_mode));
             quotas += usize::from(quota);
-            over += usize::from(quota && !verdict.allowed);
-            let verdict = Verdict { allowed: verdict.allowed || quota, ..verdict };
-            let rank = |it: &Verdict| (it.allowed, it.remaining.unwrap_or(u32::MAX));
-            if worst.as_ref().is_none_or(|worst| rank(&verdict) < rank(worst)) {
-                worst = Some(verdict);
+            over += usize::from(quota && !result.allowed);
+            let result = ExampleResult { allowed: result.allowed || quota, ..result };
+            let rank = |it: &ExampleResult| (it.allowed, it.remaining.unwrap_or(u32::MAX));
+            if worst.as_ref().is_none_or(|worst| rank(&result) < rank(worst)) {
+                worst = Some(result);
             }
         }
-        let verdict = worst.unwrap_or(LET_THROUGH);
+        let result = worst.unwrap_or(ALLOWED);
         let all_over = quotas > 0 && over == quotas;
-        Verdict { allowed: verdict.allowed && !all_over, ..verdict }
+        ExampleResult { allowed: result.allowed && !all_over, ..result }
     }
 
     /// All that is enforced passes, or nothing is charged; what is only counted comes behind.
-    fn together(&mut self, matches: &[Match<'_>], hits: u32, now: Timestamp) -> Verdict {
+    fn decide_matches(
+        &mut self,
+        matches: &[Match<'_>],
+        hits: u32,
+        now: Timestamp,
+    ) -> ExampleResult {
         let enforced = matches.iter().filter(|it| !it.shadow);
         if let Some(block) = enforced.clone().find(|it| it.treatment == Treatment::Block) {
             let rule = Some(block.metric.to_string());
-            return Verdict { allowed: false, rule, retry: Some(Retry::Never), remaining: Some(0) };
+            return ExampleResult {
+                allowed: false,
+                rule,
+                retry: Some(Retry::Never),
+                remaining: Some(0),
+            };
         }
         let charges: Vec<_> =
             enforced.flat_map(|it| it.charges.iter().map(move |charge| (it, charge))).collect();
         let (owners, joint) = self.ask(&charges, hits, now);
-        let mut verdict = LET_THROUGH;
+        let mut result = ALLOWED;
         if let Some(Joint { decision, key, .. }) = joint
             && let Some((found, charge)) = owners.get(key)
         {
             let level = charge.level.map(|level| format!("/{level}")).unwrap_or_default();
-            verdict = Verdict {
+            result = ExampleResult {
                 allowed: decision.allowed(),
                 rule: Some(format!("{}{level}", found.rule.name())),
                 remaining: Some(decision.remaining),
                 retry: decision.retry(),
             };
         }
-        for shadow in matches.iter().filter(|it| it.shadow && verdict.allowed) {
+        for shadow in matches.iter().filter(|it| it.shadow && result.allowed) {
             let charges: Vec<_> = shadow.charges.iter().map(|charge| (shadow, charge)).collect();
             let _ = self.ask(&charges, hits, now);
         }
-        verdict
+        result
     }
 
     /// Takes from all keys or from none. A key that several rules share is asked once, for the first:
@@ -194,7 +204,7 @@ impl<'s> Trial<'s> {
     }
 
     /// Whether all was as expected.
-    fn compare(&mut self, expect: &Expect, found: &Verdict, place: &str) -> bool {
+    fn compare(&mut self, expect: &Expect, found: &ExampleResult, place: &str) -> bool {
         let before = self.faults.len();
         let word = |allowed| if allowed { "allow" } else { "deny" };
         if expect.allowed.is_some_and(|allowed| allowed != found.allowed) {
@@ -230,9 +240,11 @@ impl<'s> Trial<'s> {
 }
 
 /// A request that the server rejects before it asks any rule.
-const REJECTED: Verdict = Verdict { allowed: false, rule: None, remaining: None, retry: None };
+const REJECTED: ExampleResult =
+    ExampleResult { allowed: false, rule: None, remaining: None, retry: None };
 
-const LET_THROUGH: Verdict = Verdict { allowed: true, rule: None, remaining: None, retry: None };
+const ALLOWED: ExampleResult =
+    ExampleResult { allowed: true, rule: None, remaining: None, retry: None };
 
 fn list(texts: &[String]) -> String {
     if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
