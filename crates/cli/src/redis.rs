@@ -8,8 +8,8 @@ use std::{
 use sluicegate_redis::{Options, RedisStore, ServerStatus, Status};
 
 use crate::{
-    FAILED,
     arguments::{self, Redis, Url},
+    exit_status::FAILED,
 };
 
 pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {

@@ -13,36 +13,36 @@ use sluicegate_core::{
 use sluicegate_resp::Value;
 
 use crate::{
-    DENIED,
-    arguments::{Key, Question},
+    arguments::{Key, KeyArguments},
     client::{Client, decision},
+    exit_status::DENIED,
 };
 
-pub(crate) fn take(question: &Question) -> anyhow::Result<ExitCode> {
-    ask(b"SG.TAKE", question)
+pub(crate) fn take(arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
+    decide(b"SG.TAKE", arguments)
 }
 
-pub(crate) fn peek(question: &Question) -> anyhow::Result<ExitCode> {
-    ask(b"SG.PEEK", question)
+pub(crate) fn peek(arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
+    decide(b"SG.PEEK", arguments)
 }
 
-fn ask(command: &[u8], question: &Question) -> anyhow::Result<ExitCode> {
-    let mut client = Client::connect(&question.connection.server, &question.connection.password)?;
-    let key = question.key.as_encoded_bytes();
-    let (policy, cost) = (&question.policy.0, question.cost.to_string());
+fn decide(command: &[u8], arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
+    let mut client = Client::connect(&arguments.connection.server, &arguments.connection.password)?;
+    let key = arguments.key.as_encoded_bytes();
+    let (policy, cost) = (&arguments.policy.0, arguments.cost.to_string());
     let reply = client.call(&[command, key, policy.as_bytes(), b"COST", cost.as_bytes()])?;
     let decision = decision(&reply)?;
-    writeln!(io::stdout(), "{}", sentence(&decision, question.cost))?;
+    writeln!(io::stdout(), "{}", sentence(&decision, arguments.cost))?;
     Ok(if decision.allowed() { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
 }
 
 pub(crate) fn reset(key: &Key) -> anyhow::Result<()> {
     let mut client = Client::connect(&key.connection.server, &key.connection.password)?;
-    let told = match client.call(&[b"SG.RESET", key.key.as_encoded_bytes()])? {
+    let result = match client.call(&[b"SG.RESET", key.key.as_encoded_bytes()])? {
         Value::Integer(0) => "the key has no state",
         _ => "reset",
     };
-    Ok(writeln!(io::stdout(), "{told}")?)
+    Ok(writeln!(io::stdout(), "{result}")?)
 }
 
 pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
@@ -56,7 +56,7 @@ pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(out.as_bytes())?)
 }
 
-/// What was decided, in a sentence.
+/// Describes a decision in one sentence.
 fn sentence(decision: &Decision, cost: u32) -> String {
     let micros = |duration: std::time::Duration| {
         span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
@@ -79,7 +79,7 @@ fn sentence(decision: &Decision, cost: u32) -> String {
     }
 }
 
-/// The pairs of a map, or of the array that stands for one in RESP2, one a line.
+/// Writes the pairs of a map, or of an array instead of a map in RESP2, one per line.
 fn show(reply: &Value, depth: usize, out: &mut String) -> anyhow::Result<()> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
@@ -122,30 +122,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_is_a_sentence() {
-        let said = |policy: &str, takes: &[u32]| {
+    fn sentence_describes_each_outcome() {
+        let described = |policy: &str, takes: &[u32]| {
             let policy: Policy = policy.parse().unwrap();
-            let (mut entry, mut said) = (None, String::new());
+            let (mut entry, mut described) = (None, String::new());
             for cost in takes {
                 let operation = Operation::Take(*cost);
                 let decision = apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap();
-                said = sentence(&decision, *cost);
+                described = sentence(&decision, *cost);
             }
-            said
+            described
         };
         let gcra = "gcra:30/60s:burst=16";
-        assert_eq!(said(gcra, &[2]), "allowed; 14 of 16 remaining; fully recovered after 4s");
+        assert_eq!(described(gcra, &[2]), "allowed; 14 of 16 remaining; fully recovered after 4s");
         assert_eq!(
-            said(gcra, &[16, 1]),
+            described(gcra, &[16, 1]),
             "denied; retry after 2s; 0 of 16 remaining; fully recovered after 32s"
         );
         assert_eq!(
-            said(gcra, &[17]),
+            described(gcra, &[17]),
             "denied: 17 units can never pass a limit of 16; 16 of 16 remaining"
         );
-        assert_eq!(said(gcra, &[0]), "allowed; 16 of 16 remaining");
+        assert_eq!(described(gcra, &[0]), "allowed; 16 of 16 remaining");
         assert_eq!(
-            said("leaky-queue:5/1s:capacity=20", &[1, 1]),
+            described("leaky-queue:5/1s:capacity=20", &[1, 1]),
             "allowed after a delay of 200ms; 18 of 20 remaining; fully recovered after 400ms"
         );
     }

@@ -1,8 +1,8 @@
-//! Points in time, and spans as numbers.
+//! Formatting of times, and durations as numbers.
 
 use std::time::Duration;
 
-/// A span in whole microseconds.
+/// A duration in whole microseconds.
 pub(crate) fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
@@ -11,7 +11,7 @@ pub(crate) fn as_micros(span: Duration) -> u64 {
 pub(crate) fn moment(micros: u64) -> String {
     let seconds = micros / 1_000_000;
     let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01, in eras of 400 years; years here begin in March.
+    // Days since 0000-03-01, in eras of 400 years, because a year that begins in March has its leap day at the end.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -29,8 +29,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
-        for (seconds, told) in [
+    fn moment_follows_the_calendar() {
+        for (seconds, expected) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),
             (951_782_400, "2000-02-29 00:00:00 UTC"),
@@ -39,7 +39,7 @@ mod tests {
             (4_107_542_399, "2100-02-28 23:59:59 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
         ] {
-            assert_eq!(moment(seconds * 1_000_000), told);
+            assert_eq!(moment(seconds * 1_000_000), expected);
         }
     }
 }
