@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
 
 use super::{
-    Sizes, Subject,
+    subject::{Sizes, Subject},
     wire::{Span, load},
 };
 use crate::{

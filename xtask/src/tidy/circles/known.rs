@@ -5,31 +5,6 @@ pub(super) const ALLOWED: &[(&[&str], &str)] = &[];
 
 /// Circles that were there before this check, and have to go: none may grow, and one that is gone is removed here.
 pub(super) const OLD: &[&[&str]] = &[
-    &["crates/bench/src/http/mod.rs", "crates/bench/src/http/reload.rs"],
-    &[
-        "crates/bench/src/memory/grow.rs",
-        "crates/bench/src/memory/hot.rs",
-        "crates/bench/src/memory/mod.rs",
-        "crates/bench/src/memory/random.rs",
-    ],
-    &["crates/bench/src/redis/mod.rs", "crates/bench/src/redis/store.rs"],
-    &[
-        "crates/bench/src/resp/contenders.rs",
-        "crates/bench/src/resp/mod.rs",
-        "crates/bench/src/resp/verdict.rs",
-    ],
-    &["crates/cli/src/arguments.rs", "crates/cli/src/simulate/options.rs"],
-    &["crates/cli/src/ask.rs", "crates/cli/src/main.rs", "crates/cli/src/redis.rs"],
-    &["crates/cli/src/serve/file.rs", "crates/cli/src/serve/print.rs"],
-    &["crates/cli/src/serve/http.rs", "crates/cli/src/serve/settings.rs"],
-    &[
-        "crates/cli/src/simulate.rs",
-        "crates/cli/src/simulate/compare.rs",
-        "crates/cli/src/simulate/lane.rs",
-        "crates/cli/src/simulate/picture.rs",
-        "crates/cli/src/simulate/redis.rs",
-        "crates/cli/src/simulate/remote.rs",
-    ],
     &[
         "crates/commands/src/argument.rs",
         "crates/commands/src/error.rs",

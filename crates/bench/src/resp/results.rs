@@ -1,8 +1,9 @@
-//! What was measured, and whether it is enough.
+//! Results, and whether they reach their bars.
 
 use super::{
-    PIPELINES,
-    contenders::{Contender, NOTHING, OURS, OURS_SMALL, OURS_TEXT, REDIS_CELL, THROTTLECRAB},
+    contenders::{
+        Contender, NOTHING, OURS, OURS_SMALL, OURS_TEXT, PIPELINES, REDIS_CELL, THROTTLECRAB,
+    },
     load::Sample,
 };
 use crate::report::{Bar, Table, median};
