@@ -1,4 +1,4 @@
-//! Running other programs, with a line that says so.
+//! Runs other programs, and prints each command line.
 
 use std::{
     env,
@@ -10,13 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// Says in one line what comes next.
+/// Prints the next step in one line.
 pub(crate) fn announce(what: &str) {
     println!("==> {what}");
 }
 
-/// The Cargo that runs us, without what it says of us to its children: a build script that asks for the
-/// like (ring's does) would build anew each time that somebody else calls it.
+/// The Cargo that runs this program, without the variables that it sets for its children: a build script that
+/// reads those (as that of ring does) would rebuild whenever the caller changes.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in env::vars_os() {
@@ -28,11 +28,11 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// `command` as one would type it.
-pub(crate) fn words(command: &Command) -> String {
+/// `command` as typed in a shell.
+pub(crate) fn command_line(command: &Command) -> String {
     let mut text = String::new();
     for (name, value) in command.get_envs() {
-        // A changed PATH is long and says nothing.
+        // A changed PATH is long and does not help the reader.
         if let Some(value) = value.filter(|_| name != "PATH") {
             let _ = write!(text, "{}={} ", name.display(), quoted(value));
         }
@@ -52,7 +52,7 @@ fn quoted(word: &OsStr) -> String {
 
 /// Announces `command`, runs it, and fails when it does.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let text = words(command);
+    let text = command_line(command);
     announce(&text);
     let status = command.status().with_context(|| format!("`{text}` did not start"))?;
     if !status.success() {
@@ -61,7 +61,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What `command` prints, or `None` where it does not start or fails.
+/// The output of `command`, or `None` if it does not start or fails.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -79,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn command_line_is_as_typed() {
         let mut command = Command::new("/some/where/cargo");
         command.args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").env("PATH", "/bin");
-        assert_eq!(words(&command), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
+        assert_eq!(command_line(&command), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
     }
 
     #[test]
-    fn programs_are_looked_for_in_the_search_path() {
+    fn exists_searches_the_path() {
         assert!(exists("sh"));
         assert!(!exists("no-program-has-this-name"));
     }

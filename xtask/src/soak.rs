@@ -58,7 +58,7 @@ const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_ZIPF_KEYS", "10000000"),
 ];
 
-/// The tests: package, test binary, and the parts of it that have some.
+/// Packages, their test binaries, and the modules with sized tests.
 const TESTS: &[Tests] = &[
     ("sluicegate-core", "it", &["promises::"]),
     ("sluicegate-simulator", "it", &["sliding_counter::"]),
@@ -96,13 +96,13 @@ const TESTS: &[Tests] = &[
     ),
 ];
 
-/// In the place of a test binary: the tests beside the code.
+/// Instead of the name of a test binary: the tests beside the code.
 pub(crate) const LIBRARY: &str = "lib";
 
-/// A package, its test binary, and the parts of that; none: all.
+/// A package, its test binary, and modules of that; an empty list means all.
 pub(crate) type Tests = (&'static str, &'static str, &'static [&'static str]);
 
-/// What a line begins with that tells what a test measured.
+/// Prefix of the lines that report a measurement.
 const FIGURE: &str = "figure: ";
 
 pub(crate) fn run() -> Result<()> {
@@ -113,8 +113,8 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests]) -> Result<()> {
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
     for &(package, binary, parts) in tests {
-        let (told, passed) = test(package, binary, parts, sizes)?;
-        figures.extend(told.into_iter().map(|figure| (package, figure)));
+        let (found, passed) = test(package, binary, parts, sizes)?;
+        figures.extend(found.into_iter().map(|figure| (package, figure)));
         if !passed {
             failed.push(package);
         }
@@ -134,7 +134,7 @@ pub(crate) fn run_tests(sizes: &[(&str, &str)], tests: &[Tests]) -> Result<()> {
     Ok(())
 }
 
-/// Runs tests one after the other, so that each has the machine to itself. What they measured, and
+/// Runs tests one after the other, so that each has the machine to itself. Returns their measurements, and
 /// whether all passed.
 fn test(
     package: &str,
@@ -150,13 +150,13 @@ fn test(
         binary => command.args(["--test", binary]),
     };
     command.args(["--", "--nocapture", "--test-threads", "1"]).args(parts);
-    shell::announce(&shell::words(&command));
+    shell::announce(&shell::command_line(&command));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cargo did not start")?;
     let out = child.stdout.take().context("it has no output")?;
     let mut figures = Vec::new();
     for line in BufReader::new(out).lines() {
         let line = line?;
-        // The first line of a test stands behind its name.
+        // The first line of a test follows its name.
         figures.extend(line.split_once(FIGURE).map(|(_, figure)| figure.to_owned()));
         println!("{line}");
     }

@@ -48,7 +48,7 @@ impl Steps {
     }
 
     fn run(&mut self, command: &mut Command) {
-        let name = shell::words(command);
+        let name = shell::command_line(command);
         let result = shell::run(command);
         self.note(&name, result);
     }

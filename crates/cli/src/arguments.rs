@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use sluicegate_core::{Limit, Policy, PolicyError};
 
-use crate::{serve::Serve, simulate::Simulate, values};
+use crate::{connection::Connection, serve::Serve, simulate::Simulate, values};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,9 +41,9 @@ pub(crate) enum Command {
     /// Start a server for Redis clients, HTTP and gRPC, with a dashboard
     Serve(Box<Serve>),
     /// Take units of a key's limit: exit status 0 if allowed, 1 if denied
-    Take(Question),
+    Take(KeyArguments),
     /// Check what `take` would return without taking: exit status 0 if allowed, 1 if denied
-    Peek(Question),
+    Peek(KeyArguments),
     /// Reset a key
     Reset(Key),
     /// Show the state of a key
@@ -112,36 +112,8 @@ pub(crate) struct Status {
     pub(crate) prefix: String,
 }
 
-/// A server, from the client's side.
 #[derive(Args, Debug)]
-pub(crate) struct Connection {
-    /// Address of the server
-    #[arg(
-        long,
-        env = "SLUICEGATE_SERVER",
-        value_name = "resp://HOST:PORT",
-        default_value = "resp://127.0.0.1:6380"
-    )]
-    pub(crate) server: Address,
-    #[command(flatten)]
-    pub(crate) password: Password,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Password {
-    /// Password of the server
-    #[arg(
-        long = "password",
-        env = "SLUICEGATE_PASSWORD",
-        hide_env_values = true,
-        value_name = "PASSWORD",
-        value_parser = values::secret
-    )]
-    pub(crate) text: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Question {
+pub(crate) struct KeyArguments {
     /// Key that the limit applies to: a user, an address, any string
     pub(crate) key: OsString,
     /// Policy such as `gcra:30/1m:burst=16`, or the name of a policy in the server's rules as `@gold`
@@ -174,29 +146,6 @@ impl FromStr for Named {
     }
 }
 
-/// `HOST:PORT` of a server.
-#[derive(Clone, Debug)]
-pub(crate) struct Address(pub(crate) String);
-
-pub(crate) const SCHEME: &str = "resp://";
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let address = text.strip_prefix(SCHEME).unwrap_or(text);
-        if address.contains("://") {
-            return Err("expected resp://HOST:PORT, the address of a Sluicegate server".to_owned());
-        }
-        match address.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Self(address.to_owned()))
-            }
-            _ => Err("expected resp://HOST:PORT, such as `resp://127.0.0.1:6380`".to_owned()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -204,17 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn addresses_are_checked() {
-        for text in ["resp://localhost:6380", "127.0.0.1:1", "[::1]:6380"] {
-            assert!(text.parse::<Address>().is_ok(), "{text}");
-        }
-        for text in ["", "localhost", ":6380", "resp://h:port", "resp://h:65536", "redis://h:1"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
-        }
     }
 }

@@ -11,7 +11,7 @@ use sluicegate_commands::plain_error;
 use sluicegate_core::Decision;
 use sluicegate_resp::{Value, decode, encode_command};
 
-use crate::arguments::{Address, Password};
+use crate::connection::{Address, Password};
 
 /// How long a server may take to reply.
 const PATIENCE: Duration = Duration::from_secs(30);

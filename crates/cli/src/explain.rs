@@ -8,7 +8,7 @@ use sluicegate_core::{
 };
 use sluicegate_simulator::periods;
 
-use crate::words::as_micros;
+use crate::format::as_micros;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);

@@ -1,9 +1,12 @@
 //! The command `sluicegate`: the server, its command-line client, explanations of policies, and simulation.
 
 mod arguments;
-mod ask;
 mod client;
+mod connection;
+mod exit_status;
 mod explain;
+mod format;
+mod key_commands;
 mod percent;
 mod redis;
 mod rules;
@@ -13,18 +16,13 @@ mod table;
 mod usage;
 mod values;
 mod version;
-mod words;
 
 use std::{io, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-
-/// Exit status of a command whose request was denied.
-const DENIED: u8 = 1;
-/// Exit status of a command that failed.
-const FAILED: u8 = 2;
+use exit_status::FAILED;
 
 fn main() -> ExitCode {
     match start() {
@@ -67,12 +65,12 @@ fn definition(command: clap::Command) -> clap::Command {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        // It was started with its settings.
+        // `start` has run it already, with its settings.
         Command::Serve(_) => {}
-        Command::Take(question) => return ask::take(&question),
-        Command::Peek(question) => return ask::peek(&question),
-        Command::Reset(key) => ask::reset(&key)?,
-        Command::Info(key) => ask::info(&key)?,
+        Command::Take(arguments) => return key_commands::take(&arguments),
+        Command::Peek(arguments) => return key_commands::peek(&arguments),
+        Command::Reset(key) => key_commands::reset(&key)?,
+        Command::Info(key) => key_commands::info(&key)?,
         Command::Policy { policies } => explain::explain(&policies, &mut io::stdout().lock())?,
         Command::Simulate(options) => simulate::simulate(&options)?,
         Command::Rules(command) => return rules::run(&command),
@@ -82,7 +80,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the reader of our output has closed it.
+/// Whether the reader of the output has closed it.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

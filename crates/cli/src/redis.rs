@@ -8,8 +8,8 @@ use std::{
 use sluicegate_redis::{Options, RedisStore, ServerStatus, Status};
 
 use crate::{
-    FAILED,
     arguments::{self, Redis, Url},
+    exit_status::FAILED,
 };
 
 pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
@@ -20,7 +20,7 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
                 let store = store(at, "")?;
                 store.install().await?;
                 for server in store.status().await?.servers {
-                    writeln!(out, "{}: installed {}", server.place, functions(&server))?;
+                    writeln!(out, "{}: installed {}", server.endpoint, functions(&server))?;
                 }
                 writeln!(out, "try: redis-cli FCALL sg_take 1 user123 gcra:30/60s:burst=16 1")?;
                 Ok(ExitCode::SUCCESS)
@@ -50,7 +50,7 @@ fn print(status: &Status, out: &mut impl Write) -> io::Result<()> {
     for server in &status.servers {
         let (functions, module) =
             (functions(server), if server.module { ", the module" } else { "" });
-        writeln!(out, "{}: {}, {functions}{module}", server.place, server.engine)?;
+        writeln!(out, "{}: {}, {functions}{module}", server.endpoint, server.engine)?;
     }
     for note in status.servers.iter().flat_map(|server| &server.notes) {
         writeln!(out, "note: {note}")?;

@@ -7,6 +7,7 @@ mod picture;
 mod progress;
 mod redis;
 mod remote;
+mod sink;
 mod source;
 mod unzip;
 
@@ -14,12 +15,10 @@ use std::{
     env, fs,
     io::{self, IsTerminal, Write},
     path::Path,
-    time::Duration,
 };
 
 use anyhow::{anyhow, bail, ensure};
 use sluicegate_commands::plain_error;
-use sluicegate_core::{Decision, Timestamp};
 use sluicegate_plot::Terminal;
 use sluicegate_simulator::{Event, Track};
 
@@ -33,7 +32,7 @@ use self::{
 };
 use crate::{client::Client, table, values::closest};
 
-/// Columns of a picture where nobody says how wide the terminal is.
+/// Columns of a chart if the width of the terminal is unknown.
 const COLUMNS: usize = 100;
 
 pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
@@ -70,7 +69,7 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What goes together and what does not.
+/// Rejects combinations of options that have no meaning.
 fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
     let several = options.policies.len() > 1;
     let csv = options.format == Format::Csv;
@@ -99,7 +98,7 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A chart of a key that does not occur shows nothing.
+/// Rejects a key for the chart that does not occur.
 fn check_followed(options: &Simulate, lanes: &Lanes) -> anyhow::Result<()> {
     let Some(key) = &options.key_plot else { return Ok(()) };
     let (key, lane) = (key.to_string_lossy(), lanes.all().first());
@@ -133,42 +132,31 @@ fn decide(options: &Simulate, source: &mut Source, lanes: &mut Lanes) -> anyhow:
             client.call(&[b"SG.PEEK", b"simulate", b"gcra:1/1s", b"AT", b"0"])?;
             let mut remote = Remote::new(client, options.policies.first());
             let lane = lanes.only();
-            each(source, |event| remote.ask(event, lane))?;
+            each(source, |event| remote.decide(event, lane))?;
             remote.finish(lane)
         }
         Store::Redis(url) => {
             let mut redis = Redis::new(url, options.policies.first())?;
             let lane = lanes.only();
-            each(source, |event| redis.ask(event, lane))
+            each(source, |event| redis.decide(event, lane))
         }
     }
 }
 
 fn each(
     source: &mut Source,
-    mut ask: impl FnMut(&Event<'_>) -> anyhow::Result<()>,
+    mut decide: impl FnMut(&Event<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     loop {
         let batch = source.next_batch()?;
         if batch.is_empty() {
             return Ok(());
         }
-        batch.events().try_for_each(|event| ask(&event))?;
+        batch.events().try_for_each(|event| decide(&event))?;
     }
 }
 
-/// What becomes of decisions.
-trait Sink {
-    fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()>;
-}
-
-impl Sink for Lane {
-    fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
-        self.tell(event, decision)
-    }
-}
-
-/// The terminal that a picture is drawn on.
+/// The terminal that a chart is drawn on.
 fn terminal() -> Terminal {
     let is_terminal = io::stdout().is_terminal();
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -181,9 +169,4 @@ fn terminal() -> Terminal {
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     let why = |error| anyhow!("cannot write {}: {}", path.display(), plain_error(&error));
     fs::write(path, text).map_err(why)
-}
-
-/// `micros` after the first event.
-fn after(first: Timestamp, span: Duration) -> Timestamp {
-    first + span
 }

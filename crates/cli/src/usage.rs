@@ -1,5 +1,4 @@
-//! Errors of usage: which flag, environment variable or line of the configuration file is at fault, and what is
-//! expected there.
+//! Errors of usage: the flag, environment variable or line of the configuration file, and what is expected there.
 
 use std::{
     error::Error as _,
@@ -17,6 +16,8 @@ use crate::values::closest;
 
 /// Settings whose values no message repeats.
 pub(crate) const SECRETS: [&str; 3] = ["requirepass", "http-token", "password"];
+/// Printed instead of a secret.
+pub(crate) const MASKED: &str = "********";
 
 /// A setting of the configuration file.
 #[derive(Clone, Debug)]

@@ -11,10 +11,10 @@ use crate::{
     api::{self, Ctx, Text},
     context::{Arguments, Context, Name},
     edge, options,
-    rules::{self, Rule},
+    policy_cache::{self, CachedPolicy},
     state, stats,
     time::Moment,
-    wait::{self, Begun},
+    wait::{self, WaitStart},
 };
 
 /// What a command answers.
@@ -104,14 +104,14 @@ impl<'a> Call<'a> {
     /// Tells the server which arguments are keys, where there are keys with others between them.
     fn tell_keys(&self, index: usize) {
         for place in COMMANDS[index].places_of_keys(&self.words).unwrap_or_default() {
-            self.context.tell_key(place);
+            self.context.report_key(place);
         }
     }
 
     #[inline]
     fn answer(&self, index: usize) -> Result<Reply, CommandError> {
         let options = Options { test_clock: options::TEST_CLOCK.get() };
-        let request = parse_at(index, &self.words, options, rules::find)?;
+        let request = parse_at(index, &self.words, options, policy_cache::find)?;
         let server = self.context.now();
         match request {
             Request::Throttle { policy, operation, .. } => {
@@ -125,17 +125,18 @@ impl<'a> Call<'a> {
             Request::TakeMany { takes, at } => {
                 let moment = Moment::new(server, at);
                 let places = COMMANDS[index].places_of_keys(&self.words).unwrap_or_default();
-                let take = |(place, take): (usize, &sluicegate_commands::Take<'_, Arc<Rule>>)| {
-                    let operation = Operation::Take(take.cost);
-                    self.decide(place, &take.policy, operation, moment)
-                };
+                let take =
+                    |(place, take): (usize, &sluicegate_commands::Take<'_, Arc<CachedPolicy>>)| {
+                        let operation = Operation::Take(take.cost);
+                        self.decide(place, &take.policy, operation, moment)
+                    };
                 Ok(Reply::Many(places.into_iter().zip(&takes).map(take).collect()))
             }
             Request::Wait { policy, cost, timeout, .. } => {
                 Ok(match wait::begin(self.context, self.name(1), policy, cost, timeout)? {
-                    Begun::Answered(decision) => Reply::Decision(self.told(1, decision)),
-                    Begun::Waits => Reply::Later,
-                    Begun::Refused(words) => Reply::Refused(words),
+                    WaitStart::Answered(decision) => Reply::Decision(self.told(1, decision)),
+                    WaitStart::Waits => Reply::Later,
+                    WaitStart::Refused(words) => Reply::Refused(words),
                 })
             }
             Request::Reset { at, .. } => {
@@ -157,13 +158,13 @@ impl<'a> Call<'a> {
     fn decide(
         &self,
         key: usize,
-        rule: &Rule,
+        cached: &CachedPolicy,
         operation: Operation,
         moment: Moment,
     ) -> Result<Decision, CommandError> {
         let name = self.name(key);
-        let decision = state::decide(self.context, name, rule, operation, moment)?;
-        wait::asked(self.context, name, &rule.policy, operation);
+        let decision = state::decide(self.context, name, cached, operation, moment)?;
+        wait::asked(self.context, name, &cached.policy, operation);
         if let Operation::Peek(_) = operation {
             stats::decided(&decision);
             return Ok(decision);

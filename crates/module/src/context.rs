@@ -1,13 +1,13 @@
-//! The server as the module sees it in one call: what was asked, replies, the log, replication.
+//! One call of the server: its arguments, replies, log and replication.
 //!
-//! A [`Context`] is only made at the edge, from what the server passed, and lives as long as that
-//! call. So everything here may be called safely.
+//! A [`Context`] is only created where the server calls the module, and lives as long as that call. Therefore
+//! all functions here are safe.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_long},
     marker::PhantomData,
     ptr::null_mut,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
 use sluicegate_core::Timestamp;
@@ -15,24 +15,37 @@ use smallvec::SmallVec;
 
 use crate::{
     api::{self, Ctx, Event, OnEvent, OnKey, OnTimer, Text, api},
-    audience, clock,
+    clock,
 };
 
-/// As many arguments as most commands have at most.
+/// Arguments of a command; most have at most ten.
 pub(crate) type Arguments<'a> = SmallVec<[&'a [u8]; 10]>;
 
-/// `PXAT` as a string of the server: every take that passes is replicated with it, so it is made once.
+/// `PXAT` as a string of the server, created once because every allowed take is replicated with it.
 static PXAT: AtomicPtr<Text> = AtomicPtr::new(null_mut());
 
-/// Makes what all calls share, before the first.
+/// Set while no consumer reads the replication stream.
+static NO_CONSUMERS: AtomicBool = AtomicBool::new(false);
+
+/// Whether no replica, append-only file or backlog reads what is replicated.
+#[inline]
+pub(crate) fn has_no_consumers() -> bool {
+    NO_CONSUMERS.load(Ordering::Relaxed)
+}
+
+pub(crate) fn set_no_consumers(value: bool) {
+    NO_CONSUMERS.store(value, Ordering::Relaxed);
+}
+
+/// Creates the string that all calls share, before the first.
 pub(crate) fn begin() {
-    let word = c"PXAT";
+    let option = c"PXAT";
     // SAFETY: it copies so many bytes. Without a context, the string lasts until it is freed.
-    let made = unsafe { (api().create_string)(null_mut(), word.as_ptr(), word.count_bytes()) };
+    let made = unsafe { (api().create_string)(null_mut(), option.as_ptr(), option.count_bytes()) };
     PXAT.store(made, Ordering::Relaxed);
 }
 
-/// Frees it again, after the last.
+/// Frees it, after the last call.
 pub(crate) fn end() {
     let made = PXAT.swap(null_mut(), Ordering::Relaxed);
     if !made.is_null() {
@@ -45,8 +58,8 @@ pub(crate) fn end() {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     raw: *mut Ctx,
-    /// In a command, while nobody hears what is replicated.
-    unheard: bool,
+    /// In a command, while replication has no consumers.
+    unreplicated: bool,
     call: PhantomData<&'a Ctx>,
 }
 
@@ -68,7 +81,7 @@ impl<'a> Context<'a> {
     /// # Safety
     /// `raw` must be a context that the server passed, and valid for `'a`.
     pub(crate) const unsafe fn new(raw: *mut Ctx) -> Self {
-        Self { raw, unheard: false, call: PhantomData }
+        Self { raw, unreplicated: false, call: PhantomData }
     }
 
     /// The context of a command.
@@ -77,15 +90,14 @@ impl<'a> Context<'a> {
     /// As [`new`](Self::new), and the server must run a command of ours.
     #[inline]
     pub(crate) unsafe fn of_command(raw: *mut Ctx) -> Self {
-        Self { raw, unheard: audience::is_nobody(), call: PhantomData }
+        Self { raw, unreplicated: has_no_consumers(), call: PhantomData }
     }
 
     pub(crate) const fn raw(self) -> *mut Ctx {
         self.raw
     }
 
-    /// The time: that of the command where the server tells it, so that a script or a transaction
-    /// sees one time.
+    /// The time: that of the command, if the server provides it, so that a script or a transaction has one time.
     #[inline]
     pub(crate) fn now(self) -> Timestamp {
         let micros = match api().cached_microseconds {
@@ -108,14 +120,14 @@ impl<'a> Context<'a> {
         unsafe { (api().asks_for_keys)(self.raw) != 0 }
     }
 
-    /// The answer to that: the argument at `index` is one.
-    pub(crate) fn tell_key(self, index: usize) {
+    /// Reports that the argument at `index` is a key.
+    pub(crate) fn report_key(self, index: usize) {
         // SAFETY: the context is valid.
         unsafe { (api().key_at)(self.raw, c_int::try_from(index).unwrap_or(0)) };
     }
 
-    /// Whether the key is of a slot that this node serves. Who calls a command was sent to the right node
-    /// by the server; who waits may have seen the slot move.
+    /// Whether this node serves the slot of the key. The server checks that for commands, but the slot may move
+    /// while a client waits.
     pub(crate) fn serves(self, name: Name<'_>) -> bool {
         if self.flags() & api::FLAG_CLUSTER == 0 {
             return true;
@@ -156,20 +168,20 @@ impl<'a> Context<'a> {
         Owned { name: Name { raw, held: PhantomData }, context: self }
     }
 
-    /// Whether nobody hears what is replicated. Then the server counts a change, and no more.
+    /// Whether replication has no consumers. If so, only counts the change, for the save points of the server.
     #[inline]
-    fn is_unheard(self) -> bool {
-        if self.unheard {
-            // SAFETY: the context is that of a command, which is not handed on while nobody hears it.
+    fn is_unreplicated(self) -> bool {
+        if self.unreplicated {
+            // SAFETY: the context is that of a command. Without consumers the server only counts a change.
             unsafe { (api().replicate_verbatim)(self.raw) };
         }
-        self.unheard
+        self.unreplicated
     }
 
     /// Replicates `SET name bytes PXAT ends`.
     #[inline]
     pub(crate) fn replicate_set(self, name: Name<'_>, bytes: &[u8], ends: i64) {
-        if self.is_unheard() {
+        if self.is_unreplicated() {
             return;
         }
         let start = bytes.as_ptr().cast::<c_char>();
@@ -191,7 +203,7 @@ impl<'a> Context<'a> {
 
     /// Replicates `PEXPIREAT name ends`.
     pub(crate) fn replicate_expiry(self, name: Name<'_>, ends: i64) {
-        if self.is_unheard() {
+        if self.is_unreplicated() {
             return;
         }
         // SAFETY: the format says what follows: a string of the server, and a number.
@@ -202,7 +214,7 @@ impl<'a> Context<'a> {
 
     /// Replicates `SETRANGE name offset bytes`.
     pub(crate) fn replicate_range(self, name: Name<'_>, offset: usize, bytes: &[u8]) {
-        if self.is_unheard() {
+        if self.is_unreplicated() {
             return;
         }
         let start = bytes.as_ptr().cast::<c_char>();
@@ -224,37 +236,36 @@ impl<'a> Context<'a> {
 
     /// Replicates `DEL name`.
     pub(crate) fn replicate_deletion(self, name: Name<'_>) {
-        if self.is_unheard() {
+        if self.is_unreplicated() {
             return;
         }
         // SAFETY: the format says what follows: a string of the server.
         unsafe { (api().replicate)(self.raw, c"DEL".as_ptr(), c"s".as_ptr(), name.raw) };
     }
 
-    /// What the server tells of itself in these fields of a section of `INFO`. `None` where one is not
-    /// there.
-    pub(crate) fn told<const N: usize>(
+    /// The numbers in these fields of a section of `INFO`; `None` if a field is missing.
+    pub(crate) fn info_numbers<const N: usize>(
         self,
         section: &CStr,
         fields: [&CStr; N],
     ) -> Option<[u64; N]> {
         let mut missing = false;
-        // SAFETY: context and names are valid; what is told is ours to free, and not used after that.
-        let told = unsafe {
+        // SAFETY: context and names are valid; the info is freed once, and not used after that.
+        let numbers = unsafe {
             let info = (api().server_info)(self.raw, section.as_ptr());
-            let told = fields.map(|field| {
+            let numbers = fields.map(|field| {
                 let mut error = api::OK;
                 let number = (api().server_info_number)(info, field.as_ptr(), &raw mut error);
                 missing |= error != api::OK;
                 number
             });
             (api().free_server_info)(self.raw, info);
-            told
+            numbers
         };
-        (!missing).then_some(told)
+        (!missing).then_some(numbers)
     }
 
-    /// Tells those who listen for events of keys that `name` was denied.
+    /// Publishes a keyspace event: `name` was denied.
     pub(crate) fn notify_denial(self, name: Name<'_>) {
         let event = c"sluicegate.denied".as_ptr();
         // SAFETY: context and string are valid.
@@ -303,13 +314,13 @@ impl<'a> Context<'a> {
         unsafe { (api().reply_error)(self.raw, words.as_ptr()) };
     }
 
-    /// Calls `run` with `data` after so many milliseconds. Gives the timer's number.
+    /// Calls `run` with `data` after `millis` milliseconds. Returns the number of the timer.
     pub(crate) fn timer<T>(self, millis: i64, run: OnTimer, data: *mut T) -> u64 {
         // SAFETY: the context is valid; `run` knows what `data` is.
         unsafe { (api().create_timer)(self.raw, millis, run, data.cast()) }
     }
 
-    /// A timer that was made with [`timer`](Self::timer) runs no more.
+    /// Stops a timer of [`timer`](Self::timer).
     pub(crate) fn stop_timer(self, timer: u64) {
         // SAFETY: a number that no timer has is refused.
         unsafe { (api().stop_timer)(self.raw, timer, std::ptr::null_mut()) };
@@ -361,7 +372,7 @@ impl Drop for Owned<'_> {
     }
 }
 
-/// `text` as C has it: up to the first zero byte.
+/// `text` as a C string: up to the first zero byte.
 pub(crate) fn text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()

@@ -1,26 +1,32 @@
-//! The edge to the server: no panic crosses it.
+//! The boundary to the server: no panic crosses it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Mutex,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use crate::{options, stats};
+use crate::stats;
 
-/// What was told to panic, by its name at the edge. Only with `test-panic yes`.
+/// The entry that is to panic, by its name. Only with `test-panic yes`.
 static ARMED: Mutex<Option<String>> = Mutex::new(None);
 
-/// The answer where a panic was in its place.
+/// Whether [`ARMED`] is set, so that other calls take no lock.
+static IS_ARMED: AtomicBool = AtomicBool::new(false);
+
+/// The reply to a command that panicked.
 pub(crate) const PANICKED: &str = "ERR sluicegate failed on this command, which is a mistake of \
                                    its own; the server's log has more";
 
-/// What `body` answers; `otherwise` where it panics.
+/// Returns the result of `body`, or `otherwise` if it panics.
 #[inline]
 pub(crate) fn guard<T>(name: &str, otherwise: T, body: impl FnOnce() -> T) -> T {
-    // Whatever a panic leaves half done is either the server's, and closed on the way out, or
-    // written in one step.
+    // A panic leaves nothing half done: handles of the server are closed by `Drop`, and the rest is written in
+    // one step.
     let body = AssertUnwindSafe(|| {
-        if options::TEST_PANIC.get() {
+        if IS_ARMED.load(Ordering::Relaxed) {
             panic_if_armed(name);
         }
         body()
@@ -31,18 +37,20 @@ pub(crate) fn guard<T>(name: &str, otherwise: T, body: impl FnOnce() -> T) -> T 
     })
 }
 
-/// Lets the next call at the edge that has this name panic.
+/// Makes the next call of the entry `name` panic.
 pub(crate) fn arm(name: &str) {
     if let Ok(mut armed) = ARMED.lock() {
         *armed = Some(name.to_owned());
+        IS_ARMED.store(true, Ordering::Relaxed);
     }
 }
 
 #[cold]
 fn panic_if_armed(name: &str) {
-    let mut armed = ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut armed = ARMED.lock().unwrap_or_else(PoisonError::into_inner);
     if armed.as_deref() == Some(name) {
         *armed = None;
+        IS_ARMED.store(false, Ordering::Relaxed);
         drop(armed);
         panic!("told to, by test-panic");
     }

@@ -1,8 +1,8 @@
-//! The everyday request: a take under one limit of the gcra family, on a key that is new or was last
-//! written under the very same limit. Nothing is allocated, and the bytes are changed in place.
+//! Fast path: a take under one limit of the gcra family, on a key that is new or was last written under the
+//! same limit. Allocates nothing, and changes the bytes in place.
 //!
-//! Of the bytes (`docs/state-format.md`) the first 17 say the limit; then come the whole
-//! microseconds of the TAT (7) and its rest in ticks (0 ..= 4, as many as the limit needs).
+//! The first 17 bytes (`docs/state-format.md`) describe the limit; then follow the TAT in whole microseconds (7)
+//! and its rest in ticks (0 to 4, depending on the limit).
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp};
@@ -12,32 +12,32 @@ use crate::{
     time::{self, Moment},
 };
 
-/// The bytes that say the limit, those of them and the TAT, and the most that a state has.
-const HEAD: usize = 17;
-const REST: usize = HEAD + 7;
-const LONGEST: usize = REST + 4;
+/// Where the limit and the TAT end, and the maximum length of a state.
+const HEAD_END: usize = 17;
+const TAT_END: usize = HEAD_END + 7;
+const MAX_STATE: usize = TAT_END + 4;
 
 /// No time in a state lies beyond the last timestamp and the longest debt.
 const MAX_TIME: u64 = Timestamp::MAX.as_micros() + (1 << 50);
 
 /// One limit of the gcra family, and how a state begins that was written under it.
 #[derive(Debug)]
-pub(crate) struct Everyday {
+pub(crate) struct InPlaceGcra {
     gcra: Gcra,
-    head: [u8; HEAD],
-    /// The bytes of a whole state.
+    head: [u8; HEAD_END],
+    /// Length of a state.
     length: usize,
 }
 
-impl Everyday {
+impl InPlaceGcra {
     /// `None` for a policy of another kind.
     pub(crate) fn of(policy: &Policy) -> Option<Self> {
         let gcra = *policy.as_gcra()?;
         let bytes = Entry::with_debt(policy, Timestamp::EPOCH, 1)?.encode();
-        Some(Self { gcra, head: *bytes.first_chunk()?, length: REST + gcra.rest_width() })
+        Some(Self { gcra, head: *bytes.first_chunk()?, length: TAT_END + gcra.rest_width() })
     }
 
-    /// Takes `cost`, or gives `None` for what is not everyday.
+    /// Takes `cost`; `None` if the core has to decide.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -54,19 +54,19 @@ impl Everyday {
         if take.allowed {
             self.store(key, there, moment, take.after);
         } else if there && moment.is_time_to_look() {
-            key.heal(self.end(moment, take.after));
+            key.repair_ttl(self.end(moment, take.after));
         }
         Ok(Some(self.gcra.decision(&take)))
     }
 
-    /// The ticks that are owed, by a state that was written under this limit.
+    /// The debt in ticks, if the state was written under this limit.
     #[inline]
     fn debt(&self, bytes: &[u8], now: Timestamp) -> Option<u64> {
-        let (state, rest) = bytes.split_first_chunk::<REST>()?;
-        if bytes.len() != self.length || state[..HEAD] != self.head {
+        let (state, rest) = bytes.split_first_chunk::<TAT_END>()?;
+        if bytes.len() != self.length || state[..HEAD_END] != self.head {
             return None;
         }
-        let (tat, rest) = (time::read(&state[HEAD..]), time::read(rest));
+        let (tat, rest) = (time::read(&state[HEAD_END..]), time::read(rest));
         if tat > MAX_TIME || rest >= u64::from(self.gcra.scale()) {
             return None;
         }
@@ -80,10 +80,11 @@ impl Everyday {
     fn store(&self, key: &mut Key<'_>, there: bool, moment: Moment, debt: u64) {
         let scale = u64::from(self.gcra.scale());
         let (whole, rest) = if scale == 1 { (debt, 0) } else { (debt / scale, debt % scale) };
-        let mut state = [0; LONGEST];
-        state[..HEAD].copy_from_slice(&self.head);
-        state[HEAD..HEAD + 8].copy_from_slice(&(moment.now.as_micros() + whole).to_le_bytes());
-        state[REST..].copy_from_slice(&rest.to_le_bytes()[..4]);
+        let mut state = [0; MAX_STATE];
+        state[..HEAD_END].copy_from_slice(&self.head);
+        state[HEAD_END..HEAD_END + 8]
+            .copy_from_slice(&(moment.now.as_micros() + whole).to_le_bytes());
+        state[TAT_END..].copy_from_slice(&rest.to_le_bytes()[..4]);
         let state = &state[..self.length];
         if there {
             let place = key.bytes_mut(state.len(), false);

@@ -150,7 +150,7 @@ impl<'a> Key<'a> {
     }
 
     /// Gives it a time to live, if it has lost its own, and replicates that.
-    pub(crate) fn heal(&mut self, ends: i64) {
+    pub(crate) fn repair_ttl(&mut self, ends: i64) {
         if !self.ends() {
             self.set_end(ends);
             self.context.replicate_expiry(self.name, ends);

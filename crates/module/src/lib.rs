@@ -1,29 +1,29 @@
 //! The commands of Sluicegate inside Redis and Valkey, as a native module.
 //!
-//! The words, replies and errors are those of the server (`sluicegate-commands`), the answers those
-//! of the core. A key is a plain string of the server with the bytes of `docs/state-format.md`, so
-//! that our Lua scripts share it; what is replicated is the effect of a command and never the
-//! command. `docs/module.md` is the manual.
+//! Arguments, replies and errors are those of the server (`sluicegate-commands`), decisions those of the core.
+//! A key is a string with the bytes of `docs/state-format.md`, which the Lua scripts of Sluicegate use too. The
+//! effect of a command is replicated, never the command itself. `docs/module.md` is the manual.
 //!
 //! - `api.rs` declares the module API; `context.rs` and `key.rs` are its safe side.
-//! - Every entry from the server goes through `edge`, which lets no panic cross.
-//! - `state.rs` decides and stores; `gcra.rs` and `log.rs` do the everyday cases in place.
+//! - Every entry from the server goes through `edge`, which catches panics.
+//! - `state.rs` decides and stores; `gcra.rs` and `log.rs` are fast paths that change the bytes in place.
 
 #![expect(unsafe_code, reason = "the module API of the server is one of C")]
 
 mod api;
-mod audience;
 mod clock;
 mod commands;
 mod context;
 mod edge;
 mod gcra;
+mod info;
 mod key;
 mod log;
 mod options;
+mod policy_cache;
 mod redis_cell;
 mod register;
-mod rules;
+mod replication;
 mod state;
 mod stats;
 mod time;
@@ -31,11 +31,11 @@ mod wait;
 
 use std::ffi::{c_int, c_void};
 
-use api::{Ctx, InfoCtx, Text, api};
+use api::{Ctx, Text, api};
 use context::Context;
 
 const NAME: &std::ffi::CStr = c"sluicegate";
-/// Of the module, as the server lists it: 100 * minor + patch.
+/// Version of the module, as the server lists it: 100 * minor + patch.
 const VERSION: c_int = 100;
 
 /// The server loads the module.
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         eprintln!("sluicegate: this server has no {}", missing.to_string_lossy());
         return api::ERR;
     }
-    // SAFETY: context and name are valid. A second module of this name is told apart before
-    // anything that both share is touched.
+    // SAFETY: context and name are valid. A second module of this name is rejected
+    // before anything that both share is changed.
     unsafe {
         if (api().is_name_busy)(NAME.as_ptr()) != 0 {
             return api::ERR;
@@ -75,14 +75,14 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     })
 }
 
-/// The server unloads the module. It does so only when nobody waits.
+/// The server unloads the module, which it does only while no client waits.
 ///
 /// # Safety
 /// Only the server calls it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut c_void) -> c_int {
     edge::guard("unload", api::OK, || {
-        rules::clear();
+        policy_cache::clear();
         context::end();
         api::OK
     })
@@ -93,24 +93,11 @@ fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     // SAFETY: the context is valid.
     unsafe {
         (api().set_options)(context.raw(), api::OPTION_SIGNAL_BY_HAND);
-        (api().register_info)(context.raw(), tell);
+        (api().register_info)(context.raw(), info::info_callback);
     }
     register::all(context)?;
     options::settle(context)?;
     context::begin();
-    audience::begin(context);
+    replication::subscribe_events(context);
     Ok(())
-}
-
-/// `INFO sluicegate`.
-unsafe extern "C" fn tell(info: *mut InfoCtx, _: c_int) {
-    edge::guard("info", (), || {
-        // SAFETY: the server passed it for this call; the names are C strings.
-        unsafe {
-            (api().info_section)(info, c"".as_ptr());
-            for (name, value) in stats::all() {
-                (api().info_number)(info, name.as_ptr(), value);
-            }
-        }
-    });
 }

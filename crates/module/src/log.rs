@@ -23,17 +23,17 @@ use crate::{
 const HEAD: usize = 13;
 const EVENTS: usize = 26;
 
-/// A log without options, and how a state begins that was written under it.
+/// A log without options, and the first bytes of a state under it.
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct InPlaceLog {
     limit: u32,
     period: u64,
     head: [u8; HEAD],
-    /// How wide the time of an event is told: room for two periods.
+    /// Bytes of the time of an event: enough for two periods.
     width: usize,
 }
 
-impl Plain {
+impl InPlaceLog {
     /// `None` for a policy of another kind.
     pub(crate) fn of(policy: &Policy) -> Option<Self> {
         let [Limit::SlidingLog(log)] = policy.limits() else { return None };
@@ -48,7 +48,7 @@ impl Plain {
         Some(Self { limit: log.limit(), period, head, width })
     }
 
-    /// Takes `cost`, or gives `None` for what is to be decided by the core.
+    /// Takes `cost`; `None` if the core has to decide.
     pub(crate) fn take(
         &self,
         key: &mut Key<'_>,
@@ -66,7 +66,7 @@ impl Plain {
             return Ok(Some(self.allowed(1)));
         };
         let Some(log) =
-            View::of(bytes).filter(|log| bytes.starts_with(&self.head) && !log.later(now))
+            LogView::of(bytes).filter(|log| bytes.starts_with(&self.head) && !log.later(now))
         else {
             return Ok(None);
         };
@@ -80,7 +80,7 @@ impl Plain {
             let decision = self.denied(&log, gone, now, cost);
             if moment.is_time_to_look() {
                 let reset = u64::try_from(decision.reset_after.as_micros()).unwrap_or(0);
-                key.heal(moment.end_after(reset));
+                key.repair_ttl(moment.end_after(reset));
             }
             return Ok(Some(decision));
         }
@@ -100,7 +100,7 @@ impl Plain {
         Ok(Some(self.allowed(live + 1)))
     }
 
-    /// A log of so many events to come, told from `base` on.
+    /// The head of a log of `count` events, with times relative to `base`.
     fn begin(&self, base: u64, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(EVENTS + count * self.width);
         bytes.extend_from_slice(&self.head);
@@ -111,8 +111,8 @@ impl Plain {
         bytes
     }
 
-    /// The log without those that are `gone`, and with one event more, at `now`.
-    fn rewritten(&self, log: &View<'_>, gone: usize, now: u64) -> Vec<u8> {
+    /// The log without its first `gone` events, and with one more at `now`.
+    fn rewritten(&self, log: &LogView<'_>, gone: usize, now: u64) -> Vec<u8> {
         let count = log.count - gone;
         let base = if count > 0 { log.time(gone) } else { now };
         let mut bytes = self.begin(base, count + 1);
@@ -132,7 +132,7 @@ impl Plain {
         }
     }
 
-    fn denied(&self, log: &View<'_>, gone: usize, now: u64, cost: u32) -> Decision {
+    fn denied(&self, log: &LogView<'_>, gone: usize, now: u64, cost: u32) -> Decision {
         let live = log.count - gone;
         let span =
             |index| Duration::from_micros((log.time(index) + self.period).saturating_sub(now));
@@ -172,7 +172,7 @@ fn count_bytes(count: usize) -> [u8; 4] {
 }
 
 /// The bytes of one log of events that count once.
-struct View<'a> {
+struct LogView<'a> {
     period: u64,
     base: u64,
     width: usize,
@@ -180,7 +180,7 @@ struct View<'a> {
     events: &'a [u8],
 }
 
-impl<'a> View<'a> {
+impl<'a> LogView<'a> {
     fn of(bytes: &'a [u8]) -> Option<Self> {
         // One limit, a log that keeps nothing for a later rule. Versions 1 and 2 have it alike.
         let (&[1 | 2, 1, machine, ref rest @ ..], events) = bytes.split_at_checked(EVENTS)? else {
@@ -219,7 +219,7 @@ impl<'a> View<'a> {
 
 /// `bytes` without the events of a log that are gone, as the core has them.
 pub(crate) fn settled(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let gone = View::of(bytes).and_then(|log| {
+    let gone = LogView::of(bytes).and_then(|log| {
         let newest = log.time(log.count.checked_sub(1)?);
         let gone = log.through(newest.checked_sub(log.period));
         (gone > 0).then(|| (log.count - gone, EVENTS + gone * log.width))

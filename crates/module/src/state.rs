@@ -10,8 +10,9 @@ use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, appl
 use crate::{
     context::{Context, Name},
     key::Key,
-    log, redis_cell,
-    rules::{Fast, Rule},
+    log,
+    policy_cache::{CachedPolicy, FastPath},
+    redis_cell,
     time::Moment,
 };
 
@@ -20,36 +21,36 @@ use crate::{
 pub(crate) fn decide(
     context: Context<'_>,
     name: Name<'_>,
-    rule: &Rule,
+    cached: &CachedPolicy,
     operation: Operation,
     moment: Moment,
 ) -> Result<Decision, CommandError> {
     if let Operation::Peek(_) = operation {
         let key = Key::to_read(context, name);
-        let mut entry = load(&key, &rule.policy, moment.now)?.entry;
-        return Ok(apply(&rule.policy, &mut entry, moment.now, operation)?);
+        let mut entry = load(&key, &cached.policy, moment.now)?.entry;
+        return Ok(apply(&cached.policy, &mut entry, moment.now, operation)?);
     }
-    change(&mut Key::to_write(context, name), rule, operation, moment)
+    change(&mut Key::to_write(context, name), cached, operation, moment)
 }
 
 #[inline]
 fn change(
     key: &mut Key<'_>,
-    rule: &Rule,
+    cached: &CachedPolicy,
     operation: Operation,
     moment: Moment,
 ) -> Result<Decision, CommandError> {
     if let Operation::Take(cost) = operation {
-        let decision = match &rule.fast {
-            Fast::Gcra(everyday) => everyday.take(key, moment, cost)?,
-            Fast::Log(plain) => plain.take(key, moment, cost)?,
-            Fast::No => None,
+        let decision = match &cached.fast_path {
+            FastPath::Gcra(everyday) => everyday.take(key, moment, cost)?,
+            FastPath::Log(plain) => plain.take(key, moment, cost)?,
+            FastPath::None => None,
         };
         if let Some(decision) = decision {
             return Ok(decision);
         }
     }
-    change_whole(key, &rule.policy, operation, moment)
+    change_whole(key, &cached.policy, operation, moment)
 }
 
 /// Reads the whole state, lets the core decide, and stores the whole.
@@ -80,7 +81,7 @@ fn change_whole(
             key.store(&entry.encode(), moment.end_after(life));
         }
         None | Some(_) if there && writes => key.delete(),
-        None | Some(_) if there => key.heal(moment.end_after(life)),
+        None | Some(_) if there => key.repair_ttl(moment.end_after(life)),
         None | Some(_) => {}
     }
     Ok(decision)

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A count that only grows.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
@@ -15,7 +15,7 @@ impl Count {
         self.add(1);
     }
 
-    pub(crate) fn told(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -37,13 +37,13 @@ macro_rules! counters {
         }
 
         #[derive(Debug, Default)]
-        pub(crate) struct Counting {
-            $(pub(crate) $name: Count,)+
+        pub(crate) struct CounterValues {
+            $(pub(crate) $name: Counter,)+
         }
 
-        impl Counting {
-            pub(crate) fn told(&self) -> Counters {
-                Counters { $($name: self.$name.told(),)+ }
+        impl CounterValues {
+            pub(crate) fn read(&self) -> Counters {
+                Counters { $($name: self.$name.read(),)+ }
             }
         }
     };

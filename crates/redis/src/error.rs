@@ -32,7 +32,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether it is the store that is away, so that what a rule says about that applies.
     #[must_use]
-    pub const fn is_absence(&self) -> bool {
+    pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Timeout(_))
     }
 }
@@ -68,7 +68,7 @@ mod tests {
         ] {
             let error = StoreError::Unavailable(reason.to_owned());
             assert_eq!(error.to_string(), expected);
-            assert!(error.is_absence());
+            assert!(error.is_unavailable());
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{RedisStore, RoundTrips, net::topology::Topology};
 #[non_exhaustive]
 pub struct Health {
     /// Where it is.
-    pub place: String,
+    pub endpoint: String,
     /// Whether there is a connection to it.
     pub connected: bool,
     /// Whether its circuit breaker is open: it cannot be reached, does not answer, or takes no writes, and
@@ -21,7 +21,7 @@ impl RedisStore {
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         match &self.inner().topology {
-            Topology::One(link) => link.why_unavailable(),
+            Topology::One(node) => node.why_unavailable(),
             Topology::Cluster(cluster) => cluster.unavailable(),
         }
     }
@@ -29,14 +29,14 @@ impl RedisStore {
     /// Every server that has been asked, as it was seen last. Asks none.
     #[must_use]
     pub fn health(&self) -> Vec<Health> {
-        let links = match &self.inner().topology {
-            Topology::One(link) => vec![link.clone()],
-            Topology::Cluster(cluster) => cluster.links(),
+        let nodes = match &self.inner().topology {
+            Topology::One(node) => vec![node.clone()],
+            Topology::Cluster(cluster) => cluster.nodes(),
         };
-        let health = links.iter().map(|link| Health {
-            place: link.place().to_string(),
-            connected: link.is_up(),
-            breaker_open: link.is_breaker_open(),
+        let health = nodes.iter().map(|node| Health {
+            endpoint: node.endpoint().to_string(),
+            connected: node.is_up(),
+            breaker_open: node.is_breaker_open(),
         });
         health.collect()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::counters::Count;
+use crate::counters::Counter;
 
 /// Upper bounds of the buckets, in microseconds; one more bucket has no bound.
 const BOUNDS: [u64; 14] = [
@@ -30,8 +30,8 @@ impl RoundTrips {
 /// What many threads record.
 #[derive(Debug, Default)]
 pub(crate) struct LatencyHistogram {
-    counts: [Count; BOUNDS.len() + 1],
-    micros: Count,
+    counts: [Counter; BOUNDS.len() + 1],
+    micros: Counter,
 }
 
 impl LatencyHistogram {
@@ -42,8 +42,8 @@ impl LatencyHistogram {
 
     pub(crate) fn read(&self) -> RoundTrips {
         RoundTrips {
-            counts: std::array::from_fn(|index| self.counts[index].told()),
-            total: Duration::from_micros(self.micros.told()),
+            counts: std::array::from_fn(|index| self.counts[index].read()),
+            total: Duration::from_micros(self.micros.read()),
         }
     }
 }

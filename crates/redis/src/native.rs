@@ -9,7 +9,7 @@ use redis::{Cmd, Value, aio::MultiplexedConnection};
 use sluicegate_core::{Operation, ReserveError};
 
 use crate::{
-    call::{Heard, read},
+    reply::{ReplyKind, parse_general},
     script::Plan,
 };
 
@@ -17,25 +17,25 @@ use crate::{
 const MAX_SPAN: u128 = 1 << 50;
 
 /// Whether the server has the module. Who may not ask may not use it either, most likely.
-pub(crate) async fn is_there(connection: &mut MultiplexedConnection) -> bool {
-    connection.send_packed_command(&question()).await.is_ok_and(|told| is_told(&told))
+pub(crate) async fn has_module(connection: &mut MultiplexedConnection) -> bool {
+    connection.send_packed_command(&probe_command()).await.is_ok_and(|told| lists_command(&told))
 }
 
 /// Asks whether it has it.
-pub(crate) fn question() -> Cmd {
+pub(crate) fn probe_command() -> Cmd {
     let mut command = redis::cmd("COMMAND");
     command.arg("INFO").arg("SG.TAKE");
     command
 }
 
 /// Whether the answer says so.
-pub(crate) fn is_told(answer: &Value) -> bool {
+pub(crate) fn lists_command(answer: &Value) -> bool {
     matches!(answer, Value::Array(found) if matches!(&found[..], [Value::Array(_)]))
 }
 
 /// The question, for the module.
 pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<Cmd, ReserveError> {
-    plan.may(operation)?;
+    plan.check_operation(operation)?;
     let (name, cost) = match operation {
         Operation::Take(cost) => ("SG.TAKE", cost),
         Operation::Peek(cost) => ("SG.PEEK", cost),
@@ -61,22 +61,24 @@ pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<C
 }
 
 /// What its reply says.
-pub(crate) fn hear(plan: &Plan, operation: Operation, reply: &Value) -> Heard {
+pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
     match reply {
         // It tells whether there was something.
-        Value::Int(_) if operation == Operation::Reset => Heard::Decided(plan.fresh()),
+        Value::Int(_) if operation == Operation::Reset => {
+            ReplyKind::Decided(plan.unused_decision())
+        }
         Value::ServerError(error) => {
             let gone = error.code() == "ERR"
                 && error.details().is_some_and(|it| it.starts_with("unknown command"));
             match error.code() {
                 // It may be allowed to run scripts.
-                "NOPERM" => Heard::NoModule { at_all: true },
-                _ if gone => Heard::NoModule { at_all: true },
+                "NOPERM" => ReplyKind::NoModule { at_all: true },
+                _ if gone => ReplyKind::NoModule { at_all: true },
                 // Another version, that does not know this policy.
-                "SGPOLICY" => Heard::NoModule { at_all: false },
-                _ => read(reply),
+                "SGPOLICY" => ReplyKind::NoModule { at_all: false },
+                _ => parse_general(reply),
             }
         }
-        _ => read(reply),
+        _ => parse_general(reply),
     }
 }

@@ -49,7 +49,7 @@ pub struct Options {
     /// How often to check whether a node has the module (`docs/module.md`) by now. Each new connection checks
     /// too. `None`: use scripts only. Default: 10 s.
     pub look_for_module: Option<Duration>,
-    /// The fallback that the log names when the store becomes unavailable. Each [`Rule`](crate::Rule) has
+    /// The fallback that the log names when the store becomes unavailable. Each [`PreparedPolicy`](crate::PreparedPolicy) has
     /// its own setting, which decides. Default: deny.
     pub on_error: OnError,
     /// Runtime of the connections, which close with it. Set it if the store is used from several runtimes.

@@ -1,6 +1,5 @@
 //! Leases in virtual time: eight clients on one key, the network between them and the server, partitions and
-//! crashes, all of them from a seed (RELIABILITY 42). What is tested is the store as it is; only its clock
-//! and its one way to a server are others.
+//! crashes, all from a seed (RELIABILITY 42). Only the clock and the server are virtual.
 
 use std::{
     sync::{
@@ -10,44 +9,21 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use sluicegate_core::{Decision, Entry, Operation, Timestamp, apply};
+use sluicegate_core::{Entry, Operation, Timestamp, apply};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::{Options, RedisStore, Rule, Source, StoreError};
+use crate::{
+    Options, PreparedPolicy, RedisStore, Source,
+    net::virtual_server::{VirtualServer, now},
+};
 
 const CLIENTS: u64 = 8;
 /// How long each run takes, in virtual time.
 const SPAN: Duration = Duration::from_secs(6);
-
-type Decide = dyn Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>> + Send + Sync;
-
-/// What decides in the place of a server.
-pub(crate) struct Simulated(Box<Decide>);
-
-impl Simulated {
-    pub(crate) fn decide(
-        &self,
-        operation: Operation,
-    ) -> BoxFuture<'static, Result<Decision, StoreError>> {
-        (self.0)(operation)
-    }
-}
-
-/// The virtual time.
-pub(crate) fn now() -> Timestamp {
-    thread_local! {
-        static BEGIN: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
-    }
-    // Runs follow each other on one thread, and time does not go back between them.
-    let begin = BEGIN.get().filter(|begin| *begin <= Instant::now()).unwrap_or_else(Instant::now);
-    BEGIN.set(Some(begin));
-    Timestamp::EPOCH + Duration::from_secs(1_000_000) + begin.elapsed()
-}
 
 /// Numbers from a seed.
 #[derive(Clone)]
@@ -70,7 +46,7 @@ impl Random {
 #[derive(Clone)]
 struct World {
     random: Random,
-    rule: Rule,
+    rule: PreparedPolicy,
     entry: Arc<Mutex<Option<Entry>>>,
     /// Until when each client is cut off.
     cut_until: Arc<[Mutex<Instant>]>,
@@ -90,7 +66,7 @@ impl World {
     fn store(&self, client: usize) -> RedisStore {
         let store = RedisStore::new("redis://127.0.0.1:1/", Options::default()).unwrap();
         let world = self.clone();
-        let decide: Box<Decide> = Box::new(move |operation| {
+        let server = VirtualServer::new(move |operation| {
             let (world, (answer, heard)) = (world.clone(), oneshot::channel());
             // It is done also where nobody waits for the answer any more.
             tokio::spawn(async move {
@@ -127,7 +103,7 @@ impl World {
                 }
             })
         });
-        assert!(store.shared().context.simulated.set(Simulated(decide)).is_ok());
+        assert!(store.shared().context.virtual_server.set(server).is_ok());
         store
     }
 
@@ -172,7 +148,7 @@ async fn run(seed: u64, weather: Weather) -> (f64, f64) {
     let (rate, burst) = (200 + 100 * random.below(10), 20 << random.below(8));
     let chunk = [4, 16, 64][usize::try_from(random.below(3)).unwrap()];
     let policy = format!("gcra:{rate}/1s:burst={burst}");
-    let rule = policy.parse::<Rule>().unwrap().lease(chunk).unwrap();
+    let rule = policy.parse::<PreparedPolicy>().unwrap().lease(chunk).unwrap();
     let world = World {
         rule,
         entry: Arc::default(),

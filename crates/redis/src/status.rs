@@ -6,9 +6,9 @@ use redis::{Cmd, Value};
 use sluicegate_core::Operation;
 
 use crate::{
-    RedisStore, Rule, StoreError, native,
+    PreparedPolicy, RedisStore, StoreError, native,
     net::{
-        link::{Deadline, Link},
+        node_connection::{Deadline, NodeConnection},
         topology::Topology,
     },
     script::Library,
@@ -16,9 +16,9 @@ use crate::{
 use std::sync::Arc;
 
 /// How long one server may take to tell.
-const ASKING: Duration = Duration::from_secs(2);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// What is taken from to see whether one may. It is reset at once.
-const KEY: &[u8] = b"sg:test:status";
+const STATUS_KEY: &[u8] = b"sg:test:status";
 
 /// The nodes of a store, and their problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Status {
 #[non_exhaustive]
 pub struct ServerStatus {
     /// Where it is.
-    pub place: String,
+    pub endpoint: String,
     /// `Redis` or `Valkey`, and its version.
     pub engine: String,
     /// The version of the library of functions that is installed, where it can be read.
@@ -83,15 +83,15 @@ impl RedisStore {
     /// [`StoreError`] where nothing answers.
     pub async fn status(&self) -> Result<Status, StoreError> {
         let inner = self.inner();
-        let links = inner.topology.all(Deadline::after(ASKING)).await?;
+        let nodes = inner.topology.all(Deadline::after(STATUS_TIMEOUT)).await?;
         let mut servers = Vec::new();
-        for link in &links {
-            link.command(&redis::cmd("PING"), Deadline::after(ASKING)).await?;
-            servers.push(server(link).await);
+        for node in &nodes {
+            node.command(&redis::cmd("PING"), Deadline::after(STATUS_TIMEOUT)).await?;
+            servers.push(server(node).await);
         }
         let mut problems = Vec::new();
-        if let (Topology::Cluster(_), Some(link)) = (&inner.topology, links.first()) {
-            problems.extend(cluster(link).await);
+        if let (Topology::Cluster(_), Some(node)) = (&inner.topology, nodes.first()) {
+            problems.extend(cluster(node).await);
         }
         problems.extend(self.tried().await);
         Ok(Status { servers, problems })
@@ -99,12 +99,12 @@ impl RedisStore {
 
     /// The problem of a take, if it fails.
     async fn tried(&self) -> Option<Problem> {
-        let rule: Rule = "gcra:1000/1s".parse().ok()?;
-        let (inner, deadline) = (self.inner(), Deadline::after(ASKING));
-        let key = inner.key(KEY);
-        let taken = inner.decide(&key, &rule, Operation::Take(1), deadline).await;
+        let policy: PreparedPolicy = "gcra:1000/1s".parse().ok()?;
+        let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
+        let key = inner.key(STATUS_KEY);
+        let taken = inner.decide(&key, &policy, Operation::Take(1), deadline).await;
         let error = match taken {
-            Ok(_) => inner.decide(&key, &rule, Operation::Reset, deadline).await.err()?,
+            Ok(_) => inner.decide(&key, &policy, Operation::Reset, deadline).await.err()?,
             Err(error) => error,
         };
         let text = error.to_string();
@@ -135,34 +135,34 @@ impl RedisStore {
     }
 
     async fn everywhere(&self, command: &Cmd) -> Result<(), StoreError> {
-        for link in self.inner().topology.all(Deadline::after(ASKING)).await? {
-            text(&link, command).await?;
+        for node in self.inner().topology.all(Deadline::after(STATUS_TIMEOUT)).await? {
+            text(&node, command).await?;
         }
         Ok(())
     }
 }
 
 /// What the server answers in words; its own errors as errors.
-async fn text(link: &Arc<Link>, command: &Cmd) -> Result<String, StoreError> {
-    match link.command(command, Deadline::after(ASKING)).await? {
+async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, StoreError> {
+    match node.command(command, Deadline::after(STATUS_TIMEOUT)).await? {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
         Value::Okay => Ok("OK".to_owned()),
         Value::ServerError(error) => {
-            let (place, details) = (link.place(), error.details().unwrap_or_default());
+            let (endpoint, details) = (node.endpoint(), error.details().unwrap_or_default());
             // Redis 6 quotes the name in backticks, Redis 7 in apostrophes.
             let unknown = details.strip_prefix("unknown command ");
             if unknown
                 .is_some_and(|name| name.trim_start_matches(['\'', '`']).starts_with("FUNCTION"))
             {
                 return Err(StoreError::Settings(format!(
-                    "{place} has no functions: expected Redis 7.0 or later, or Valkey (a Sluicegate server \
+                    "{endpoint} has no functions: expected Redis 7.0 or later, or Valkey (a Sluicegate server \
                      needs none)"
                 )));
             }
-            Err(StoreError::Unavailable(format!("{place}: {} {details}", error.code())))
+            Err(StoreError::Unavailable(format!("{endpoint}: {} {details}", error.code())))
         }
-        other => Err(StoreError::Unavailable(format!("{}: {other:?}", link.place()))),
+        other => Err(StoreError::Unavailable(format!("{}: {other:?}", node.endpoint()))),
     }
 }
 
@@ -192,23 +192,23 @@ fn remedy(error: &str, key: &str) -> String {
     }
 }
 
-async fn server(link: &Arc<Link>) -> ServerStatus {
-    let place = link.place().to_string();
+async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
+    let endpoint = node.endpoint().to_string();
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
-    let info = match text(link, &redis::cmd("INFO")).await {
+    let info = match text(node, &redis::cmd("INFO")).await {
         Ok(info) => info,
         Err(error) => {
             let note = "the user may not run INFO (`+info`): maxmemory-policy is not checked";
             match error {
                 StoreError::Unavailable(why) if why.contains("NOPERM") => {
-                    notes.push(format!("{place}: {note}"));
+                    notes.push(format!("{endpoint}: {note}"));
                 }
                 error => problems.push(problem(
-                    format!("{place} does not answer INFO: {error}"),
+                    format!("{endpoint} does not answer INFO: {error}"),
                     "see the log of the node",
                 )),
             }
-            hello(link).await
+            hello(node).await
         }
     };
     let field = |name: &str| {
@@ -222,7 +222,7 @@ async fn server(link: &Arc<Link>) -> ServerStatus {
     };
     if field("role").is_some_and(|role| role != "master") {
         problems.push(problem(
-            format!("{place} is a replica, which makes no decisions"),
+            format!("{endpoint} is a replica, which makes no decisions"),
             "use the URL of the primary, or redis+sentinel://",
         ));
     }
@@ -234,7 +234,7 @@ async fn server(link: &Arc<Link>) -> ServerStatus {
         let when = if bounded { "" } else { " (once `maxmemory` is set)" };
         problems.push(problem(
             format!(
-                "{place} has maxmemory-policy `{policy}`, which evicts limits that are in use{when}: an \
+                "{endpoint} has maxmemory-policy `{policy}`, which evicts limits that are in use{when}: an \
                  evicted key loses its limit"
             ),
             "run `CONFIG SET maxmemory-policy noeviction`",
@@ -242,32 +242,32 @@ async fn server(link: &Arc<Link>) -> ServerStatus {
     }
     if field("loading").is_some_and(|loading| loading != "0") {
         problems
-            .push(problem(format!("{place} is loading its data"), "wait until it has finished"));
+            .push(problem(format!("{endpoint} is loading its data"), "wait until it has finished"));
     }
-    let (library, functions) = library(link).await;
+    let (library, functions) = library(node).await;
     if functions.is_none() {
         notes.push(format!(
-            "{place}: the user may run neither FUNCTION LIST (`+function|list`) nor FCALL_RO: functions are \
+            "{endpoint}: the user may run neither FUNCTION LIST (`+function|list`) nor FCALL_RO: functions are \
              not checked"
         ));
     }
     if let Some(installed) = library.as_deref().filter(|it| *it != Library::VERSION) {
         problems.push(problem(
             format!(
-                "{place} has functions of version {installed}; this program has version {}",
+                "{endpoint} has functions of version {installed}; this program has version {}",
                 Library::VERSION
             ),
             "run `sluicegate redis install URL`",
         ));
     }
-    let told = link.command(&native::question(), Deadline::after(ASKING)).await;
-    let module = told.is_ok_and(|told| native::is_told(&told));
-    ServerStatus { place, engine, library, functions, module, notes, problems }
+    let told = node.command(&native::probe_command(), Deadline::after(STATUS_TIMEOUT)).await;
+    let module = told.is_ok_and(|told| native::lists_command(&told));
+    ServerStatus { endpoint, engine, library, functions, module, notes, problems }
 }
 
 /// Version and role, as `INFO` would say them, from the reply to `HELLO`: every user who may connect may send it.
-async fn hello(link: &Arc<Link>) -> String {
-    let reply = link.command(&redis::cmd("HELLO"), Deadline::after(ASKING)).await;
+async fn hello(node: &Arc<NodeConnection>) -> String {
+    let reply = node.command(&redis::cmd("HELLO"), Deadline::after(STATUS_TIMEOUT)).await;
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
@@ -291,12 +291,12 @@ async fn hello(link: &Arc<Link>) -> String {
 }
 
 /// The version of the library, and whether it is installed, as far as the user may check.
-async fn library(link: &Arc<Link>) -> (Option<String>, Option<bool>) {
+async fn library(node: &Arc<NodeConnection>) -> (Option<String>, Option<bool>) {
     let mut list = redis::cmd("FUNCTION");
     list.arg("LIST").arg("LIBRARYNAME").arg(Library::NAME).arg("WITHCODE");
     let may_not =
         |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "NOPERM");
-    match link.command(&list, Deadline::after(ASKING)).await {
+    match node.command(&list, Deadline::after(STATUS_TIMEOUT)).await {
         Ok(reply) if may_not(&reply) => {}
         Ok(reply) => {
             let mut found = None;
@@ -313,7 +313,7 @@ async fn library(link: &Arc<Link>) -> (Option<String>, Option<bool>) {
     // A function that is not there fails otherwise than one that is called without its key.
     let mut call = redis::cmd("FCALL_RO");
     call.arg(Library::FUNCTIONS[1]).arg(0);
-    let installed = match link.command(&call, Deadline::after(ASKING)).await {
+    let installed = match node.command(&call, Deadline::after(STATUS_TIMEOUT)).await {
         Ok(Value::ServerError(error)) => match error.details() {
             _ if error.code() == "NOPERM" => None,
             Some(details) => Some(!details.contains("Function not found")),
@@ -343,10 +343,10 @@ fn texts(value: &Value, each: &mut impl FnMut(&str)) {
 }
 
 /// What is wrong with a cluster.
-async fn cluster(link: &Arc<Link>) -> Option<Problem> {
+async fn cluster(node: &Arc<NodeConnection>) -> Option<Problem> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");
-    let info = text(link, &command).await.ok()?;
+    let info = text(node, &command).await.ok()?;
     let field = |name: &str| info.lines().find_map(|it| it.strip_prefix(name)).map(str::trim);
     let served = field("cluster_slots_ok:").unwrap_or("?");
     if field("cluster_state:") == Some("ok") && served == "16384" {

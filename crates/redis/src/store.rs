@@ -6,18 +6,18 @@ use parking_lot::RwLock;
 use sluicegate_core::{Decision, Operation, Policy, Timestamp};
 
 use crate::{
-    Answer, Counters, OnError, Options, Rule, Source, StoreError, call,
-    front::{
-        known::{Asked, Known},
+    Answer, Counters, OnError, Options, PreparedPolicy, Source, StoreError, call,
+    local::{
+        denial_cache::{DenialCache, QueryToken},
+        fallback::LocalFallback,
         lease::Leases,
-        local::Local,
     },
-    net::{context::Context, link::Deadline, topology::Topology, url::Url},
+    net::{context::Context, node_connection::Deadline, topology::Topology, url::Url},
     script::TEST_PREFIX,
 };
 
 /// Most rules that are kept for those who come with a policy alone.
-const MAX_RULES: usize = 1024;
+const MAX_PREPARED: usize = 1024;
 
 /// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
 ///
@@ -26,11 +26,11 @@ const MAX_RULES: usize = 1024;
 /// done (so that less is admitted, never more).
 ///
 /// ```no_run
-/// use sluicegate_redis::{RedisStore, Rule};
+/// use sluicegate_redis::{RedisStore, PreparedPolicy};
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let store = RedisStore::connect("redis://127.0.0.1/").await?;
-/// let rule: Rule = "gcra:30/60s:burst=16".parse()?;
+/// let rule: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
 /// let answer = store.take(b"user7", &rule, 1).await?;
 /// println!("{} by the {}", answer.allowed(), answer.source.word());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -43,11 +43,11 @@ pub struct RedisStore(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) context: Arc<Context>,
     pub(crate) topology: Topology,
-    pub(crate) known: Known,
+    pub(crate) denials: DenialCache,
     pub(crate) leases: Leases,
-    pub(crate) local: Local,
+    pub(crate) local: LocalFallback,
     /// Rules by what they say, for those who come with a policy alone.
-    rules: RwLock<HashMap<(String, OnError), Rule>>,
+    prepared: RwLock<HashMap<(String, OnError), PreparedPolicy>>,
 }
 
 impl RedisStore {
@@ -71,8 +71,8 @@ impl RedisStore {
     pub async fn connect_with(url: &str, options: Options) -> Result<Self, StoreError> {
         let store = Self::new(url, options)?;
         let patience = Deadline::after(store.0.context.options.connect_timeout * 2);
-        for link in store.0.topology.all(patience).await? {
-            let pong = link.command(&redis::cmd("PING"), patience).await?;
+        for node in store.0.topology.all(patience).await? {
+            let pong = node.command(&redis::cmd("PING"), patience).await?;
             if let redis::Value::ServerError(error) = pong {
                 let words = format!("{} {}", error.code(), error.details().unwrap_or_default());
                 return Err(StoreError::Unavailable(words));
@@ -98,10 +98,10 @@ impl RedisStore {
         let options = &context.options;
         Ok(Self(Arc::new(Inner {
             topology: Topology::new(&context),
-            known: Known::new(options.max_known_keys, options.max_denial_cache),
+            denials: DenialCache::new(options.max_known_keys, options.max_denial_cache),
             leases: Leases::new(options.max_leases, options.lease_lifetime),
-            local: Local::new(options.max_local_memory),
-            rules: RwLock::default(),
+            local: LocalFallback::new(options.max_local_memory),
+            prepared: RwLock::default(),
             context,
         })))
     }
@@ -109,8 +109,8 @@ impl RedisStore {
     /// The rule of `policy`: the same one for all who ask for it, so that what one of them was answered
     /// the others need not ask. Who has rules of their own need not come here.
     #[must_use]
-    pub fn rule(&self, policy: &Policy, on_error: OnError) -> Rule {
-        self.0.rule(policy, on_error)
+    pub fn policy(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
+        self.0.policy(policy, on_error)
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -130,8 +130,13 @@ impl RedisStore {
     ///
     /// # Errors
     /// As [`RedisStore::ask`].
-    pub async fn take(&self, key: &[u8], rule: &Rule, cost: u32) -> Result<Answer, StoreError> {
-        self.ask(key, rule, Operation::Take(cost)).await
+    pub async fn take(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+    ) -> Result<Answer, StoreError> {
+        self.ask(key, policy, Operation::Take(cost)).await
     }
 
     /// Applies `operation` to `key`. While the store is away, the rule's [`OnError`](crate::OnError) says
@@ -145,7 +150,7 @@ impl RedisStore {
     pub async fn ask(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
     ) -> Result<Answer, StoreError> {
         let inner = &*self.0;
@@ -154,17 +159,17 @@ impl RedisStore {
         match operation {
             Operation::Take(cost @ 1..) => {
                 let now = inner.context.now();
-                if let Some(answer) = inner.known.denied(&key, rule, cost, now) {
+                if let Some(answer) = inner.denials.denied(&key, policy, cost, now) {
                     inner.context.counts.cache.one();
                     return Ok(answer);
                 }
-                if rule.chunk() > 1 && cost <= rule.chunk() {
-                    return self.take_leased(&key, rule, cost, deadline).await;
+                if policy.chunk() > 1 && cost <= policy.chunk() {
+                    return self.take_leased(&key, policy, cost, deadline).await;
                 }
             }
             _ => inner.begins(&key, operation),
         }
-        let answer = inner.question(&key, rule, operation, deadline).await;
+        let answer = inner.request(&key, policy, operation, deadline).await;
         inner.finish(&key, operation, answer.is_ok());
         answer
     }
@@ -178,21 +183,21 @@ impl RedisStore {
     pub async fn ask_at(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
         now: Timestamp,
     ) -> Result<Decision, StoreError> {
         let inner = &*self.0;
         let key = [TEST_PREFIX, key].concat();
         let deadline = Deadline::after(inner.context.options.deadline);
-        let question = (operation, Some(now));
-        call::call(&inner.context, &inner.topology, &key, rule.plan(), question, deadline).await
+        let request = (operation, Some(now));
+        call::call(&inner.context, &inner.topology, &key, policy.plan(), request, deadline).await
     }
 
     /// What was counted since the store was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.context.counts.told()
+        self.0.context.counts.read()
     }
 
     /// The options that it was made with.
@@ -222,44 +227,44 @@ impl Inner {
     pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
         self.done(key, operation);
         if operation == Operation::Reset && is_done {
-            self.known.reset(key);
+            self.denials.reset(key);
             self.local.reset(key, self.context.now());
         }
     }
 
     pub(crate) fn done(&self, key: &[u8], operation: Operation) {
         if let Operation::Refund(_) | Operation::Reset = operation {
-            self.known.forget(key);
+            self.denials.forget(key);
         }
     }
 
     /// Asks the store; while it is away, answers as the rule says.
-    pub(crate) async fn question(
+    pub(crate) async fn request(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let asked = self.known.asked(key, self.context.now());
-        match self.decide(key, rule, operation, deadline).await {
+        let token = self.denials.begin_query(key, self.context.now());
+        match self.decide(key, policy, operation, deadline).await {
             Ok(decision) => {
                 self.context.counts.store.one();
-                self.learn(key, rule, operation, asked, &decision);
+                self.record(key, policy, operation, token, &decision);
                 Ok(Answer { decision, source: Source::Store })
             }
-            Err(error) if error.is_absence() => self.fall_back(key, rule, operation, error),
+            Err(error) if error.is_unavailable() => self.fall_back(key, policy, operation, error),
             Err(error) => Err(error),
         }
     }
 
     /// Keeps what the answer says of the key, for the requests that follow.
-    pub(crate) fn learn(
+    pub(crate) fn record(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
-        asked: Asked,
+        token: QueryToken,
         decision: &Decision,
     ) {
         let cost = match operation {
@@ -269,35 +274,35 @@ impl Inner {
             | Operation::Peek(_)
             | Operation::Charge(_)
             | Operation::Reserve { .. }
-                if rule.is_remembered() =>
+                if policy.is_remembered() =>
             {
                 0
             }
             _ => return,
         };
-        self.known.learn(key, rule, cost, asked, self.context.now(), decision);
+        self.denials.record(key, policy, cost, token, self.context.now(), decision);
     }
 
     /// Asks the store, and nobody else.
     pub(crate) async fn decide(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
         #[cfg(test)]
-        if let Some(simulated) = self.context.simulated.get() {
-            return deadline.within(simulated.decide(operation)).await?;
+        if let Some(server) = self.context.virtual_server.get() {
+            return deadline.within(server.decide(operation)).await?;
         }
-        let question = (operation, None);
-        call::call(&self.context, &self.topology, key, rule.plan(), question, deadline).await
+        let request = (operation, None);
+        call::call(&self.context, &self.topology, key, policy.plan(), request, deadline).await
     }
 
     pub(crate) fn fall_back(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
@@ -308,21 +313,24 @@ impl Inner {
         }
         tracing::debug!(%error, "decided without the store");
         let now = self.context.now();
-        self.local.decide((key, rule), operation, (&self.known, counts), now, error)
+        self.local.decide((key, policy), operation, (&self.denials, counts), now, error)
     }
 
     /// The rule of a policy that was given without one.
-    fn rule(&self, policy: &Policy, on_error: OnError) -> Rule {
-        let known = (policy.to_string(), on_error);
-        if let Some(rule) = self.rules.read().get(&known) {
-            return rule.clone();
+    fn policy(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
+        let denials = (policy.to_string(), on_error);
+        if let Some(policy) = self.prepared.read().get(&denials) {
+            return policy.clone();
         }
-        let mut rules = self.rules.write();
-        if rules.len() >= MAX_RULES {
+        let mut prepared = self.prepared.write();
+        if prepared.len() >= MAX_PREPARED {
             // Policies that are made up for each request are not to grow it.
-            rules.clear();
+            prepared.clear();
         }
-        rules.entry(known).or_insert_with(|| Rule::new(policy).on_error(on_error)).clone()
+        prepared
+            .entry(denials)
+            .or_insert_with(|| PreparedPolicy::new(policy).on_error(on_error))
+            .clone()
     }
 }
 
@@ -337,9 +345,9 @@ impl sluicegate_core::Store for RedisStore {
         operation: Operation,
     ) -> Result<Decision, StoreError> {
         let inner = &*self.0;
-        let rule = inner.rule(policy, OnError::default());
+        let policy = inner.policy(policy, OnError::default());
         let deadline = Deadline::after(inner.context.options.deadline);
-        let decision = inner.decide(&inner.key(key), &rule, operation, deadline).await?;
+        let decision = inner.decide(&inner.key(key), &policy, operation, deadline).await?;
         inner.context.counts.store.one();
         Ok(decision)
     }

@@ -12,8 +12,8 @@ use sluicegate_core::Policy;
 
 use crate::{
     condition::Condition,
-    key::Part,
-    nested::Bytes,
+    key::KeyPart,
+    prefix_index::Bytes,
     request::Request,
     rule::{Charge, Charges, Cost, Level, Match, Rule, Treatment},
 };
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cards {
     cards: Vec<Card>,
-    parts: Vec<Part>,
+    parts: Vec<KeyPart>,
     conditions: Vec<Arc<Condition>>,
 }
 
@@ -152,11 +152,15 @@ impl<'s> Drawn<'s> {
         }
     }
 
-    /// What [`Rule::judge`] says of a request that it is about.
-    pub(crate) fn judge(&self, request: &Request<'_>, policies: &'s [Policy]) -> Option<Match<'s>> {
+    /// What [`Rule::match_request`] says of a request that it is about.
+    pub(crate) fn match_request(
+        &self,
+        request: &Request<'_>,
+        policies: &'s [Policy],
+    ) -> Option<Match<'s>> {
         let Self { cards, card, rule } = *self;
         if card.policy == NONE {
-            return rule.judge(request, policies);
+            return rule.match_request(request, policies);
         }
         let mut key = Vec::with_capacity(48);
         key.extend_from_slice(&card.prefix);
@@ -185,7 +189,7 @@ impl<'s> Drawn<'s> {
 /// What a rule does that counts every request it is about under one key and one policy.
 struct Plain<'r> {
     prefix: &'r Bytes,
-    part: Option<&'r Part>,
+    part: Option<&'r KeyPart>,
     policy: u16,
     cost: u32,
 }
@@ -268,8 +272,9 @@ rules:
                         drawn.holds(&request, || known(at)),
                         drawn.rule.conditions.hold(&request, known(at)),
                     );
-                    let said = format!("{:?}", drawn.judge(&request, &rules.policies));
-                    let expected = format!("{:?}", drawn.rule.judge(&request, &rules.policies));
+                    let said = format!("{:?}", drawn.match_request(&request, &rules.policies));
+                    let expected =
+                        format!("{:?}", drawn.rule.match_request(&request, &rules.policies));
                     assert_eq!(said, expected);
                 }
             }

@@ -10,9 +10,9 @@ use sluicegate_headers::PathOptions;
 use crate::{
     attribute::Attribute,
     glob::Glob,
-    nested::Bytes,
     network::{Network, bits},
     path::PathPattern,
+    prefix_index::Bytes,
     request::Request,
 };
 

@@ -1,8 +1,8 @@
 //! ConfigMap manifests of Kubernetes, whose `data` holds rules files.
 
 use crate::{
-    error::{Fault, Place},
-    set::Format,
+    error::{Fault, Position},
+    source::Format,
     toml_text,
     tree::{Entry, Kind, Node},
     yaml,
@@ -54,7 +54,7 @@ fn file(entry: &Entry, text: &str) -> Result<Node, Fault> {
 
 /// Where something in a file stands in the manifest: a block scalar keeps its lines, indented. What is
 /// written otherwise is placed at its name.
-fn placed(entry: &Entry, inner: &str, text: &str) -> impl Fn(Place) -> Place {
+fn placed(entry: &Entry, inner: &str, text: &str) -> impl Fn(Position) -> Position {
     let first = inner.lines().next().unwrap_or_default();
     let line = text.lines().nth(entry.at.line).unwrap_or_default();
     let indent = line.chars().take_while(|it| *it == ' ').count();
@@ -62,12 +62,12 @@ fn placed(entry: &Entry, inner: &str, text: &str) -> impl Fn(Place) -> Place {
     let is_block = !first.trim().is_empty() && line.trim() == first.trim();
     let (base, indent, at) = (entry.at.line, indent.saturating_sub(inner_indent), entry.at);
     move |place| match is_block {
-        true => Place { line: base + place.line, column: indent + place.column },
+        true => Position { line: base + place.line, column: indent + place.column },
         false => at,
     }
 }
 
-fn moved(node: &Node, place: &impl Fn(Place) -> Place) -> Node {
+fn moved(node: &Node, place: &impl Fn(Position) -> Position) -> Node {
     let kind = match &node.kind {
         Kind::List(items) => Kind::List(items.iter().map(|item| moved(item, place)).collect()),
         Kind::Map(entries) => {

@@ -7,7 +7,7 @@ use sluicegate_core::Policy;
 use crate::{
     attribute::Attribute,
     condition::Conditions,
-    key::Part,
+    key::KeyPart,
     rule::{Cost, Level, OnError, Overrides, Rule, Settings, Treatment},
     set::RuleSet,
 };
@@ -17,7 +17,7 @@ const MOST: usize = 12;
 
 /// A rule, described.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Described {
+pub struct RuleDescription {
     /// The index of the source that it stands in.
     pub source: usize,
     /// The line that it begins in.
@@ -32,15 +32,15 @@ pub struct Described {
 
 impl RuleSet {
     /// The rules in words, in the order written.
-    pub fn described(&self) -> impl Iterator<Item = Described> + '_ {
+    pub fn described(&self) -> impl Iterator<Item = RuleDescription> + '_ {
         // What stands for limits that come with a request is no rule that anybody wrote.
         let given: Vec<usize> = self.domains.values().map(|domain| domain.given).collect();
         let rules = self.rules.iter().enumerate().filter(move |(at, _)| !given.contains(at));
         rules.map(|(_, rule)| self.describe(rule))
     }
 
-    fn describe(&self, rule: &Rule) -> Described {
-        let mut told = Described {
+    fn describe(&self, rule: &Rule) -> RuleDescription {
+        let mut told = RuleDescription {
             source: rule.source(),
             line: rule.line(),
             name: rule.name().to_owned(),
@@ -92,7 +92,7 @@ impl RuleSet {
         told
     }
 
-    fn policy_line(&self, index: usize, told: &mut Described) {
+    fn policy_line(&self, index: usize, told: &mut RuleDescription) {
         let policy = self.policies[index].clone();
         told.lines.push(("policy", policy.to_string()));
         if !told.policies.contains(&policy) {
@@ -100,7 +100,7 @@ impl RuleSet {
         }
     }
 
-    fn overrides(&self, overrides: &Option<Box<Overrides>>, told: &mut Described) {
+    fn overrides(&self, overrides: &Option<Box<Overrides>>, told: &mut RuleDescription) {
         let Some(overrides) = overrides else { return };
         let all = overrides.conditions.iter().zip(&overrides.settings);
         for (conditions, settings) in all.clone().take(MOST) {
@@ -275,7 +275,7 @@ fn applies(conditions: &Conditions) -> String {
 fn key(level: &Level) -> String {
     let mut key = String::new();
     let mut parts = level.parts.iter();
-    let write = |part: &Part, key: &mut String| write!(key, "|<{part}>").unwrap_or_default();
+    let write = |part: &KeyPart, key: &mut String| write!(key, "|<{part}>").unwrap_or_default();
     if let Some((before, count)) = &level.shared {
         key += "{";
         key += &String::from_utf8_lossy(before);

@@ -8,7 +8,7 @@ use std::fmt;
 /// the place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct RulesError {
-    at: Place,
+    at: Position,
     message: String,
     excerpt: String,
 }
@@ -16,21 +16,21 @@ pub struct RulesError {
 /// Where something stands in a text, both counted from 1; the column in characters. Zero where
 /// nothing is known of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The line, from 1.
     pub line: usize,
     /// The column, in characters from 1.
     pub column: usize,
 }
 
-impl Place {
+impl Position {
     /// The place so many characters further on in the line.
     pub(crate) const fn skip(self, characters: usize) -> Self {
         Self { line: self.line, column: self.column + characters }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "line {}, column {}", self.line, self.column)
     }
@@ -39,17 +39,17 @@ impl fmt::Display for Place {
 /// A fault before the text that it is in is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    at: Place,
+    at: Position,
     message: String,
 }
 
 impl Fault {
-    pub(crate) fn new(at: Place, message: impl Into<String>) -> Self {
+    pub(crate) fn new(at: Position, message: impl Into<String>) -> Self {
         Self { at, message: message.into() }
     }
 
     /// The same at another place.
-    pub(crate) fn moved(self, place: &impl Fn(Place) -> Place) -> Self {
+    pub(crate) fn moved(self, place: &impl Fn(Position) -> Position) -> Self {
         Self { at: place(self.at), ..self }
     }
 
@@ -62,12 +62,12 @@ impl Fault {
 impl RulesError {
     /// An error about a whole text, rather than a place in it.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
-        Self { at: Place::default(), message: message.into(), excerpt: String::new() }
+        Self { at: Position::default(), message: message.into(), excerpt: String::new() }
     }
 
     /// Where it is.
     #[must_use]
-    pub const fn at(&self) -> Place {
+    pub const fn at(&self) -> Position {
         self.at
     }
 
@@ -97,7 +97,7 @@ impl fmt::Display for RulesError {
 /// As much of a line is shown before the place, and behind it.
 const AROUND: usize = 60;
 
-fn excerpt(text: &str, at: Place) -> String {
+fn excerpt(text: &str, at: Position) -> String {
     let Some(line) = at.line.checked_sub(1).and_then(|index| text.lines().nth(index)) else {
         return String::new();
     };
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn an_excerpt_marks_the_place() {
-        let error = Fault::new(Place { line: 2, column: 5 }, "wrong").in_text("a\nbö: c\n");
+        let error = Fault::new(Position { line: 2, column: 5 }, "wrong").in_text("a\nbö: c\n");
         assert_eq!(error.to_string(), "line 2, column 5: wrong");
         assert_eq!(error.excerpt(), "2 | bö: c\n  |     ^\n");
-        assert_eq!(Fault::new(Place { line: 9, column: 1 }, "x").in_text("a").excerpt(), "");
+        assert_eq!(Fault::new(Position { line: 9, column: 1 }, "x").in_text("a").excerpt(), "");
     }
 }

@@ -27,7 +27,7 @@ pub struct Example {
     pub(crate) name: String,
     pub(crate) source: usize,
     pub(crate) line: usize,
-    pub(crate) asked: Asked,
+    pub(crate) request: ExampleRequest,
     /// The rules that apply to it, in order.
     pub(crate) rules: Option<Vec<String>>,
     /// The policies and keys that it is charged under, in order.
@@ -58,12 +58,12 @@ impl Example {
 
 /// A request, written out.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum ExampleRequest {
     Http { method: String, target: String, headers: Vec<(String, String)>, client: Option<IpAddr> },
     Envoy { domain: String, descriptors: Vec<Vec<(String, String)>>, hits: u32 },
 }
 
-impl Asked {
+impl ExampleRequest {
     /// As rules see it, where it is one of HTTP.
     pub(crate) fn http(&self) -> Option<Request<'_>> {
         let Self::Http { method, target, headers, client } = self else { return None };
@@ -79,7 +79,7 @@ pub(crate) struct Step {
     pub(crate) at: Duration,
     pub(crate) times: u32,
     /// Instead of that of the example.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) request: Option<ExampleRequest>,
     pub(crate) expect: Expect,
 }
 
@@ -95,8 +95,8 @@ pub(crate) struct Expect {
 pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let mut fields = Fields::of(node, "a test")?;
     let name = fields.need("name")?.text("name")?.to_string();
-    let asked = asked(&mut fields)?;
-    let Some(asked) = asked else {
+    let request = request(&mut fields)?;
+    let Some(request) = request else {
         return Err(node.fault(
             "missing field `request` in a test: expected it, or `domain` and `descriptors`",
         ));
@@ -115,9 +115,9 @@ pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
         read.collect::<Result<Vec<_>, Fault>>()
     });
     fields.done()?;
-    let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, asked: None, expect };
+    let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, request: None, expect };
     let steps = steps.transpose()?.unwrap_or_else(|| vec![first]);
-    Ok(Example { name, source, line: node.at.line, asked, rules, policies, keys, steps })
+    Ok(Example { name, source, line: node.at.line, request, rules, policies, keys, steps })
 }
 
 fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
@@ -143,21 +143,21 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
         Ok(times)
     });
     let times = times.transpose()?.unwrap_or(1);
-    let asked = asked(&mut fields)?;
+    let request = request(&mut fields)?;
     let expect = expect(&mut fields)?;
     fields.done()?;
-    Ok(Step { line: node.at.line, at, times, asked, expect })
+    Ok(Step { line: node.at.line, at, times, request, expect })
 }
 
 /// `request`, or `domain` with `descriptors` and `hits`.
-fn asked(fields: &mut Fields<'_>) -> Result<Option<Asked>, Fault> {
+fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
     let (request, domain) = (fields.take("request"), fields.take("domain"));
     let (descriptors, hits) = (fields.take("descriptors"), fields.take("hits"));
     match (request, domain, descriptors) {
         (Some(request), None, None) => http(request).map(Some),
         (None, Some(domain), Some(descriptors)) => {
             let read = descriptors.list("descriptors")?.iter().map(|it| pairs(it, "descriptor"));
-            Ok(Some(Asked::Envoy {
+            Ok(Some(ExampleRequest::Envoy {
                 domain: domain.text("domain")?.to_string(),
                 descriptors: read.collect::<Result<_, _>>()?,
                 hits: hits.map(|it| it.number("hits", 0)).transpose()?.unwrap_or(1),
@@ -170,7 +170,7 @@ fn asked(fields: &mut Fields<'_>) -> Result<Option<Asked>, Fault> {
     }
 }
 
-fn http(node: &Node) -> Result<Asked, Fault> {
+fn http(node: &Node) -> Result<ExampleRequest, Fault> {
     let mut fields = Fields::of(node, "a request")?;
     let mut text = |name: &'static str, default: &str| match fields.take(name) {
         Some(node) => node.text(name).map(ToString::to_string),
@@ -188,7 +188,7 @@ fn http(node: &Node) -> Result<Asked, Fault> {
         })
     });
     fields.done()?;
-    Ok(Asked::Http {
+    Ok(ExampleRequest::Http {
         method,
         target,
         headers: headers.unwrap_or_default(),

@@ -15,11 +15,11 @@ use crate::{
     attribute::Attribute,
     condition::{Condition, Conditions, Test},
     glob::Glob,
-    nested::{Bytes, Items, Nested},
+    inline_map::InlineMap,
     network::{Network, bits},
     path::{PathPattern, Segment},
+    prefix_index::{Bytes, Items, PrefixIndex},
     request::Request,
-    texts::Texts,
 };
 
 /// What may apply to a request, by position among all.
@@ -28,32 +28,32 @@ pub(crate) type Found = SmallVec<[u32; 8]>;
 /// Conditions by what they can be found under.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    shelves: Vec<(Attribute, Shelf)>,
-    networks: Nested<Network>,
+    attributes: Vec<(Attribute, AttributeIndex)>,
+    networks: PrefixIndex<Network>,
     paths: Option<Box<Paths>>,
     /// Patterns of paths, where rules ignore differences: by which.
     loose_paths: Vec<(PathOptions, Paths)>,
     /// What must be asked each time.
     always: Vec<u32>,
-    /// Of each, which condition holds if it is found; [`NONE`] if that is not known.
+    /// Of each, which condition holds if it is found; [`UNKNOWN`] if that is not known.
     known: Vec<u8>,
 }
 
-const NONE: u8 = u8::MAX;
+const UNKNOWN: u8 = u8::MAX;
 
 /// What is filed under one attribute.
 #[derive(Clone, Debug, Default)]
-struct Shelf {
-    exact: Texts<40, Items>,
-    prefixes: Nested<Bytes>,
+struct AttributeIndex {
+    exact: InlineMap<40, Items>,
+    prefixes: PrefixIndex<Bytes>,
     /// Ends of values, back to front.
-    suffixes: Nested<Bytes>,
+    suffixes: PrefixIndex<Bytes>,
     present: Vec<u32>,
 }
 
 /// One way to file a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum IndexKey {
     Exact(Attribute, Bytes),
     Path(Attribute, String),
     Network(String),
@@ -64,43 +64,43 @@ enum Place {
 
 impl Index {
     pub(crate) fn of<'c>(all: impl Iterator<Item = &'c Conditions> + Clone) -> Self {
-        let mut shared: AHashMap<Place, usize> = AHashMap::new();
-        for place in all.clone().flat_map(|it| &it.0).flat_map(|it| places(it)) {
+        let mut shared: AHashMap<IndexKey, usize> = AHashMap::new();
+        for place in all.clone().flat_map(|it| &it.0).flat_map(|it| index_keys(it)) {
             *shared.entry(place).or_default() += 1;
         }
-        let mut filing = Filing::default();
+        let mut builder = IndexBuilder::default();
         for (conditions, item) in all.zip(0..) {
             // How many others stand in the worst of the places that it would have to be filed in.
             let crowd = |condition: &Condition| {
-                let places = places(condition);
-                let worst = places.iter().map(|place| (shared[place], rank(place))).max();
-                (worst, places.len())
+                let index_keys = index_keys(condition);
+                let worst = index_keys.iter().map(|place| (shared[place], rank(place))).max();
+                (worst, index_keys.len())
             };
             let usable = conditions.0.iter().enumerate().filter(|(_, it)| !it.not);
             let mut known = None;
             match usable.min_by_key(|(_, it)| crowd(it)) {
                 Some((at, condition)) => {
-                    filing.file(condition, item);
+                    builder.add(condition, item);
                     known = u8::try_from(at).ok().filter(|_| tells_all(condition));
                 }
-                None => filing.index.always.push(item),
+                None => builder.index.always.push(item),
             }
-            filing.index.known.push(known.unwrap_or(NONE));
+            builder.index.known.push(known.unwrap_or(UNKNOWN));
         }
-        filing.done()
+        builder.build()
     }
 
     /// Which condition of what was found is known to hold.
     pub(crate) fn known(&self, at: usize) -> Option<usize> {
-        self.known.get(at).filter(|known| **known != NONE).map(|known| usize::from(*known))
+        self.known.get(at).filter(|known| **known != UNKNOWN).map(|known| usize::from(*known))
     }
 
     /// Everything whose conditions may hold, in order.
     pub(crate) fn find(&self, request: &Request<'_>) -> Found {
         let mut found = Found::from_slice(&self.always);
-        for (attribute, shelf) in &self.shelves {
+        for (attribute, index_of) in &self.attributes {
             if let Some(value) = request.value(attribute) {
-                shelf.find(&value, &mut found);
+                index_of.find(&value, &mut found);
             }
         }
         if !self.networks.is_empty()
@@ -141,41 +141,41 @@ fn tells_all(condition: &Condition) -> bool {
 }
 
 /// Where a condition can be filed: in all of these places.
-fn places(condition: &Condition) -> Vec<Place> {
+fn index_keys(condition: &Condition) -> Vec<IndexKey> {
     if condition.not {
         return Vec::new();
     }
     let attribute = || condition.attribute.clone();
-    let literals = condition.literals.iter().map(|it| Place::Exact(attribute(), it.clone()));
+    let literals = condition.literals.iter().map(|it| IndexKey::Exact(attribute(), it.clone()));
     let tests = condition.tests.iter().map(|test| match test {
-        Test::Present => Place::Present(attribute()),
-        Test::Network(network) => Place::Network(network.to_string()),
-        Test::Path(pattern) => Place::Path(attribute(), pattern.text().to_owned()),
+        Test::Present => IndexKey::Present(attribute()),
+        Test::Network(network) => IndexKey::Network(network.to_string()),
+        Test::Path(pattern) => IndexKey::Path(attribute(), pattern.text().to_owned()),
         Test::Glob(glob) if !glob.prefix().is_empty() => {
-            Place::Prefix(attribute(), Bytes::from_slice(glob.prefix()))
+            IndexKey::Prefix(attribute(), Bytes::from_slice(glob.prefix()))
         }
         Test::Glob(glob) if !glob.suffix().is_empty() => {
-            Place::Suffix(attribute(), glob.suffix().iter().rev().copied().collect())
+            IndexKey::Suffix(attribute(), glob.suffix().iter().rev().copied().collect())
         }
-        Test::Glob(_) => Place::Present(attribute()),
+        Test::Glob(_) => IndexKey::Present(attribute()),
     });
     literals.chain(tests).collect()
 }
 
 /// Of places as crowded, those that tell most.
-const fn rank(place: &Place) -> usize {
+const fn rank(place: &IndexKey) -> usize {
     match place {
-        Place::Exact(..) => 0,
-        Place::Path(..) => 1,
-        Place::Network(_) => 2,
-        Place::Prefix(..) | Place::Suffix(..) => 3,
-        Place::Present(_) => 4,
+        IndexKey::Exact(..) => 0,
+        IndexKey::Path(..) => 1,
+        IndexKey::Network(_) => 2,
+        IndexKey::Prefix(..) | IndexKey::Suffix(..) => 3,
+        IndexKey::Present(_) => 4,
     }
 }
 
 /// An index that is being made.
 #[derive(Default)]
-struct Filing {
+struct IndexBuilder {
     index: Index,
     networks: Vec<(Network, u32)>,
     prefixes: AHashMap<Attribute, Ends>,
@@ -184,8 +184,8 @@ struct Filing {
 /// Beginnings and ends of values, with what is filed under each.
 type Ends = [Vec<(Bytes, u32)>; 2];
 
-impl Filing {
-    fn file(&mut self, condition: &Condition, item: u32) {
+impl IndexBuilder {
+    fn add(&mut self, condition: &Condition, item: u32) {
         for test in &condition.tests {
             match test {
                 Test::Network(network) => self.networks.push((*network, item)),
@@ -193,17 +193,17 @@ impl Filing {
                 Test::Present | Test::Glob(_) => {}
             }
         }
-        for place in places(condition) {
+        for place in index_keys(condition) {
             match place {
-                Place::Exact(attribute, value) => {
-                    self.shelf(&attribute).exact.entry(&value).push(item);
+                IndexKey::Exact(attribute, value) => {
+                    self.index_of(&attribute).exact.entry(&value).push(item);
                 }
-                Place::Prefix(attribute, prefix) => self.ends(attribute)[0].push((prefix, item)),
-                Place::Suffix(attribute, suffix) => self.ends(attribute)[1].push((suffix, item)),
+                IndexKey::Prefix(attribute, prefix) => self.ends(attribute)[0].push((prefix, item)),
+                IndexKey::Suffix(attribute, suffix) => self.ends(attribute)[1].push((suffix, item)),
                 // Of an address, presence is nothing that a shelf could tell by its text.
-                Place::Present(Attribute::Client) => self.index.always.push(item),
-                Place::Present(attribute) => self.shelf(&attribute).present.push(item),
-                Place::Network(_) | Place::Path(..) => {}
+                IndexKey::Present(Attribute::Client) => self.index.always.push(item),
+                IndexKey::Present(attribute) => self.index_of(&attribute).present.push(item),
+                IndexKey::Network(_) | IndexKey::Path(..) => {}
             }
         }
     }
@@ -224,27 +224,27 @@ impl Filing {
         self.prefixes.entry(attribute).or_default()
     }
 
-    fn shelf(&mut self, attribute: &Attribute) -> &mut Shelf {
-        let shelves = &mut self.index.shelves;
-        let at = shelves.iter().position(|(it, _)| it == attribute).unwrap_or(shelves.len());
-        if at == shelves.len() {
-            shelves.push((attribute.clone(), Shelf::default()));
+    fn index_of(&mut self, attribute: &Attribute) -> &mut AttributeIndex {
+        let attributes = &mut self.index.attributes;
+        let at = attributes.iter().position(|(it, _)| it == attribute).unwrap_or(attributes.len());
+        if at == attributes.len() {
+            attributes.push((attribute.clone(), AttributeIndex::default()));
         }
-        &mut shelves[at].1
+        &mut attributes[at].1
     }
 
-    fn done(mut self) -> Index {
+    fn build(mut self) -> Index {
         for (attribute, [prefixes, suffixes]) in std::mem::take(&mut self.prefixes) {
-            let shelf = self.shelf(&attribute);
-            shelf.prefixes = Nested::of(prefixes);
-            shelf.suffixes = Nested::of(suffixes);
+            let index_of = self.index_of(&attribute);
+            index_of.prefixes = PrefixIndex::of(prefixes);
+            index_of.suffixes = PrefixIndex::of(suffixes);
         }
-        self.index.networks = Nested::of(self.networks);
+        self.index.networks = PrefixIndex::of(self.networks);
         self.index
     }
 }
 
-impl Shelf {
+impl AttributeIndex {
     fn find(&self, value: &[u8], found: &mut Found) {
         if let Some(items) = self.exact.get(value) {
             found.extend_from_slice(items);
@@ -264,18 +264,18 @@ impl Shelf {
 #[derive(Clone, Debug, Default)]
 struct Paths {
     /// What ends here.
-    here: Items,
+    ends: Items,
     /// What goes on with any segments; what is behind those is not looked at.
     any: Items,
     /// Elsewhere, so that a node lies in one line with the segment that leads to it: most are leaves, of
     /// which another is asked for each time.
-    deeper: Option<Box<Deeper>>,
+    deeper: Option<Box<PathNode>>,
 }
 
 /// What goes on with one more segment.
 #[derive(Clone, Debug, Default)]
-struct Deeper {
-    literals: Texts<16, Paths>,
+struct PathNode {
+    literals: InlineMap<16, Paths>,
     globs: Vec<(Glob, Paths)>,
     one: Option<Box<Paths>>,
 }
@@ -289,13 +289,13 @@ impl Paths {
             }
             node = node.deeper.get_or_insert_default().behind(segment);
         }
-        node.here.push(item);
+        node.ends.push(item);
     }
 
     fn find(&self, mut path: std::str::Split<'_, char>, found: &mut Found) {
         found.extend_from_slice(&self.any);
         let Some(segment) = path.next() else {
-            return found.extend_from_slice(&self.here);
+            return found.extend_from_slice(&self.ends);
         };
         let Some(deeper) = &self.deeper else { return };
         if let Some(next) = deeper.literals.get(segment.as_bytes()) {
@@ -312,7 +312,7 @@ impl Paths {
     }
 }
 
-impl Deeper {
+impl PathNode {
     /// The node that `segment` leads to.
     fn behind(&mut self, segment: &Segment) -> &mut Paths {
         match segment {
@@ -333,7 +333,7 @@ impl Deeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::texts::bytes_of_an_entry;
+    use crate::inline_map::bytes_of_an_entry;
 
     #[test]
     fn what_is_looked_up_lies_in_one_line() {

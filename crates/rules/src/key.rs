@@ -5,13 +5,14 @@
 //! escaped as `%XX`; a lone `%` is a part that the request doesn't have. Braces stand only where a
 //! cluster of Redis shall keep keys together.
 
-use std::{borrow::Cow, cell::RefCell, fmt, net::IpAddr};
+use std::{borrow::Cow, fmt, net::IpAddr};
 
 use sluicegate_headers::PathOptions;
 
 use crate::{
     attribute::{self, Attribute},
     error::quoted,
+    escape::escape,
     long_values::LongValues,
     network::Network,
     request::Request,
@@ -19,15 +20,15 @@ use crate::{
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
-    from: From,
+pub struct KeyPart {
+    source: KeySource,
     /// Whether a request without it shares a key with the others without it; else the rule does
     /// not apply to it.
     optional: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum From {
+enum KeySource {
     Attribute(Attribute),
     /// The network that the client is in: so many bits of an address of IPv4 and of IPv6.
     Client(u8, u8),
@@ -36,7 +37,7 @@ enum From {
 /// An IPv6 client has at least so much of the address space to himself.
 const IPV6_BITS: u8 = 64;
 
-impl Part {
+impl KeyPart {
     /// The part that `text` says: an attribute, `client/24/56`, and `?` behind what may be absent.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let (name, optional) = text.strip_suffix('?').map_or((text, false), |name| (name, true));
@@ -49,8 +50,8 @@ impl Part {
             };
             format!("invalid key part {}: {expected}", quoted(text))
         };
-        let from = match name.strip_prefix("client") {
-            Some("") => From::Client(32, IPV6_BITS),
+        let source = match name.strip_prefix("client") {
+            Some("") => KeySource::Client(32, IPV6_BITS),
             Some(lengths) if lengths.starts_with('/') => {
                 let mut lengths = lengths[1..].split('/');
                 let mut length = |most: u8| {
@@ -61,11 +62,11 @@ impl Part {
                 if lengths.next().is_some() {
                     return Err(fault());
                 }
-                From::Client(ipv4, ipv6)
+                KeySource::Client(ipv4, ipv6)
             }
-            _ => From::Attribute(Attribute::named(name).ok_or_else(fault)?),
+            _ => KeySource::Attribute(Attribute::named(name).ok_or_else(fault)?),
         };
-        Ok(Self { from, optional })
+        Ok(Self { source, optional })
     }
 
     /// Whether a request that doesn't have it is counted all the same.
@@ -75,22 +76,22 @@ impl Part {
     }
 
     pub(crate) const fn attribute(&self) -> Option<&Attribute> {
-        match &self.from {
-            From::Attribute(attribute) => Some(attribute),
-            From::Client(..) => None,
+        match &self.source {
+            KeySource::Attribute(attribute) => Some(attribute),
+            KeySource::Client(..) => None,
         }
     }
 
     /// Takes paths for one that differ only in what `options` ignore.
     pub(crate) fn ignore(&mut self, options: PathOptions) {
-        if self.from == From::Attribute(Attribute::Path) && !options.is_strict() {
-            self.from = From::Attribute(Attribute::LoosePath(options));
+        if self.source == KeySource::Attribute(Attribute::Path) && !options.is_strict() {
+            self.source = KeySource::Attribute(Attribute::LoosePath(options));
         }
     }
 
     /// Whether only the rule's path says what it stands for.
     pub(crate) const fn is_capture(&self) -> bool {
-        matches!(self.from, From::Attribute(Attribute::Capture(_)))
+        matches!(self.source, KeySource::Attribute(Attribute::Capture(_)))
     }
 
     /// Writes the part of `request` behind a bar; `false` where the request has none and needs one.
@@ -101,17 +102,21 @@ impl Part {
         key: &mut Vec<u8>,
     ) -> bool {
         key.push(b'|');
-        let there = match &self.from {
-            From::Attribute(Attribute::Capture(name)) => {
+        let there = match &self.source {
+            KeySource::Attribute(Attribute::Capture(name)) => {
                 capture(name).map(|value| escape(value.as_bytes(), key))
             }
-            From::Attribute(attribute) => {
+            KeySource::Attribute(attribute) => {
                 request.value(attribute).map(|value| match (request.long_values(), value) {
-                    (Some(known), Cow::Borrowed(value)) => known.escaped.escape(value, key),
+                    (Some(known), Cow::Borrowed(value))
+                        if value.len() >= LongValues::MIN_LENGTH =>
+                    {
+                        known.escaped.escape(value, key);
+                    }
                     (_, value) => escape(&value, key),
                 })
             }
-            From::Client(ipv4, ipv6) => request.client().map(|address| {
+            KeySource::Client(ipv4, ipv6) => request.client().map(|address| {
                 let length = if address.is_ipv4() { *ipv4 } else { *ipv6 };
                 key.extend(client(address, length).into_bytes());
             }),
@@ -123,75 +128,18 @@ impl Part {
     }
 }
 
-/// Long values of one request, escaped. Many rules may build keys from the same value, for each reading of the
-/// target.
-#[derive(Default)]
-pub(crate) struct EscapedValues(RefCell<Vec<EscapedValue>>);
-
-/// Where a value is, and what [`escape`] makes of it.
-type EscapedValue = (*const [u8], Box<[u8]>);
-
-impl EscapedValues {
-    /// As [`escape`], once for each `value`. The request borrows or owns the values as long as this exists,
-    /// so their addresses tell them apart.
-    fn escape(&self, value: &[u8], key: &mut Vec<u8>) {
-        if value.len() < LongValues::MIN_LENGTH {
-            return escape(value, key);
-        }
-        let mut all = self.0.borrow_mut();
-        if let Some((_, known)) = all.iter().find(|(it, _)| std::ptr::eq(*it, value)) {
-            return key.extend_from_slice(known);
-        }
-        let start = key.len();
-        escape(value, key);
-        all.push((value, key[start..].into()));
-    }
-}
-
 /// An address, or the network that so many bits of it say.
 fn client(address: IpAddr, bits: u8) -> String {
     Network::around(address, bits).to_string()
 }
 
-/// Writes `value` so that it contains none of the marks that keys are built with.
-pub(crate) fn escape(value: &[u8], key: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    crate::query::work::add(value.len());
-    let plain = |byte: &u8| PLAIN[usize::from(*byte)];
-    let mut rest = value;
-    // Most values are plain as a whole.
-    while let Some(at) = rest.iter().position(|byte| !plain(byte)) {
-        let (front, behind) = rest.split_at(at);
-        let byte = usize::from(behind[0]);
-        key.extend_from_slice(front);
-        key.extend_from_slice(&[b'%', DIGITS[byte >> 4], DIGITS[byte & 15]]);
-        rest = &behind[1..];
-    }
-    key.extend_from_slice(rest);
-}
-
-/// Which bytes stand for themselves.
-const PLAIN: [bool; 256] = {
-    let (mut plain, mut byte) = ([true; 256], 0);
-    while byte < 256 {
-        plain[byte] = byte > 0x20 && byte != 0x7f;
-        byte += 1;
-    }
-    let (marks, mut at) = (b"%|{}=", 0);
-    while at < marks.len() {
-        plain[marks[at] as usize] = false;
-        at += 1;
-    }
-    plain
-};
-
-impl fmt::Display for Part {
+impl fmt::Display for KeyPart {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.from {
-            From::Attribute(attribute) => attribute.fmt(formatter)?,
-            From::Client(32, IPV6_BITS) => formatter.write_str("client")?,
-            From::Client(ipv4, IPV6_BITS) => write!(formatter, "client/{ipv4}")?,
-            From::Client(ipv4, ipv6) => write!(formatter, "client/{ipv4}/{ipv6}")?,
+        match &self.source {
+            KeySource::Attribute(attribute) => attribute.fmt(formatter)?,
+            KeySource::Client(32, IPV6_BITS) => formatter.write_str("client")?,
+            KeySource::Client(ipv4, IPV6_BITS) => write!(formatter, "client/{ipv4}")?,
+            KeySource::Client(ipv4, ipv6) => write!(formatter, "client/{ipv4}/{ipv6}")?,
         }
         if self.optional { formatter.write_str("?") } else { Ok(()) }
     }
@@ -206,7 +154,7 @@ mod tests {
     fn key(parts: &[&str], request: &Request<'_>) -> Option<String> {
         let mut key = Vec::new();
         for part in parts {
-            if !Part::new(part).unwrap().write(request, |_| None, &mut key) {
+            if !KeyPart::new(part).unwrap().write(request, |_| None, &mut key) {
                 return None;
             }
         }
@@ -225,7 +173,7 @@ mod tests {
         ] {
             let request = Request::http("GET", "/", &()).from(address.parse().unwrap());
             assert_eq!(key(&[part], &request).as_deref(), Some(expected), "{part}");
-            assert_eq!(Part::new(part).unwrap().to_string(), part);
+            assert_eq!(KeyPart::new(part).unwrap().to_string(), part);
         }
     }
 
@@ -242,7 +190,7 @@ mod tests {
     #[test]
     fn invalid_part_is_an_error() {
         for text in ["", "x", "header.", "client/33", "client/24/129", "client/1/2/3", "clients"] {
-            assert!(Part::new(text).unwrap_err().starts_with("invalid key part `"), "{text}");
+            assert!(KeyPart::new(text).unwrap_err().starts_with("invalid key part `"), "{text}");
         }
     }
 

@@ -1,10 +1,10 @@
-//! What rules make of the long values of one request, made once for all rules.
+//! Results of rules on the long values of one request, computed once for all rules.
 
 use std::{cell::OnceCell, ptr};
 
 use sluicegate_headers::PathOptions;
 
-use crate::{key::EscapedValues, query::work};
+use crate::{escape::EscapedValues, query::work};
 
 /// Long values of one request: of all readings of its target, which must exist as long as this does, because
 /// their addresses tell them apart.

@@ -12,10 +12,10 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{
     attribute::Attribute,
-    draft::{Draft, name},
+    builder::{RuleSetBuilder, check_name},
     error::{Fault, quoted},
-    key::Part,
-    nested::Bytes,
+    key::KeyPart,
+    prefix_index::Bytes,
     rule::{Level, Rule, Settings, Treatment},
     tree::{Fields, Kind, Node},
 };
@@ -27,19 +27,20 @@ const MAX_LEVELS: usize = 8;
 
 type Levels = SmallVec<[Level; 1]>;
 
-pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
+pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fault> {
     let mut fields = Fields::of(node, "a rule")?;
     let rule_name = named(fields.need("name")?, "rule")?;
-    let conditions = fields.take("match").map(|it| conditions(it, draft)).transpose()?;
+    let conditions = fields.take("match").map(|it| conditions(it, builder)).transpose()?;
     let conditions = conditions.unwrap_or_default();
-    let settings = settings(&mut fields, draft)?;
+    let settings = settings(&mut fields, builder)?;
     let stop = fields.truth("stop")?.unwrap_or(false);
     let spread = fields.truth("spread")?.unwrap_or(false);
     let state = fields.take("state").map(|it| named(it, "state")).transpose()?;
     let state = state.unwrap_or(rule_name);
     let key = fields.take("key");
     let levels_node = fields.take("levels");
-    let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?.flatten();
+    let overrides =
+        fields.take("overrides").map(|it| overrides(it, builder)).transpose()?.flatten();
     fields.done()?;
 
     let mut levels = match (levels_node, key) {
@@ -49,13 +50,13 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
                     levels.fault("invalid `policy` beside `levels`: expected it in each level")
                 );
             }
-            read_levels(levels, state, spread, draft)?
+            read_levels(levels, state, spread, builder)?
         }
         (Some(_), Some(key)) => {
             return Err(key.fault("invalid `key` beside `levels`: expected one of them"));
         }
         (None, key) => {
-            let parts = key.map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
+            let parts = key.map(|it| parts(it, builder)).transpose()?.unwrap_or_default();
             smallvec![Level {
                 name: None,
                 prefix: Bytes::from_vec(format!("rule:{state}").into_bytes()),
@@ -71,7 +72,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
     }
     let excepted = overrides.as_ref().map_or(&[][..], |it| &it.settings);
     check_policies(node, &settings, excepted, &levels)?;
-    let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(Part::attribute);
+    let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(KeyPart::attribute);
     let asked = conditions.0.iter().map(|it| &it.attribute).chain(in_key);
     let of_entries = asked.into_iter().any(Attribute::is_of_envoy);
     let captures: Vec<&str> = conditions.patterns().flat_map(|it| it.captures()).collect();
@@ -90,7 +91,7 @@ pub(crate) fn read(node: &Node, draft: &mut Draft) -> Result<Rule, Fault> {
     }
     Ok(Rule {
         name: rule_name.into(),
-        source: 0, // `Draft::add` sets it.
+        source: 0, // `RuleSetBuilder::add` sets it.
         line: node.at.line,
         conditions,
         settings,
@@ -123,7 +124,12 @@ fn check_policies(
     Ok(())
 }
 
-fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Result<Levels, Fault> {
+fn read_levels(
+    node: &Node,
+    state: &str,
+    spread: bool,
+    builder: &mut RuleSetBuilder,
+) -> Result<Levels, Fault> {
     let items = node.list("levels")?;
     if !(1..=MAX_LEVELS).contains(&items.len()) {
         let count = items.len();
@@ -140,9 +146,10 @@ fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Res
             return Err(name_node
                 .fault(format!("duplicate level {}: expected each name once", quoted(name))));
         }
-        let parts = fields.take("key").map(|it| parts(it, draft)).transpose()?.unwrap_or_default();
-        let policy = draft.policy(fields.need("policy")?)?;
-        let overrides = fields.take("overrides").map(|it| overrides(it, draft)).transpose()?;
+        let parts =
+            fields.take("key").map(|it| parts(it, builder)).transpose()?.unwrap_or_default();
+        let policy = builder.policy(fields.need("policy")?)?;
+        let overrides = fields.take("overrides").map(|it| overrides(it, builder)).transpose()?;
         let overrides = overrides.flatten();
         if overrides
             .iter()
@@ -184,7 +191,7 @@ fn read_levels(node: &Node, state: &str, spread: bool, draft: &mut Draft) -> Res
     Ok(levels)
 }
 
-fn parts(node: &Node, draft: &mut Draft) -> Result<SmallVec<[Part; 1]>, Fault> {
+fn parts(node: &Node, builder: &mut RuleSetBuilder) -> Result<SmallVec<[KeyPart; 1]>, Fault> {
     let items = node.one_or_many();
     if items.len() > MAX_PARTS {
         return Err(node
@@ -195,9 +202,9 @@ fn parts(node: &Node, draft: &mut Draft) -> Result<SmallVec<[Part; 1]>, Fault> {
         let Kind::Scalar { text, .. } = &item.kind else {
             return Err(item.expected("key part", "a string such as `header.x-api-key`"));
         };
-        let part = Part::new(text).map_err(|message| item.fault(message))?;
+        let part = KeyPart::new(text).map_err(|message| item.fault(message))?;
         if let Some(attribute) = part.attribute() {
-            draft.uses(attribute, item)?;
+            builder.uses(attribute, item)?;
         }
         parts.push(part);
     }
@@ -206,7 +213,7 @@ fn parts(node: &Node, draft: &mut Draft) -> Result<SmallVec<[Part; 1]>, Fault> {
 
 fn named<'n>(node: &'n Node, what: &str) -> Result<&'n str, Fault> {
     let text = node.text(&format!("name of a {what}"))?;
-    name(text, what).map_err(|message| node.fault(message))?;
+    check_name(text, what).map_err(|message| node.fault(message))?;
     match &node.kind {
         Kind::Scalar { text, .. } => Ok(text),
         Kind::Null | Kind::List(_) | Kind::Map(_) => Ok(""),

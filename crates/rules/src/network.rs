@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use crate::{error::quoted, nested::Prefix};
+use crate::{error::quoted, prefix_index::Prefix};
 
 /// Addresses of one family that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::nested::Nested;
+    use crate::prefix_index::PrefixIndex;
 
     #[test]
     fn networks_are_read_and_checked() {
@@ -165,7 +165,7 @@ mod tests {
             let spread = |it: u32| IpAddr::V4(Ipv4Addr::from_bits(it.wrapping_mul(0x5555_5555)));
             let networks: Vec<_> =
                 networks.into_iter().map(|(it, length)| Network::around(spread(it), length)).collect();
-            let nested = Nested::of(networks.iter().copied().zip(0..).collect());
+            let nested = PrefixIndex::of(networks.iter().copied().zip(0..).collect());
             let value = bits(spread(address));
             let mut found: Vec<u32> = Vec::new();
             nested.find(&value, |items| found.extend(items));

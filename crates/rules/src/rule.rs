@@ -12,8 +12,8 @@ use crate::{
     condition::Conditions,
     envoy::{EnvoyLimit, Wire},
     index::Index,
-    key::Part,
-    nested::Bytes,
+    key::KeyPart,
+    prefix_index::Bytes,
     request::Request,
 };
 
@@ -105,7 +105,7 @@ pub struct Level {
     pub(crate) prefix: Bytes,
     /// How many of the first parts stand before the prefix, in braces, with the parts before it.
     pub(crate) shared: Option<(Box<[u8]>, usize)>,
-    pub(crate) parts: SmallVec<[Part; 1]>,
+    pub(crate) parts: SmallVec<[KeyPart; 1]>,
     pub(crate) policy: Option<usize>,
     pub(crate) overrides: Option<Box<Overrides>>,
 }
@@ -119,14 +119,14 @@ impl Level {
 
     /// What its keys are built from.
     #[must_use]
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[KeyPart] {
         &self.parts
     }
 
     fn key(&self, request: &Request<'_>, conditions: &Conditions) -> Option<Vec<u8>> {
         let mut key = Vec::with_capacity(48);
         let mut parts = self.parts.iter();
-        let write = |part: &Part, key: &mut Vec<u8>| {
+        let write = |part: &KeyPart, key: &mut Vec<u8>| {
             let path =
                 if part.is_capture() { conditions.path_options() } else { PathOptions::default() };
             let path = request.loose_path(path);
@@ -212,7 +212,7 @@ impl Rule {
 
     /// What it does with `request`, whose conditions are known to hold. `None` where a part of a
     /// key is missing.
-    pub(crate) fn judge<'s>(
+    pub(crate) fn match_request<'s>(
         &'s self,
         request: &Request<'_>,
         policies: &'s [Policy],

@@ -6,44 +6,13 @@ use sluicegate_core::Policy;
 use crate::{
     attribute::Attribute,
     card::Cards,
-    draft::Draft,
     envoy::{Descriptor, Domain},
-    error::RulesError,
     example::Example,
     index::Index,
     long_values::LongValues,
     request::{Others, Request},
     rule::{Match, Rule, Treatment},
 };
-
-/// How a text is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// YAML 1.2.
-    Yaml,
-    /// TOML 1.1.
-    Toml,
-}
-
-impl Format {
-    /// That of a file by its name: TOML if it ends in `.toml`, else YAML.
-    #[must_use]
-    pub fn of_file(name: &str) -> Self {
-        let toml = name.rsplit_once('.').is_some_and(|(_, end)| end.eq_ignore_ascii_case("toml"));
-        if toml { Self::Toml } else { Self::Yaml }
-    }
-}
-
-/// A text of rules, with the name of its file.
-#[derive(Clone, Copy, Debug)]
-pub struct Source<'t> {
-    /// The file, for errors in other files that are about this one; may be empty.
-    pub name: &'t str,
-    /// What it holds.
-    pub text: &'t str,
-    /// How that is written.
-    pub format: Format,
-}
 
 /// Rules that apply to a request: few.
 pub type Matches<'s> = smallvec::SmallVec<[Match<'s>; 2]>;
@@ -87,36 +56,6 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// The rules that `text` says: in our own form, in that of envoyproxy/ratelimit, or both.
-    ///
-    /// # Errors
-    /// [`RulesError`], with the position and what is expected there.
-    pub fn parse(text: &str, format: Format) -> Result<Self, RulesError> {
-        Self::parse_all([(text, format)]).map_err(|(_, error)| error)
-    }
-
-    /// The rules that several texts say together: as if they were one, but that each may have a
-    /// `domain`. A policy may be named in one and used in another.
-    ///
-    /// # Errors
-    /// [`RulesError`], with the index of the text that it is in.
-    pub fn parse_all<'t>(
-        texts: impl IntoIterator<Item = (&'t str, Format)>,
-    ) -> Result<Self, (usize, RulesError)> {
-        let source = |(text, format)| Source { name: "", text, format };
-        Self::check(&texts.into_iter().map(source).collect::<Vec<_>>())
-            .map_err(|errors| errors.into_iter().next().unwrap_or((0, RulesError::whole(""))))
-    }
-
-    /// As [`parse_all`](Self::parse_all), with all errors of all sources rather than the first.
-    ///
-    /// # Errors
-    /// At least one [`RulesError`], each with the index of its source, in the order in which they
-    /// stand. At most 100 are collected.
-    pub fn check(sources: &[Source<'_>]) -> Result<Self, Vec<(usize, RulesError)>> {
-        Draft::read(sources)
-    }
-
     /// The policy called `name`, as in `SG.TAKE key @name`.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<&Policy> {
@@ -243,7 +182,7 @@ impl RuleSet {
             if (of_entries && !drawn.is_of_entries()) || !drawn.holds(request, known) {
                 continue;
             }
-            let Some(found) = drawn.judge(request, &self.policies) else { continue };
+            let Some(found) = drawn.match_request(request, &self.policies) else { continue };
             let last = drawn.stops() || found.treatment != Treatment::Limit && !found.shadow;
             matches.push(found);
             if last {

@@ -8,7 +8,7 @@ use toml::{
 };
 
 use crate::{
-    error::{Fault, Place},
+    error::{Fault, Position},
     tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node},
 };
 
@@ -36,10 +36,10 @@ impl<'t> Places<'t> {
         Self { text, lines: std::iter::once(0).chain(starts).collect() }
     }
 
-    fn at(&self, offset: usize) -> Place {
+    fn at(&self, offset: usize) -> Position {
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
         let before = self.text.get(self.lines[line - 1]..offset).unwrap_or_default();
-        Place { line, column: 1 + before.chars().count() }
+        Position { line, column: 1 + before.chars().count() }
     }
 }
 
@@ -52,7 +52,7 @@ impl Reader<'_> {
     fn table(
         &mut self,
         table: &DeTable<'_>,
-        at: Place,
+        at: Position,
         depth: usize,
     ) -> Result<Rc<[Entry]>, Fault> {
         self.count(at, depth)?;
@@ -88,7 +88,7 @@ impl Reader<'_> {
         Ok(Node { at, kind })
     }
 
-    fn count(&mut self, at: Place, depth: usize) -> Result<(), Fault> {
+    fn count(&mut self, at: Position, depth: usize) -> Result<(), Fault> {
         self.nodes += 1;
         if depth > MAX_DEPTH {
             return Err(Fault::new(

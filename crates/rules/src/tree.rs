@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use sluicegate_core::closest;
 
-use crate::error::{Fault, Place, quoted};
+use crate::error::{Fault, Position, quoted};
 
 /// The longest text that is read: a file of 10 000 rules is a tenth of it.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
@@ -19,7 +19,7 @@ pub(crate) const MAX_NODES: usize = 1 << 21;
 /// A value with its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) at: Place,
+    pub(crate) at: Position,
     pub(crate) kind: Kind,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 /// A key with its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    pub(crate) at: Place,
+    pub(crate) at: Position,
     pub(crate) key: Rc<str>,
     pub(crate) value: Node,
 }
@@ -142,7 +142,7 @@ fn is_word(text: &str, word: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct Fields<'n> {
     what: &'static str,
-    at: Place,
+    at: Position,
     entries: &'n [Entry],
     known: Vec<&'static str>,
 }
@@ -160,7 +160,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Where `name` stands, if it does.
-    pub(crate) fn place_of(&self, name: &str) -> Place {
+    pub(crate) fn place_of(&self, name: &str) -> Position {
         let entry = self.entries.iter().find(|entry| *entry.key == *name);
         entry.map_or(self.at, |entry| entry.at)
     }

@@ -8,7 +8,7 @@ use std::{collections::HashMap, rc::Rc};
 use granit_parser::{Event, Marker, Options, Parser, ScalarStyle};
 
 use crate::{
-    error::{Fault, Place, quoted},
+    error::{Fault, Position, quoted},
     tree::{Entry, Kind, MAX_DEPTH, MAX_NODES, Node},
 };
 
@@ -25,11 +25,13 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
         })?;
         builder.event(event, place(&span.start))?;
     }
-    Ok(builder.root.map_or(Node { at: Place { line: 1, column: 1 }, kind: Kind::Null }, |it| it.0))
+    Ok(builder
+        .root
+        .map_or(Node { at: Position { line: 1, column: 1 }, kind: Kind::Null }, |it| it.0))
 }
 
-fn place(marker: &Marker) -> Place {
-    Place { line: marker.line(), column: marker.col() + 1 }
+fn place(marker: &Marker) -> Position {
+    Position { line: marker.line(), column: marker.col() + 1 }
 }
 
 #[derive(Default)]
@@ -43,7 +45,7 @@ struct Builder {
 }
 
 struct Open {
-    at: Place,
+    at: Position,
     anchor: usize,
     /// Nodes in it, with all that aliases repeat.
     size: usize,
@@ -52,11 +54,11 @@ struct Open {
 
 enum Inside {
     List(Vec<Node>),
-    Map { entries: Vec<Entry>, key: Option<(Place, Rc<str>)> },
+    Map { entries: Vec<Entry>, key: Option<(Position, Rc<str>)> },
 }
 
 impl Builder {
-    fn event(&mut self, event: Event<'_>, at: Place) -> Result<(), Fault> {
+    fn event(&mut self, event: Event<'_>, at: Position) -> Result<(), Fault> {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -97,7 +99,7 @@ impl Builder {
         Ok(())
     }
 
-    fn begin(&mut self, at: Place, anchor: usize, inside: Inside) -> Result<(), Fault> {
+    fn begin(&mut self, at: Position, anchor: usize, inside: Inside) -> Result<(), Fault> {
         if let Some(Open { inside: Inside::Map { key: None, .. }, .. }) = self.open.last() {
             return Err(Fault::new(at, "invalid map key: expected a string"));
         }
@@ -154,7 +156,7 @@ impl Builder {
 
 /// The entries with those of maps that are merged in (`<<: *other`), behind those of its own.
 fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
-    let mut seen: HashMap<Rc<str>, Place> = HashMap::with_capacity(entries.len());
+    let mut seen: HashMap<Rc<str>, Position> = HashMap::with_capacity(entries.len());
     let (merges, mut own): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| &*entry.key == "<<");
     for entry in &own {

@@ -4,7 +4,7 @@
 
 use sluicegate_core::{Joint, Operation, Timestamp};
 use sluicegate_memory::MemoryStore;
-use sluicegate_redis::{Answer, JointAnswer, Source};
+use sluicegate_redis::{Answer, MultiKeyAnswer, Source};
 use tokio::task::yield_now;
 
 use crate::{
@@ -113,7 +113,7 @@ impl Shared {
         takes: &[Take<'_>],
         stores: bool,
         now: Timestamp,
-    ) -> Result<JointAnswer, Trouble> {
+    ) -> Result<MultiKeyAnswer, Trouble> {
         let denial = |&Take { key, rule, cost }: &Take<'_>| {
             self.blocked(&Question { key, rule, operation: Operation::Take(cost) }, now)
         };
@@ -126,7 +126,7 @@ impl Shared {
             each.push(self.decide(take.key, take.rule, peek, now).await?.decision);
         }
         let joint = Joint::of(each).ok_or_else(|| Trouble::Away("no key is given".to_owned()))?;
-        Ok(JointAnswer { joint, source: self.block_source() })
+        Ok(MultiKeyAnswer { joint, source: self.block_source() })
     }
 }
 

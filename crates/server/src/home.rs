@@ -10,7 +10,8 @@ use sluicegate_memory as memory;
 use sluicegate_memory::MemoryStore;
 use sluicegate_redis as redis;
 use sluicegate_redis::{
-    Answer, JointAnswer, OnError, RedisStore, RoundTrips, Source, StoreError, script::TEST_PREFIX,
+    Answer, MultiKeyAnswer, OnError, RedisStore, RoundTrips, Source, StoreError,
+    script::TEST_PREFIX,
 };
 use tokio::runtime::Handle;
 
@@ -31,7 +32,7 @@ pub(crate) enum Home {
 #[derive(Clone, Debug)]
 pub(crate) enum HomeRule {
     Memory(memory::Rule),
-    Redis(redis::Rule),
+    Redis(redis::PreparedPolicy),
 }
 
 /// One of several questions.
@@ -195,7 +196,7 @@ impl Home {
                 let rules: Vec<_> = questions.iter().map(|it| elsewhere(store, it.rule)).collect();
                 let questions = questions.iter().zip(&rules).map(|(question, rule)| {
                     let Question { key, operation, .. } = *question;
-                    redis::Question { key, rule, operation }
+                    redis::KeyedOperation { key, policy: rule, operation }
                 });
                 let questions: Vec<_> = questions.collect();
                 let answers = store.ask_many(&questions).await;
@@ -211,7 +212,7 @@ impl Home {
         takes: &[Take<'_>],
         stores: bool,
         now: Timestamp,
-    ) -> Result<JointAnswer, Trouble> {
+    ) -> Result<MultiKeyAnswer, Trouble> {
         let none = || Trouble::Away("missing key: expected at least one".to_owned());
         match self {
             Self::Memory(store) => {
@@ -225,24 +226,28 @@ impl Home {
                 } else {
                     store.peek_together(&takes, now)
                 };
-                Ok(JointAnswer { joint: joint.ok_or_else(none)?, source: Source::Store })
+                Ok(MultiKeyAnswer { joint: joint.ok_or_else(none)?, source: Source::Store })
             }
             Self::Redis { store, test_clock } => {
                 let rules: Vec<_> = takes.iter().map(|it| elsewhere(store, it.rule)).collect();
                 let takes = takes.iter().zip(&rules);
                 let takes: Vec<_> = takes
-                    .map(|(&Take { key, cost, .. }, rule)| redis::Take { key, rule, cost })
+                    .map(|(&Take { key, cost, .. }, rule)| redis::KeyedTake {
+                        key,
+                        policy: rule,
+                        cost,
+                    })
                     .collect();
                 Ok(match (test_clock, stores) {
                     (false, true) => Box::pin(store.take_together(&takes)).await?,
                     (false, false) => Box::pin(store.peek_together(&takes)).await?,
                     (true, true) => {
                         let joint = Box::pin(store.take_together_at(&takes, now)).await?;
-                        JointAnswer { joint, source: Source::Store }
+                        MultiKeyAnswer { joint, source: Source::Store }
                     }
                     (true, false) => {
                         let joint = Box::pin(store.peek_together_at(&takes, now)).await?;
-                        JointAnswer { joint, source: Source::Store }
+                        MultiKeyAnswer { joint, source: Source::Store }
                     }
                 })
             }
@@ -356,7 +361,7 @@ fn local<'a>(store: &MemoryStore, rule: &'a HomeRule, now: Timestamp) -> Cow<'a,
 }
 
 /// A rule as this store knows it; one of another home says the same, but nothing of `on_error`.
-fn elsewhere<'a>(store: &RedisStore, rule: &'a HomeRule) -> Cow<'a, redis::Rule> {
+fn elsewhere<'a>(store: &RedisStore, rule: &'a HomeRule) -> Cow<'a, redis::PreparedPolicy> {
     match rule {
         HomeRule::Redis(rule) => Cow::Borrowed(rule),
         HomeRule::Memory(rule) => Cow::Owned(store.rule(rule.policy(), OnError::default())),

@@ -8,7 +8,7 @@
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Operation, Outcome, Retry, Timestamp};
-use sluicegate_redis::{Answer, JointAnswer, Source};
+use sluicegate_redis::{Answer, MultiKeyAnswer, Source};
 use sluicegate_rules::{Charge, Match, Treatment};
 use smallvec::{SmallVec, smallvec};
 
@@ -287,7 +287,7 @@ impl Bench<'_, '_> {
             cost: cost.saturating_mul(hits),
         });
         let takes: SmallVec<[_; 4]> = takes.collect();
-        let JointAnswer { joint, source } =
+        let MultiKeyAnswer { joint, source } =
             self.shared.decide_together(&takes, stores, self.now).await?;
         for Take { key, rule, cost } in takes {
             // Where the keys are in several places, something may have been given back.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Store};
-use sluicegate_redis::{Question, RedisStore};
+use sluicegate_redis::{KeyedOperation, RedisStore};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -248,10 +248,8 @@ impl Limiter {
                     (key.as_ref().to_vec(), rule.redis().clone(), Operation::Take(*cost))
                 };
                 let owned: Vec<_> = takes.iter().map(take).collect();
-                let questions = owned.iter().map(|&(ref key, ref rule, operation)| Question {
-                    key,
-                    rule,
-                    operation,
+                let questions = owned.iter().map(|&(ref key, ref rule, operation)| {
+                    KeyedOperation { key, policy: rule, operation }
                 });
                 let questions: Vec<_> = questions.collect();
                 store.ask_many(&questions).await

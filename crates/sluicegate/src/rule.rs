@@ -32,7 +32,7 @@ use crate::{Error, OnError};
 pub struct Rule(Arc<Inner>);
 
 struct Inner {
-    redis: redis::Rule,
+    redis: redis::PreparedPolicy,
     /// The rule as the store in this process that asked for it first knows it.
     memory: OnceLock<(u64, memory::Rule)>,
 }
@@ -41,7 +41,7 @@ impl Rule {
     /// A policy without leases that denies while the store is unavailable.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
-        redis::Rule::new(policy).into()
+        redis::PreparedPolicy::new(policy).into()
     }
 
     /// Sets the decision while the store is unavailable. A store in this process is always available.
@@ -66,7 +66,7 @@ impl Rule {
         self.0.redis.policy()
     }
 
-    pub(crate) fn redis(&self) -> &redis::Rule {
+    pub(crate) fn redis(&self) -> &redis::PreparedPolicy {
         &self.0.redis
     }
 
@@ -84,8 +84,8 @@ impl Rule {
     }
 }
 
-impl From<redis::Rule> for Rule {
-    fn from(redis: redis::Rule) -> Self {
+impl From<redis::PreparedPolicy> for Rule {
+    fn from(redis: redis::PreparedPolicy) -> Self {
         Self(Arc::new(Inner { redis, memory: OnceLock::new() }))
     }
 }

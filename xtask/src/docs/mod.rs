@@ -1,7 +1,7 @@
-//! `cargo xtask docs`: what users read. Links lead somewhere, and no text has a word that only we understand.
+//! `cargo xtask docs`: checks of texts for users. Links have a target, and no text has a banned word.
 //!
-//! That console blocks are what the commands print, that the clients' programs run and that the walkthroughs
-//! work are tests of the crates `cli` and `server`; `cargo xtask docs` runs those too.
+//! Tests of the crates `cli` and `server` check that console blocks equal the output of the commands, that the
+//! client examples run, and that the walkthroughs work; `cargo xtask docs` runs those tests too.
 
 mod scan;
 mod words;
@@ -15,8 +15,9 @@ use self::{
 use crate::{
     install, shell,
     tidy::{
-        self, Findings, Source,
-        code::{self, Part},
+        code::{self, PartKind},
+        files::{self, RepoFile},
+        findings::Findings,
         links,
     },
     workspace,
@@ -45,13 +46,13 @@ pub(crate) fn run() -> Result<()> {
     failed
 }
 
-/// What needs no program: links and words.
+/// Checks that need no program: links and words.
 pub(crate) fn check() -> Result<()> {
     let root = workspace::root();
-    let files = tidy::files(&root)?;
+    let files = files::list(&root)?;
     let mut findings = Findings::default();
     links::check(&files, &root, &mut findings);
-    for Source { path, text, .. } in &files {
+    for RepoFile { path, text, .. } in &files {
         let Some(text) = text.as_deref().and_then(|text| visible(path, text)) else { continue };
         for (line, found, instead) in banned(path, &text) {
             findings.error(format!("{path}:{line}: `{found}`: write {instead}"));
@@ -60,7 +61,7 @@ pub(crate) fn check() -> Result<()> {
     findings.report("docs")
 }
 
-/// The words in a file that are not for users, in the order of lines.
+/// Banned words in a file, in the order of lines.
 fn banned(path: &str, text: &str) -> Vec<(usize, String, &'static str)> {
     let allowed = |pattern: &str| {
         ALLOWED.iter().any(|(file, word, _)| path.starts_with(file) && *word == pattern)
@@ -79,7 +80,7 @@ fn banned(path: &str, text: &str) -> Vec<(usize, String, &'static str)> {
     found
 }
 
-/// What users read of a file, its lines where they are; `None` if they read nothing of it.
+/// The text of a file that users read, with line numbers unchanged; `None` if they read none of it.
 fn visible(path: &str, text: &str) -> Option<String> {
     let (name, folder) = path.rsplit_once('/').map_or((path, ""), |(folder, name)| (name, folder));
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
@@ -165,16 +166,16 @@ fn literals(source: &str, help: bool) -> String {
     let mut kept = String::with_capacity(end);
     let mut code = String::new();
     for (part, text) in code::parts(&source[..end]) {
-        if part == Part::Code {
+        if part == PartKind::Code {
             code.push_str(text);
         }
         // These are for developers.
         let internal =
             ["expect(", "reason = "].iter().any(|it| code.trim_end().ends_with(it.trim_end()));
         match part {
-            Part::Literal if !internal => kept += &readable(text),
-            Part::Comment if help && text.starts_with("///") => kept += text,
-            Part::Literal | Part::Comment | Part::Code => kept.extend(
+            PartKind::Literal if !internal => kept += &readable(text),
+            PartKind::Comment if help && text.starts_with("///") => kept += text,
+            PartKind::Literal | PartKind::Comment | PartKind::Code => kept.extend(
                 text.chars().map(|it| if it.is_whitespace() || it == '\n' { it } else { ';' }),
             ),
         }

@@ -1,12 +1,12 @@
-//! Which of our crates may use which. Arrows point one way, so that each crate can be read, built
-//! and tested without those that stand on it.
+//! Allowed dependencies between the crates. Arrows point one way, so that each crate can be read, built
+//! and tested without its users.
 
 use cargo_metadata::{DependencyKind, Metadata};
 
-use super::Findings;
+use super::findings::Findings;
 
-/// Each role with the roles that it may use. What tests use is in none of the lists but that of
-/// `bench`: it may only ever be a dev-dependency, and then of any crate.
+/// Each role with the roles that it may use. Test crates are only in the list of `bench`: elsewhere they are
+/// dev-dependencies, of any crate.
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("resp", &[]),
@@ -47,10 +47,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What the tests and examples of a role may use besides.
+/// Further roles that the tests and examples of a role may use.
 const IN_TESTS: &[(&str, &[&str])] = &[("tower", &["sluicegate"])];
 
-/// What only tests use.
+/// Crates that only tests use.
 const FOR_TESTS: [&str; 2] = ["conformance", "testing"];
 
 pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
@@ -72,7 +72,7 @@ pub(super) fn role(package: &str) -> &str {
     package.strip_prefix("sluicegate-").unwrap_or(package)
 }
 
-/// What is wrong with `from` using `to`.
+/// The error if `from` may not use `to`.
 fn fault(from: &str, to: &str, kind: DependencyKind) -> Option<String> {
     let Some((_, allowed)) = ARROWS.iter().find(|(role, _)| *role == from) else {
         return Some(format!("crate `{from}` is not in the table of xtask/src/tidy/arrows.rs"));
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrows_point_one_way() {
+    fn fault_reversed_arrow_is_found() {
         assert_eq!(fault("memory", "core", DependencyKind::Normal), None);
         assert!(fault("core", "memory", DependencyKind::Normal).is_some());
         assert!(fault("core", "memory", DependencyKind::Development).is_some());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_use_is_a_dev_dependency_only() {
+    fn fault_test_crate_is_only_a_dev_dependency() {
         assert_eq!(fault("core", "conformance", DependencyKind::Development), None);
         assert!(fault("memory", "conformance", DependencyKind::Normal).is_some());
         assert!(fault("memory", "conformance", DependencyKind::Build).is_some());
@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn some_tests_may_use_more() {
+    fn fault_tests_of_tower_may_use_the_library() {
         assert_eq!(fault("tower", "sluicegate", DependencyKind::Development), None);
         assert!(fault("tower", "sluicegate", DependencyKind::Normal).is_some());
         assert!(fault("core", "sluicegate", DependencyKind::Development).is_some());
     }
 
     #[test]
-    fn the_table_has_no_circle() {
+    fn arrows_table_has_no_circle() {
         // In some order, every crate comes after all that it uses.
         let mut placed: Vec<&str> = Vec::new();
         while placed.len() < ARROWS.len() {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::{Item, ItemUse, UseTree, Visibility, visit::Visit};
 
 use self::known::{ALLOWED, OLD};
-use super::{Findings, Source};
+use super::{files::RepoFile, findings::Findings};
 
 /// Module path from the crate's root.
 type Module = Vec<String>;
@@ -33,7 +33,7 @@ struct Import {
     path: Module,
 }
 
-pub(super) fn check(files: &[Source], findings: &mut Findings) {
+pub(super) fn check(files: &[RepoFile], findings: &mut Findings) {
     let reasoned = ALLOWED.iter().map(|(files, _)| *files);
     let known: Vec<_> = reasoned.chain(OLD.iter().copied()).collect();
     let mut gone: BTreeSet<usize> = (0..known.len()).collect();
@@ -69,7 +69,7 @@ fn report(root: &str, circle: &[String], arrows: &Arrows) -> String {
 /// From each file to those that it uses.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-fn arrows_by_crate(files: &[Source], findings: &mut Findings) -> Vec<(String, Arrows)> {
+fn arrows_by_crate(files: &[RepoFile], findings: &mut Findings) -> Vec<(String, Arrows)> {
     let mut crates: BTreeMap<String, Crate> = BTreeMap::new();
     for source in files {
         let Some((root, module)) = module_of(&source.path) else { continue };
@@ -307,7 +307,7 @@ mod tests {
     fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let files: Vec<_> = files
             .iter()
-            .map(|(path, text)| Source {
+            .map(|(path, text)| RepoFile {
                 path: (*path).to_owned(),
                 bytes: text.len(),
                 text: Some((*text).to_owned()),

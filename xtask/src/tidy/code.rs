@@ -1,20 +1,20 @@
-//! Rust's sources in parts: code, comments and strings, so that a plain search finds only what is
-//! really code, or only what a user may read.
+//! Splits Rust sources into code, comments and strings, so that a search finds only code, or only text that
+//! users read.
 
-/// What a part of a source is.
+/// Kind of a part of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PartKind {
     Code,
     Comment,
     /// A string or a character, with its quotes.
     Literal,
 }
 
-/// `source` with blanks for everything that is no code. Lines stay where they are.
+/// `source` with spaces instead of everything that is not code. Line numbers do not change.
 pub(super) fn code_of(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     for (part, text) in parts(source) {
-        if part == Part::Code {
+        if part == PartKind::Code {
             code.push_str(text);
         } else {
             code.extend(text.chars().map(|it| if it == '\n' { '\n' } else { ' ' }));
@@ -24,33 +24,35 @@ pub(super) fn code_of(source: &str) -> String {
 }
 
 /// The parts of `source`, in order and without gaps.
-pub(crate) fn parts(source: &str) -> impl Iterator<Item = (Part, &str)> {
+pub(crate) fn parts(source: &str) -> impl Iterator<Item = (PartKind, &str)> {
     let mut rest = source;
     // Whether the part before ends in a letter: then `r` and `b` begin no string.
     let mut in_word = false;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
         let (length, part) = match first {
-            '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), Part::Comment),
-            '/' if rest.starts_with("/*") => (block_comment(rest), Part::Comment),
-            '"' => (string(rest), Part::Literal),
+            '/' if rest.starts_with("//") => {
+                (rest.find('\n').unwrap_or(rest.len()), PartKind::Comment)
+            }
+            '/' if rest.starts_with("/*") => (block_comment(rest), PartKind::Comment),
+            '"' => (string(rest), PartKind::Literal),
             'r' if !in_word => literal(raw_string(rest), 1),
             'b' | 'c' if !in_word && rest[1..].starts_with('r') => {
                 literal(raw_string(&rest[1..]).map(|length| 1 + length), 1)
             }
             '\'' => literal(character(rest), 1),
-            _ => (first.len_utf8(), Part::Code),
+            _ => (first.len_utf8(), PartKind::Code),
         };
         let (text, after) = rest.split_at(length);
-        in_word = part == Part::Code && ends_in_word(text);
+        in_word = part == PartKind::Code && ends_in_word(text);
         rest = after;
         Some((part, text))
     })
 }
 
 /// A literal of `length`, or `code` bytes of code.
-fn literal(length: Option<usize>, code: usize) -> (usize, Part) {
-    length.map_or((code, Part::Code), |length| (length, Part::Literal))
+fn literal(length: Option<usize>, code: usize) -> (usize, PartKind) {
+    length.map_or((code, PartKind::Code), |length| (length, PartKind::Literal))
 }
 
 fn ends_in_word(code: &str) -> bool {
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_strings_are_blanked() {
+    fn code_of_comments_and_strings_are_blank() {
         for (source, code) in [
             ("a // b\nc", "a     \nc"),
             ("a /* b /* c */ d */ e", "a                   e"),
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_closed_ends_with_the_text() {
+    fn code_of_unclosed_part_ends_with_the_text() {
         for source in ["\"a", "/* a", "r#\"a", "'", "'\\", "a 'b"] {
             let _ = code_of(source);
         }

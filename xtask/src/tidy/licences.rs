@@ -1,11 +1,11 @@
-//! Every dependency's licence is one of those that deny.toml allows.
+//! deny.toml allows the licence of every dependency.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use cargo_metadata::Metadata;
 
-use super::Findings;
+use super::findings::Findings;
 
 pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -> Result<()> {
     let settings = fs::read_to_string(root.join("deny.toml")).context("deny.toml is missing")?;
@@ -32,7 +32,7 @@ fn allowed(settings: &str) -> Option<Vec<&str>> {
     Some(list.split('"').skip(1).step_by(2).collect())
 }
 
-/// Whether the licences `allowed` are enough for `expression` (SPDX; the old `MIT/Apache-2.0` too).
+/// Whether `allowed` satisfies the licence `expression` (SPDX, or the older `MIT/Apache-2.0`).
 fn satisfied(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
@@ -42,7 +42,7 @@ fn satisfied(expression: &str, allowed: &[&str]) -> bool {
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-/// Parts joined by OR; `None` for what is no expression.
+/// Parts joined by OR; `None` for an invalid expression.
 fn any(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
     let mut met = all(words, allowed)?;
     while words.next_if_eq(&"OR").is_some() {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_licence_expression_is_met_or_not() {
+    fn satisfied_follows_spdx() {
         let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"];
         for (expression, expected) in [
             ("MIT", true),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_read_from_the_settings() {
+    fn allowed_reads_the_list_of_licences() {
         let settings =
             "# x\n[licenses]\n# why\nallow = [\n    \"MIT\",\n    \"ISC\",\n]\n\n[bans]\n";
         assert_eq!(allowed(settings), Some(vec!["MIT", "ISC"]));

@@ -1,14 +1,14 @@
-//! Links from one of our Markdown files to another lead somewhere.
+//! Links between Markdown files have a target.
 
 use std::{
     fs,
     path::{Component, Path, PathBuf},
 };
 
-use super::{Findings, Source};
+use super::{files::RepoFile, findings::Findings};
 
-pub(crate) fn check(files: &[Source], root: &Path, findings: &mut Findings) {
-    for Source { path, text, .. } in files {
+pub(crate) fn check(files: &[RepoFile], root: &Path, findings: &mut Findings) {
+    for RepoFile { path, text, .. } in files {
         let Some(text) = text.as_deref().filter(|_| path.ends_with(".md")) else { continue };
         for (line, target) in links(text) {
             if let Some(fault) = fault(root, path, target) {
@@ -22,7 +22,7 @@ pub(crate) fn check(files: &[Source], root: &Path, findings: &mut Findings) {
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
-        // What stands between backticks is code.
+        // Text between backticks is code.
         for part in line.split('`').step_by(2) {
             let targets = part.split("](").skip(1);
             let targets = targets.filter_map(|it| it.split([')', ' ']).next());
@@ -33,7 +33,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// The lines that are in no block of code, numbered from 1.
+/// Lines outside of code blocks, numbered from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -45,7 +45,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What is wrong with a link to `target` in the file `path`.
+/// The fault of a link to `target` in the file `path`.
 fn fault(root: &Path, path: &str, target: &str) -> Option<String> {
     let (file, anchor) = match target.split_once('#') {
         Some((file, anchor)) => (file, Some(anchor)),
@@ -78,7 +78,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What a link to the heading in `line` says after `#`.
+/// Anchor of the heading in `line`.
 fn heading(line: &str) -> Option<String> {
     let text = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
     let letters = text.trim().chars().filter_map(|it| match it {
@@ -95,21 +95,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_found_outside_code() {
+    fn links_in_code_are_skipped() {
         let text = "[a](b.md) and [c](d.md#e \"title\")\n```\n[no](f.md)\n```\n`[no](g.md)` [h](#i)\n\
                     [far](https://example.org)";
         assert_eq!(links(text), [(1, "b.md"), (1, "d.md#e"), (5, "#i")]);
     }
 
     #[test]
-    fn headings_are_named_as_links_name_them() {
+    fn heading_returns_its_anchor() {
         assert_eq!(heading("## The seven integers"), Some("the-seven-integers".to_owned()));
         assert_eq!(heading("### `SG.TAKE key, policy`"), Some("sgtake-key-policy".to_owned()));
         assert_eq!(heading("#![x]"), None);
     }
 
     #[test]
-    fn a_link_leads_from_the_folder_of_its_file() {
+    fn plain_resolves_parent_folders() {
         assert_eq!(plain(Path::new("docs/adr/../policies.md")), Path::new("docs/policies.md"));
         assert_eq!(plain(Path::new("docs/./a.md")), Path::new("docs/a.md"));
     }

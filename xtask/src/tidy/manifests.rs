@@ -1,13 +1,13 @@
-//! One package a role, all settings from the workspace.
+//! One package per role, with all settings from the workspace.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use cargo_metadata::Metadata;
 
-use super::{Findings, arrows::role, relative};
+use super::{arrows::role, files::relative, findings::Findings};
 
-/// What every manifest takes from the workspace.
+/// Settings that every manifest takes from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
 pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -> Result<()> {
@@ -31,7 +31,7 @@ pub(super) fn check(metadata: &Metadata, root: &Path, findings: &mut Findings) -
     Ok(())
 }
 
-/// Where a package belongs. Names that fit nowhere belong in a folder that they can't be in.
+/// Folder of a package. An invalid name gets a folder that cannot exist.
 fn expected_folder(package: &str) -> String {
     match package {
         "xtask" => "xtask".to_owned(),
@@ -41,7 +41,7 @@ fn expected_folder(package: &str) -> String {
     }
 }
 
-/// What a manifest does not take from the workspace, though it must.
+/// Settings that a manifest does not take from the workspace.
 fn faults(manifest: &str) -> Vec<String> {
     let lines: Vec<_> = manifest.lines().map(|line| line.replace(' ', "")).collect();
     let inherits = |line: &str| lines.iter().any(|it| it == line);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_is_a_folder() {
+    fn expected_folder_is_the_role() {
         assert_eq!(expected_folder("sluicegate-core"), "crates/core");
         assert_eq!(expected_folder("sluicegate"), "crates/sluicegate");
         assert_eq!(expected_folder("xtask"), "xtask");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_from_the_workspace() {
+    fn faults_own_setting_is_found() {
         let good = "[package]\nversion.workspace = true\nedition.workspace=true\n\
                     rust-version.workspace = true\nlicense.workspace = true\n\
                     [lints]\nworkspace = true\n";

@@ -1,10 +1,10 @@
-//! `scenarios/` is a copy of the shared ones, where those are at hand.
+//! `scenarios/` equals the shared scenarios, if those exist beside the repository.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result};
 
-use super::Findings;
+use super::findings::Findings;
 
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
     let shared = root.join("../shared/scenarios");
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_compared_both_ways() {
+    fn differences_are_found_both_ways() {
         let files = |files: &[(&str, &str)]| -> Contents {
             files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().into())).collect()
         };

@@ -1,12 +1,12 @@
-//! One version of everything that we use directly.
+//! One version of each direct dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::Metadata;
 
-use super::Findings;
+use super::findings::Findings;
 
-/// What we use in two versions at once, each with the reason.
+/// Dependencies with two versions, each with the reason.
 const LISTED: &[(&str, &str)] = &[];
 
 pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
@@ -28,7 +28,7 @@ pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
     }
 }
 
-/// The part of a version that two compatible versions share.
+/// The part that compatible versions share.
 fn compatible(major: u64, minor: u64, patch: u64) -> String {
     match (major, minor) {
         (0, 0) => format!("0.0.{patch}"),
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compatible_as_cargo_has_it() {
+    fn compatible_follows_cargo() {
         assert_eq!(compatible(1, 2, 3), "1");
         assert_eq!(compatible(0, 2, 3), "0.2");
         assert_eq!(compatible(0, 0, 3), "0.0.3");

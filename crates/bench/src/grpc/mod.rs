@@ -22,7 +22,6 @@ use crate::{
     pin,
     report::{Bar, Table, median, ratio},
     resp::{
-        cores,
         load::Sample,
         peers,
         servers::{Server, free_address},
@@ -210,7 +209,7 @@ fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
 /// All of them, each a process on the servers' core.
 fn everywhere() -> io::Result<Vec<Contender>> {
     let (program, us) = (peers::ours()?, env::current_exe()?);
-    let (load_core, core) = cores()?;
+    let (load_core, core) = pin::load_and_server_core()?;
     let folder = peers::folder()?;
     let start = |name: &'static str, arguments: &dyn Fn(&mut Program, SocketAddr), program| {
         let address = free_address()?;

@@ -1,64 +1,40 @@
-//! Servers over HTTP/1.1, beside each other: ours, one that only echoes, and throttlecrab-server.
+//! Servers over HTTP/1.1, compared: Sluicegate, a server that only echoes, and throttlecrab-server.
 
 mod echo;
 mod load;
 mod reload;
+mod servers;
+mod sizes;
 
 use std::{
     env,
     io::{self, Write},
-    net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    net::TcpListener,
     process::Command as Program,
     thread,
-    time::Duration,
 };
 
-use self::load::{Load, Request};
+use self::{
+    load::{Load, Request},
+    servers::{OURS, here_with, named, ours_with, start},
+    sizes::{FULL, QUICK, Sizes},
+};
 use crate::{
     keys::Random,
     others::Others,
-    ours, pin,
+    pin,
     report::{Bar, Table, median, ratio},
     resp::{
-        command::MAX_KEYS,
-        cores,
         load::Sample,
         peers,
         servers::{Server, free_address},
     },
 };
 
-const OURS: &str = "sluicegate";
 const ECHO: &str = "hyper, only echoes";
 const THROTTLECRAB: &str = "throttlecrab-server";
 
-/// How much is run.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    rounds: usize,
-    connections: usize,
-    keys: u64,
-    warm_up: Duration,
-    measured: Duration,
-}
-
-const FULL: Sizes = Sizes {
-    rounds: 9,
-    connections: 64,
-    keys: MAX_KEYS,
-    warm_up: Duration::from_millis(200),
-    measured: Duration::from_millis(1200),
-};
-const QUICK: Sizes = Sizes {
-    rounds: 2,
-    connections: 4,
-    keys: 1000,
-    warm_up: Duration::from_millis(2),
-    measured: Duration::from_millis(10),
-};
-
-/// A server, and what it is asked.
+/// A server, and its request.
 struct Contender {
     name: &'static str,
     server: Server,
@@ -108,7 +84,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         filled.map_err(|error| named(contender.name, &error))?;
     }
     for round in 0..rounds {
-        // Each second round the other way about, so that none always follows the same.
+        // In reverse order in every second round, so that none always follows the same one.
         let mut turn: Vec<_> = contenders.iter_mut().collect();
         if round % 2 == 1 {
             turn.reverse();
@@ -146,15 +122,10 @@ fn here() -> io::Result<Vec<Contender>> {
     Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, ours)?])
 }
 
-/// Ours in this process, with rules or without. It ends with the process.
-fn here_with(rules: Option<PathBuf>) -> io::Result<Server> {
-    Ok(Server::here(ours::serve(rules)?.http))
-}
-
 /// All of them, each a process on the servers' core. A peer that cannot be had is left out.
 fn everywhere() -> io::Result<Vec<Contender>> {
     let crab = peers::throttlecrab();
-    let (load_core, _) = cores()?;
+    let (load_core, _) = pin::load_and_server_core()?;
     let address = free_address()?;
     let mut echo = Program::new(env::current_exe()?);
     echo.arg("echo").arg(address.to_string());
@@ -176,25 +147,6 @@ fn everywhere() -> io::Result<Vec<Contender>> {
     Ok(contenders)
 }
 
-/// Starts a process on the servers' core.
-fn start(name: &str, mut run: Program, address: SocketAddr) -> io::Result<Server> {
-    let log = peers::folder()?.join(format!("http-{}.log", name.replace([' ', ','], "-")));
-    run.env_remove("SLUICEGATE_CONFIG");
-    Server::start(run, address, cores()?.1, &log)
-}
-
-/// Ours as a process, with rules or without.
-fn ours_with(rules: Option<&Path>) -> io::Result<Server> {
-    let address = free_address()?;
-    let mut serve = Program::new(peers::ours()?);
-    serve.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off"]);
-    serve.args(["--http", &address.to_string()]);
-    if let Some(rules) = rules {
-        serve.arg("--rules").arg(rules);
-    }
-    start(OURS, serve, address)
-}
-
 /// Serves the echo at an address.
 pub(crate) fn serve_echo(address: &str) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
@@ -204,10 +156,6 @@ pub(crate) fn serve_echo(address: &str) -> io::Result<()> {
 
 fn servers_cpu(contenders: &[Contender]) -> io::Result<f64> {
     contenders.iter().map(|it| Ok(it.server.cpu()?.unwrap_or(0.0))).sum()
-}
-
-fn named(name: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{name}: {error}"))
 }
 
 fn print(contenders: &[Contender]) {

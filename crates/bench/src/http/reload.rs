@@ -12,12 +12,17 @@ use std::{
 
 use memchr::memmem;
 
-use super::{Sizes, here_with, load, load::Load, load::Request, named, ours_with};
+use super::{
+    load,
+    load::{Load, Request},
+    servers::{here_with, named, ours_with},
+    sizes::Sizes,
+};
 use crate::{
     keys::Random,
     pin,
     report::{Bar, Table},
-    resp::{command::PATIENCE, cores, load::Sample, peers},
+    resp::{command::PATIENCE, load::Sample, peers},
 };
 
 /// Measures the server alone, and then while its rules change.
@@ -28,7 +33,7 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     let server = if quick {
         here_with(Some(file.clone()))?
     } else {
-        let (load_core, _) = cores()?;
+        let (load_core, _) = pin::load_and_server_core()?;
         let server = ours_with(Some(&file))?;
         pin::pin(&[load_core])?;
         server

@@ -12,7 +12,7 @@ use sluicegate_core::{Operation, Policy, Timestamp};
 use sluicegate_memory::{MemoryStore, Request, Rule};
 use throttlecrab::PeriodicStore;
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     clock::{TscClock, wall},
     keys, pin,

@@ -6,7 +6,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use sluicegate_core::{Clock, Operation, Policy};
 use sluicegate_memory::{MemoryStore, Request, SystemClock};
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     clock::{TscClock, per_call},
     pin,

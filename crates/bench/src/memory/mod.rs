@@ -1,29 +1,16 @@
-//! The store in this process, beside its peers.
+//! The store in this process, compared with other rate limiters.
 
 mod grow;
 mod hot;
 mod random;
+mod sizes;
 
 use std::io;
 
 pub(crate) use grow::grow_one;
 
+use self::sizes::{FULL, QUICK};
 use crate::{others::Others, report::Table};
-
-/// How much is run.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    rounds: usize,
-    /// Calls a round on one key.
-    hot_calls: u64,
-    /// Calls a round on keys at random.
-    random_calls: u64,
-    keys: u64,
-}
-
-const FULL: Sizes =
-    Sizes { rounds: 5, hot_calls: 2_000_000, random_calls: 3_000_000, keys: 10_000_000 };
-const QUICK: Sizes = Sizes { rounds: 2, hot_calls: 1000, random_calls: 1000, keys: 5000 };
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };

@@ -6,7 +6,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use sluicegate_core::{Operation, Policy};
 use sluicegate_memory::{MemoryStore, Request};
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     clock::{TscClock, per_call},
     keys::{Random, bytes},

@@ -19,7 +19,6 @@ use crate::{
     resp::{
         Sizes,
         command::{Command, Draw, MAX_KEYS},
-        cores,
         load::Load,
         peers,
         servers::Server,
@@ -97,7 +96,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         ];
         // From here on, this is the load.
         let all = pin::cores()?;
-        pin::pin(&[cores()?.0])?;
+        pin::pin(&[pin::load_and_server_core()?.0])?;
         let mut subjects = subjects(&servers)?;
         fill(&mut subjects, &sizes)?;
         for round in 0..rounds {

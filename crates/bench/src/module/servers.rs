@@ -11,10 +11,13 @@ use std::{
 use sluicegate_resp::{Value, decode, encode_command};
 use sluicegate_testing::Engine;
 
-use crate::resp::{
-    command::PATIENCE,
-    cores, peers,
-    servers::{Server, free_address},
+use crate::{
+    pin,
+    resp::{
+        command::PATIENCE,
+        peers,
+        servers::{Server, free_address},
+    },
 };
 
 /// The allocator that Debian's Redis uses. Valkey from PyPI has none of its own but that of libc,
@@ -32,7 +35,8 @@ pub(super) fn start(engine: Engine, arguments: &[&str]) -> io::Result<Server> {
     if engine == Engine::Valkey91 && Path::new(JEMALLOC).exists() {
         program.env("LD_PRELOAD", JEMALLOC);
     }
-    let server = Server::start(program, address, cores()?.1, &folder.join("log"));
+    let server =
+        Server::start(program, address, pin::load_and_server_core()?.1, &folder.join("log"));
     // What it writes there it has open: nothing is left when it ends.
     if !arguments.contains(&"--appendonly") {
         fs::remove_dir_all(&folder)?;

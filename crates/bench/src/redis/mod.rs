@@ -4,36 +4,23 @@
 
 mod peers;
 mod store;
+mod subject;
 mod wire;
 
-use std::{io, time::Duration};
+use std::io;
 
-use sluicegate_core::{Operation, Policy, Timestamp};
-use sluicegate_redis::script::Plan;
 use sluicegate_resp::Value;
 use sluicegate_testing::Engine;
 
 use crate::{
     others::Others,
     pin,
-    report::{Bar, Table, median},
-    resp::{cores, servers::Server},
+    report::{Bar, Table},
+    resp::servers::Server,
 };
 use peers::Peers;
-use wire::{Command, Connection, Span, load};
-
-/// How much is run.
-#[derive(Clone, Copy)]
-pub(crate) struct Sizes {
-    rounds: usize,
-    keys: u64,
-    measured: Duration,
-}
-
-const FULL: Sizes = Sizes { rounds: 5, keys: 1_000_000, measured: Duration::from_millis(1200) };
-const QUICK: Sizes = Sizes { rounds: 1, keys: 2000, measured: Duration::from_millis(30) };
-/// Connections, and commands of each that are under way.
-const PIPELINE: (usize, usize) = (8, 16);
+use subject::{FULL, PIPELINE, QUICK, Sizes, Subject};
+use wire::{Connection, Span, load};
 
 /// What any script must do: read the clock and the key, write the key, answer seven integers.
 const EMPTY: &str = "\
@@ -47,7 +34,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let peers = Peers::installed()?;
     let Sizes { rounds, keys, .. } = sizes;
     println!("redis: {rounds} rounds, {keys} keys, {PIPELINE:?} connections and pipeline");
-    let (all, (load, _)) = (pin::cores()?, cores()?);
+    let (all, (load, _)) = (pin::cores()?, pin::load_and_server_core()?);
     let others = Others::start();
     let mut table = Table::comparison();
     let mut cpu = 0.0;
@@ -71,41 +58,6 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     );
     println!("{}", others.told(cpu));
     Ok(())
-}
-
-/// A script on a server, and how it is called.
-struct Subject {
-    command: Command,
-    figures: Vec<f64>,
-}
-
-impl Subject {
-    fn new(server: &Server, script: &str, key: &str, arguments: &[&[u8]]) -> io::Result<Self> {
-        let mut connection = Connection::new(server.address)?;
-        let loaded = connection.ask(&[b"SCRIPT", b"LOAD", script.as_bytes()])?;
-        let Value::Bulk(sha1) = loaded else { return Err(io::Error::other("no SHA-1")) };
-        let command = Command::new(&[b"EVALSHA", &sha1, b"1"], key, arguments);
-        Ok(Self { command, figures: Vec::new() })
-    }
-
-    /// Ours, under a policy.
-    fn ours(server: &Server, policy: &str, key: &str) -> io::Result<Self> {
-        let policy: Policy = policy.parse().map_err(io::Error::other)?;
-        let plan = Plan::new(&policy);
-        let arguments = plan.arguments(Operation::Take(1), Timestamp::EPOCH);
-        let arguments = arguments.map_err(io::Error::other)?;
-        let words: Vec<_> = arguments.iter().collect();
-        Self::new(server, plan.script().text(), key, &words)
-    }
-
-    /// Asks for each key once.
-    fn fill(&self, server: &Server, keys: u64, times: u64) -> io::Result<()> {
-        load(server.address, &self.command, PIPELINE, keys, Span::Keys(keys * times)).map(drop)
-    }
-
-    fn median(&self) -> f64 {
-        median(&self.figures)
-    }
 }
 
 /// Measures subjects in turn, round by round.

@@ -8,10 +8,12 @@ use std::{
 
 use sluicegate_testing::Engine;
 
-use crate::resp::{
-    cores,
-    peers::folder,
-    servers::{Server, free_address},
+use crate::{
+    pin,
+    resp::{
+        peers::folder,
+        servers::{Server, free_address},
+    },
 };
 
 /// What is compared with, at these versions.
@@ -56,7 +58,7 @@ impl Peers {
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
         command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
         let log = folder()?.join(format!("{}.log", engine.name().replace(' ', "-")));
-        let (_, core) = cores()?;
+        let (_, core) = pin::load_and_server_core()?;
         Server::start(command, address, core, &log)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::{io, time::Duration};
 
-use sluicegate_redis::{Options, RedisStore, Rule, Source};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
 
 use super::{
-    Sizes, Subject,
+    subject::{Sizes, Subject},
     wire::{Span, load},
 };
 use crate::{
@@ -28,7 +28,7 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
     let mut options = Options::default();
     options.deadline = Duration::from_secs(5);
     let store = RedisStore::connect_with(&url, options).await.map_err(io::Error::other)?;
-    let rule = |policy: &str| policy.parse::<Rule>().map_err(io::Error::other);
+    let rule = |policy: &str| policy.parse::<PreparedPolicy>().map_err(io::Error::other);
 
     let plain = rule("gcra:1000000/1s")?;
     let subject = Subject::ours(server, "gcra:1000000/1s", "load")?;
@@ -106,7 +106,7 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
 }
 
 /// Decisions a second of many tasks.
-async fn tasks(store: &RedisStore, rule: &Rule, sizes: &Sizes) -> f64 {
+async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 {
     let start = instant();
     let (span, keys) = (sizes.measured, sizes.keys);
     let tasks = (0..TASKS).map(|task| {

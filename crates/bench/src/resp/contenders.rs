@@ -1,4 +1,4 @@
-//! Who is compared: which server, and which command it is sent.
+//! The servers that are compared, and the command that each receives.
 
 use std::{
     env, io,
@@ -9,9 +9,7 @@ use std::{
 };
 
 use super::{
-    PIPELINES,
     command::Command,
-    cores,
     load::Sample,
     nothing, peers,
     servers::{Server, free_address},
@@ -25,10 +23,13 @@ pub(super) const OURS_TEXT: &str = "sluicegate, SG.TAKE key gcra:30/60s:burst=16
 pub(super) const REDIS_CELL: &str = "redis-cell on Redis";
 pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
 
+/// Depths of pipelines.
+pub(super) const PIPELINES: [usize; 3] = [1, 16, 128];
+
 /// A unit an hour, and room for ten thousand: no key runs out, and none recovers during the run.
 const LIMIT: [&str; 3] = ["9999", "24", "86400"];
 
-/// A server, and what it is asked.
+/// A server, and its command.
 #[derive(Debug)]
 pub(super) struct Contender {
     pub(super) name: &'static str,
@@ -68,7 +69,7 @@ pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
         (REDIS_CELL, peers::redis_cell().map(redis)),
         (THROTTLECRAB, peers::throttlecrab().map(throttlecrab)),
     ];
-    let (load_core, core) = cores()?;
+    let (load_core, core) = pin::load_and_server_core()?;
     let start = |name: &str, run: Run| {
         let address = free_address()?;
         let log = peers::folder()?.join(format!("{}.log", name.replace(' ', "-")));

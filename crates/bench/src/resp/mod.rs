@@ -1,4 +1,4 @@
-//! Servers over TCP, beside each other: ours, one that does nothing, and the peers.
+//! Servers over TCP, compared: Sluicegate, a server that does nothing, and other rate limiters.
 
 pub(crate) mod command;
 mod contenders;
@@ -6,8 +6,8 @@ pub(crate) mod load;
 mod nothing;
 pub(crate) mod peers;
 pub(crate) mod poll;
+mod results;
 pub(crate) mod servers;
-mod verdict;
 
 use std::{
     io::{self, Write},
@@ -16,13 +16,13 @@ use std::{
     time::Duration,
 };
 
-use contenders::Contender;
+use contenders::{Contender, PIPELINES};
 use load::{Load, Sample};
 
-use crate::{keys::Random, others::Others, pin};
+use crate::{keys::Random, others::Others};
 use command::{Draw, MAX_KEYS};
 
-/// How much is run.
+/// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) rounds: usize,
@@ -46,8 +46,6 @@ const QUICK: Sizes = Sizes {
     warm_up: Duration::from_millis(2),
     measured: Duration::from_millis(10),
 };
-const PIPELINES: [usize; 3] = [1, 16, 128];
-
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
     let mut contenders = if quick { contenders::here()? } else { contenders::everywhere()? };
@@ -76,7 +74,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     }
     println!();
     let others = others.told(servers_cpu(&contenders)? - before);
-    verdict::print(&contenders);
+    results::print(&contenders);
     println!("{others}");
     Ok(())
 }
@@ -88,7 +86,7 @@ fn servers_cpu(contenders: &[Contender]) -> io::Result<f64> {
     servers.into_iter().map(|it| Ok(it.cpu()?.unwrap_or(0.0))).sum()
 }
 
-/// All of them: each second round the other way about, so that none always follows the same.
+/// All contenders, in reverse order in every second round, so that none always follows the same one.
 fn in_turn(
     contenders: &mut [Contender],
     round: usize,
@@ -112,17 +110,9 @@ fn named(contender: &Contender, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", contender.name))
 }
 
-/// The server that does nothing, on a free port unless told one.
+/// Serves the server that does nothing, by default on a free port.
 pub(crate) fn serve_nothing(address: Option<&str>) -> io::Result<()> {
     let listener = TcpListener::bind(address.unwrap_or("127.0.0.1:0"))?;
     println!("listening on {}", listener.local_addr()?);
     nothing::serve(&listener)
-}
-
-/// The core for the load, and the one for the servers.
-pub(crate) fn cores() -> io::Result<(usize, usize)> {
-    match pin::cores()?[..] {
-        [load, servers, ..] => Ok((load, servers)),
-        _ => Err(io::Error::other("this needs two cores: one for the load, one for the servers")),
-    }
 }

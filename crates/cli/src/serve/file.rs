@@ -1,5 +1,5 @@
-//! The configuration file of `serve`. Its settings are named like the flags, and are read as flags: both have the
-//! same names, checks and errors.
+//! The configuration file of `serve`. Its settings are read as flags of the same name, with the same checks and
+//! errors.
 
 use std::{ffi::OsString, fs, ops::Range, path::Path};
 
@@ -8,9 +8,8 @@ use clap::{ArgAction, Command};
 use sluicegate_commands::plain_error;
 use toml::de::{DeTable, DeValue};
 
-use super::print::MASKED;
 use crate::{
-    usage::{FileSetting, SECRETS},
+    usage::{FileSetting, MASKED, SECRETS},
     values::closest,
 };
 
@@ -55,7 +54,7 @@ pub(super) fn read(path: &Path, settings: &[Setting]) -> anyhow::Result<Vec<File
     })
 }
 
-/// The settings of `text`; or what is wrong, and at which byte.
+/// The settings of `text`, or the offset of a mistake and its description.
 fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, String)> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -125,7 +124,7 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
-/// A file that `--print-config` wrote has asterisks for secrets: they must not become the password.
+/// Rejects the masks that `--print-config` writes instead of secrets.
 pub(super) fn check_masks(path: &Path, used: &[FileSetting]) -> anyhow::Result<()> {
     let masked = used.iter().find(|setting| {
         let flag = setting.flag.as_ref().map(|flag| flag.to_string_lossy());
@@ -148,7 +147,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
+    fn parse_mistake_is_named_with_its_line() {
         let settings = settings_of(Arguments::command().find_subcommand("serve").unwrap());
         for (text, expected) in [
             ("\nlisen = 1", "2: unknown setting `lisen`: did you mean `listen`?"),

@@ -1,9 +1,8 @@
 //! HTTP, the gate and the dashboard.
 
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, HeaderName, HttpHeaders};
+use sluicegate_server::{Config, DashboardMode, HeaderName, HttpHeaders};
 
-use super::settings::Dashboard;
 use crate::values;
 
 #[derive(Args, Debug)]
@@ -67,6 +66,29 @@ pub(super) struct Http {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dashboard {
+    /// Everything, with the most frequent keys
+    On,
+    /// The same, with a tag instead of each key
+    Masked,
+    /// Everything but the keys
+    NoKeys,
+    /// No dashboard
+    Off,
+}
+
+impl From<Dashboard> for DashboardMode {
+    fn from(dashboard: Dashboard) -> Self {
+        match dashboard {
+            Dashboard::On => Self::On,
+            Dashboard::Masked => Self::Masked,
+            Dashboard::NoKeys => Self::NoKeys,
+            Dashboard::Off => Self::Off,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Headers {
     Ietf,
     #[value(name = "x-ratelimit")]
@@ -91,7 +113,7 @@ impl Http {
     }
 }
 
-/// An empty name would be one that no request has, and yet forbid all others.
+/// Rejects an empty name, which would match no request and forbid all others.
 fn host(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("expected host names, separated by commas".to_owned());

@@ -9,10 +9,7 @@ use super::{
     check::{is_given, unused},
     file::Setting,
 };
-use crate::usage::{Origin, Origins, SECRETS};
-
-/// Stands for a secret.
-pub(super) const MASKED: &str = "********";
+use crate::usage::{MASKED, Origin, Origins, SECRETS};
 
 /// Every setting with its value and its source. Settings without a value, or without effect, are comments.
 pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origins<'_>) -> String {
@@ -86,7 +83,7 @@ mod tests {
     use crate::{arguments::Arguments, serve::file::settings_of};
 
     #[test]
-    fn secrets_are_masked() {
+    fn shown_secret_is_masked() {
         for (name, value, expected) in [
             ("requirepass", "hunter2", "\"********\""),
             ("store", "redis://user:pass@host:1/2", "\"redis://********@host:1/2\""),
@@ -100,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_variables_are_named_like_settings() {
+    fn environment_variable_has_the_name_of_its_setting() {
         let command = Arguments::command();
         let serve = command.find_subcommand("serve").unwrap();
         for Setting { name, .. } in settings_of(serve) {

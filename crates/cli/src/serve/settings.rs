@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use sluicegate_server::{Config, DashboardMode, WhenFull};
+use sluicegate_server::{Config, WhenFull};
 
 use super::{envoy::Envoy, http::Http, log::Log, store::Store, tls::Tls};
 use crate::{
@@ -201,18 +201,6 @@ enum Full {
     Allow,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Dashboard {
-    /// Everything, with the most frequent keys
-    On,
-    /// The same, with a tag instead of each key
-    Masked,
-    /// Everything but the keys
-    NoKeys,
-    /// No dashboard
-    Off,
-}
-
 /// `None`: one per core.
 #[derive(Clone, Copy, Debug)]
 struct Workers(Option<usize>);
@@ -256,17 +244,6 @@ impl Serve {
         }
         config.test_clock = self.tests.test_clock;
         Ok(config)
-    }
-}
-
-impl From<Dashboard> for DashboardMode {
-    fn from(dashboard: Dashboard) -> Self {
-        match dashboard {
-            Dashboard::On => Self::On,
-            Dashboard::Masked => Self::Masked,
-            Dashboard::NoKeys => Self::NoKeys,
-            Dashboard::Off => Self::Off,
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Policies side by side: each event goes to all of them, and is read once.
+//! Policies side by side: each event is read once, and decided under all of them.
 
 use std::{
     collections::VecDeque,
@@ -12,14 +12,14 @@ use sluicegate_core::{Decision, Policy, Timestamp};
 use sluicegate_simulator::{Batch, Event, Report, Rows, Simulation, TraceError, Track, periods};
 
 use super::{
-    after,
     options::{Change, Format, Simulate},
+    sink::Sink,
 };
 
 /// The windows that the table shows, besides the policies' own.
-const SPANS: [u64; 5] = [1, 2, 3, 10, 60];
-/// Fewest events for which it is worth to start a thread.
-const WORTH_A_THREAD: usize = 2048;
+const TABLE_SPANS: [u64; 5] = [1, 2, 3, 10, 60];
+/// Minimum number of events that are worth a thread.
+const MIN_EVENTS_PER_THREAD: usize = 2048;
 
 /// All policies.
 #[derive(Debug)]
@@ -29,21 +29,21 @@ pub(super) struct Lanes {
     threads: usize,
 }
 
-/// A policy, with all that is known of what it did.
+/// A policy with the results of its decisions.
 #[derive(Debug)]
 pub(super) struct Lane {
     simulation: Simulation,
-    told: Told,
+    output: LaneOutput,
     changes: Vec<Change>,
-    /// Those that are still to come, by how long after the first event.
+    /// Changes that are still to come, in order.
     to_come: VecDeque<Change>,
-    /// The policy that was given, before any change.
+    /// The policy of the command line, before any change.
     given: Option<Policy>,
 }
 
-/// What becomes of decisions.
+/// Output of the decisions under one policy.
 #[derive(Debug)]
-struct Told {
+struct LaneOutput {
     rows: Option<Rows<Stdout>>,
     report: Option<Report>,
     track: Option<Track>,
@@ -52,17 +52,17 @@ struct Told {
     /// The policy that the first event names, if none is given.
     named: Option<Policy>,
     wants_report: bool,
-    /// Lengths of windows that are known beforehand.
+    /// Lengths of the windows that are known before the first event.
     spans: Vec<Duration>,
-    /// Whether the busiest keys are told: not where policies are compared.
+    /// Whether the busiest keys are counted, which is not the case if policies are compared.
     counts_keys: bool,
 }
 
 impl Lanes {
-    /// A lane for each policy, or one for the policies that the trace names. With `follow`, each
-    /// keeps what pictures are made of, and follows that key.
+    /// A lane for each policy, or one for the policies that the trace names. With `follow`, each records data for
+    /// charts, and follows that key.
     pub(super) fn new(options: &Simulate, follow: Option<Option<&[u8]>>) -> Self {
-        let mut spans = SPANS.map(Duration::from_secs).to_vec();
+        let mut spans = TABLE_SPANS.map(Duration::from_secs).to_vec();
         let changes = options.changes.iter().map(|change| &change.policy);
         spans.extend(options.policies.iter().chain(changes).flat_map(periods));
         let given: Vec<Option<Policy>> = match &*options.policies {
@@ -74,7 +74,7 @@ impl Lanes {
             let csv = options.format == Format::Csv;
             Lane {
                 simulation: Simulation::new(given.clone()),
-                told: Told {
+                output: LaneOutput {
                     rows: csv.then(|| Rows::new(io::stdout())),
                     report: None,
                     track: follow.map(Track::new),
@@ -99,12 +99,13 @@ impl Lanes {
         let Some(event) = batch.events().next() else { return Ok(()) };
         let first = *self.first.get_or_insert(event.time);
         let all = &mut self.lanes[..];
-        let threads = if batch.len() < WORTH_A_THREAD { 1 } else { self.threads.min(all.len()) };
+        let threads =
+            if batch.len() < MIN_EVENTS_PER_THREAD { 1 } else { self.threads.min(all.len()) };
         if threads == 1 {
             return all.iter_mut().try_for_each(|lane| lane.decide(first, batch));
         }
-        // Lanes know nothing of each other: who decides them, and when, makes no difference. Some
-        // policies cost much more than others, so a thread takes the next one when it is free.
+        // Lanes are independent. Some policies take much longer than others, therefore a thread takes the next
+        // lane when it is free.
         let next = Mutex::new(all.iter_mut().enumerate());
         let work = || loop {
             let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -120,41 +121,41 @@ impl Lanes {
                 Ok(failed) => failed,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            // Every thread is waited for, and the first policy's error is told.
+            // Joins every thread, and returns the error of the first policy.
             let failed = others.chain([ours]).flatten().min_by_key(|(index, _)| *index);
             failed.map_or(Ok(()), |(_, error)| Err(error))
         })
     }
 
-    /// The lane where there is one only.
+    /// The only lane.
     pub(super) fn only(&mut self) -> &mut Lane {
         &mut self.lanes[0]
     }
 
-    /// Writes out what is left of rows.
+    /// Flushes the rows.
     pub(super) fn finish_rows(&mut self) -> io::Result<()> {
         for lane in &mut self.lanes {
-            if let Some(rows) = lane.told.rows.take() {
+            if let Some(rows) = lane.output.rows.take() {
                 rows.finish()?;
             }
         }
         Ok(())
     }
 
-    /// Behind the last event. Pictures reach at least `until` behind the first one.
+    /// Finishes after the last event. Charts reach at least `until` after the first one.
     pub(super) fn finish(&mut self, until: Option<Duration>) {
         if self.first.is_none() {
-            self.first = self.lanes.iter().find_map(|lane| lane.told.first());
+            self.first = self.lanes.iter().find_map(|lane| lane.output.first());
         }
-        let until = self.first.zip(until).map(|(first, until)| after(first, until));
+        let until = self.first.zip(until).map(|(first, until)| first + until);
         for lane in &mut self.lanes {
             lane.finish(self.first, until);
         }
-        // All pictures end together.
-        let end = self.lanes.iter().filter_map(|it| it.told.track.as_ref()).map(Track::end).max();
+        // All charts end at the same time.
+        let end = self.lanes.iter().filter_map(|it| it.output.track.as_ref()).map(Track::end).max();
         let end = end.map(Timestamp::saturating_from_micros);
         for lane in &mut self.lanes {
-            if let Some(track) = &mut lane.told.track {
+            if let Some(track) = &mut lane.output.track {
                 track.finish(end);
             }
         }
@@ -164,7 +165,7 @@ impl Lanes {
         &self.lanes
     }
 
-    /// When the first event was.
+    /// Time of the first event.
     pub(super) const fn first(&self) -> Option<Timestamp> {
         self.first
     }
@@ -174,7 +175,7 @@ impl Lane {
     fn decide(&mut self, first: Timestamp, batch: Batch<'_>) -> anyhow::Result<()> {
         let mut rest = batch;
         while let Some(change) = self.to_come.front() {
-            let at = after(first, change.after);
+            let at = first + change.after;
             let (before, behind) = rest.split_at_time(at);
             self.decide_unchanged(before)?;
             rest = behind;
@@ -187,75 +188,77 @@ impl Lane {
     }
 
     fn decide_unchanged(&mut self, batch: Batch<'_>) -> anyhow::Result<()> {
-        let told = &mut self.told;
+        let output = &mut self.output;
         self.simulation.decide_batch(batch, |event, decision| {
-            told.tell(event, decision).map_err(TraceError::from)
+            output.add(event, decision).map_err(TraceError::from)
         })?;
         Ok(())
     }
 
-    /// The next change is in force from now on.
+    /// Applies the next change.
     fn change(&mut self, now: Timestamp) {
         if let Some(Change { policy, .. }) = self.to_come.pop_front() {
-            if let Some(track) = &mut self.told.track {
+            if let Some(track) = &mut self.output.track {
                 track.change(now, &policy);
             }
             self.simulation.change(policy.clone());
-            self.told.policy = Some(policy);
+            self.output.policy = Some(policy);
         }
-    }
-
-    pub(super) fn tell(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
-        self.told.tell(event, decision)
     }
 
     fn finish(&mut self, first: Option<Timestamp>, until: Option<Timestamp>) {
         while let (Some(change), Some(first), Some(until)) = (self.to_come.front(), first, until) {
-            let at = after(first, change.after);
+            let at = first + change.after;
             if at >= until {
                 break;
             }
             self.change(at);
         }
-        let told = &mut self.told;
-        if told.wants_report {
-            if told.report.is_none() {
-                told.report = Some(told.new_report());
+        let output = &mut self.output;
+        if output.wants_report {
+            if output.report.is_none() {
+                output.report = Some(output.new_report());
             }
-            told.report.iter_mut().for_each(Report::finish);
+            output.report.iter_mut().for_each(Report::finish);
         }
-        if let Some(track) = &mut told.track {
+        if let Some(track) = &mut output.track {
             track.finish(until);
         }
     }
 
-    /// The policy given, or else the one that the first event names.
+    /// The policy of the command line, or else that of the first event.
     pub(super) fn policy(&self) -> Option<&Policy> {
-        self.given.as_ref().or(self.told.named.as_ref())
+        self.given.as_ref().or(self.output.named.as_ref())
     }
 
     pub(super) fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// What it is called: its policy, with what it changes to.
+    /// Its name: the policy.
     pub(super) fn name(&self) -> String {
         let policy = self.policy().map(ToString::to_string);
         policy.unwrap_or_else(|| "policies named in the trace".to_owned())
     }
 
     pub(super) fn report(&self) -> &Report {
-        self.told.report.as_ref().expect("a finished lane has one wherever it is asked for")
+        self.output.report.as_ref().expect("a finished lane has one wherever it is asked for")
     }
 
     pub(super) fn track(&self) -> Option<&Track> {
-        self.told.track.as_ref()
+        self.output.track.as_ref()
     }
 }
 
-impl Told {
+impl Sink for Lane {
+    fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
+        self.output.add(event, decision)
+    }
+}
+
+impl LaneOutput {
     #[inline]
-    fn tell(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
+    fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
         if let Some(rows) = &mut self.rows {
             rows.write(event.time, event.key, event.cost, decision)?;
         }
@@ -273,7 +276,7 @@ impl Told {
         Ok(())
     }
 
-    /// Windows are known from the first event on.
+    /// Creates the report at the first event, which may name the policy.
     #[cold]
     fn start(&mut self, event: &Event<'_>) {
         if self.policy.is_none() {

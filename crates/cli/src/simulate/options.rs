@@ -8,7 +8,7 @@ use sluicegate_core::Policy;
 use sluicegate_simulator::{KeySpec, KeyTemplate, LogFormat, TrafficSpec};
 
 use crate::{
-    arguments::{Address, Password, SCHEME},
+    connection::{Address, Password, SCHEME},
     values::{self, span},
 };
 

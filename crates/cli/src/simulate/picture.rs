@@ -11,8 +11,8 @@ use sluicegate_simulator::{Bin, CountedWindow, Spans, Track};
 
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
+    format::{as_micros, moment},
     table::{shown, words},
-    words::{as_micros, moment},
 };
 
 /// Most spans of a picture.

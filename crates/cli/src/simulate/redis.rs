@@ -1,23 +1,23 @@
-//! Events decided by a Redis or Valkey, which takes the time from us for keys of a test.
+//! Events decided by a Redis or Valkey, at the times of the events, on test keys.
 
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{Decision, Operation, Policy};
-use sluicegate_redis::{Options, RedisStore, Rule};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore};
 use sluicegate_simulator::{Event, Fault, Kind, TraceError};
 use tokio::runtime::Runtime;
 
-use super::Sink;
+use super::sink::Sink;
 
-/// What the server may take for one event: nobody waits for it but us.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for one event, because no request waits for it.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) struct Redis {
     runtime: Runtime,
     store: RedisStore,
-    policy: Option<Rule>,
-    rules: HashMap<Vec<u8>, Rule>,
-    /// Keys of this run, which are made as if never used when they are first met.
+    policy: Option<PreparedPolicy>,
+    policies: HashMap<Vec<u8>, PreparedPolicy>,
+    /// Prefix of the keys of this run.
     run: String,
 }
 
@@ -25,15 +25,21 @@ impl Redis {
     pub(super) fn new(url: &str, policy: Option<&Policy>) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut options = Options::default();
-        options.deadline = PATIENCE;
+        options.deadline = DEADLINE;
         let store = runtime.block_on(RedisStore::connect_with(url, options))?;
-        // Another run's keys are still there: they live for an hour.
+        // The keys of other runs live for an hour.
         let run = format!("simulate:{}:{}:", std::process::id(), started());
-        Ok(Self { runtime, store, policy: policy.map(Rule::new), rules: HashMap::new(), run })
+        Ok(Self {
+            runtime,
+            store,
+            policy: policy.map(PreparedPolicy::new),
+            policies: HashMap::new(),
+            run,
+        })
     }
 
-    pub(super) fn ask(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
-        let rule = self.rule(event)?;
+    pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
+        let policy = self.prepared_policy(event)?;
         let operation = match event.kind {
             Kind::Take => Operation::Take(event.cost),
             Kind::Peek => Operation::Peek(event.cost),
@@ -42,29 +48,29 @@ impl Redis {
             Kind::Reset => Operation::Reset,
         };
         let key = [self.run.as_bytes(), event.key].concat();
-        let asked = self.store.ask_at(&key, &rule, operation, event.time);
+        let asked = self.store.ask_at(&key, &policy, operation, event.time);
         let decision: Decision = self.runtime.block_on(asked)?;
         Ok(sink.add(event, &decision)?)
     }
 
-    fn rule(&mut self, event: &Event<'_>) -> anyhow::Result<Rule> {
+    fn prepared_policy(&mut self, event: &Event<'_>) -> anyhow::Result<PreparedPolicy> {
         let fault = |fault| TraceError::Line { line: event.line, fault: Box::new(fault) };
         if event.policy.is_empty() {
             return Ok(self.policy.clone().ok_or_else(|| fault(Fault::NoPolicy))?);
         }
-        if let Some(rule) = self.rules.get(event.policy) {
-            return Ok(rule.clone());
+        if let Some(policy) = self.policies.get(event.policy) {
+            return Ok(policy.clone());
         }
         let text = String::from_utf8_lossy(event.policy);
-        let rule: Rule =
+        let policy: PreparedPolicy =
             text.parse().map_err(|error| anyhow::anyhow!("line {}: {error}", event.line))?;
-        self.rules.insert(event.policy.to_vec(), rule.clone());
-        Ok(rule)
+        self.policies.insert(event.policy.to_vec(), policy.clone());
+        Ok(policy)
     }
 }
 
-/// When this run began, so that no two runs have the same keys.
-#[expect(clippy::disallowed_methods, reason = "it only tells runs apart")]
+/// Start of this run, so that no two runs have the same keys.
+#[expect(clippy::disallowed_methods, reason = "it only distinguishes runs")]
 fn started() -> u128 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros())

@@ -1,31 +1,31 @@
-//! Events decided by a server that takes the time from its clients, many in flight at once.
+//! Events decided by a server with `--test-clock`, with many commands in flight.
 
 use anyhow::Context;
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_resp::encode_command;
 use sluicegate_simulator::{Event, Fault, Kind, TraceError};
 
-use super::Sink;
+use super::sink::Sink;
 use crate::client::{Client, decision};
 
-/// Most commands in flight: their replies fit into the buffers of any socket, so that nobody waits
-/// for a reader while we still write.
-const MOST_EVENTS: usize = 200;
-/// Most bytes in flight.
-const MOST_BYTES: usize = 64 * 1024;
+/// Maximum number of commands in flight. Their replies fit into the buffers of any socket, so that the server
+/// never blocks on a client that still writes.
+const MAX_EVENTS: usize = 200;
+/// Maximum number of bytes in flight.
+const MAX_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Remote {
     client: Client,
-    /// The text of the default policy.
+    /// The default policy as a string.
     policy: Option<String>,
     commands: Vec<u8>,
-    asked: Vec<Asked>,
+    pending: Vec<PendingEvent>,
 }
 
-/// An event that is not answered yet.
+/// An event without a reply yet.
 #[derive(Debug)]
-struct Asked {
+struct PendingEvent {
     line: u64,
     time: Timestamp,
     key: Vec<u8>,
@@ -37,10 +37,10 @@ struct Asked {
 impl Remote {
     pub(super) fn new(client: Client, policy: Option<&Policy>) -> Self {
         let policy = policy.map(ToString::to_string);
-        Self { client, policy, commands: Vec::new(), asked: Vec::new() }
+        Self { client, policy, commands: Vec::new(), pending: Vec::new() }
     }
 
-    pub(super) fn ask(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
+    pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
         let policy = match (event.policy, &self.policy) {
             (b"", Some(default)) => default.as_bytes(),
             (b"", None) => {
@@ -59,13 +59,13 @@ impl Remote {
             Kind::Charge => (b"SG.CHARGE", cost),
             Kind::Refund => (b"SG.REFUND", cost),
             Kind::Reset => {
-                // Tells whether there was anything; how the key then stands is asked behind it.
+                // Returns whether there was state; the following peek returns the decision.
                 encode_command(&[b"SG.RESET", event.key, b"AT", time], &mut self.commands);
                 (b"SG.PEEK", b"0")
             }
         };
         encode_command(&[name, event.key, policy, b"COST", cost, b"AT", time], &mut self.commands);
-        self.asked.push(Asked {
+        self.pending.push(PendingEvent {
             line: event.line,
             time: event.time,
             key: event.key.to_vec(),
@@ -73,18 +73,18 @@ impl Remote {
             policy: event.policy.to_vec(),
             kind: event.kind,
         });
-        if self.asked.len() >= MOST_EVENTS || self.commands.len() >= MOST_BYTES {
+        if self.pending.len() >= MAX_EVENTS || self.commands.len() >= MAX_BYTES {
             self.finish(sink)?;
         }
         Ok(())
     }
 
-    /// Sends what is left and waits for the answers to all.
+    /// Sends the remaining commands, and waits for all replies.
     pub(super) fn finish(&mut self, sink: &mut impl Sink) -> anyhow::Result<()> {
         self.client.send(&self.commands)?;
         self.commands.clear();
-        for asked in self.asked.drain(..) {
-            let Asked { line, time, ref key, cost, ref policy, kind } = asked;
+        for event in self.pending.drain(..) {
+            let PendingEvent { line, time, ref key, cost, ref policy, kind } = event;
             let at_line = || format!("line {line}");
             if kind == Kind::Reset {
                 self.client.receive().with_context(at_line)?;

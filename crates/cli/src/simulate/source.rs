@@ -1,4 +1,4 @@
-//! Where traffic comes from.
+//! Sources of traffic.
 
 use std::{
     fs::File,
@@ -21,32 +21,32 @@ use super::{
 };
 use crate::table::words;
 
-/// Bytes of standard input that are looked at beforehand.
-const AHEAD: u64 = 16 << 20;
-/// Of what is not told: the lines that are looked at, and the most bytes of them.
-const LINES: usize = 32;
-const BEGINNING: u64 = 64 << 10;
+/// Bytes of standard input that are read before the replay.
+const STDIN_BYTES: u64 = 16 << 20;
+/// Maximum number of lines, and of bytes, that are read to detect a format.
+const SAMPLE_LINES: usize = 32;
+const SAMPLE_BYTES: u64 = 64 << 10;
 /// The column of time, which the header of every trace has.
 const TRACE: &[u8] = b"t_us";
-/// What gzip begins with.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// When made-up traffic begins: a round minute, as in the scenarios.
+/// Start of synthetic traffic: a round minute, as in the scenarios.
 const START: u64 = 1_700_000_040_000_000;
 
-/// What there is to read, before it is opened.
+/// The input, before it is opened.
 #[derive(Debug)]
 pub(super) enum Input {
     /// A file that can be read twice.
     File(PathBuf),
-    /// What can be read only once, and what was read of it already.
-    Stream(Once),
-    /// What is made up.
+    /// Input that can be read only once.
+    Stream(ReplayedInput),
+    /// Synthetic traffic.
     Traffic,
 }
 
-/// A source that can be read only once.
-pub(super) struct Once {
-    begun: Vec<u8>,
+/// Input that can be read only once, with the bytes that were read already.
+pub(super) struct ReplayedInput {
+    start_bytes: Vec<u8>,
     rest: Box<dyn Read>,
 }
 
@@ -57,9 +57,12 @@ pub(super) enum Source {
     Traffic(Box<Traffic>),
 }
 
-impl std::fmt::Debug for Once {
+impl std::fmt::Debug for ReplayedInput {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Once").field("begun", &self.begun.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("ReplayedInput")
+            .field("start_bytes", &self.start_bytes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,13 +78,13 @@ impl Input {
         };
         if path.as_os_str() == "-" {
             let rest: Box<dyn Read> = Box::new(io::stdin().lock());
-            return Ok(Self::Stream(Once { begun: Vec::new(), rest }));
+            return Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest }));
         }
         let file = open(path)?;
         if file.metadata().is_ok_and(|data| data.is_file()) {
             return Ok(Self::File(path.to_owned()));
         }
-        Ok(Self::Stream(Once { begun: Vec::new(), rest: Box::new(file) }))
+        Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest: Box::new(file) }))
     }
 
     /// The key that charts follow: the one asked for, else the one with the most requests. Of
@@ -93,8 +96,8 @@ impl Input {
         let source = match self {
             Self::File(path) => source(Box::new(open(path)?), options),
             Self::Stream(once) => {
-                once.rest.by_ref().take(AHEAD).read_to_end(&mut once.begun)?;
-                source(Box::new(Cursor::new(once.begun.clone())), options)
+                once.rest.by_ref().take(STDIN_BYTES).read_to_end(&mut once.start_bytes)?;
+                source(Box::new(Cursor::new(once.start_bytes.clone())), options)
             }
             Self::Traffic => Ok(traffic(options)),
         };
@@ -115,7 +118,7 @@ impl Input {
         match self {
             Self::File(path) => source(Box::new(Watched::new(open(&path)?)), options),
             Self::Stream(once) => {
-                source(Box::new(Cursor::new(once.begun).chain(once.rest)), options)
+                source(Box::new(Cursor::new(once.start_bytes).chain(once.rest)), options)
             }
             Self::Traffic => Ok(traffic(options)),
         }
@@ -195,7 +198,7 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     };
     let (bytes, start) = match options.log {
         Some(_) => (bytes, Vec::new()),
-        None => peek(bytes, BEGINNING, is_enough).map_err(unreadable)?,
+        None => peek(bytes, SAMPLE_BYTES, is_enough).map_err(unreadable)?,
     };
     let Some(format) = options.log.clone().or_else(|| guess(&start)) else {
         ensure!(
@@ -250,11 +253,11 @@ fn peek(
 /// Whether what has been read tells what it is.
 fn is_enough(start: &[u8]) -> bool {
     let lines = start.iter().filter(|byte| **byte == b'\n').count();
-    lines >= LINES || (lines > 0 && is_trace(start))
+    lines >= SAMPLE_LINES || (lines > 0 && is_trace(start))
 }
 
 fn lines(start: &[u8]) -> impl Iterator<Item = &[u8]> {
-    start.split(|byte| *byte == b'\n').take(LINES)
+    start.split(|byte| *byte == b'\n').take(SAMPLE_LINES)
 }
 
 fn is_trace(start: &[u8]) -> bool {

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
-mod audience;
 mod cell;
 mod clock;
 mod cluster;
 mod commands;
 mod conformance;
+mod consumers;
 mod hostile;
 mod killed;
 mod loading;

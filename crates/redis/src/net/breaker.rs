@@ -1,48 +1,54 @@
 //! Circuit breaker of one node: open while the node fails, so that no request waits for it.
 //!
-//! It opens after so many failures in a row, or at once when a probe fails; only a probe that succeeds
-//! closes it (`keeper`).
+//! It opens after `max_failures` consecutive failures, or immediately when a probe fails. Only a probe that
+//! succeeds closes it (`keeper`).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
 
-/// Counts failures in a row.
+/// Time between two probes of a node whose breaker is open.
+pub const PROBE_EVERY: Duration = Duration::from_millis(100);
+
+/// Counts consecutive failures.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    most: u32,
+    max_failures: u32,
     failures: AtomicU32,
     open: AtomicBool,
 }
 
 impl Breaker {
-    pub(crate) const fn new(most: u32) -> Self {
-        Self { most, failures: AtomicU32::new(0), open: AtomicBool::new(false) }
+    pub(crate) const fn new(max_failures: u32) -> Self {
+        Self { max_failures, failures: AtomicU32::new(0), open: AtomicBool::new(false) }
     }
 
-    /// Whether the node is not asked.
+    /// Whether the node receives probes only.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// An answer came, whatever it said.
+    /// Records a reply, an error reply included.
     pub(crate) fn succeeded(&self) {
-        // The line is shared by all threads, so it is written only if it says something else.
+        // All threads share the cache line, therefore it is written only if the value changes.
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 
-    /// No answer came. Whether that opened it.
+    /// Records a failure. Returns whether that opened the breaker.
     pub(crate) fn failed(&self) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        failures >= self.most && self.open()
+        failures >= self.max_failures && self.open()
     }
 
-    /// Opens it. Whether it was closed.
+    /// Opens the breaker. Returns whether it was closed.
     pub(crate) fn open(&self) -> bool {
         !self.open.swap(true, Ordering::Relaxed)
     }
 
-    /// Closes it. Whether it was open.
+    /// Closes the breaker. Returns whether it was open.
     pub(crate) fn close(&self) -> bool {
         self.failures.store(0, Ordering::Relaxed);
         self.open.swap(false, Ordering::Relaxed)

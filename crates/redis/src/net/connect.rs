@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     keeper::jitter,
-    link::{Link, State, Up},
+    node_connection::{NodeConnection, OpenConnection, State},
 };
 use crate::{StoreError, native};
 
@@ -24,7 +24,7 @@ const PAUSES: [Duration; 4] = [
 ];
 /// A connection that ends sooner counts as one that could not be made.
 const SHORT_LIVED: Duration = Duration::from_millis(5);
-impl Link {
+impl NodeConnection {
     /// Begins to make a connection, if there is none and nobody does.
     pub(super) fn connect(self: &Arc<Self>) {
         let begins = self.state.send_if_modified(|state| {
@@ -63,41 +63,41 @@ impl Link {
         }
     }
 
-    fn use_from_now_on(&self, up: Up) {
+    fn use_from_now_on(&self, up: OpenConnection) {
         // Behind an address there may be another server than before.
         self.module.store(up.has_module, Ordering::Relaxed);
-        self.look_later();
+        self.schedule_module_probe();
         self.context.counts.connections.one();
         self.state.send_replace(State::Up(up));
     }
 
     /// A new connection, or why there is none.
-    async fn open(self: &Arc<Self>) -> Result<Up, String> {
+    async fn open(self: &Arc<Self>) -> Result<OpenConnection, String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
-        let link = Arc::downgrade(self);
+        let node = Arc::downgrade(self);
         let pushed = move |info: PushInfo| {
             if info.kind == PushKind::Disconnection
-                && let Some(link) = link.upgrade()
+                && let Some(node) = node.upgrade()
             {
-                link.lost(Some(number), &format!("{} has closed the connection", link.place));
+                node.lost(Some(number), &format!("{} has closed the connection", node.endpoint));
             }
             Ok::<_, ()>(())
         };
         let made = timeout(self.context.options.connect_timeout, async {
-            let (mut connection, address) = self.context.connect(&self.place, pushed).await?;
+            let (mut connection, address) = self.context.connect(&self.endpoint, pushed).await?;
             let looks = self.context.options.look_for_module.is_some();
-            let has_module = looks && native::is_there(&mut connection).await;
+            let has_module = looks && native::has_module(&mut connection).await;
             Ok((connection, address, has_module))
         });
         match made.await {
             Ok(Ok((connection, address, has_module))) => {
                 let (flow, since) = (Arc::default(), self.context.now());
                 let address = Arc::new(address);
-                Ok(Up { connection, number, address, flow, since, has_module })
+                Ok(OpenConnection { connection, number, address, flow, since, has_module })
             }
-            Ok(Err(StoreError::Unavailable(why))) => Err(format!("{}: {why}", self.place)),
-            Ok(Err(error)) => Err(format!("{}: {error}", self.place)),
-            Err(_) => Err(format!("{}: no connection in time", self.place)),
+            Ok(Err(StoreError::Unavailable(why))) => Err(format!("{}: {why}", self.endpoint)),
+            Ok(Err(error)) => Err(format!("{}: {error}", self.endpoint)),
+            Err(_) => Err(format!("{}: no connection in time", self.endpoint)),
         }
     }
 
@@ -121,11 +121,11 @@ impl Link {
         if was_up && wait.is_zero() {
             self.connect();
         } else if was_up {
-            let link = Arc::downgrade(self);
+            let node = Arc::downgrade(self);
             self.context.spawn(async move {
                 sleep(wait).await;
-                if let Some(link) = link.upgrade() {
-                    link.connect();
+                if let Some(node) = node.upgrade() {
+                    node.connect();
                 }
             });
         }

@@ -18,36 +18,35 @@ use sluicegate_core::{Clock, Timestamp};
 use sluicegate_memory::SystemClock;
 
 use super::{
-    keeper::answers,
-    report::Line,
+    report::OutageLine,
     url::{Address, Url},
 };
-use crate::{Options, StoreError, counters::Counting, latency::LatencyHistogram};
+use crate::{OnError, Options, StoreError, counters::CounterValues, latency::LatencyHistogram};
 
 /// Commands that wait to be written; redis-rs holds 50 unless told otherwise.
-const BUFFERED: usize = 4096;
+const PIPELINE_BUFFER: usize = 4096;
 /// Bytes after which what waits is written; 8 KiB unless told otherwise.
-const BOUNDARY: usize = 64 << 10;
+const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
 /// What all connections of a store have in common.
 pub(crate) struct Context {
     pub(crate) url: Url,
     pub(crate) options: Options,
     pub(crate) clock: SystemClock,
-    pub(crate) counts: Counting,
+    pub(crate) counts: CounterValues,
     /// Durations of round trips.
     pub(crate) round_trips: LatencyHistogram,
     certificates: TlsCertificates,
     /// Which sentinel is asked first.
     sentinel: AtomicUsize,
-    /// What stands in the place of clocks and servers.
+    /// Replaces clock and servers.
     #[cfg(test)]
-    pub(crate) simulated: std::sync::OnceLock<crate::simulation::Simulated>,
+    pub(crate) virtual_server: std::sync::OnceLock<super::virtual_server::VirtualServer>,
 }
 
 /// Which server a connection is to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     At(Address),
     /// Wherever the sentinels say that the primary of this name is.
     Primary {
@@ -56,7 +55,7 @@ pub(crate) enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(address) => address.fmt(formatter),
@@ -79,7 +78,7 @@ impl Context {
         };
         let root_cert = options.tls.ca.as_ref().map(read).transpose()?;
         let certificates = TlsCertificates { client_tls, root_cert };
-        let (clock, counts) = (SystemClock::new(), Counting::default());
+        let (clock, counts) = (SystemClock::new(), CounterValues::default());
         Ok(Arc::new(Self {
             url,
             options,
@@ -89,14 +88,14 @@ impl Context {
             certificates,
             sentinel: AtomicUsize::new(0),
             #[cfg(test)]
-            simulated: std::sync::OnceLock::new(),
+            virtual_server: std::sync::OnceLock::new(),
         }))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         #[cfg(test)]
-        if self.simulated.get().is_some() {
-            return crate::simulation::now();
+        if self.virtual_server.get().is_some() {
+            return super::virtual_server::now();
         }
         self.clock.now()
     }
@@ -112,12 +111,12 @@ impl Context {
     /// A new connection; `pushed` hears when it is closed.
     pub(crate) async fn connect(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         pushed: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, Address), StoreError> {
-        let address = match place {
-            Place::At(address) => address.clone(),
-            Place::Primary { sentinels, name } => self.primary(sentinels, name).await?,
+        let address = match endpoint {
+            Endpoint::At(address) => address.clone(),
+            Endpoint::Primary { sentinels, name } => self.primary(sentinels, name).await?,
         };
         let Url { user, password, database, .. } = &self.url;
         // RESP3, since it alone tells of a connection that is closed while nothing is asked.
@@ -134,19 +133,19 @@ impl Context {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.connect_timeout))
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(BUFFERED)
+            .set_pipeline_buffer_size(PIPELINE_BUFFER)
             .set_concurrency_limit(self.options.max_in_flight.max(1))
-            .set_write_backpressure_boundary(BOUNDARY)
+            .set_write_backpressure_boundary(WRITE_BUFFER_BYTES)
             .set_push_sender(pushed);
         let connection = self.open(&address, login, &config).await?;
         Ok((connection, address))
     }
 
     /// Logs that a node became unavailable, or answers again.
-    pub(super) fn say(&self, node: &dyn fmt::Display, line: Line, why: &str) {
+    pub(super) fn log_outage(&self, node: &dyn fmt::Display, line: OutageLine, why: &str) {
         match line {
-            Line::Unavailable { more } => {
-                let decision = answers(self.options.on_error);
+            OutageLine::Unavailable { more } => {
+                let decision = fallback_text(self.options.on_error);
                 let before = if more > 0 {
                     format!("; {more} outages before this one were not logged")
                 } else {
@@ -158,11 +157,11 @@ impl Context {
                     "the store is unavailable: until it answers, {decision}{before}"
                 );
             }
-            Line::Available { after } => {
+            OutageLine::Available { after } => {
                 let seconds = after.as_secs_f64();
                 tracing::info!(%node, "the store answers again, after {seconds:.1} s");
             }
-            Line::WasUnavailable { times } => {
+            OutageLine::WasUnavailable { times } => {
                 tracing::info!(%node, "the store answers; it was unavailable {times} more times");
             }
         }
@@ -249,5 +248,14 @@ impl Context {
 impl fmt::Debug for Context {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Context").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// The fallback decision, for the log.
+fn fallback_text(on_error: OnError) -> &'static str {
+    match on_error {
+        OnError::Deny => "requests are denied (on_error: deny)",
+        OnError::Allow => "requests are allowed without a limit (on_error: allow)",
+        OnError::Local(_) => "requests are decided in this process (on_error: local)",
     }
 }

@@ -18,19 +18,18 @@ use sluicegate_core::Timestamp;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    context::Place,
-    link::{Deadline, Link, PROBE_TIMEOUT, Up},
-    report::Line,
+    breaker::PROBE_EVERY,
+    context::Endpoint,
+    node_connection::{Deadline, NodeConnection, OpenConnection, PROBE_TIMEOUT},
+    report::OutageLine,
     url::Kind,
 };
 use crate::{
-    OnError, StoreError,
-    call::begin,
+    StoreError,
     script::{Script, TEST_PREFIX},
+    script_command::begin,
 };
 
-/// How often a server whose breaker is open is probed.
-pub const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// How long a connection may be idle before the server is probed.
 const IDLE: Duration = Duration::from_secs(1);
 /// The least time between two probes.
@@ -122,13 +121,13 @@ fn is_about_slot(details: Option<&str>) -> bool {
     details.is_some_and(|details| details.starts_with("Hash slot not served"))
 }
 
-impl Link {
+impl NodeConnection {
     /// Begins to watch over the connection, if nobody does.
     pub(super) fn keep(self: &Arc<Self>) {
         if !self.is_kept.swap(true, Ordering::Relaxed) {
-            let (link, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
+            let (node, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
             self.context.spawn(async move {
-                let mut keeper = Keeper { link, looked_at: None };
+                let mut keeper = Keeper { node, resolved_at: None };
                 let mut pause = IDLE;
                 loop {
                     // Whether it was woken does not matter.
@@ -187,105 +186,115 @@ impl Link {
     /// The server is not asked any more, because others hold its slots.
     pub(super) fn retire(&self) {
         if self.breaker.is_open() {
-            tracing::info!(node = %self.place, "the node has left the cluster");
+            tracing::info!(node = %self.endpoint, "the node has left the cluster");
         }
     }
 
-    fn log(&self, line: impl FnOnce(&mut super::report::Report, Timestamp) -> Option<Line>) {
+    fn log(
+        &self,
+        line: impl FnOnce(&mut super::report::OutageLog, Timestamp) -> Option<OutageLine>,
+    ) {
         let Some(report) = &self.report else { return };
         let line = line(&mut report.lock(), self.context.now());
         let Some(line) = line else { return };
-        self.context.say(&self.place, line, &self.why.lock());
+        self.context.log_outage(&self.endpoint, line, &self.why.lock());
     }
 }
 
 /// Watches over one connection.
 struct Keeper {
-    link: Weak<Link>,
+    node: Weak<NodeConnection>,
     /// When the primary was last looked for, since the server takes no writes.
-    looked_at: Option<Timestamp>,
+    resolved_at: Option<Timestamp>,
 }
 
 impl Keeper {
     /// Looks once. How long until the next time; `None`: the connection is not used any more.
     async fn turn(&mut self) -> Option<Duration> {
-        let link = self.link.upgrade()?;
-        let is_open = link.breaker.is_open();
-        let is_suspect = link.is_suspect.swap(false, Ordering::Relaxed);
-        let has_answered = link.has_answered.swap(false, Ordering::Relaxed);
-        if is_open || is_suspect || !has_answered || link.permission.is_barred() {
-            let probe = link.probe().await;
-            self.follow(&link, is_open, is_suspect, probe).await;
+        let node = self.node.upgrade()?;
+        let is_open = node.breaker.is_open();
+        let is_suspect = node.is_suspect.swap(false, Ordering::Relaxed);
+        let has_answered = node.has_answered.swap(false, Ordering::Relaxed);
+        if is_open || is_suspect || !has_answered || node.permission.is_barred() {
+            let probe = node.probe().await;
+            self.follow(&node, is_open, is_suspect, probe).await;
         }
-        link.log(|report, now| report.due(now));
-        let is_down = link.breaker.is_open() || link.permission.is_barred();
+        node.log(|report, now| report.due(now));
+        let is_down = node.breaker.is_open() || node.permission.is_barred();
         Some(if is_down { PROBE_EVERY - SPACING } else { IDLE })
     }
 
-    async fn follow(&mut self, link: &Arc<Link>, is_open: bool, is_suspect: bool, probe: Probe) {
+    async fn follow(
+        &mut self,
+        node: &Arc<NodeConnection>,
+        is_open: bool,
+        is_suspect: bool,
+        probe: Probe,
+    ) {
         match probe {
             // Neither may it use the key of the probe, which has the same prefix as all others.
-            Probe::Forbidden(why) if link.permission.is_in_doubt() => link.barred(&why),
+            Probe::Forbidden(why) if node.permission.is_in_doubt() => node.barred(&why),
             Probe::Forbidden(_) if is_suspect => {
-                link.works();
-                self.find_primary(link).await;
+                node.works();
+                self.find_primary(node).await;
             }
             // The user may be allowed what else it asks for.
-            Probe::MayNot(why) if link.permission.is_in_doubt() => link.unavailable(&why),
+            Probe::MayNot(why) if node.permission.is_in_doubt() => node.unavailable(&why),
             Probe::Works | Probe::Forbidden(_) | Probe::MayNot(_) => {
-                self.looked_at = None;
-                link.decided();
-                link.works();
+                self.resolved_at = None;
+                node.decided();
+                node.works();
             }
             // Questions that were too late have been counted.
             Probe::Slow(_) if !is_open => {}
             Probe::Slow(span) => {
                 let millis = span.as_millis();
-                link.unavailable(&format!("{}: answers after {millis} ms", link.place));
+                node.unavailable(&format!("{}: answers after {millis} ms", node.endpoint));
             }
             Probe::Refuses(why) => {
-                link.unavailable(&why);
-                self.find_primary(link).await;
+                node.unavailable(&why);
+                self.find_primary(node).await;
             }
-            Probe::Fails(why) => link.unavailable(&why),
+            Probe::Fails(why) => node.unavailable(&why),
         }
     }
 
     /// Looks for the primary elsewhere, now and then.
-    async fn find_primary(&mut self, link: &Arc<Link>) {
-        let now = link.context.now();
-        let is_due = match (&link.place, self.looked_at) {
-            (Place::Primary { .. }, None) => true,
-            (Place::Primary { .. }, Some(at)) => now >= at + jitter(RESOLVE_EVERY),
+    async fn find_primary(&mut self, node: &Arc<NodeConnection>) {
+        let now = node.context.now();
+        let is_due = match (&node.endpoint, self.resolved_at) {
+            (Endpoint::Primary { .. }, None) => true,
+            (Endpoint::Primary { .. }, Some(at)) => now >= at + jitter(RESOLVE_EVERY),
             // It may be promoted again in a moment.
-            (Place::At(_), None) => false,
-            (Place::At(_), Some(at)) => now >= at + jitter(REPLACE_EVERY),
+            (Endpoint::At(_), None) => false,
+            (Endpoint::At(_), Some(at)) => now >= at + jitter(REPLACE_EVERY),
         };
         if !is_due {
-            self.looked_at.get_or_insert(now);
+            self.resolved_at.get_or_insert(now);
             return;
         }
-        self.looked_at = Some(now);
-        if let Place::Primary { sentinels, name } = &link.place {
-            let found = timeout(PROBE_TIMEOUT, link.context.primary(sentinels, name)).await;
+        self.resolved_at = Some(now);
+        if let Endpoint::Primary { sentinels, name } = &node.endpoint {
+            let found = timeout(PROBE_TIMEOUT, node.context.primary(sentinels, name)).await;
             let Ok(Ok(address)) = found else { return };
-            if link.address().is_some_and(|known| *known == address) {
+            if node.address().is_some_and(|known| *known == address) {
                 return;
             }
         }
-        link.replace().await;
+        node.replace().await;
     }
 }
 
-impl Link {
+impl NodeConnection {
     /// Asks the server whether it takes writes.
     async fn probe(self: &Arc<Self>) -> Probe {
         let deadline = Deadline::after(PROBE_TIMEOUT);
-        let Up { mut connection, number, flow, .. } = match self.connection(deadline).await {
-            Ok(up) => up,
-            Err(StoreError::Unavailable(why)) => return Probe::Fails(why),
-            Err(error) => return Probe::Fails(error.to_string()),
-        };
+        let OpenConnection { mut connection, number, flow, .. } =
+            match self.connection(deadline).await {
+                Ok(up) => up,
+                Err(StoreError::Unavailable(why)) => return Probe::Fails(why),
+                Err(error) => return Probe::Fails(error.to_string()),
+            };
         let begin = self.context.now();
         let sent = flow.send(1, begin);
         match deadline.within(self.try_write(&mut connection)).await {
@@ -296,7 +305,7 @@ impl Link {
                 let span = Duration::from_micros(span);
                 let why = |error: &redis::ServerError| {
                     let (code, details) = (error.code(), error.details().unwrap_or_default());
-                    format!("{}: {code} {details}", self.place)
+                    format!("{}: {code} {details}", self.endpoint)
                 };
                 match (&reply, Missing::of(&reply)) {
                     (Value::ServerError(error), Some(Missing::Command)) => {
@@ -319,7 +328,7 @@ impl Link {
             }
             // Replies may never come on this connection, whatever the server does.
             _ => {
-                let why = format!("{} does not answer", self.place);
+                let why = format!("{} does not answer", self.endpoint);
                 self.lost(Some(number), &why);
                 Probe::Fails(why)
             }
@@ -327,7 +336,7 @@ impl Link {
     }
 }
 
-impl Link {
+impl NodeConnection {
     /// Runs the script of the probe; or a command of the module, for a user who may run no scripts.
     async fn try_write(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         let key = self.probe_key();
@@ -361,14 +370,5 @@ impl Link {
 
     fn is_in_cluster(&self) -> bool {
         self.context.url.kind == Kind::Cluster
-    }
-}
-
-/// What is answered while the store is unavailable, for the log.
-pub(super) fn answers(on_error: OnError) -> &'static str {
-    match on_error {
-        OnError::Deny => "requests are denied (on_error: deny)",
-        OnError::Allow => "requests are allowed without a limit (on_error: allow)",
-        OnError::Local(_) => "requests are decided in this process (on_error: local)",
     }
 }

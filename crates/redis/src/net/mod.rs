@@ -1,13 +1,14 @@
-//! Reaching the servers: addresses, connections, clusters. Only these files, and those that ask, know
-//! of redis-rs.
+//! Servers: addresses, connections, clusters.
 
 pub(crate) mod breaker;
 mod connect;
 pub(crate) mod context;
 mod flow;
 pub(crate) mod keeper;
-pub(crate) mod link;
+pub(crate) mod node_connection;
 mod permission;
 mod report;
 pub(crate) mod topology;
 pub(crate) mod url;
+#[cfg(test)]
+pub(crate) mod virtual_server;

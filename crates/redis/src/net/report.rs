@@ -14,7 +14,7 @@ const REFILL: Duration = Duration::from_secs(3);
 
 /// What was logged of a node, and what was not yet.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct OutageLog {
     /// Since when the node has been unavailable.
     down_since: Option<Timestamp>,
     /// Whether the log says that it is.
@@ -28,7 +28,7 @@ pub(crate) struct Report {
 
 /// A line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum OutageLine {
     /// The node is unavailable; `more` outages before this one have not been told.
     Unavailable { more: u32 },
     /// The node answers again, after so long.
@@ -37,7 +37,7 @@ pub(crate) enum Line {
     WasUnavailable { times: u32 },
 }
 
-impl Report {
+impl OutageLog {
     pub(crate) const fn new() -> Self {
         Self {
             down_since: None,
@@ -49,7 +49,7 @@ impl Report {
     }
 
     /// The node became unavailable, or answers again.
-    pub(crate) fn change(&mut self, is_down: bool, now: Timestamp) -> Option<Line> {
+    pub(crate) fn change(&mut self, is_down: bool, now: Timestamp) -> Option<OutageLine> {
         let since = self.down_since.take();
         if is_down {
             self.down_since = since.or(Some(now));
@@ -57,11 +57,11 @@ impl Report {
             return self.due(now);
         }
         let after = micros_since(since?, now);
-        std::mem::take(&mut self.is_told).then_some(Line::Available { after })
+        std::mem::take(&mut self.is_told).then_some(OutageLine::Available { after })
     }
 
     /// The line that may be logged by now, if one could not be before.
-    pub(crate) fn due(&mut self, now: Timestamp) -> Option<Line> {
+    pub(crate) fn due(&mut self, now: Timestamp) -> Option<OutageLine> {
         let periods = micros_since(self.refilled_at, now).as_micros() / REFILL.as_micros();
         if periods > 0 {
             let periods = u32::try_from(periods).unwrap_or(u32::MAX);
@@ -74,8 +74,8 @@ impl Report {
         let times = std::mem::take(&mut self.untold);
         self.is_told = self.down_since.is_some();
         Some(match self.is_told {
-            true => Line::Unavailable { more: times - 1 },
-            false => Line::WasUnavailable { times },
+            true => OutageLine::Unavailable { more: times - 1 },
+            false => OutageLine::WasUnavailable { times },
         })
     }
 }
@@ -94,23 +94,23 @@ mod tests {
 
     #[test]
     fn report_outage_has_one_line_each_way() {
-        let mut report = Report::new();
-        assert_eq!(report.change(true, at(0)), Some(Line::Unavailable { more: 0 }));
+        let mut report = OutageLog::new();
+        assert_eq!(report.change(true, at(0)), Some(OutageLine::Unavailable { more: 0 }));
         assert_eq!(report.change(true, at(10)), None);
         assert_eq!(report.due(at(5000)), None);
         let after = Duration::from_millis(6000);
-        assert_eq!(report.change(false, at(6000)), Some(Line::Available { after }));
+        assert_eq!(report.change(false, at(6000)), Some(OutageLine::Available { after }));
         assert_eq!(report.change(false, at(6001)), None);
     }
 
     #[test]
     fn report_flapping_node_loses_no_outage() {
-        let mut report = Report::new();
+        let mut report = OutageLog::new();
         let (mut told, mut lines) = (0, 0);
-        let mut add = |line: Option<Line>| match line {
-            Some(Line::Unavailable { more }) => (told, lines) = (told + more + 1, lines + 1),
-            Some(Line::WasUnavailable { times }) => (told, lines) = (told + times, lines + 1),
-            Some(Line::Available { .. }) | None => {}
+        let mut add = |line: Option<OutageLine>| match line {
+            Some(OutageLine::Unavailable { more }) => (told, lines) = (told + more + 1, lines + 1),
+            Some(OutageLine::WasUnavailable { times }) => (told, lines) = (told + times, lines + 1),
+            Some(OutageLine::Available { .. }) | None => {}
         };
         for outage in 0..200 {
             add(report.change(true, at(outage * 100)));
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn report_outage_that_lasts_is_told_in_the_end() {
-        let mut report = Report::new();
+        let mut report = OutageLog::new();
         for outage in 0..BURST {
             let now = at(u64::from(outage) * 10);
             assert!(report.change(true, now).is_some());
             assert!(report.change(false, now).is_some());
         }
         assert_eq!(report.change(true, at(300)), None);
-        assert_eq!(report.due(at(3300)), Some(Line::Unavailable { more: 0 }));
+        assert_eq!(report.due(at(3300)), Some(OutageLine::Unavailable { more: 0 }));
     }
 }

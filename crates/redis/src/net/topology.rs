@@ -14,26 +14,26 @@ use redis::Value;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    context::{Context, Place},
+    context::{Context, Endpoint},
     keeper::jitter,
-    link::{Deadline, Link},
-    report::Report,
+    node_connection::{Deadline, NodeConnection},
+    report::OutageLog,
     url::{Address, Kind},
 };
 use crate::{StoreError, slot::SLOTS};
 
 /// How long one node may take to tell which node holds what.
-const ASKING: Duration = Duration::from_millis(500);
+const MAP_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long after the map was read it is not read again.
 const SETTLING: Duration = Duration::from_millis(50);
 /// The same where no node has told it, more or less.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Which server holds which key.
 #[derive(Debug)]
 pub(crate) enum Topology {
     /// One server holds all.
-    One(Arc<Link>),
+    One(Arc<NodeConnection>),
     Cluster(Arc<Cluster>),
 }
 
@@ -46,30 +46,32 @@ impl Topology {
                 map: RwLock::default(),
                 refreshing: AtomicBool::new(false),
                 reading: watch::channel(Reading::Never).0,
-                report: Mutex::new(Report::new()),
+                report: Mutex::new(OutageLog::new()),
             })),
-            Kind::Single => {
-                Self::One(Link::new(Place::At(url.hosts[0].clone()), Arc::clone(context)))
-            }
+            Kind::Single => Self::One(NodeConnection::new(
+                Endpoint::At(url.hosts[0].clone()),
+                Arc::clone(context),
+            )),
             Kind::Sentinel(name) => {
-                let place = Place::Primary { sentinels: url.hosts.clone(), name: name.clone() };
-                Self::One(Link::new(place, Arc::clone(context)))
+                let endpoint =
+                    Endpoint::Primary { sentinels: url.hosts.clone(), name: name.clone() };
+                Self::One(NodeConnection::new(endpoint, Arc::clone(context)))
             }
         }
     }
 
     /// The connection to the server that holds a slot.
-    pub(crate) async fn link(
+    pub(crate) async fn node(
         &self,
         slot: u16,
         deadline: Deadline,
-    ) -> Result<Arc<Link>, StoreError> {
+    ) -> Result<Arc<NodeConnection>, StoreError> {
         let cluster = match self {
-            Self::One(link) => return Ok(Arc::clone(link)),
+            Self::One(node) => return Ok(Arc::clone(node)),
             Self::Cluster(cluster) => cluster,
         };
-        if let Some(link) = cluster.known(slot) {
-            return Ok(link);
+        if let Some(node) = cluster.node_of(slot) {
+            return Ok(node);
         }
         cluster.refresh();
         if cluster.has_no_map() {
@@ -80,7 +82,7 @@ impl Topology {
                 return Err(StoreError::Unavailable(why.clone()));
             }
         }
-        cluster.known(slot).ok_or_else(|| {
+        cluster.node_of(slot).ok_or_else(|| {
             StoreError::Unavailable(format!("no node of the cluster holds slot {slot}"))
         })
     }
@@ -98,34 +100,37 @@ impl Topology {
         &self,
         slot: u16,
         to: &str,
-        from: &Link,
+        from: &NodeConnection,
         moved: bool,
-    ) -> Option<Arc<Link>> {
+    ) -> Option<Arc<NodeConnection>> {
         let Self::Cluster(cluster) = self else { return None };
         let (host, port) = to.rsplit_once(':')?;
         // An empty host is that of the node that says so.
-        let host = match (host, from.place()) {
-            ("", Place::At(address)) => address.host.clone(),
+        let host = match (host, from.endpoint()) {
+            ("", Endpoint::At(address)) => address.host.clone(),
             _ => host.trim_matches(['[', ']']).to_owned(),
         };
         let address = Address { host, port: port.parse().ok()? };
         let mut map = cluster.map.write();
-        let link = map.node(address, &cluster.context);
+        let node = map.node(address, &cluster.context);
         if moved {
-            map.assign(slot, slot, &link);
+            map.assign(slot, slot, &node);
             drop(map);
             cluster.refresh();
         }
-        Some(link)
+        Some(node)
     }
 
     /// Every server.
-    pub(crate) async fn all(&self, deadline: Deadline) -> Result<Vec<Arc<Link>>, StoreError> {
+    pub(crate) async fn all(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Vec<Arc<NodeConnection>>, StoreError> {
         match self {
-            Self::One(link) => Ok(vec![Arc::clone(link)]),
+            Self::One(node) => Ok(vec![Arc::clone(node)]),
             Self::Cluster(cluster) => {
                 deadline.within(cluster.read_map()).await??;
-                Ok(cluster.links())
+                Ok(cluster.nodes())
             }
         }
     }
@@ -140,7 +145,7 @@ pub(crate) struct Cluster {
     refreshing: AtomicBool,
     /// What became of the first map.
     reading: watch::Sender<Reading>,
-    report: Mutex<Report>,
+    report: Mutex<OutageLog>,
 }
 
 /// What became of the first map of a cluster.
@@ -155,35 +160,35 @@ enum Reading {
 
 #[derive(Debug, Default)]
 struct Map {
-    nodes: HashMap<Address, Arc<Link>>,
+    nodes: HashMap<Address, Arc<NodeConnection>>,
     /// By slot; empty at first.
-    slots: Vec<Option<Arc<Link>>>,
+    slots: Vec<Option<Arc<NodeConnection>>>,
 }
 
 impl Map {
-    fn node(&mut self, address: Address, context: &Arc<Context>) -> Arc<Link> {
-        let place = Place::At(address.clone());
-        let new = || Link::new(place, Arc::clone(context));
+    fn node(&mut self, address: Address, context: &Arc<Context>) -> Arc<NodeConnection> {
+        let endpoint = Endpoint::At(address.clone());
+        let new = || NodeConnection::new(endpoint, Arc::clone(context));
         Arc::clone(self.nodes.entry(address).or_insert_with(new))
     }
 
-    fn assign(&mut self, first: u16, last: u16, link: &Arc<Link>) {
+    fn assign(&mut self, first: u16, last: u16, node: &Arc<NodeConnection>) {
         self.slots.resize(usize::from(SLOTS), None);
         for slot in first..=last.min(SLOTS - 1) {
-            self.slots[usize::from(slot)] = Some(Arc::clone(link));
+            self.slots[usize::from(slot)] = Some(Arc::clone(node));
         }
     }
 }
 
 impl Cluster {
     /// Every node that is known.
-    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        let mut links: Vec<_> = self.map.read().nodes.values().cloned().collect();
-        links.sort_by_key(|link| link.place().to_string());
-        links
+    pub(crate) fn nodes(&self) -> Vec<Arc<NodeConnection>> {
+        let mut nodes: Vec<_> = self.map.read().nodes.values().cloned().collect();
+        nodes.sort_by_key(|node| node.endpoint().to_string());
+        nodes
     }
 
-    fn known(&self, slot: u16) -> Option<Arc<Link>> {
+    fn node_of(&self, slot: u16) -> Option<Arc<NodeConnection>> {
         self.map.read().slots.get(usize::from(slot)).cloned().flatten()
     }
 
@@ -205,12 +210,12 @@ impl Cluster {
                 }
                 if !cluster.has_no_map() {
                     // Not again at once: a cluster takes its time to settle.
-                    sleep(if read.is_ok() { SETTLING } else { jitter(AGAIN) }).await;
+                    sleep(if read.is_ok() { SETTLING } else { jitter(RETRY_PAUSE) }).await;
                     cluster.refreshing.store(false, Ordering::Relaxed);
                     return;
                 }
                 drop(cluster);
-                sleep(jitter(AGAIN)).await;
+                sleep(jitter(RETRY_PAUSE)).await;
             }
         });
     }
@@ -220,14 +225,14 @@ impl Cluster {
         if let Reading::Failed(why) = &*self.reading.borrow() {
             return Some(why.clone());
         }
-        let links = self.links();
-        let reasons: Option<Vec<_>> = links.iter().map(|link| link.why_unavailable()).collect();
+        let nodes = self.nodes();
+        let reasons: Option<Vec<_>> = nodes.iter().map(|node| node.why_unavailable()).collect();
         reasons?.into_iter().next()
     }
 
     /// Reads the map, and logs whether there is one.
     async fn read_map(&self) -> Result<(), StoreError> {
-        let read = self.ask_nodes().await;
+        let read = self.query_nodes().await;
         let (now, mut report) = (self.context.now(), self.report.lock());
         let line = match &read {
             Ok(()) => {
@@ -249,31 +254,32 @@ impl Cluster {
         drop(report);
         if let Some(line) = line {
             let why = read.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            self.context.say(&"cluster", line, &why);
+            self.context.log_outage(&"cluster", line, &why);
         }
         read
     }
 
     /// Asks one node after the other for the map.
-    async fn ask_nodes(&self) -> Result<(), StoreError> {
-        let known: Vec<_> = self.map.read().nodes.values().cloned().collect();
+    async fn query_nodes(&self) -> Result<(), StoreError> {
+        let node_of: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let seeds = self.context.url.hosts.iter().cloned();
-        let seeds = seeds.map(|seed| Link::seed(Place::At(seed), Arc::clone(&self.context)));
+        let seeds =
+            seeds.map(|seed| NodeConnection::seed(Endpoint::At(seed), Arc::clone(&self.context)));
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let mut error = StoreError::Unavailable("the cluster has no nodes".to_owned());
-        for link in known.into_iter().chain(seeds) {
-            match link.command(&command, Deadline::after(ASKING)).await {
+        for node in node_of.into_iter().chain(seeds) {
+            match node.command(&command, Deadline::after(MAP_TIMEOUT)).await {
                 Ok(Value::ServerError(refusal)) => {
                     let words = refusal.details().unwrap_or_default();
-                    error = StoreError::Unavailable(format!("{}: {words}", link.place()));
+                    error = StoreError::Unavailable(format!("{}: {words}", node.endpoint()));
                 }
                 Ok(value) => {
-                    if let Some(ranges) = ranges(&value, &link).filter(|it| !it.is_empty()) {
-                        self.take_in(ranges);
+                    if let Some(ranges) = ranges(&value, &node).filter(|it| !it.is_empty()) {
+                        self.replace_map(ranges);
                         return Ok(());
                     }
-                    error = StoreError::Unavailable(format!("{} holds no slots", link.place()));
+                    error = StoreError::Unavailable(format!("{} holds no slots", node.endpoint()));
                 }
                 Err(failure) => error = failure,
             }
@@ -281,22 +287,22 @@ impl Cluster {
         Err(error)
     }
 
-    fn take_in(&self, ranges: Vec<(u16, u16, Address)>) {
+    fn replace_map(&self, ranges: Vec<(u16, u16, Address)>) {
         let mut map = self.map.write();
         let mut old = std::mem::take(&mut *map);
         for (first, last, address) in ranges {
-            if let Some(link) = old.nodes.remove(&address) {
-                map.nodes.insert(address.clone(), link);
+            if let Some(node) = old.nodes.remove(&address) {
+                map.nodes.insert(address.clone(), node);
             }
-            let link = map.node(address, &self.context);
-            map.assign(first, last, &link);
+            let node = map.node(address, &self.context);
+            map.assign(first, last, &node);
         }
-        old.nodes.values().for_each(|link| link.retire());
+        old.nodes.values().for_each(|node| node.retire());
     }
 }
 
 /// What `CLUSTER SLOTS` says: first and last slot, and the primary that holds them.
-fn ranges(value: &Value, from: &Link) -> Option<Vec<(u16, u16, Address)>> {
+fn ranges(value: &Value, from: &NodeConnection) -> Option<Vec<(u16, u16, Address)>> {
     let Value::Array(entries) = value else { return None };
     let range = |entry: &Value| {
         let Value::Array(parts) = entry else { return None };
@@ -311,8 +317,8 @@ fn ranges(value: &Value, from: &Link) -> Option<Vec<(u16, u16, Address)>> {
             _ => return None,
         };
         // A node that does not know its own address says nothing: it is where we asked.
-        let host = match from.place() {
-            Place::At(address) if host.is_empty() || host == "?" => address.host.clone(),
+        let host = match from.endpoint() {
+            Endpoint::At(address) if host.is_empty() || host == "?" => address.host.clone(),
             _ => host,
         };
         let address = Address { host, port: u16::try_from(*port).ok()? };

@@ -74,8 +74,9 @@ impl Url {
                 return Err(wrong(&format!("unknown scheme `{scheme}`: expected redis or rediss")));
             }
         };
-        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = place.rsplit_once('@').map_or((None, place), |(a, b)| (Some(a), b));
+        let (endpoint, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) =
+            endpoint.rsplit_once('@').map_or((None, endpoint), |(a, b)| (Some(a), b));
         let (user, password) = match login.map(|it| it.split_once(':').unwrap_or((it, ""))) {
             None => (None, None),
             Some((user, password)) => (decoded(user)?, decoded(password)?),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sluicegate_core::{Operation, Timestamp};
 
 /// The greatest number that Lua tells apart from the next.
-const MOST: u64 = 1 << 53;
+const MAX_LUA_INTEGER: u64 = 1 << 53;
 
 /// The arguments of one script call, in order. `lua/main.lua` says what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl<'a> Arguments<'a> {
             Operation::Charge(cost) => ("charge", cost),
             Operation::Refund(cost) => ("refund", cost),
             Operation::Reserve { cost, max_wait } => {
-                let micros = u64::try_from(max_wait.as_micros()).unwrap_or(MOST);
-                wait = Some(digits(micros.min(MOST)));
+                let micros = u64::try_from(max_wait.as_micros()).unwrap_or(MAX_LUA_INTEGER);
+                wait = Some(digits(micros.min(MAX_LUA_INTEGER)));
                 ("reserve", cost)
             }
             Operation::Reset => ("reset", 0),

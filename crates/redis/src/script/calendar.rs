@@ -1,8 +1,8 @@
 //! Windows of the calendar around a time, for a script, which knows none.
 
-use sluicegate_core::{CalendarUnit, FixedWindow, Limit, Policy, Timestamp, Window};
-
-use super::plan::charged;
+use sluicegate_core::{
+    CalendarUnit, Entry, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply,
+};
 
 /// A period of the calendar in a time zone, of which a script must know the windows.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +66,13 @@ pub(crate) fn boundaries<'a>(
         calendar.boundaries(around, &mut out);
     }
     out
+}
+
+/// The encoded entry of a key after a charge of one unit at `now`.
+fn charged(policy: &Policy, now: Timestamp) -> Vec<u8> {
+    let mut entry: Option<Entry> = None;
+    let charged = apply(policy, &mut entry, now, Operation::Charge(1));
+    charged.ok().and(entry).map(|entry| entry.encode()).unwrap_or_default()
 }
 
 #[cfg(test)]

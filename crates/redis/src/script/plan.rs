@@ -23,9 +23,9 @@ pub struct Plan {
     /// The policy as the commands of the module take it.
     text: String,
     /// What a key is like of which nothing is in use.
-    fresh: Decision,
+    unused_decision: Decision,
     /// The byte form of a key of which nothing is in use.
-    unused: Vec<u8>,
+    initial_state: Vec<u8>,
     /// What a take is asked with, its cost aside, where the script has a short way for it.
     fast: Option<Vec<u8>>,
     /// The limit, where there is but one, and of the gcra family.
@@ -38,7 +38,7 @@ impl Plan {
     /// The plan for `policy`.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
-        let unused = Entry::unused(policy).encode();
+        let initial_state = Entry::unused(policy).encode();
         let calendars = policy.limits().iter().filter_map(|limit| match limit {
             Limit::FixedWindow(window) => match window.window() {
                 Window::Calendar { unit, zone } => Calendar::new(unit, &zone),
@@ -48,13 +48,13 @@ impl Plan {
         });
         Self {
             script: Script::of(policy),
-            fast: fast(policy, &unused),
+            fast: fast(policy, &initial_state),
             gcra: policy.as_gcra().copied(),
             calendars: calendars.collect(),
             can_reserve: policy.can_reserve(),
             text: policy.to_string(),
-            fresh: fresh(policy),
-            unused,
+            unused_decision: unused_decision(policy),
+            initial_state,
         }
     }
 
@@ -69,8 +69,8 @@ impl Plan {
     }
 
     /// The byte form of a key of which nothing is in use.
-    pub(crate) fn unused(&self) -> &[u8] {
-        &self.unused
+    pub(crate) fn initial_state(&self) -> &[u8] {
+        &self.initial_state
     }
 
     /// The calendars that the policy itself needs.
@@ -79,12 +79,12 @@ impl Plan {
     }
 
     /// What a reset answers.
-    pub(crate) fn fresh(&self) -> Decision {
-        self.fresh
+    pub(crate) fn unused_decision(&self) -> Decision {
+        self.unused_decision
     }
 
     /// Whether `operation` may be asked under the policy.
-    pub(crate) fn may(&self, operation: Operation) -> Result<(), ReserveError> {
+    pub(crate) fn check_operation(&self, operation: Operation) -> Result<(), ReserveError> {
         match operation {
             Operation::Reserve { .. } if !self.can_reserve => Err(ReserveError),
             _ => Ok(()),
@@ -101,7 +101,7 @@ impl Plan {
         operation: Operation,
         around: Timestamp,
     ) -> Result<Arguments<'_>, ReserveError> {
-        self.ask(operation, around, None, &[])
+        self.arguments_with(operation, around, None, &[])
     }
 
     /// [`Plan::arguments`] with the time of the question itself, for a key that begins with
@@ -114,7 +114,7 @@ impl Plan {
         operation: Operation,
         now: Timestamp,
     ) -> Result<Arguments<'_>, ReserveError> {
-        self.ask(operation, now, Some(now), &[])
+        self.arguments_with(operation, now, Some(now), &[])
     }
 
     /// The arguments to ask once more with, after the script has answered
@@ -130,7 +130,7 @@ impl Plan {
         now: Timestamp,
         calendars: &[Calendar],
     ) -> Result<Arguments<'_>, ReserveError> {
-        self.ask(operation, now, at, calendars)
+        self.arguments_with(operation, now, at, calendars)
     }
 
     /// The decision on `operation` that a script tells by one integer, and not by an array: how many
@@ -138,7 +138,11 @@ impl Plan {
     ///
     /// # Errors
     /// [`ReplyError`] where no script of ours answers so.
-    pub fn told(&self, operation: Operation, debt: i64) -> Result<Decision, ReplyError> {
+    pub fn decision_from_debt(
+        &self,
+        operation: Operation,
+        debt: i64,
+    ) -> Result<Decision, ReplyError> {
         let decision = match (operation, &self.gcra) {
             (Operation::Take(cost), Some(gcra)) => {
                 let take = u64::try_from(debt).ok().and_then(|debt| gcra.try_take(debt, cost));
@@ -149,7 +153,7 @@ impl Plan {
         decision.ok_or_else(|| ReplyError(debt.to_string()))
     }
 
-    fn ask(
+    fn arguments_with(
         &self,
         operation: Operation,
         around: Timestamp,
@@ -159,51 +163,44 @@ impl Plan {
         if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
             return Ok(Arguments::fast(fast, cost, at));
         }
-        self.may(operation)?;
+        self.check_operation(operation)?;
         let calendars = calendar::boundaries(self.calendars.iter().chain(more), around);
-        Ok(Arguments::general(operation, &self.unused, calendars, at))
+        Ok(Arguments::general(operation, &self.initial_state, calendars, at))
     }
 }
 
-fn fresh(policy: &Policy) -> Decision {
+fn unused_decision(policy: &Policy) -> Decision {
     apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
         .expect("every policy may be reset under")
 }
 
-/// The byte form of a key from which one unit was taken at `now`.
-pub(super) fn charged(policy: &Policy, now: Timestamp) -> Vec<u8> {
-    let mut entry: Option<Entry> = None;
-    let charged = apply(policy, &mut entry, now, Operation::Charge(1));
-    charged.ok().and(entry).map(|entry| entry.encode()).unwrap_or_default()
-}
-
 /// What `lua/fast_gcra.lua` or `lua/fast_log.lua` takes, its cost aside, if the policy is one that they
 /// know.
-fn fast(policy: &Policy, unused: &[u8]) -> Option<Vec<u8>> {
+fn fast(policy: &Policy, initial_state: &[u8]) -> Option<Vec<u8>> {
     match policy.limits() {
-        [Limit::Gcra(limit)] if !limit.borrow() => fast_gcra(limit, unused),
+        [Limit::Gcra(limit)] if !limit.borrow() => fast_gcra(limit, initial_state),
         [Limit::SlidingLog(limit)] if !limit.count_all() && limit.keep().is_none() => {
             // N and P stand in the byte form too, and there behind version, number and machine.
-            Some([&[0; 4], unused.get(3..13)?, unused.get(..13)?].concat())
+            Some([&[0; 4], initial_state.get(3..13)?, initial_state.get(..13)?].concat())
         }
         _ => None,
     }
 }
 
-fn fast_gcra(limit: &Gcra, unused: &[u8]) -> Option<Vec<u8>> {
+fn fast_gcra(limit: &Gcra, initial_state: &[u8]) -> Option<Vec<u8>> {
     let period = u64::try_from(limit.period().as_micros()).ok()?;
     let interval = period / u64::from(limit.limit() / limit.scale());
     if u128::from(limit.burst()) * u128::from(interval) >= 1 << 52 {
         return None;
     }
     let queue = u8::from(limit.name() == GcraName::LeakyQueue);
-    let mut question = vec![0; 4];
-    question.extend_from_slice(&limit.scale().to_le_bytes());
-    question.extend_from_slice(&interval.to_le_bytes()[..6]);
-    question.extend_from_slice(&limit.burst().to_le_bytes());
-    question.push(queue);
-    question.extend_from_slice(unused.get(..17)?);
-    Some(question)
+    let mut arguments = vec![0; 4];
+    arguments.extend_from_slice(&limit.scale().to_le_bytes());
+    arguments.extend_from_slice(&interval.to_le_bytes()[..6]);
+    arguments.extend_from_slice(&limit.burst().to_le_bytes());
+    arguments.push(queue);
+    arguments.extend_from_slice(initial_state.get(..17)?);
+    Some(arguments)
 }
 
 #[cfg(test)]
@@ -213,7 +210,9 @@ mod tests {
     /// What is told of a key that owes so many ticks, in integers.
     fn told(policy: &str, cost: u32, debt: i64) -> Option<[i64; 7]> {
         let plan = Plan::new(&policy.parse().unwrap());
-        plan.told(Operation::Take(cost), debt).ok().map(|decision| decision.to_integers())
+        plan.decision_from_debt(Operation::Take(cost), debt)
+            .ok()
+            .map(|decision| decision.to_integers())
     }
 
     #[test]
@@ -242,6 +241,6 @@ mod tests {
             assert_eq!(told(policy, cost, debt), None, "{policy} {cost} {debt}");
         }
         let plan = Plan::new(&"gcra:10/1s".parse().unwrap());
-        assert!(plan.told(Operation::Peek(1), 0).is_err());
+        assert!(plan.decision_from_debt(Operation::Peek(1), 0).is_err());
     }
 }

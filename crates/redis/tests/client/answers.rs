@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use sluicegate_core::{Operation, Retry, Store};
-use sluicegate_redis::{Question, RedisStore, Rule, Source, StoreError};
+use sluicegate_redis::{KeyedOperation, PreparedPolicy, RedisStore, Source, StoreError};
 
 use sluicegate_testing::{Engine, Server};
 
 use crate::servers::{patient, store_of};
 
-fn rule(policy: &str) -> Rule {
+fn rule(policy: &str) -> PreparedPolicy {
     policy.parse().unwrap()
 }
 
@@ -83,7 +83,7 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
             .iter()
             .cycle()
             .take(60)
-            .map(|rule| Question { key: b"k", rule, operation: Operation::Take(1) })
+            .map(|rule| KeyedOperation { key: b"k", policy: rule, operation: Operation::Take(1) })
             .collect();
         for answer in store.ask_many(&takes).await {
             assert_ne!(answer.unwrap().source, Source::Fallback);
@@ -165,8 +165,12 @@ async fn many_are_taken_at_once_in_order() {
     let keys: Vec<_> = (0..200_u32).map(u32::to_be_bytes).collect();
     let mut takes = Vec::new();
     for key in &keys {
-        takes.extend((0..4).map(|_| Question { key, rule: &small, operation: Operation::Take(1) }));
-        takes.push(Question { key: b"all", rule: &large, operation: Operation::Take(1) });
+        takes.extend((0..4).map(|_| KeyedOperation {
+            key,
+            policy: &small,
+            operation: Operation::Take(1),
+        }));
+        takes.push(KeyedOperation { key: b"all", policy: &large, operation: Operation::Take(1) });
     }
     let answers = store.ask_many(&takes).await;
     assert_eq!(answers.len(), takes.len());

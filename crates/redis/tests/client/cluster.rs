@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::Operation;
-use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
+use sluicegate_redis::{KeyedOperation, Options, PreparedPolicy, RedisStore, Source};
 
 use sluicegate_testing::{Cluster, Engine, now, size};
 
@@ -18,7 +18,7 @@ pub(crate) fn url(cluster: &Cluster) -> String {
 async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     let mut cluster = Cluster::start(Engine::Redis70, &[]);
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
-    let rule: Rule = "gcra:10/1h".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
     let status = store.status().await.unwrap();
     assert_eq!((status.servers.len(), status.problems().count()), (3, 0), "{status:?}");
@@ -26,7 +26,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     // Each node learns the script, and each key is found.
     let takes: Vec<_> = keys
         .iter()
-        .map(|key| Question { key, rule: &rule, operation: Operation::Take(1) })
+        .map(|key| KeyedOperation { key, policy: &rule, operation: Operation::Take(1) })
         .collect();
     for answer in store.ask_many(&takes).await {
         let answer = answer.unwrap();
@@ -70,7 +70,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&url(&cluster), options).await.unwrap();
-    let hot: Rule = "gcra:200/1s:burst=50".parse().unwrap();
+    let hot: PreparedPolicy = "gcra:200/1s:burst=50".parse().unwrap();
     let spots: Vec<_> = keys[..6].to_vec();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let begin = now();
@@ -163,7 +163,7 @@ async fn a_cluster_that_is_half_up_says_so() {
     })
     .await;
     let store = RedisStore::connect_with(&url, patient()).await.unwrap();
-    let rule: Rule = "gcra:10/1h".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     // `foo` is of slot 12182, `bar` of 5061.
     assert_eq!(store.take(b"foo", &rule, 1).await.unwrap().source, Source::Fallback);
     assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);

@@ -9,7 +9,9 @@ use std::{
 };
 
 use sluicegate_core::Operation;
-use sluicegate_redis::{OnError, Options, Question, RedisStore, Rule, Share, Source};
+use sluicegate_redis::{
+    KeyedOperation, OnError, Options, PreparedPolicy, RedisStore, Share, Source,
+};
 use sluicegate_testing::{Engine, Server, free_port, now, size};
 
 use crate::{
@@ -33,7 +35,7 @@ impl Accepted {
 /// Four clients under load, while their primary is demoted for a time, and after.
 async fn demote(what: &str, server: &Server, url: &str, options: Options) {
     let span = Duration::from_millis(size("SLUICEGATE_DEMOTED_MS", 1500));
-    let rule: Rule = "gcra:1000000/1h".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:1000000/1h".parse().unwrap();
     let rule = rule.on_error(OnError::Local(Share::ALL));
     let stop = Arc::new(AtomicBool::new(false));
     let (mut stores, mut tasks) = (Vec::new(), Vec::new());
@@ -122,14 +124,14 @@ async fn demoted_primary_is_not_stormed_behind_sentinels() {
 async fn demoted_primary_answers_other_commands_on_the_connection() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule: Rule = "gcra:1000000/1h".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:1000000/1h".parse().unwrap();
     assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     let rounds = size("SLUICEGATE_DEMOTIONS", 5);
     let mut answered = 0;
     for _ in 0..rounds {
         server.ask::<()>("REPLICAOF 127.0.0.1 1");
-        let take = Question { key: b"k", rule: &rule, operation: Operation::Take(1) };
-        let peek = Question { operation: Operation::Peek(1), ..take };
+        let take = KeyedOperation { key: b"k", policy: &rule, operation: Operation::Take(1) };
+        let peek = KeyedOperation { operation: Operation::Peek(1), ..take };
         let questions = [peek, take, peek, take, take, peek];
         let batches = (0..50).map(|_| store.ask_many(&questions));
         for answers in futures_util::future::join_all(batches).await {

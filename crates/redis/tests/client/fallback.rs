@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use sluicegate_core::{Operation, Policy};
-use sluicegate_redis::{OnError, Options, Question, RedisStore, Rule, Share, Source, Take};
+use sluicegate_redis::{
+    KeyedOperation, KeyedTake, OnError, Options, PreparedPolicy, RedisStore, Share, Source,
+};
 
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -36,7 +38,7 @@ enum Way {
 
 struct Subject {
     key: Vec<u8>,
-    rule: Rule,
+    rule: PreparedPolicy,
     way: Way,
     /// The share of the 100 units.
     most: u64,
@@ -50,7 +52,7 @@ fn subjects() -> Vec<Subject> {
         let policy: Policy = policy.parse().unwrap();
         for (share, most) in [(Share::ALL, 100), (Share::of(1, 2).unwrap(), 50)] {
             for way in [Way::Take, Way::Costs3, Way::Batch, Way::MultiKey, Way::Leased] {
-                let rule = Rule::new(&policy).on_error(OnError::Local(share));
+                let rule = PreparedPolicy::new(&policy).on_error(OnError::Local(share));
                 let rule = match way {
                     Way::Leased => match rule.lease(8) {
                         Ok(rule) => rule,
@@ -77,13 +79,13 @@ impl Subject {
                 (answer.allowed(), answer.source)
             }
             Way::Batch => {
-                let question = Question { key, rule, operation: Operation::Take(1) };
+                let question = KeyedOperation { key, policy: rule, operation: Operation::Take(1) };
                 let answer = store.ask_many(&[question]).await.remove(0).unwrap();
                 (answer.allowed(), answer.source)
             }
             Way::MultiKey => {
                 let other = [key, &b":other"[..]].concat();
-                let take = |key| Take { key, rule, cost };
+                let take = |key| KeyedTake { key, policy: rule, cost };
                 let answer = store.take_together(&[take(key), take(&other)]).await.unwrap();
                 (answer.decision.allowed(), answer.source)
             }
@@ -129,7 +131,7 @@ async fn flap(outage: Outage) {
     let mut options = Options::default();
     options.deadline = Duration::from_millis(50);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    let probe = Rule::new(&"gcra:1000000/1h".parse().unwrap());
+    let probe = PreparedPolicy::new(&"gcra:1000000/1h".parse().unwrap());
     let back = async || {
         until("the store answers", async || {
             store.take(b"probe", &probe, 1).await.unwrap().source == Source::Store
@@ -203,7 +205,7 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
     options.max_local_memory = 2 << 20;
     options.max_known_keys = 64;
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let rule: Rule = "fixed-window:5/1h".parse().unwrap();
+    let rule: PreparedPolicy = "fixed-window:5/1h".parse().unwrap();
     let rule = rule.on_error(OnError::Local(Share::ALL));
     assert_eq!(store.take(b"early0", &rule, 5).await.unwrap().source, Source::Store);
     server.kill();
@@ -238,9 +240,10 @@ async fn local_fallback_key_flood_forgets_no_key_in_use() {
 async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() {
     let mut server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = |text: &str| text.parse::<Rule>().unwrap().on_error(OnError::Local(Share::ALL));
+    let rule =
+        |text: &str| text.parse::<PreparedPolicy>().unwrap().on_error(OnError::Local(Share::ALL));
     let (old, new) = (rule("fixed-window:60/1h"), rule("fixed-window:100/1h"));
-    let ask = async |rule: &Rule| {
+    let ask = async |rule: &PreparedPolicy| {
         let mut admitted = 0;
         for _ in 0..110 {
             let answer = store.take(b"k", rule, 1).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sluicegate_core::Operation;
-use sluicegate_redis::{Options, Question, RedisStore, Rule, Source};
+use sluicegate_redis::{KeyedOperation, Options, PreparedPolicy, RedisStore, Source};
 use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::servers::{pass, until};
@@ -12,10 +12,10 @@ use crate::servers::{pass, until};
 const PIPELINE: usize = 30;
 
 /// Asks in pipelines of 30 until the span is over: how many takes the store admitted.
-async fn batches(store: &RedisStore, rule: &Rule, span: Duration) -> u64 {
+async fn batches(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u64 {
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
-        let take = Question { key: b"k", rule, operation: Operation::Take(1) };
+        let take = KeyedOperation { key: b"k", policy: rule, operation: Operation::Take(1) };
         for answer in store.ask_many(&[take; PIPELINE]).await {
             let answer = answer.unwrap();
             admitted += u64::from(answer.source == Source::Store && answer.allowed());
@@ -26,7 +26,7 @@ async fn batches(store: &RedisStore, rule: &Rule, span: Duration) -> u64 {
 }
 
 /// The same, 30 at a time that are no pipeline.
-async fn concurrent(store: &RedisStore, rule: &Rule, span: Duration) -> u64 {
+async fn concurrent(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u64 {
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
         let takes = (0..PIPELINE).map(|_| store.take(b"k", rule, 1));
@@ -44,7 +44,7 @@ async fn concurrent(store: &RedisStore, rule: &Rule, span: Duration) -> u64 {
 async fn stopped_server_executes_little_late() {
     let span = Duration::from_millis(size("SLUICEGATE_STOPPED_MS", 300));
     let outages = size("SLUICEGATE_LATE_OUTAGES", 3);
-    let rule: Rule = "gcra:100000000/365d".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:100000000/365d".parse().unwrap();
     for in_pipelines in [true, false] {
         let server = Server::start(Engine::Redis70);
         let mut options = Options::default();

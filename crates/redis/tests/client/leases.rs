@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::Operation;
-use sluicegate_redis::{RedisStore, Rule, Source};
+use sluicegate_redis::{PreparedPolicy, RedisStore, Source};
 use sluicegate_testing::{Engine, Server};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 async fn a_hot_key_is_asked_for_in_chunks() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = "gcra:1000000/1s".parse::<Rule>().unwrap().lease(100).unwrap();
+    let rule = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
     let mut sources = [0_u32; 2];
     for _ in 0..10_000 {
         let answer = store.take(b"k", &rule, 1).await.unwrap();
@@ -32,7 +32,7 @@ async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     // Nothing drains meanwhile.
-    let rule = "gcra:10000/365d".parse::<Rule>().unwrap().lease(64).unwrap();
+    let rule = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..100 {
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     }
@@ -59,7 +59,7 @@ async fn what_cannot_go_back_is_forfeited() {
     let mut options = patient();
     options.deadline = Duration::from_millis(200);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    let rule = "gcra:10000/365d".parse::<Rule>().unwrap().lease(64).unwrap();
+    let rule = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..20 {
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     }
@@ -82,7 +82,7 @@ async fn eight_clients_stay_in_bounds_though_some_die() {
         let (seconds, micros): (u64, u64) = server.ask("TIME");
         seconds * 1_000_000 + micros
     };
-    let rule = "gcra:2000/1s:burst=200".parse::<Rule>().unwrap().lease(50).unwrap();
+    let rule = "gcra:2000/1s:burst=200".parse::<PreparedPolicy>().unwrap().lease(50).unwrap();
     let begin = micros();
     let mut tasks = Vec::new();
     for client in 0..8 {
@@ -122,8 +122,8 @@ async fn only_what_a_chunk_can_stand_for_is_leased() {
     for policy in
         ["leaky-queue:9/1s", "gcra:9/1s:borrow", "fixed-window:9/1s", "gcra:9/1s,gcra:99/1m"]
     {
-        let error = policy.parse::<Rule>().unwrap().lease(10).unwrap_err();
+        let error = policy.parse::<PreparedPolicy>().unwrap().lease(10).unwrap_err();
         assert!(error.to_string().contains("for a lease: expected one limit"), "{error}");
     }
-    assert!("token-bucket:9/1s".parse::<Rule>().unwrap().lease(10).is_ok());
+    assert!("token-bucket:9/1s".parse::<PreparedPolicy>().unwrap().lease(10).is_ok());
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sluicegate_core::{Entry, Timestamp};
-use sluicegate_redis::{RedisStore, Rule, Source};
+use sluicegate_redis::{PreparedPolicy, RedisStore, Source};
 
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -24,7 +24,7 @@ async fn worker() {
     let span = Duration::from_millis(std::env::var("SLUICEGATE_SPAN").unwrap().parse().unwrap());
     let chunk = std::env::var("SLUICEGATE_CHUNK").unwrap().parse().unwrap();
     let store = RedisStore::connect_with(&url, patient()).await.unwrap();
-    let rule = POLICY.parse::<Rule>().unwrap().lease(chunk).unwrap();
+    let rule = POLICY.parse::<PreparedPolicy>().unwrap().lease(chunk).unwrap();
     let start = now();
     let tasks: Vec<_> = (0..4)
         .map(|_| {
@@ -86,7 +86,7 @@ async fn four_processes_on_one_key_are_exact() {
     for engine in [Engine::Redis70, Engine::Valkey91] {
         let server = Server::start(engine);
         let store = store_of(&server).await;
-        let rule: Rule = POLICY.parse().unwrap();
+        let rule: PreparedPolicy = POLICY.parse().unwrap();
         let span = Duration::from_millis(size("SLUICEGATE_PROCESSES_MS", 1500));
         // Used up, so that from now on each unit is a millisecond.
         let before = micros(&server);
@@ -129,7 +129,7 @@ async fn scripts_that_are_flushed_under_load_are_nobodys_error() {
         .map(|_| {
             let store = store.clone();
             tokio::spawn(async move {
-                let rule: Rule = POLICY.parse().unwrap();
+                let rule: PreparedPolicy = POLICY.parse().unwrap();
                 let (mut admitted, mut other) = (0_u64, 0_u64);
                 while start.elapsed() < span {
                     let answer = store.take(b"k", &rule, 1).await.unwrap();

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_redis::{OnError, Options, RedisStore, Rule, Source};
+use sluicegate_redis::{OnError, Options, PreparedPolicy, RedisStore, Source};
 use sluicegate_testing::{Engine, Server, free_port};
 use tracing::{
     Event, Level, Metadata, Subscriber,
@@ -72,7 +72,7 @@ async fn log_has_one_line_for_each_outage_and_one_for_its_end() {
     let mut options = Options::default();
     options.on_error = OnError::Allow;
     let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-    let rule = "gcra:1000000/1s".parse::<Rule>().unwrap().on_error(OnError::Allow);
+    let rule = "gcra:1000000/1s".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
     let load: Vec<_> = (0..8)
         .map(|_| {
             let (store, rule) = (store.clone(), rule.clone());
@@ -130,7 +130,7 @@ async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     let port = free_port();
     let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"), Options::default()).unwrap();
     assert!(store.status().await.is_err());
-    let rule: Rule = "gcra:10/1s".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:10/1s".parse().unwrap();
     for _ in 0..50 {
         assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Fallback);
         pass(Duration::from_millis(5)).await;

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
 mod answers;
-mod away;
 mod cluster;
 mod demoted;
 mod fallback;
@@ -13,6 +12,7 @@ mod leases;
 mod load;
 mod logs;
 mod module;
+mod multi_key;
 mod partition;
 mod proxy;
 mod refused;
@@ -21,5 +21,5 @@ mod servers;
 mod settings;
 mod state;
 mod tls;
-mod together;
+mod unavailable;
 mod wire;

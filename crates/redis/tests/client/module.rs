@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use sluicegate_core::{Entry, Operation, Retry};
-use sluicegate_redis::{Options, Question, RedisStore, Rule};
+use sluicegate_redis::{KeyedOperation, Options, PreparedPolicy, RedisStore};
 use sluicegate_testing::{Engine, Server, module, size};
 
 use crate::servers::{patient, until};
@@ -32,7 +32,7 @@ async fn module_and_scripts_take_turns_on_the_same_bytes() {
     for engine in ENGINES {
         let server = with_module(engine);
         let stores = [store(&server, true).await, store(&server, false).await];
-        let rules: Vec<Rule> = [
+        let rules: Vec<PreparedPolicy> = [
             "gcra:7/1h:burst=40",
             "leaky-queue:9/1h:capacity=40",
             "token-bucket:5/1h:burst=40:refill=interval",
@@ -100,7 +100,7 @@ async fn module_and_scripts_take_turns_on_the_same_bytes() {
 async fn reservations_are_those_of_the_policy() {
     let server = with_module(Engine::Redis70);
     let store = store(&server, true).await;
-    let rule: Rule = "gcra:1/1h:burst=1".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:1/1h:burst=1".parse().unwrap();
     let wait =
         |hours: u64| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(3600 * hours) };
     assert!(store.ask(b"r", &rule, wait(0)).await.unwrap().delay().is_zero());
@@ -108,7 +108,7 @@ async fn reservations_are_those_of_the_policy() {
     assert!(!store.ask(b"r", &rule, wait(1)).await.unwrap().allowed());
     let longest = Operation::Reserve { cost: 1, max_wait: Duration::MAX };
     assert!(store.ask(b"r", &rule, longest).await.unwrap().allowed());
-    let window: Rule = "fixed-window:1/1h".parse().unwrap();
+    let window: PreparedPolicy = "fixed-window:1/1h".parse().unwrap();
     let error = store.ask(b"w", &window, wait(1)).await.unwrap_err();
     assert!(error.to_string().starts_with("reserve needs every limit"), "{error}");
     let _: i64 = server.ask("RPUSH list x");
@@ -126,8 +126,9 @@ async fn it_comes_and_goes_under_load() {
     for engine in ENGINES {
         let server = Server::with(engine, &["--enable-module-command", "yes"]);
         let store = store(&server, true).await;
-        let rule: Rule = "fixed-window:3000/1h".parse().unwrap();
-        let others: [Rule; 2] = ["gcra:9/1h".parse().unwrap(), "sliding-log:9/1h".parse().unwrap()];
+        let rule: PreparedPolicy = "fixed-window:3000/1h".parse().unwrap();
+        let others: [PreparedPolicy; 2] =
+            ["gcra:9/1h".parse().unwrap(), "sliding-log:9/1h".parse().unwrap()];
         let stop = AtomicBool::new(false);
         let takers = (0..8_u32).map(async |taker| {
             let mut admitted = 0;
@@ -141,9 +142,14 @@ async fn it_comes_and_goes_under_load() {
                 let keys: Vec<_> = (0..9_u8).map(|key| [key, 0]).collect();
                 let questions = keys.iter().zip(others.iter().cycle());
                 let mut questions: Vec<_> = questions
-                    .map(|(key, rule)| Question { key, rule, operation: Operation::Take(1) })
+                    .map(|(key, rule)| KeyedOperation {
+                        key,
+                        policy: rule,
+                        operation: Operation::Take(1),
+                    })
                     .collect();
-                questions[4] = Question { key: b"all", rule: &rule, operation: Operation::Take(2) };
+                questions[4] =
+                    KeyedOperation { key: b"all", policy: &rule, operation: Operation::Take(2) };
                 let answers = store.ask_many(&questions).await;
                 let limits = answers.iter().map(|answer| answer.as_ref().unwrap().limit);
                 assert_eq!(limits.collect::<Vec<_>>(), [9, 9, 9, 9, 3000, 9, 9, 9, 9]);
@@ -193,7 +199,7 @@ async fn who_may_not_use_it_uses_scripts() {
     let mut options = patient();
     options.look_for_module = Some(Duration::from_millis(1));
     let store = RedisStore::new(&url, options).unwrap();
-    let rule: Rule = "gcra:9/1h".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:9/1h".parse().unwrap();
     for left in (0..9).rev() {
         assert_eq!(store.take(b"k", &rule, 1).await.unwrap().remaining, left);
     }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluicegate_redis::{Options, RedisStore, Rule, Source};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
 use sluicegate_testing::{Engine, Server, now, size};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -97,7 +97,7 @@ impl Admitted {
     }
 }
 
-fn rule() -> Rule {
+fn rule() -> PreparedPolicy {
     format!("gcra:{RATE}/1s:burst={BURST}").parse().unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::Operation;
-use sluicegate_redis::{Options, RedisStore, Rule, Source, StoreError};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source, StoreError};
 use sluicegate_testing::{Cluster, Engine, Server, module};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 
 const ENGINES: [Engine; 3] = [Engine::Redis62, Engine::Redis70, Engine::Valkey91];
 
-fn rule() -> Rule {
+fn rule() -> PreparedPolicy {
     "fixed-window:1000000/1d".parse().unwrap()
 }
 

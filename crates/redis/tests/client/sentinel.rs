@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_redis::{Options, RedisStore, Rule, Source};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
 use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::servers::{pass, until};
@@ -60,7 +60,7 @@ async fn sentinel_failovers_cost_a_burst_each() {
     let mut options = Options::default();
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&url(&sentinels), options).await.unwrap();
-    let rule: Rule = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
+    let rule: PreparedPolicy = format!("gcra:{rate}/1s:burst={burst}").parse().unwrap();
     let (stop, decided) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let begin = now();
     let load: Vec<_> = (0..4)

@@ -1,7 +1,7 @@
 //! Where the store is, as whom it is asked, and what is wrong with it.
 
 use sluicegate_core::Operation;
-use sluicegate_redis::{RedisStore, Rule, Source, StoreError};
+use sluicegate_redis::{PreparedPolicy, RedisStore, Source, StoreError};
 
 use sluicegate_testing::{Engine, Server};
 
@@ -31,7 +31,7 @@ async fn the_least_permissions_are_enough() {
             "sliding-log:5/1m",
             "sliding-counter:5/1m",
         ] {
-            let rule: Rule = policy.parse().unwrap();
+            let rule: PreparedPolicy = policy.parse().unwrap();
             for operation in [
                 Operation::Take(1),
                 Operation::Take(9),
@@ -112,6 +112,6 @@ async fn functions_come_and_go() {
 async fn what_is_not_there_is_told() {
     let port = sluicegate_testing::free_port();
     let error = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
-    assert!(error.is_absence() && error.to_string().contains("127.0.0.1"), "{error}");
+    assert!(error.is_unavailable() && error.to_string().contains("127.0.0.1"), "{error}");
     assert!(matches!(RedisStore::connect("http://x").await, Err(StoreError::Settings(_))));
 }

@@ -2,7 +2,7 @@
 
 use redis::Connection;
 use sluicegate_core::Operation;
-use sluicegate_redis::{OnError, Rule, Source, StoreError, script::StateFault};
+use sluicegate_redis::{OnError, PreparedPolicy, Source, StoreError, script::StateFault};
 
 use sluicegate_testing::{Engine, Server};
 
@@ -12,7 +12,7 @@ use crate::servers::store_of;
 async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rule = "gcra:30/1m".parse::<Rule>().unwrap().on_error(OnError::Allow);
+    let rule = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
     assert!(store.take(b"whole", &rule, 1).await.unwrap().allowed());
     let mut connection = server.connect();
     let whole: Vec<u8> = redis::cmd("GET").arg("whole").query(&mut connection).unwrap();
@@ -54,7 +54,8 @@ async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
         ("gcra:60/1h", "gcra:100/1h", 100),
         ("sliding-log:60/1h", "fixed-window:100/1h", 100),
     ] {
-        let (first, second): (Rule, Rule) = (first.parse().unwrap(), second.parse().unwrap());
+        let (first, second): (PreparedPolicy, PreparedPolicy) =
+            (first.parse().unwrap(), second.parse().unwrap());
         let mut admitted = 0;
         for _ in 0..150 {
             admitted += u32::from(old.take(b"k", &first, 1).await.unwrap().allowed());
@@ -70,7 +71,7 @@ async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
 async fn a_script_that_is_killed_is_an_absence() {
     let server = Server::with(Engine::Redis70, &["--busy-reply-threshold", "1"]);
     let store = store_of(&server).await;
-    let rule = "gcra:30/1m".parse::<Rule>().unwrap().on_error(OnError::Allow);
+    let rule = "gcra:30/1m".parse::<PreparedPolicy>().unwrap().on_error(OnError::Allow);
     assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Store);
     let mut connection = server.connect();
     let busy = std::thread::spawn(move || {

@@ -6,7 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
-use sluicegate_redis::{Options, RedisStore, Rule, StoreError};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore, StoreError};
 use sluicegate_testing::{Engine, Server, free_port};
 
 use crate::servers::patient;
@@ -111,7 +111,7 @@ async fn who_is_who_is_checked_on_both_sides() {
             .map(|name| (files.path(&format!("{name}.crt")), files.path(&format!("{name}.key"))));
         options
     };
-    let rule: Rule = "gcra:9/1h".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:9/1h".parse().unwrap();
     let take = async |url: &str, options: Options| {
         let store = RedisStore::connect_with(url, options).await?;
         store.take(b"k", &rule, 1).await.map(|answer| answer.remaining)

@@ -3,7 +3,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use sluicegate_core::Operation;
-use sluicegate_redis::{Options, RedisStore, Rule, Source, StoreError};
+use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source, StoreError};
 use sluicegate_testing::{Engine, Server, size};
 
 use crate::{
@@ -22,7 +22,7 @@ async fn whatever_the_wire_does_no_answer_is_anothers() {
     // Time enough for an answer, if the wire lets it through; less than it is late by.
     options.deadline = Duration::from_millis(60);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
-    let rules: Vec<Rule> =
+    let rules: Vec<PreparedPolicy> =
         (0..32).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
     for fault in
         [Fault::Delay, Fault::Slices, Fault::Hole, Fault::Cut, Fault::Garbage, Fault::Reset]
@@ -75,7 +75,7 @@ async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
     options.deadline = Duration::from_millis(100);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
     // Nothing drains meanwhile.
-    let rule: Rule = "gcra:1000/365d".parse().unwrap();
+    let rule: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
     let direct = store_of(&server).await;
     let used = async || 1000 - direct.ask(b"k", &rule, Operation::Peek(0)).await.unwrap().remaining;
     let mut expected = 0;
@@ -107,7 +107,7 @@ async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
 async fn who_is_gone_takes_nobody_elses_answer() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
-    let rules: Vec<Rule> =
+    let rules: Vec<PreparedPolicy> =
         (0..100).map(|key| format!("gcra:{}/1h", 1000 + key).parse().unwrap()).collect();
     for round in 0..50_u32 {
         for (key, rule) in rules.iter().enumerate() {

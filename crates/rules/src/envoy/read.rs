@@ -9,9 +9,9 @@ use super::{
     window,
 };
 use crate::{
+    builder::RuleSetBuilder,
     condition::Conditions,
-    draft::Draft,
-    error::{Fault, Place, quoted},
+    error::{Fault, Position, quoted},
     glob::Glob,
     native::on_error,
     rule::{Rule, Settings, Treatment},
@@ -21,7 +21,7 @@ use crate::{
 pub(crate) fn read(
     domain: &Value,
     descriptors: Option<&Value>,
-    draft: &mut Draft,
+    builder: &mut RuleSetBuilder,
 ) -> Result<(), Fault> {
     let name = domain.text("domain")?;
     if name.is_empty() {
@@ -29,31 +29,31 @@ pub(crate) fn read(
             domain.fault("invalid domain ``: expected the domain of Envoy's rate limit filter")
         );
     }
-    let mut tree = match draft.domains.remove(&**name) {
+    let mut tree = match builder.domains.remove(&**name) {
         Some(tree) => tree,
         None => {
             let settings = Settings::default();
             let given = rule(name, domain.at, settings, EnvoyLimit::default());
-            Domain { nodes: vec![Node::default()], given: draft.add(given, domain)? }
+            Domain { nodes: vec![Node::default()], given: builder.add(given, domain)? }
         }
     };
     if let Some(descriptors) = descriptors {
-        Reader { tree: &mut tree, draft }.descriptors(0, name, descriptors)?;
+        Reader { tree: &mut tree, builder }.descriptors(0, name, descriptors)?;
     }
-    draft.domains.insert((**name).into(), tree);
+    builder.domains.insert((**name).into(), tree);
     Ok(())
 }
 
 struct Reader<'d> {
     tree: &'d mut Domain,
-    draft: &'d mut Draft,
+    builder: &'d mut RuleSetBuilder,
 }
 
 impl Reader<'_> {
     fn descriptors(&mut self, at: usize, path: &str, list: &Value) -> Result<(), Fault> {
         for node in list.list("descriptors")? {
             let read = self.descriptor(at, path, node);
-            self.draft.note(read);
+            self.builder.note(read);
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Reader<'_> {
             ));
         }
         let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path)?;
-        let rule = rule.map(|rule| self.draft.add(rule, node)).transpose()?;
+        let rule = rule.map(|rule| self.builder.add(rule, node)).transpose()?;
         let descriptors = fields.take("descriptors");
         fields.done()?;
 
@@ -112,7 +112,7 @@ impl Reader<'_> {
     fn limit(
         &mut self,
         fields: &mut Fields<'_>,
-        at: Place,
+        at: Position,
         path: &str,
     ) -> Result<(Option<Rule>, bool), Fault> {
         let rate_limit = fields.take("rate_limit");
@@ -137,10 +137,10 @@ impl Reader<'_> {
                     policy.fault("invalid `policy` beside `unlimited`: expected one of them")
                 );
             }
-            settings.policy = Some(self.draft.policy(policy)?);
+            settings.policy = Some(self.builder.policy(policy)?);
             settings.treatment = Some(Treatment::Limit);
         } else if let Some((requests, unit)) = envoy.rate {
-            settings.policy = window(requests, unit).map(|policy| self.draft.keep(policy));
+            settings.policy = window(requests, unit).map(|policy| self.builder.intern_policy(policy));
         }
         if rate_limit.is_none() && policy.is_none() {
             return Ok((None, value_to_metric));
@@ -201,10 +201,10 @@ fn read_rate(node: &Value, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     Ok(if requests == 0 { Treatment::Block } else { Treatment::Limit })
 }
 
-fn rule(name: &str, at: Place, settings: Settings, envoy: EnvoyLimit) -> Rule {
+fn rule(name: &str, at: Position, settings: Settings, envoy: EnvoyLimit) -> Rule {
     Rule {
         name: name.into(),
-        source: 0, // `Draft::add` sets it.
+        source: 0, // `RuleSetBuilder::add` sets it.
         line: at.line,
         conditions: Conditions::default(),
         settings,

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::{Descriptor, Wire, dotted, window};
 use crate::{
+    escape::escape,
     glob::Glob,
-    key::escape,
     rule::{Charge, Charges, Match, Rule, Treatment},
 };
 

@@ -4,23 +4,23 @@ use sluicegate_headers::PathOptions;
 
 use crate::{
     attribute::{self, Attribute},
+    builder::RuleSetBuilder,
     condition::{Condition, Conditions, Test},
-    draft::Draft,
-    error::{Fault, Place, quoted},
+    error::{Fault, Position, quoted},
     glob::Glob,
-    nested::Bytes,
     network::Network,
     path::PathPattern,
+    prefix_index::Bytes,
     tree::{Fields, Kind, Node},
 };
 
 /// Families of attributes, whose names may stand below or behind a dot.
 const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
 
-pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, Fault> {
+pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Conditions, Fault> {
     let mut all = Conditions::default();
     for entry in node.map("match")? {
-        let unknown = |at: Place, name: &str| {
+        let unknown = |at: Position, name: &str| {
             let (shown, expected) = (quoted(name), attribute::expected(name));
             Fault::new(at, format!("unknown attribute {shown} in `match`: {expected}"))
         };
@@ -33,16 +33,16 @@ pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, F
             for inner in entry.value.map(family)? {
                 let attribute = Attribute::of_family(family, &inner.key)
                     .ok_or_else(|| unknown(inner.at, &format!("{family}.{}", inner.key)))?;
-                let condition = condition(attribute, &inner.value, draft)?;
-                all.0.push(draft.share(condition));
+                let condition = condition(attribute, &inner.value, builder)?;
+                all.0.push(builder.share(condition));
             }
             continue;
         }
         let attribute = Attribute::named(&entry.key)
             .filter(|attribute| !matches!(attribute, Attribute::Capture(_)))
             .ok_or_else(|| unknown(entry.at, &entry.key))?;
-        let condition = condition(attribute, &entry.value, draft)?;
-        all.0.push(draft.share(condition));
+        let condition = condition(attribute, &entry.value, builder)?;
+        all.0.push(builder.share(condition));
     }
     Ok(all)
 }
@@ -51,14 +51,14 @@ pub(super) fn conditions(node: &Node, draft: &mut Draft) -> Result<Conditions, F
 pub(super) fn condition(
     attribute: Attribute,
     node: &Node,
-    draft: &mut Draft,
+    builder: &mut RuleSetBuilder,
 ) -> Result<Condition, Fault> {
     if attribute == Attribute::Path
         && let Kind::Map(_) = &node.kind
     {
-        return path(node, draft);
+        return path(node, builder);
     }
-    draft.uses(&attribute, node)?;
+    builder.uses(&attribute, node)?;
     let mut condition = Condition::about(attribute);
     let Kind::Map(entries) = &node.kind else {
         condition.values(node)?;
@@ -83,7 +83,7 @@ pub(super) fn condition(
 }
 
 /// A path with how it is meant, and with the differences that are ignored.
-fn path(node: &Node, draft: &mut Draft) -> Result<Condition, Fault> {
+fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
     let mut fields = Fields::of(node, "a path")?;
     let (is, matches) = (fields.take("is"), fields.take("matches"));
     let (not, present) = (fields.take("not"), fields.take("present"));
@@ -95,7 +95,7 @@ fn path(node: &Node, draft: &mut Draft) -> Result<Condition, Fault> {
     fields.done()?;
     let strict = options.is_strict();
     let attribute = if strict { Attribute::Path } else { Attribute::LoosePath(options) };
-    draft.uses(&attribute, node)?;
+    builder.uses(&attribute, node)?;
     let mut condition = Condition::about(attribute);
     match (is, matches, not, present) {
         (Some(is), None, None, None) => condition.exactly(is)?,

@@ -5,15 +5,18 @@ use smallvec::smallvec;
 use super::conditions::{condition, conditions};
 use crate::{
     attribute::{self, Attribute, KNOWN},
+    builder::RuleSetBuilder,
     condition::{Condition, Conditions},
-    draft::Draft,
     error::{Fault, quoted},
     rule::{Cost, OnError, Overrides, Settings, Treatment},
     tree::{Fields, Kind, Node, one_of},
 };
 
 /// `policy`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
-pub(super) fn settings(fields: &mut Fields<'_>, draft: &mut Draft) -> Result<Settings, Fault> {
+pub(super) fn settings(
+    fields: &mut Fields<'_>,
+    builder: &mut RuleSetBuilder,
+) -> Result<Settings, Fault> {
     let policy = fields.take("policy");
     let (unlimited, block) = (fields.truth("unlimited")?, fields.truth("block")?);
     let treatment = match (unlimited.unwrap_or(false), block.unwrap_or(false)) {
@@ -32,14 +35,14 @@ pub(super) fn settings(fields: &mut Fields<'_>, draft: &mut Draft) -> Result<Set
     }
     Ok(Settings {
         treatment,
-        policy: policy.map(|node| draft.policy(node)).transpose()?,
-        cost: fields.take("cost").map(|node| cost(node, draft)).transpose()?,
+        policy: policy.map(|node| builder.policy(node)).transpose()?,
+        cost: fields.take("cost").map(|node| cost(node, builder)).transpose()?,
         shadow: fields.truth("shadow")?,
         on_error: fields.take("on_error").map(on_error).transpose()?,
     })
 }
 
-fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
+fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
     if let Kind::Map(_) = &node.kind {
         let mut fields = Fields::of(node, "a cost")?;
         let from = fields.need("from")?;
@@ -54,12 +57,12 @@ fn cost(node: &Node, draft: &mut Draft) -> Result<Cost, Fault> {
         let min = fields.take("min").map(|it| it.number("min", 0)).transpose()?.unwrap_or(1);
         let default = fields.take("default").map(|it| it.number("default", min)).transpose()?;
         fields.done()?;
-        return cost_of(attribute, min, default, from, draft);
+        return cost_of(attribute, min, default, from, builder);
     }
     if let Kind::Scalar { text, .. } = &node.kind
         && let Some(attribute) = Attribute::named(text)
     {
-        return cost_of(attribute, 1, None, node, draft);
+        return cost_of(attribute, 1, None, node, builder);
     }
     node.number("cost", 0).map(Cost::Units).map_err(|_| {
         let shown = node.described();
@@ -76,12 +79,12 @@ fn cost_of(
     min: u32,
     default: Option<u32>,
     node: &Node,
-    draft: &mut Draft,
+    builder: &mut RuleSetBuilder,
 ) -> Result<Cost, Fault> {
     if matches!(attribute, Attribute::Capture(_)) {
         return Err(node.fault(format!("invalid cost `{attribute}`: expected {}", one_of(&KNOWN))));
     }
-    draft.uses(&attribute, node)?;
+    builder.uses(&attribute, node)?;
     Ok(Cost::Of { attribute, min, default: default.unwrap_or(min.max(1)) })
 }
 
@@ -107,7 +110,10 @@ pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
 }
 
 /// `overrides`: each with its own `match`, or with the values of one attribute.
-pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Overrides>>, Fault> {
+pub(super) fn overrides(
+    node: &Node,
+    builder: &mut RuleSetBuilder,
+) -> Result<Option<Box<Overrides>>, Fault> {
     let mut all = Vec::new();
     for item in node.one_or_many() {
         let mut fields = Fields::of(item, "an override")?;
@@ -128,15 +134,15 @@ pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Ove
                         at: entry.at,
                         kind: Kind::Scalar { text: entry.key.clone(), plain: false },
                     };
-                    let condition: Condition = condition(attribute.clone(), &value, draft)?;
-                    let conditions = Conditions(smallvec![draft.share(condition)]);
-                    all.push((conditions, value_settings(&entry.value, draft)?));
+                    let condition: Condition = condition(attribute.clone(), &value, builder)?;
+                    let conditions = Conditions(smallvec![builder.share(condition)]);
+                    all.push((conditions, value_settings(&entry.value, builder)?));
                 }
                 fields.done()?;
             }
             (None, Some(node)) => {
-                let conditions = conditions(node, draft)?;
-                all.push((conditions, settings(&mut fields, draft)?));
+                let conditions = conditions(node, builder)?;
+                all.push((conditions, settings(&mut fields, builder)?));
                 fields.done()?;
             }
             _ => {
@@ -148,18 +154,18 @@ pub(super) fn overrides(node: &Node, draft: &mut Draft) -> Result<Option<Box<Ove
 }
 
 /// What a value of `by` stands for: `unlimited`, `block`, a policy, or a map of settings.
-fn value_settings(node: &Node, draft: &mut Draft) -> Result<Settings, Fault> {
+fn value_settings(node: &Node, builder: &mut RuleSetBuilder) -> Result<Settings, Fault> {
     let treatment = match &node.kind {
         Kind::Map(_) => {
             let mut fields = Fields::of(node, "an override")?;
-            let settings = settings(&mut fields, draft)?;
+            let settings = settings(&mut fields, builder)?;
             fields.done()?;
             return Ok(settings);
         }
         Kind::Scalar { text, .. } if **text == *"unlimited" => Treatment::Unlimited,
         Kind::Scalar { text, .. } if **text == *"block" => Treatment::Block,
         _ => {
-            let policy = Some(draft.policy(node)?);
+            let policy = Some(builder.policy(node)?);
             return Ok(Settings {
                 treatment: Some(Treatment::Limit),
                 policy,

@@ -101,7 +101,7 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
             let latency = StoreLatency::between(before, &round_trips);
             *before = round_trips;
             let on_error = shared.config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-            let server = |Health { place, connected, breaker_open, .. }| Server {
+            let server = |Health { endpoint: place, connected, breaker_open, .. }| Server {
                 place,
                 connected,
                 breaker_open,

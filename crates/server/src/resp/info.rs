@@ -139,7 +139,9 @@ fn store(shared: &Shared, text: &mut String) {
     line(text, "store_servers", servers.len());
     line(text, "store_connected", servers.iter().filter(|it| it.connected).count());
     line(text, "store_breaker_open", servers.iter().filter(|it| it.breaker_open).count());
-    for (index, Health { place, connected, breaker_open, .. }) in servers.iter().enumerate() {
+    for (index, Health { endpoint: place, connected, breaker_open, .. }) in
+        servers.iter().enumerate()
+    {
         let (connected, breaker_open) = (u8::from(*connected), u8::from(*breaker_open));
         let _ = write!(
             text,

@@ -1,0 +1,99 @@
+//! What is kept of a key, as it is.
+
+use redis::{Pipeline, Value};
+use sluicegate_commands::CommandError;
+use sluicegate_core::{Entry, StateError, Timestamp};
+
+use crate::{
+    RedisStore, StoreError, call::MAX_REDIRECTS, net::node_connection::Deadline,
+    reply::redirect_target, script::StateFault, slot::slot,
+};
+
+impl RedisStore {
+    /// What is kept of `key`, if anything is, and the server's time: the entry may have recovered by then.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] where the key holds something else, [`StoreError::Unavailable`] and
+    /// [`StoreError::Timeout`] while the store is away.
+    pub async fn entry(&self, key: &[u8]) -> Result<(Option<Entry>, Timestamp), StoreError> {
+        let inner = self.inner();
+        let (key, deadline) = (inner.key(key), Deadline::after(inner.context.options.deadline));
+        let slot = slot(&key);
+        let mut node = inner.topology.node(slot, deadline).await?;
+        let mut asking = false;
+        for _ in 0..=MAX_REDIRECTS {
+            let mut both = Pipeline::with_capacity(3);
+            if asking {
+                both.cmd("ASKING");
+            }
+            both.cmd("GET").arg(&*key).cmd("TIME");
+            let replies = node.commands(&both, deadline).await;
+            let mut replies = replies.inspect_err(|_| inner.topology.refresh())?;
+            let (time, bytes) = (replies.pop().unwrap_or(Value::Nil), replies.pop());
+            let bytes = bytes.unwrap_or(Value::Nil);
+            if let Some((to, moved)) = redirect_target(&bytes) {
+                inner.context.counts.redirects.one();
+                let next = inner.topology.redirected(slot, &to, &node, moved);
+                node = next.ok_or_else(|| {
+                    StoreError::Unavailable(format!(
+                        "slot {slot} is at `{to}`, which is no address"
+                    ))
+                })?;
+                asking = !moved;
+                continue;
+            }
+            return Ok((read(&key, &bytes)?, clock(&time)?));
+        }
+        Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
+    }
+}
+
+/// What a key holds.
+fn read(key: &[u8], value: &Value) -> Result<Option<Entry>, StoreError> {
+    let corrupt = |fault, error: &CommandError| Err(StoreError::Corrupt(fault, error.to_string()));
+    match value {
+        Value::Nil => Ok(None),
+        Value::BulkString(bytes) if is_redis_cell(bytes) => {
+            corrupt(StateFault::Damaged, &CommandError::redis_cell(key))
+        }
+        Value::BulkString(bytes) => match Entry::decode(bytes) {
+            Ok(entry) => Ok(Some(entry)),
+            Err(error @ StateError::Version(_)) => {
+                corrupt(StateFault::Version, &CommandError::state(key, error))
+            }
+            Err(error) => corrupt(StateFault::Damaged, &CommandError::state(key, error)),
+        },
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => {
+            corrupt(StateFault::WrongType, &CommandError::wrong_type(key))
+        }
+        Value::ServerError(error) => {
+            let (code, details) = (error.code(), error.details().unwrap_or_default());
+            Err(StoreError::Unavailable(format!("{code} {details}")))
+        }
+        other => Err(StoreError::Unavailable(format!("no key holds such: {other:?}"))),
+    }
+}
+
+/// Whether it is what redis-cell stores: digits, which no state of ours begins with.
+fn is_redis_cell(bytes: &[u8]) -> bool {
+    (1..=20).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_digit)
+}
+
+/// What `TIME` answers.
+fn clock(value: &Value) -> Result<Timestamp, StoreError> {
+    let number = |value: &Value| match value {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    let time = match value {
+        Value::Array(parts) => match &parts[..] {
+            [seconds, micros] => number(seconds).zip(number(micros)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let micros = time.map(|(seconds, micros)| seconds.saturating_mul(1_000_000) + micros);
+    micros
+        .map(Timestamp::saturating_from_micros)
+        .ok_or_else(|| StoreError::Unavailable(format!("no server tells the time so: {value:?}")))
+}

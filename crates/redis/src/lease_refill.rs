@@ -1,0 +1,157 @@
+//! Takes from leases: whose turn it is to ask for a chunk, and what becomes of what is left.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use sluicegate_core::{Decision, Operation, Timestamp};
+
+use crate::{
+    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    local::{
+        lease::{LeaseOutcome, UnspentLease},
+        sync::Ordering,
+    },
+    net::node_connection::Deadline,
+    store::Inner,
+};
+
+impl RedisStore {
+    /// Takes from a lease, or asks for the next chunk, one after the other.
+    pub(crate) async fn take_leased(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let inner = self.inner();
+        let (mut over, mut turn) = (None, None);
+        loop {
+            let now = inner.context.now();
+            let handed = inner.leases.take(key, policy, cost, now, &mut over);
+            if let Some(leftover) = over.take() {
+                self.give_back(leftover);
+            }
+            let (lock, chunk) = match handed {
+                LeaseOutcome::Taken(answer) => {
+                    inner.context.counts.lease.one();
+                    return Ok(answer);
+                }
+                LeaseOutcome::Full => {
+                    return inner.request(key, policy, Operation::Take(cost), deadline).await;
+                }
+                LeaseOutcome::Refill(lock, chunk) => (lock, chunk),
+            };
+            if turn.is_none() {
+                self.keep_leases();
+                match deadline.within(lock.lock_owned()).await {
+                    Ok(guard) => turn = Some(guard),
+                    Err(late) => return inner.fall_back(key, policy, Operation::Take(cost), late),
+                }
+                // Whoever had the turn before may have got enough for all, or none.
+                let now = inner.context.now();
+                if let Some(answer) = inner.denials.denied(key, policy, cost, now) {
+                    inner.context.counts.cache.one();
+                    return Ok(answer);
+                }
+                continue;
+            }
+            let sent = inner.context.now();
+            let known = inner.denials.begin_query(key, sent);
+            if chunk > cost {
+                let asked = inner.decide(key, policy, Operation::Take(chunk), deadline).await;
+                match asked {
+                    Ok(decision) if decision.allowed() => {
+                        let now = inner.context.now();
+                        inner.granted(key, policy, (chunk, cost), (sent, now), &decision);
+                        if policy.is_remembered() {
+                            inner.record(key, policy, Operation::Take(chunk), known, &decision);
+                        }
+                        inner.context.counts.store.one();
+                        return Ok(Answer { decision, source: Source::Store });
+                    }
+                    // Less may fit.
+                    Ok(_) => inner.leases.denied(key),
+                    Err(error) if error.is_unavailable() => {
+                        return inner.fall_back(key, policy, Operation::Take(cost), error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let answer = inner.request(key, policy, Operation::Take(cost), deadline).await?;
+            if answer.allowed() && answer.source == Source::Store {
+                let now = inner.context.now();
+                inner.granted(key, policy, (cost, cost), (sent, now), &answer.decision);
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// Gives back what is left of a lease, once.
+    fn give_back(&self, leftover: UnspentLease) {
+        let store = self.clone();
+        self.inner().context.spawn(async move { store.return_now(leftover).await });
+    }
+
+    async fn return_now(&self, leftover: UnspentLease) {
+        let inner = self.inner();
+        let span = inner.context.options.deadline;
+        let owed = leftover.owed(inner.context.now(), span);
+        let counts = &inner.context.counts;
+        let mut returned = 0;
+        if owed > 0 {
+            inner.denials.forget(&leftover.key);
+            let refund = Operation::Refund(owed);
+            let deadline = Deadline::after(span);
+            if inner.decide(&leftover.key, &leftover.policy, refund, deadline).await.is_ok() {
+                returned = owed;
+            }
+            inner.denials.forget(&leftover.key);
+        }
+        counts.lease_returned.add(returned.into());
+        counts.lease_forfeited.add((leftover.left - returned).into());
+    }
+
+    /// Begins to look after leases that are over, if nobody does.
+    fn keep_leases(&self) {
+        if self.inner().leases.has_keeper.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let store = Arc::downgrade(self.shared());
+        let every = (self.inner().leases.lifetime() / 2).max(Duration::from_millis(1));
+        self.inner().context.spawn(async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let Some(store) = Weak::upgrade(&store).map(Self::from_shared) else { return };
+                for leftover in store.inner().leases.expired(Some(store.inner().context.now())) {
+                    store.return_now(leftover).await;
+                }
+            }
+        });
+    }
+
+    /// Gives back what is left of all leases. A store that is dropped without forfeits it.
+    pub async fn close(&self) {
+        for leftover in self.inner().leases.expired(None) {
+            self.return_now(leftover).await;
+        }
+    }
+}
+
+impl Inner {
+    fn granted(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        units: (u32, u32),
+        times: (Timestamp, Timestamp),
+        decision: &Decision,
+    ) {
+        let lost = self.leases.granted(key, policy, units, times, decision);
+        if lost > 0 {
+            self.context.counts.lease_forfeited.add(lost.into());
+        }
+    }
+}

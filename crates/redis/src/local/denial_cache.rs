@@ -1,0 +1,412 @@
+//! What the last answers of the store said: denials that still stand, and what a key has used.
+//!
+//! A denial that says never stands for its rule and cost. One with `retry_after` stands until that time, counted from when the question was sent: in no
+//! state machine does time alone, or another's taking, make a key pass earlier. Refunds, resets, charges
+//! and other rules may; what this process asks of that kind forgets what was known, also for questions
+//! that are under way meanwhile, and what others ask is noticed after `max_denial_cache` at the latest.
+//!
+//! Bounded: two generations, and when the young one is full, it becomes the old one, which is dropped. Keys are known by
+//! a hash of 128 bits that is keyed at random, because a client chooses how long they are.
+
+use std::{collections::HashMap, time::Duration};
+
+use ahash::RandomState;
+use parking_lot::Mutex;
+use sluicegate_core::{Decision, Outcome, Retry, Timestamp};
+use smallvec::SmallVec;
+
+use crate::{Answer, PreparedPolicy, Source};
+
+const SHARDS: usize = 16;
+/// Costs of a key whose denials are known at a time.
+const MAX_COSTS: usize = 4;
+
+/// What the last answers said, by key.
+#[derive(Debug)]
+pub(crate) struct DenialCache {
+    shards: Box<[Mutex<Shard>]>,
+    hashers: [RandomState; 2],
+    /// Keys of a generation of a shard.
+    capacity: usize,
+    max_age: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// Grows when something is forgotten on purpose.
+    epoch: u64,
+    young: HashMap<KeyHash, Entry, RandomState>,
+    old: HashMap<KeyHash, Entry, RandomState>,
+}
+
+/// What a key is known by: two keys have the same with a probability of 2^-128.
+type KeyHash = [u64; 2];
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// The rule that it was asked under.
+    policy: u64,
+    denials: SmallVec<[Denial; 1]>,
+    last: Option<LastUsage>,
+}
+
+/// A denial that stands.
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    cost: u32,
+    /// Until then, by the time at which the question was sent.
+    until: Timestamp,
+    /// The same by the time at which the answer came: who waits so long is not too early. `None`: it never
+    /// passes.
+    passes: Option<Timestamp>,
+    resets: Timestamp,
+    limit: u32,
+    binding: usize,
+}
+
+/// What a key had used, under whichever rule it was asked about.
+#[derive(Clone, Copy, Debug)]
+struct LastUsage {
+    at: Timestamp,
+    used: u32,
+    reset_after: Duration,
+    /// Whether what is in use drains evenly.
+    drains: bool,
+    /// Index of the limit that `used` is about.
+    binding: usize,
+}
+
+/// Usage that the store reported, as far as it has not drained since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportedUsage {
+    pub(crate) used: u32,
+    /// Index of the limit in the policy that was asked under.
+    pub(crate) binding: usize,
+}
+
+/// A question that is under way: what is learned from its answer is no more than it can say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueryToken {
+    sent: Timestamp,
+    epoch: u64,
+}
+
+impl DenialCache {
+    pub(crate) fn new(keys: usize, max_age: Duration) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hashers: [RandomState::new(), RandomState::new()],
+            capacity: (keys / SHARDS / 2).max(1),
+            max_age,
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        [self.hashers[0].hash_one(key), self.hashers[1].hash_one(key)]
+    }
+
+    fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
+        &self.shards[usize::try_from(hash[0] % SHARDS as u64).unwrap_or_default()]
+    }
+
+    /// The denial of `cost` that still stands.
+    pub(crate) fn denied(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        if !policy.is_cached() {
+            return None;
+        }
+        let key = self.hash(key);
+        let shard = self.shard(key).lock();
+        let entry = shard.find(key).filter(|entry| entry.policy == policy.number())?;
+        let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
+        let after = |then: Timestamp| {
+            Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
+        };
+        let decision = Decision {
+            outcome: Outcome::Deny {
+                retry: denial.passes.map_or(Retry::Never, |passes| Retry::After(after(passes))),
+            },
+            limit: denial.limit,
+            remaining: 0,
+            reset_after: after(denial.resets),
+            binding: denial.binding,
+        };
+        Some(Answer { decision, source: Source::Cache })
+    }
+
+    /// A question is sent.
+    pub(crate) fn begin_query(&self, key: &[u8], now: Timestamp) -> QueryToken {
+        QueryToken { sent: now, epoch: self.shard(self.hash(key)).lock().epoch }
+    }
+
+    /// The answer came, to a take of `cost` units or (0) to another operation.
+    pub(crate) fn record(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+        token: QueryToken,
+        now: Timestamp,
+        decision: &Decision,
+    ) {
+        let denial = match decision.outcome {
+            Outcome::Deny { retry } if policy.is_cached() && cost > 0 => {
+                let wait = match retry {
+                    Retry::After(wait) => Some(wait),
+                    Retry::Never => None,
+                };
+                Some(Denial {
+                    cost,
+                    until: token.sent + wait.map_or(self.max_age, |wait| wait.min(self.max_age)),
+                    passes: wait.map(|wait| now + wait),
+                    resets: now + decision.reset_after,
+                    limit: decision.limit,
+                    binding: decision.binding,
+                })
+            }
+            _ => None,
+        };
+        let last = policy.is_remembered().then(|| LastUsage {
+            at: now,
+            used: decision.limit.saturating_sub(decision.remaining),
+            reset_after: decision.reset_after,
+            drains: policy.policy().can_reserve(),
+            binding: decision.binding,
+        });
+        let key = self.hash(key);
+        let mut shard = self.shard(key).lock();
+        if shard.epoch != token.epoch {
+            return;
+        }
+        let found = shard.find(key);
+        let other = found.is_some_and(|entry| entry.policy != policy.number());
+        if denial.is_none() && last.is_none() {
+            if other {
+                // Under another rule the state is another, and what was denied may pass.
+                shard.remove(key);
+            }
+            return;
+        }
+        let fresh = || Entry { policy: policy.number(), denials: SmallVec::new(), last: None };
+        let mut entry = found.filter(|_| !other).cloned().unwrap_or_else(fresh);
+        if let Some(denial) = denial {
+            entry.denials.retain(|it| it.cost != cost && now < it.until);
+            entry.denials.truncate(MAX_COSTS - 1);
+            entry.denials.push(denial);
+        }
+        entry.last = last;
+        shard.insert(key, entry, self.capacity);
+    }
+
+    /// Something is asked, or was answered, that may make the key pass earlier. Its usage stays known.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        let key = self.hash(key);
+        self.shard(key).lock().forget(key);
+    }
+
+    /// The key is reset, and has used nothing.
+    pub(crate) fn reset(&self, key: &[u8]) {
+        let key = self.hash(key);
+        self.shard(key).lock().remove(key);
+    }
+
+    /// Hands what the last answer said of the key's usage to `count`, once: it is counted elsewhere from
+    /// then on. `count` runs under the lock of the key, before another request for it is decided.
+    pub(crate) fn take_usage(&self, key: &[u8], now: Timestamp, count: impl FnOnce(ReportedUsage)) {
+        let key = self.hash(key);
+        let mut shard = self.shard(key).lock();
+        let Some(last) = shard.find_mut(key).and_then(|entry| entry.last.take()) else { return };
+        let elapsed = now.as_micros().saturating_sub(last.at.as_micros());
+        let reset = u64::try_from(last.reset_after.as_micros()).unwrap_or(u64::MAX);
+        if elapsed >= reset {
+            return;
+        }
+        let used = u128::from(last.used);
+        let used = if last.drains {
+            (used * u128::from(reset - elapsed)).div_ceil(u128::from(reset))
+        } else {
+            used
+        };
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        count(ReportedUsage { used, binding: last.binding });
+    }
+}
+
+impl Shard {
+    fn find(&self, key: KeyHash) -> Option<&Entry> {
+        self.young.get(&key).or_else(|| self.old.get(&key))
+    }
+
+    fn find_mut(&mut self, key: KeyHash) -> Option<&mut Entry> {
+        self.young.get_mut(&key).or_else(|| self.old.get_mut(&key))
+    }
+
+    fn insert(&mut self, key: KeyHash, entry: Entry, capacity: usize) {
+        if let Some(entry_of_key) = self.young.get_mut(&key) {
+            *entry_of_key = entry;
+            return;
+        }
+        self.old.remove(&key);
+        if self.young.len() >= capacity {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, entry);
+    }
+
+    fn forget(&mut self, key: KeyHash) {
+        match self.find_mut(key) {
+            Some(entry) if entry.last.is_some() => {
+                entry.denials.clear();
+                self.epoch += 1;
+            }
+            _ => self.remove(key),
+        }
+    }
+
+    fn remove(&mut self, key: KeyHash) {
+        self.epoch += 1;
+        if !self.young.is_empty() || !self.old.is_empty() {
+            self.young.remove(&key);
+            self.old.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_core::{Operation, apply};
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::EPOCH + Duration::from_micros(micros)
+    }
+
+    fn denial(policy: &str, cost: u32) -> Decision {
+        let policy = policy.parse().unwrap();
+        let mut entry = None;
+        let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Charge(cost)).unwrap();
+        apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(cost)).unwrap()
+    }
+
+    fn cache() -> DenialCache {
+        DenialCache::new(1000, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_denial_stands_from_when_the_question_was_sent_for_its_rule_and_cost() {
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let token = cache.begin_query(b"k", at(1000));
+        cache.record(b"k", &rule, 1, token, at(4000), &denial("gcra:10/1s:burst=1", 1));
+
+        let answer = cache.denied(b"k", &rule, 1, at(5000)).unwrap();
+        // It is told what to wait by when the answer came, so as not to be too early.
+        assert_eq!(answer.to_integers(), [0, 1, 0, 99_000, 99_000, 0, 0]);
+        assert_eq!(answer.source, Source::Cache);
+        assert!(cache.denied(b"k", &rule, 1, at(100_999)).is_some());
+        assert!(cache.denied(b"k", &rule, 1, at(101_000)).is_none());
+        assert!(cache.denied(b"k", &rule, 2, at(5000)).is_none());
+        assert!(cache.denied(b"K", &rule, 1, at(5000)).is_none());
+        let other = "gcra:10/1s:burst=1".parse().unwrap();
+        assert!(cache.denied(b"k", &other, 1, at(5000)).is_none());
+    }
+
+    #[test]
+    fn what_never_passes_is_denied_again_for_as_long_as_any() {
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let token = cache.begin_query(b"k", at(1000));
+        cache.record(b"k", &rule, 2, token, at(4000), &denial("gcra:10/1s:burst=1", 2));
+        let answer = cache.denied(b"k", &rule, 2, at(1_000_999)).unwrap();
+        assert_eq!(answer.retry(), Some(Retry::Never));
+        assert!(cache.denied(b"k", &rule, 1, at(5000)).is_none(), "another cost may pass");
+        assert!(cache.denied(b"k", &rule, 2, at(1_001_000)).is_none());
+    }
+
+    #[test]
+    fn it_stands_no_longer_than_the_bound() {
+        let (cache, rule) = (cache(), "fixed-window:1/1h".parse().unwrap());
+        cache.record(
+            b"k",
+            &rule,
+            1,
+            cache.begin_query(b"k", at(0)),
+            at(0),
+            &denial("fixed-window:1/1h", 1),
+        );
+        assert!(cache.denied(b"k", &rule, 1, at(999_999)).is_some());
+        assert!(cache.denied(b"k", &rule, 1, at(1_000_000)).is_none());
+    }
+
+    #[test]
+    fn what_may_change_it_forgets_it_even_while_it_is_under_way() {
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let denied = denial("gcra:10/1s:burst=1", 1);
+        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        cache.forget(b"k");
+        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
+        let token = cache.begin_query(b"k", at(0));
+        cache.forget(b"k");
+        cache.record(b"k", &rule, 1, token, at(0), &denied);
+        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
+        // An answer under another rule.
+        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        let other: PreparedPolicy = "gcra:20/1s:burst=1".parse().unwrap();
+        let allowed = Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..denied };
+        cache.record(b"k", &other, 1, cache.begin_query(b"k", at(1)), at(1), &allowed);
+        assert!(cache.denied(b"k", &rule, 1, at(2)).is_none());
+    }
+
+    #[test]
+    fn denials_that_count_are_asked_each_time() {
+        let (cache, rule) = (cache(), "fixed-window:1/1h:count=all".parse().unwrap());
+        let denied = denial("fixed-window:1/1h:count=all", 1);
+        cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
+        assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let denied = denial("gcra:10/1s:burst=1", 1);
+        for key in 0..100_000_u32 {
+            let key = key.to_le_bytes();
+            cache.record(&key, &rule, 1, cache.begin_query(&key, at(0)), at(0), &denied);
+        }
+        let size = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.young.len() + shard.old.len()
+        };
+        let keys: usize = cache.shards.iter().map(size).sum();
+        assert!(keys <= 1000, "{keys}");
+        assert!(cache.denied(&99_999_u32.to_le_bytes(), &rule, 1, at(1)).is_some());
+    }
+
+    #[test]
+    fn what_was_used_drains_as_its_machine_does() {
+        let cache = cache();
+        let on_error = crate::OnError::Local(crate::Share::ALL);
+        for (policy, after, used) in [
+            ("gcra:10/1s", 250_000, 5),
+            ("fixed-window:10/1s", 250_000, 5),
+            ("gcra:10/1s", 500_000, 0),
+        ] {
+            let rule = policy.parse::<PreparedPolicy>().unwrap().on_error(on_error);
+            let mut entry = None;
+            let policy = rule.policy();
+            let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();
+            cache.record(b"k", &rule, 5, cache.begin_query(b"k", at(0)), at(0), &decision);
+            let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };
+            let reported = |cache: &DenialCache| {
+                let mut told = None;
+                cache.take_usage(b"k", at(after), |it| told = Some(it.used));
+                told
+            };
+            assert_eq!(reported(&cache).unwrap_or(0), expected, "{rule:?}");
+            assert_eq!(reported(&cache), None, "it is told once");
+        }
+    }
+}

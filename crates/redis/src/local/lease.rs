@@ -1,0 +1,351 @@
+//! Leases: a key that is asked for again and again is asked for in chunks, which are handed out here.
+//!
+//! A chunk is taken whole before any of it is used, and lasts for `lease_lifetime` (ℓ). So with n
+//! processes that hold chunks of up to c units, what they admit in [s, t] was taken in [s - ℓ, t]: at
+//! most `B + r(t - s) + min(n c, r ℓ)`, and `r` in the long run.
+//!
+//! Chunks begin with what is asked for, and double while they are used up in time, to at most the rule's
+//! and half of what the store says remains: so a cold key is asked for one by one, and a key that is
+//! nearly exhausted is not asked for more than there is.
+//!
+//! What is left of a chunk when its time is over goes back, once, as far as it is still owed: that part
+//! of the key's debt which has drained meanwhile was given to somebody else already, and to give it back
+//! would be to give it twice. The last chunk of a key is the newest part of its debt, so that what is
+//! owed of it after `e` is what is owed in all, less `e`. What cannot be given back is forfeited.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use ahash::RandomState;
+use sluicegate_core::{Decision, Outcome, Timestamp};
+
+use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
+use crate::{Answer, PreparedPolicy, Source};
+
+const SHARDS: usize = 16;
+/// Keys above this length are asked for one by one: a lease keeps its key, to give back what is left.
+const MAX_KEY: usize = 512;
+
+/// All leases of a process.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    shards: Box<[Lock<LeaseMap>]>,
+    hasher: RandomState,
+    count: AtomicUsize,
+    max_leases: usize,
+    lifetime: Duration,
+    /// Whether somebody looks after those that are over.
+    pub(crate) has_keeper: AtomicBool,
+}
+
+type LeaseMap = HashMap<Box<[u8]>, Lease, RandomState>;
+
+#[derive(Debug)]
+struct Lease {
+    policy: PreparedPolicy,
+    left: u32,
+    /// Until when what is left may be used.
+    until: Timestamp,
+    /// The size of the next chunk.
+    next: u32,
+    /// When all that was owed after the last chunk has drained.
+    owed_until: Timestamp,
+    last: Decision,
+    decided_at: Timestamp,
+    /// Whoever holds it asks for the next chunk.
+    refill_lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Units to give back.
+#[derive(Debug)]
+pub(crate) struct UnspentLease {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) policy: PreparedPolicy,
+    pub(crate) left: u32,
+    owed_until: Timestamp,
+}
+
+/// What a lease says to a take.
+#[derive(Debug)]
+pub(crate) enum LeaseOutcome {
+    /// It is allowed.
+    Taken(Answer),
+    /// The store is to be asked: by whoever holds the turn, for so many units.
+    Refill(Arc<tokio::sync::Mutex<()>>, u32),
+    /// There are too many leases, or the key is too long for one.
+    Full,
+}
+
+impl Leases {
+    pub(crate) fn new(max_leases: usize, lifetime: Duration) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Lock::default()).collect(),
+            hasher: RandomState::new(),
+            count: AtomicUsize::new(0),
+            max_leases,
+            lifetime,
+            has_keeper: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) const fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    fn shard(&self, key: &[u8]) -> &Lock<LeaseMap> {
+        let hash = self.hasher.hash_one(key);
+        &self.shards[usize::try_from(hash).unwrap_or_default() % SHARDS]
+    }
+
+    /// Hands `cost` units out, or says what is to be asked for. What cannot be used any more is put
+    /// into `expired`.
+    pub(crate) fn take(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+        now: Timestamp,
+        expired: &mut Option<UnspentLease>,
+    ) -> LeaseOutcome {
+        let mut shard = self.shard(key).lock();
+        if let Some(lease) = shard.get_mut(key) {
+            if lease.policy.number() != policy.number() || now >= lease.until {
+                *expired = lease.leftover(key);
+                lease.left = 0;
+            }
+            if lease.policy.number() != policy.number() {
+                *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
+            }
+            return match lease.left.checked_sub(cost) {
+                Some(left) => {
+                    lease.left = left;
+                    LeaseOutcome::Taken(lease.answer(now))
+                }
+                None => LeaseOutcome::Refill(Arc::clone(&lease.refill_lock), lease.next.max(cost)),
+            };
+        }
+        if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.max_leases {
+            return LeaseOutcome::Full;
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let lease = Lease::new(policy, Arc::default());
+        let refill_lock = Arc::clone(&lease.refill_lock);
+        shard.insert(key.into(), lease);
+        LeaseOutcome::Refill(refill_lock, cost)
+    }
+
+    /// The store has granted a chunk, of which `cost` units are used at once. How many units are lost,
+    /// because the lease has another rule by now, or is no more.
+    pub(crate) fn granted(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        (chunk, cost): (u32, u32),
+        (sent, now): (Timestamp, Timestamp),
+        decision: &Decision,
+    ) -> u32 {
+        let mut shard = self.shard(key).lock();
+        let Some(lease) = shard.get_mut(key).filter(|it| it.policy.number() == policy.number())
+        else {
+            return chunk - cost;
+        };
+        // What was left of the chunk before keeps its end.
+        let mut lost = 0;
+        if lease.left == 0 || now >= lease.until {
+            lost = std::mem::take(&mut lease.left);
+            lease.until = sent + self.lifetime;
+        }
+        lease.left = lease.left.saturating_add(chunk - cost);
+        lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.chunk());
+        lease.owed_until = sent + decision.reset_after;
+        (lease.last, lease.decided_at) = (*decision, now);
+        lost
+    }
+
+    /// The store has not granted a chunk.
+    pub(crate) fn denied(&self, key: &[u8]) {
+        if let Some(lease) = self.shard(key).lock().get_mut(key) {
+            lease.next = 1;
+        }
+    }
+
+    /// Forgets the lease of a key that is reset: what is left of it was given back with all the rest.
+    pub(crate) fn forget(&self, key: &[u8]) -> u32 {
+        let lease =
+            self.shard(key).lock().get_mut(key).map(|lease| std::mem::take(&mut lease.left));
+        lease.unwrap_or_default()
+    }
+
+    /// Takes out what is left of leases that are over (of all, for `None`), and drops those that were
+    /// not used in their last life.
+    pub(crate) fn expired(&self, now: Option<Timestamp>) -> Vec<UnspentLease> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            shard.lock().retain(|key, lease| {
+                if now.is_some_and(|now| now < lease.until) {
+                    return true;
+                }
+                all.extend(lease.leftover(key));
+                let asked = Arc::strong_count(&lease.refill_lock) > 1;
+                if !asked {
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
+                lease.left = 0;
+                lease.next = 1;
+                asked
+            });
+        }
+        all
+    }
+}
+
+impl Lease {
+    fn new(policy: &PreparedPolicy, refill_lock: Arc<tokio::sync::Mutex<()>>) -> Self {
+        let last = Decision {
+            outcome: Outcome::Allow { delay: Duration::ZERO },
+            limit: 0,
+            remaining: 0,
+            reset_after: Duration::ZERO,
+            binding: 0,
+        };
+        let (until, next) = (Timestamp::EPOCH, 1);
+        let policy = policy.clone();
+        Self {
+            policy,
+            left: 0,
+            until,
+            next,
+            owed_until: until,
+            last,
+            decided_at: until,
+            refill_lock,
+        }
+    }
+
+    fn leftover(&self, key: &[u8]) -> Option<UnspentLease> {
+        let policy = self.policy.clone();
+        let leftover =
+            UnspentLease { key: key.into(), policy, left: self.left, owed_until: self.owed_until };
+        (self.left > 0).then_some(leftover)
+    }
+
+    /// What the store said last, with what is left here.
+    fn answer(&self, now: Timestamp) -> Answer {
+        let elapsed = now.as_micros().saturating_sub(self.decided_at.as_micros());
+        let reset_after = self.last.reset_after.saturating_sub(Duration::from_micros(elapsed));
+        let remaining = self.last.remaining.saturating_add(self.left).min(self.last.limit);
+        let outcome = Outcome::Allow { delay: Duration::ZERO };
+        let decision = Decision { outcome, remaining, reset_after, ..self.last };
+        Answer { decision, source: Source::Lease }
+    }
+}
+
+impl UnspentLease {
+    /// How many units are still owed, and so may go back, if the store hears of it within `late`.
+    pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
+        let Some(gcra) = self.policy.policy().as_gcra() else { return 0 };
+        let then = (now + late).as_micros();
+        let owed = u128::from(self.owed_until.as_micros().saturating_sub(then));
+        let units = owed * u128::from(gcra.limit()) / gcra.period().as_micros().max(1);
+        u32::try_from(units).unwrap_or(u32::MAX).min(self.left)
+    }
+}
+
+#[cfg(shuttle)]
+mod schedules;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::EPOCH + Duration::from_millis(millis)
+    }
+
+    fn told(remaining: u32, reset_after: u64) -> Decision {
+        Decision {
+            outcome: Outcome::Allow { delay: Duration::ZERO },
+            limit: 1000,
+            remaining,
+            reset_after: Duration::from_millis(reset_after),
+            binding: 0,
+        }
+    }
+
+    fn ask(
+        leases: &Leases,
+        rule: &PreparedPolicy,
+        cost: u32,
+        now: Timestamp,
+    ) -> Result<Answer, u32> {
+        match leases.take(b"k", rule, cost, now, &mut None) {
+            LeaseOutcome::Taken(answer) => Ok(answer),
+            LeaseOutcome::Refill(_, chunk) => Err(chunk),
+            LeaseOutcome::Full => Err(0),
+        }
+    }
+
+    #[test]
+    fn chunks_double_and_are_handed_out() {
+        let leases = Leases::new(10, Duration::from_secs(1));
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(8).unwrap();
+        let mut chunks = Vec::new();
+        let mut handed = 0;
+        for _ in 0..40 {
+            match ask(&leases, &rule, 1, at(10)) {
+                Err(chunk) => {
+                    chunks.push(chunk);
+                    let _ =
+                        leases.granted(b"k", &rule, (chunk, 1), (at(10), at(10)), &told(900, 100));
+                }
+                Ok(answer) => {
+                    assert!(answer.allowed() && answer.source == Source::Lease);
+                    handed += 1;
+                }
+            }
+        }
+        assert_eq!(chunks, [1, 2, 4, 8, 8, 8, 8, 8]);
+        assert_eq!(handed, 32);
+    }
+
+    #[test]
+    fn what_is_left_ends_with_its_time_and_goes_back_as_far_as_it_is_owed() {
+        let leases = Leases::new(10, Duration::from_secs(1));
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+        assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
+        let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
+        assert_eq!(ask(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
+        assert!(leases.expired(Some(at(999))).is_empty());
+        let mut expired = None;
+        leases.take(b"k", &rule, 1, at(1000), &mut expired);
+        let expired = expired.unwrap();
+        // 50 ms of debt are left, of which 15 may pass until the store hears of it.
+        assert_eq!((expired.left, expired.owed(at(1000), Duration::from_millis(15))), (90, 35));
+        assert!(leases.expired(None).is_empty());
+    }
+
+    #[test]
+    fn there_are_never_too_many() {
+        let leases = Leases::new(2, Duration::from_secs(1));
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+        for key in [b"a", b"b"] {
+            assert!(matches!(
+                leases.take(key, &rule, 1, at(0), &mut None),
+                LeaseOutcome::Refill(..)
+            ));
+        }
+        assert!(matches!(leases.take(b"c", &rule, 1, at(0), &mut None), LeaseOutcome::Full));
+        assert!(leases.expired(Some(at(2000))).is_empty());
+        assert!(matches!(leases.take(b"c", &rule, 1, at(0), &mut None), LeaseOutcome::Refill(..)));
+    }
+
+    #[test]
+    fn a_key_that_is_nearly_exhausted_is_asked_for_little() {
+        let leases = Leases::new(2, Duration::from_secs(1));
+        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+        let _ = ask(&leases, &rule, 1, at(0));
+        let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));
+        assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 5);
+        leases.denied(b"k");
+        assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
+    }
+}

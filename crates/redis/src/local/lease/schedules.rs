@@ -1,0 +1,124 @@
+//! Leases under random schedules of threads: takes, the end of leases, a change of rule and a reset at once
+//! (RELIABILITY 12). `cargo xtask loom` runs it.
+
+use std::sync::Arc;
+
+use shuttle::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+use sluicegate_testing::size;
+
+use super::*;
+
+const LIFETIME: Duration = Duration::from_millis(100);
+
+/// Units, and where they went.
+#[derive(Default)]
+struct World {
+    now: AtomicU64,
+    /// Taken from the store.
+    taken: AtomicU64,
+    used: AtomicU64,
+    /// Given back, or lost.
+    over: AtomicU64,
+    /// When the last chunk was asked for.
+    granted_at: AtomicU64,
+}
+
+impl World {
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH + Duration::from_millis(self.now.load(Ordering::SeqCst))
+    }
+
+    fn add(&self, count: &AtomicU64, units: u32) {
+        count.fetch_add(units.into(), Ordering::SeqCst);
+    }
+
+    /// Takes one unit, as `leased` does.
+    fn take(&self, leases: &Leases, rule: &PreparedPolicy) {
+        let (now, mut over) = (self.now(), None);
+        let handed = leases.take(b"k", rule, 1, now, &mut over);
+        if let Some(leftover) = over {
+            self.add(&self.over, leftover.left);
+        }
+        match handed {
+            LeaseOutcome::Taken(_) => {
+                self.add(&self.used, 1);
+                let granted_at = self.granted_at.load(Ordering::SeqCst);
+                let until = Timestamp::EPOCH + Duration::from_millis(granted_at) + LIFETIME;
+                assert!(now < until, "a unit of a lease that was over is used");
+            }
+            LeaseOutcome::Refill(turn, chunk) => {
+                let Ok(_turn) = turn.try_lock_owned() else { return };
+                let sent = self.now();
+                self.granted_at.fetch_max(sent.as_micros() / 1000, Ordering::SeqCst);
+                self.add(&self.taken, chunk);
+                thread::yield_now();
+                let decision = Decision {
+                    outcome: Outcome::Allow { delay: Duration::ZERO },
+                    limit: 1000,
+                    remaining: 900,
+                    reset_after: LIFETIME,
+                    binding: 0,
+                };
+                let times = (sent, self.now());
+                let lost = leases.granted(b"k", rule, (chunk, 1), times, &decision);
+                self.add(&self.used, 1);
+                self.add(&self.over, lost);
+            }
+            LeaseOutcome::Full => panic!("one key is too many"),
+        }
+    }
+}
+
+/// No unit that was taken is used twice, or used and given back, or lost without being counted.
+#[test]
+fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
+    let schedules = usize::try_from(size("SLUICEGATE_SCHEDULES", 5_000)).unwrap();
+    let rules: Vec<PreparedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
+        .map(|policy| policy.parse::<PreparedPolicy>().unwrap().lease(8).unwrap())
+        .into();
+    shuttle::check_random(
+        move || {
+            let leases = Arc::new(Leases::new(2, LIFETIME));
+            let world = Arc::new(World::default());
+            let spawn = |run: Box<dyn Fn(&World, &Leases) + Send>| {
+                let (world, leases) = (Arc::clone(&world), Arc::clone(&leases));
+                thread::spawn(move || run(&world, &leases))
+            };
+            let takes = |rule: PreparedPolicy, count: usize| {
+                spawn(Box::new(move |world, leases| {
+                    (0..count).for_each(|_| world.take(leases, &rule));
+                }))
+            };
+            let threads = [
+                takes(rules[0].clone(), 5),
+                takes(rules[0].clone(), 5),
+                // After a reload, the same key has another rule.
+                takes(rules[1].clone(), 3),
+                spawn(Box::new(|world, leases| {
+                    for _ in 0..3 {
+                        world.now.fetch_add(60, Ordering::SeqCst);
+                        for leftover in leases.expired(Some(world.now())) {
+                            world.add(&world.over, leftover.left);
+                        }
+                    }
+                })),
+                spawn(Box::new(|world, leases| world.add(&world.over, leases.forget(b"k")))),
+            ];
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            for leftover in leases.expired(None) {
+                world.add(&world.over, leftover.left);
+            }
+            let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
+            assert_eq!(count(&world.taken), count(&world.used) + count(&world.over));
+            assert_eq!(leases.count.load(Ordering::SeqCst), 0);
+        },
+        schedules,
+    );
+    println!(
+        "figure: leases under {schedules} random schedules of five threads: each unit is used or given back \
+         once"
+    );
+}

@@ -1,0 +1,416 @@
+//! One decision on several keys, all or nothing.
+//!
+//! Where one server decides on all of them (it is no cluster, or they share a slot), it is one script call.
+//! Elsewhere the keys are asked one after the other, and where one denies, what was charged before is
+//! refunded: for that long the keys before it admit less than they could, never more.
+
+use std::{borrow::Cow, ops::Deref};
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+use sluicegate_core::{Decision, Joint, Limit, Operation, Outcome, Timestamp};
+
+use crate::{
+    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    call::{self, StoreCommand},
+    net::{
+        context::Context, node_connection::Deadline, node_connection::NodeConnection,
+        topology::Topology,
+    },
+    reply::{ReplyKind, parse_general, unexpected_reply},
+    script::{Calendar, Item, Plan, Reply, Script, TEST_PREFIX, boundaries},
+    script_command::begin,
+    slot::slot,
+    store::Inner,
+};
+use std::{sync::Arc, time::Duration};
+
+/// One of several keys that are asked together.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedTake<'a> {
+    /// Whom it is about.
+    pub key: &'a [u8],
+    /// The rule.
+    pub policy: &'a PreparedPolicy,
+    /// Units asked for.
+    pub cost: u32,
+}
+
+/// A decision on several keys, and who made it. Reads like the [`Joint`] itself.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MultiKeyAnswer {
+    /// What was decided.
+    pub joint: Joint,
+    /// Who decided it: about the key that binds, where keys were asked one by one.
+    pub source: Source,
+}
+
+impl Deref for MultiKeyAnswer {
+    type Target = Joint;
+
+    fn deref(&self) -> &Joint {
+        &self.joint
+    }
+}
+
+/// A key as it is in the store.
+#[derive(Clone, Debug)]
+struct PreparedTake<'a> {
+    key: Cow<'a, [u8]>,
+    policy: &'a PreparedPolicy,
+    cost: u32,
+}
+
+impl RedisStore {
+    /// Takes from several keys, from all of them or from none. A key that is given twice is asked once,
+    /// the first time.
+    ///
+    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the
+    /// order given, and what was charged is refunded on a denial, once. Of those, a policy with `count=all`
+    /// keeps what it was charged, as the record of the denial.
+    ///
+    /// While the store is away, each key's rule says how it stands. Leases are not used.
+    ///
+    /// # Errors
+    /// As [`RedisStore::take`]; [`StoreError::Settings`] for no key.
+    pub async fn take_together(
+        &self,
+        takes: &[KeyedTake<'_>],
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        self.inner().together(takes, true).await
+    }
+
+    /// What [`RedisStore::take_together`] would answer. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`RedisStore::take_together`].
+    pub async fn peek_together(
+        &self,
+        takes: &[KeyedTake<'_>],
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        self.inner().together(takes, false).await
+    }
+
+    /// [`RedisStore::take_together`] as at `now`, for simulations: see [`RedisStore::ask_at`]. Only where
+    /// one server decides on all keys.
+    ///
+    /// # Errors
+    /// As [`RedisStore::ask_at`].
+    pub async fn take_together_at(
+        &self,
+        takes: &[KeyedTake<'_>],
+        now: Timestamp,
+    ) -> Result<Joint, StoreError> {
+        self.together_at(takes, true, now).await
+    }
+
+    /// What [`RedisStore::take_together_at`] would answer. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`RedisStore::ask_at`].
+    pub async fn peek_together_at(
+        &self,
+        takes: &[KeyedTake<'_>],
+        now: Timestamp,
+    ) -> Result<Joint, StoreError> {
+        self.together_at(takes, false, now).await
+    }
+
+    async fn together_at(
+        &self,
+        takes: &[KeyedTake<'_>],
+        stores: bool,
+        now: Timestamp,
+    ) -> Result<Joint, StoreError> {
+        let inner = self.inner();
+        let deadline = Deadline::after(inner.context.options.deadline);
+        let sides = distinct(takes, |key| Cow::Owned([TEST_PREFIX, key].concat()));
+        inner.take_in_one_call(&sides, stores, Some(now), deadline).await
+    }
+}
+
+/// Each key once, as it is in the store.
+fn distinct<'a>(
+    takes: &[KeyedTake<'a>],
+    name: impl Fn(&'a [u8]) -> Cow<'a, [u8]>,
+) -> Vec<PreparedTake<'a>> {
+    let mut sides: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
+    for &KeyedTake { key, policy, cost } in takes {
+        let key = name(key);
+        if sides.iter().all(|side| side.key != key) {
+            sides.push(PreparedTake { key, policy, cost });
+        }
+    }
+    sides
+}
+
+fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
+    Joint::of(each)
+        .ok_or_else(|| StoreError::Settings("missing key: expected at least one".to_owned()))
+}
+
+impl Inner {
+    async fn together(
+        &self,
+        takes: &[KeyedTake<'_>],
+        stores: bool,
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let deadline = Deadline::after(self.context.options.deadline);
+        let sides = distinct(takes, |key| self.key(key));
+        if let Some(joint) = self.cached_denial(&sides) {
+            self.context.counts.cache.one();
+            return Ok(MultiKeyAnswer { joint, source: Source::Cache });
+        }
+        let slots = sides.iter().map(|side| slot(&side.key));
+        let one = matches!(self.topology, Topology::One(_))
+            || slots.clone().all(|it| Some(it) == slots.clone().next());
+        if !one {
+            return self.take_in_turn(&sides, stores, deadline).await;
+        }
+        let now = self.context.now();
+        let asked: Vec<_> =
+            sides.iter().map(|side| self.denials.begin_query(&side.key, now)).collect();
+        match self.take_in_one_call(&sides, stores, None, deadline).await {
+            Ok(joint) => {
+                self.context.counts.store.one();
+                let now = self.context.now();
+                for ((side, asked), decision) in sides.iter().zip(asked).zip(&joint.each) {
+                    // That it would have passed is not what it has used.
+                    let tells = joint.decision.allowed() || !decision.allowed();
+                    if stores && side.cost > 0 && tells {
+                        self.denials.record(
+                            &side.key,
+                            side.policy,
+                            side.cost,
+                            asked,
+                            now,
+                            decision,
+                        );
+                    }
+                }
+                Ok(MultiKeyAnswer { joint, source: Source::Store })
+            }
+            Err(error) if error.is_unavailable() => self.fallback_multi_key(&sides, stores, &error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One script call.
+    async fn take_in_one_call(
+        &self,
+        sides: &[PreparedTake<'_>],
+        stores: bool,
+        at: Option<Timestamp>,
+        deadline: Deadline,
+    ) -> Result<Joint, StoreError> {
+        let Some(first) = sides.first() else { return joint(Vec::new()) };
+        let mut several = MultiKeyCommand {
+            context: &self.context,
+            sides,
+            script: Script::together(sides.iter().map(|side| side.policy.policy())),
+            word: if stores { "take" } else { "peek" },
+            at,
+            around: None,
+            calendars: Vec::new(),
+        };
+        let slot = slot(&first.key);
+        joint(call::ask(&self.context, &self.topology, slot, &mut several, deadline).await?)
+    }
+
+    /// Keys of which a denial still stands deny all, without asking. Not where a denial is to be recorded.
+    fn cached_denial(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
+        if !sides.iter().all(|side| side.policy.is_cached()) {
+            return None;
+        }
+        let now = self.context.now();
+        let known = sides.iter().map(|side| match side.cost {
+            0 => None,
+            cost => self.denials.denied(&side.key, side.policy, cost, now),
+        });
+        let known: Vec<_> = known.collect();
+        if known.iter().all(Option::is_none) {
+            return None;
+        }
+        // Of the others nothing is known: as if they were never used.
+        let each = sides.iter().zip(known).map(|(side, known)| {
+            known.map_or_else(|| side.policy.plan().unused_decision(), |answer| answer.decision)
+        });
+        Joint::of(each.collect())
+    }
+
+    /// What the rules say of each key while the store is away: looked at first, so that what is decided
+    /// here is all or nothing too.
+    fn fallback_multi_key(
+        &self,
+        sides: &[PreparedTake<'_>],
+        stores: bool,
+        error: &StoreError,
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let all = |operation: fn(u32) -> Operation| {
+            let each = sides.iter().map(|side| {
+                let asked = operation(side.cost);
+                let answer = self.fall_back(&side.key, side.policy, asked, error.clone());
+                answer.map(|answer| answer.decision)
+            });
+            joint(each.collect::<Result<_, _>>()?)
+        };
+        let mut joint = all(Operation::Peek)?;
+        if stores && joint.decision.allowed() {
+            joint = all(Operation::Take)?;
+        }
+        Ok(MultiKeyAnswer { joint, source: Source::Fallback })
+    }
+
+    /// Keys of several slots: in order, until one denies.
+    async fn take_in_turn(
+        &self,
+        sides: &[PreparedTake<'_>],
+        stores: bool,
+        deadline: Deadline,
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let mut answers: Vec<Answer> = Vec::with_capacity(sides.len());
+        if stores {
+            for side in sides {
+                let take = Operation::Take(side.cost);
+                let asked = self.request(&side.key, side.policy, take, deadline).await;
+                match asked {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => {
+                        self.refund_all(sides, &answers).await;
+                        return Err(error);
+                    }
+                }
+                if answers.last().is_some_and(|answer| !answer.allowed()) {
+                    break;
+                }
+            }
+        }
+        let denied = answers.last().is_some_and(|answer| !answer.allowed());
+        if denied {
+            let before = answers.len() - 1;
+            let back = self.refund_all(sides, &answers[..before]).await;
+            for (answer, back) in answers.iter_mut().zip(back) {
+                *answer = back;
+            }
+        }
+        // How those behind it stand; a denial of theirs is recorded, where that counts.
+        let rest = sides[answers.len()..].iter().map(async |side| {
+            let operation = if stores && records(side.policy) {
+                Operation::Take(side.cost)
+            } else {
+                Operation::Peek(side.cost)
+            };
+            self.request(&side.key, side.policy, operation, deadline).await
+        });
+        for answer in join_all(rest).await {
+            answers.push(answer?);
+        }
+        let each = answers.iter().map(|answer| match answer.decision {
+            // Nobody waits for a turn that was not taken.
+            Decision { outcome: Outcome::Allow { .. }, .. } if denied => {
+                Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..answer.decision }
+            }
+            decision => decision,
+        });
+        let joint = joint(each.collect())?;
+        let source = answers.get(joint.key).map_or(Source::Store, |answer| answer.source);
+        Ok(MultiKeyAnswer { joint, source })
+    }
+
+    /// Gives back what was charged, once: how each key then stands. What was decided here, or is to be
+    /// recorded, stays.
+    async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
+        let back = sides.iter().zip(answers).map(async |(side, &answer)| {
+            let charged = answer.source == Source::Store && side.cost > 0;
+            if !charged || records(side.policy) {
+                return answer;
+            }
+            let refund = Operation::Refund(side.cost);
+            self.begins(&side.key, refund);
+            let deadline = Deadline::after(self.context.options.deadline);
+            let decision = self.decide(&side.key, side.policy, refund, deadline).await;
+            self.done(&side.key, refund);
+            match decision {
+                Ok(decision) => Answer { decision, ..answer },
+                Err(error) => {
+                    tracing::debug!(%error, "could not return charged units");
+                    answer
+                }
+            }
+        });
+        join_all(back).await
+    }
+}
+
+/// Whether a denial under the rule is recorded.
+fn records(policy: &PreparedPolicy) -> bool {
+    policy.policy().limits().iter().any(Limit::count_all)
+}
+
+/// A question about several keys of one slot, by script.
+struct MultiKeyCommand<'a> {
+    context: &'a Context,
+    sides: &'a [PreparedTake<'a>],
+    script: &'static Script,
+    word: &'static str,
+    at: Option<Timestamp>,
+    /// The server's time, where it has told it.
+    around: Option<Timestamp>,
+    /// What it has asked for, beyond those of the policies.
+    calendars: Vec<Calendar>,
+}
+
+impl StoreCommand for MultiKeyCommand<'_> {
+    type Answer = Vec<Decision>;
+    // Each key may have been written under calendars of its own.
+    const CALENDARS: usize = sluicegate_core::MAX_TOGETHER * 2;
+
+    fn command(&mut self, _: &Arc<NodeConnection>, whole: bool) -> Result<Cmd, StoreError> {
+        let around = self.at.or(self.around).unwrap_or_else(|| self.context.now());
+        let mut command = begin(self.script, whole);
+        command.arg(self.sides.len());
+        self.sides.iter().for_each(|side| {
+            command.arg(&*side.key);
+        });
+        let plans = self.sides.iter().map(|side| side.policy.plan());
+        let own = plans.flat_map(Plan::calendars);
+        command.arg(self.word).arg(boundaries(own.chain(&self.calendars), around));
+        command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
+        for side in self.sides {
+            command.arg(side.cost).arg(side.policy.plan().initial_state());
+        }
+        Ok(command)
+    }
+
+    fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Vec<Decision>> {
+        if let Value::Array(integers) = reply
+            && integers.len() == 7 * self.sides.len()
+        {
+            let items = integers.iter().map(|integer| match integer {
+                Value::Int(integer) => Some(Item::Integer(*integer)),
+                _ => None,
+            });
+            if let Some(items) = items.collect::<Option<Vec<_>>>() {
+                let each = items.chunks(7).map(|items| match Reply::read(items) {
+                    Ok(Reply::Decision(decision)) => Ok(decision),
+                    other => Err(unexpected_reply(&format_args!("{other:?}"))),
+                });
+                return each
+                    .collect::<Result<_, _>>()
+                    .map_or_else(ReplyKind::Failed, ReplyKind::Decided);
+            }
+        }
+        parse_general(reply).map(|decision| Err(unexpected_reply(&format_args!("{decision:?}"))))
+    }
+
+    fn supply_calendars(
+        &mut self,
+        now: Timestamp,
+        calendars: Vec<Calendar>,
+    ) -> Result<(), StoreError> {
+        self.around = Some(now);
+        self.calendars.extend(calendars);
+        Ok(())
+    }
+}

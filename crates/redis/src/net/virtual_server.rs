@@ -1,0 +1,43 @@
+//! Clock and server of simulations in virtual time.
+
+use std::{cell::Cell, time::Duration};
+
+use futures_util::future::BoxFuture;
+use sluicegate_core::{Decision, Operation, Timestamp};
+use tokio::time::Instant;
+
+use crate::StoreError;
+
+type Decide = dyn Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>> + Send + Sync;
+
+/// Decides instead of a server.
+pub(crate) struct VirtualServer(Box<Decide>);
+
+impl VirtualServer {
+    pub(crate) fn new(
+        decide: impl Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self(Box::new(decide))
+    }
+
+    pub(crate) fn decide(
+        &self,
+        operation: Operation,
+    ) -> BoxFuture<'static, Result<Decision, StoreError>> {
+        (self.0)(operation)
+    }
+}
+
+/// The virtual time.
+pub(crate) fn now() -> Timestamp {
+    thread_local! {
+        static BEGIN: Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+    }
+    // Runs follow each other on one thread, and time does not go back between them.
+    let begin = BEGIN.get().filter(|begin| *begin <= Instant::now()).unwrap_or_else(Instant::now);
+    BEGIN.set(Some(begin));
+    Timestamp::EPOCH + Duration::from_secs(1_000_000) + begin.elapsed()
+}

@@ -1,0 +1,200 @@
+//! MultiKeyCommand questions at once.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use futures_util::future::join_all;
+use redis::Pipeline;
+use sluicegate_core::Operation;
+
+use crate::{
+    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    call::follow,
+    local::denial_cache::QueryToken,
+    native,
+    net::{node_connection::Deadline, topology::Topology},
+    reply::{ReplyKind, parse_script_reply},
+    script_command::command,
+    slot::slot,
+    store::Inner,
+};
+
+/// One of several questions.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedOperation<'a> {
+    /// Whom it is about.
+    pub key: &'a [u8],
+    /// The rule.
+    pub policy: &'a PreparedPolicy,
+    /// What is asked.
+    pub operation: Operation,
+}
+
+/// A question that the store is to be asked, and where its answer belongs.
+struct PendingOperation<'a> {
+    place: usize,
+    key: Cow<'a, [u8]>,
+    policy: &'a PreparedPolicy,
+    operation: Operation,
+    token: QueryToken,
+}
+
+impl RedisStore {
+    /// Asks about several keys, each for itself: their answers in the same order. The store is sent one
+    /// pipeline for each slot (a server that is no cluster has one), all at the same time; each question
+    /// is decided atomically, all of them together are not. Questions about one key are decided in the
+    /// order given, unless the server has forgotten a script meanwhile. Leases are not used.
+    pub async fn ask_many(
+        &self,
+        operations: &[KeyedOperation<'_>],
+    ) -> Vec<Result<Answer, StoreError>> {
+        let inner = self.inner();
+        let deadline = Deadline::after(inner.context.options.deadline);
+        let now = inner.context.now();
+        let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; operations.len()];
+        let mut slots: BTreeMap<u16, Vec<PendingOperation<'_>>> = BTreeMap::new();
+        let alone = matches!(inner.topology, Topology::One(_));
+        for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
+            let key = inner.key(key);
+            if let Operation::Take(cost @ 1..) = operation
+                && let Some(answer) = inner.denials.denied(&key, policy, cost, now)
+            {
+                inner.context.counts.cache.one();
+                answers[place] = Some(Ok(answer));
+                continue;
+            }
+            inner.begins(&key, operation);
+            let token = inner.denials.begin_query(&key, now);
+            let slot = if alone { 0 } else { slot(&key) };
+            slots.entry(slot).or_default().push(PendingOperation {
+                place,
+                key,
+                policy,
+                operation,
+                token,
+            });
+        }
+        let slots = slots.iter().map(|(slot, open)| inner.ask_slot(*slot, open, deadline));
+        for (place, answer) in join_all(slots).await.into_iter().flatten() {
+            answers[place] = Some(answer);
+        }
+        let none = || Err(StoreError::Unavailable("the store said nothing".to_owned()));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
+    }
+}
+
+impl Inner {
+    /// Asks about the keys of one slot.
+    async fn ask_slot(
+        &self,
+        slot: u16,
+        open: &[PendingOperation<'_>],
+        deadline: Deadline,
+    ) -> Vec<(usize, Result<Answer, StoreError>)> {
+        let all: Vec<_> = open.iter().collect();
+        let mut parsed = self.send_slot(slot, &all, false, deadline).await;
+        // What the server does not know: once more, in the same order.
+        let unknown = |parsed: &Result<ReplyKind, _>| {
+            matches!(parsed, Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true }))
+        };
+        let places: Vec<_> = (0..open.len()).filter(|&it| unknown(&parsed[it])).collect();
+        if !places.is_empty() {
+            let again: Vec<_> = places.iter().map(|&place| &open[place]).collect();
+            let answers = self.send_slot(slot, &again, true, deadline).await;
+            for (place, answer) in places.into_iter().zip(answers) {
+                parsed[place] = answer;
+            }
+        }
+        let answers = open.iter().zip(parsed).map(async |(open, parsed)| {
+            (open.place, self.resolve_redirects(open, parsed, deadline).await)
+        });
+        join_all(answers).await
+    }
+
+    /// Sends one pipeline, and reads what is answered to each of `open`. With `texts`, each script is
+    /// sent in full where it is needed first.
+    async fn send_slot(
+        &self,
+        slot: u16,
+        open: &[&PendingOperation<'_>],
+        texts: bool,
+        deadline: Deadline,
+    ) -> Vec<Result<ReplyKind, StoreError>> {
+        let exchange = async {
+            let node = self.topology.node(slot, deadline).await?;
+            let native = !texts && node.has_module();
+            let around = self.context.now();
+            let mut pipeline = Pipeline::with_capacity(open.len());
+            let mut sent = Vec::new();
+            for PendingOperation { key, policy, operation, .. } in open {
+                let plan = policy.plan();
+                if native {
+                    pipeline.add_command(native::command(plan, key, *operation)?);
+                    continue;
+                }
+                let arguments = plan.arguments(*operation, around)?;
+                let sha1 = plan.script().sha1();
+                let whole = texts && !sent.contains(&sha1);
+                if whole {
+                    self.context.counts.scripts_sent.one();
+                    sent.push(sha1);
+                }
+                pipeline.add_command(command(plan, key, &arguments, whole));
+            }
+            let replies = node.commands(&pipeline, deadline).await;
+            // Another node may hold the slot by now.
+            let replies = replies.inspect_err(|_| self.topology.refresh())?;
+            Ok((node, native, replies))
+        };
+        match exchange.await {
+            Ok((node, native, replies)) if replies.len() == open.len() => {
+                let parse = |(open, reply): (&&PendingOperation<'_>, _)| {
+                    let parsed = if native {
+                        native::parse_reply(open.policy.plan(), open.operation, reply)
+                    } else {
+                        parse_script_reply(open.policy.plan(), open.operation, reply)
+                    };
+                    follow(&self.context, &self.topology, &node, &parsed, reply);
+                    let decided = native && matches!(parsed, ReplyKind::Decided(_));
+                    self.context.counts.module.add(decided.into());
+                    Ok(parsed)
+                };
+                open.iter().zip(&replies).map(parse).collect()
+            }
+            token => {
+                let error = token.err().unwrap_or_else(|| {
+                    StoreError::Unavailable("not all questions were answered".to_owned())
+                });
+                open.iter().map(|_| Err(error.clone())).collect()
+            }
+        }
+    }
+
+    /// The answer to one question: what was not done at all is asked again by itself.
+    async fn resolve_redirects(
+        &self,
+        open: &PendingOperation<'_>,
+        parsed: Result<ReplyKind, StoreError>,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let &PendingOperation { ref key, policy, operation, token, .. } = open;
+        let answer = match parsed {
+            Ok(ReplyKind::Decided(decision)) => {
+                self.context.counts.store.one();
+                self.record(key, policy, operation, token, &decision);
+                Ok(Answer { decision, source: Source::Store })
+            }
+            Ok(
+                ReplyKind::NoScript
+                | ReplyKind::NoModule { .. }
+                | ReplyKind::Redirect { .. }
+                | ReplyKind::Calendars { .. },
+            ) => self.request(key, policy, operation, deadline).await,
+            Ok(ReplyKind::Failed(error)) | Err(error) if error.is_unavailable() => {
+                self.fall_back(key, policy, operation, error)
+            }
+            Ok(ReplyKind::Failed(error)) | Err(error) => Err(error),
+        };
+        self.finish(key, operation, answer.is_ok());
+        answer
+    }
+}

@@ -1,0 +1,238 @@
+//! Builds a set of rules from rules, policies and examples, and collects the errors in them.
+
+use std::sync::Arc;
+
+use ahash::{AHashMap, AHashSet};
+use sluicegate_core::{Policy, closest};
+
+use crate::{
+    attribute::Attribute,
+    card::Cards,
+    condition::Condition,
+    envoy::Domain,
+    error::{Fault, quoted},
+    example::Example,
+    index::Index,
+    rule::Rule,
+    set::RuleSet,
+    tree::{Entry, Kind, Node, one_of},
+};
+
+/// Maximum number of rules.
+const MAX_RULES: usize = 200_000;
+/// Maximum number of attributes in rules, because each one costs time in every request.
+const MAX_ATTRIBUTES: usize = 256;
+/// Maximum length of a name.
+const MAX_NAME: usize = 64;
+
+/// Maximum number of errors that are reported.
+const MAX_ERRORS: usize = 100;
+
+/// Everything that was read so far.
+#[derive(Debug, Default)]
+pub(crate) struct RuleSetBuilder {
+    policies: Vec<Policy>,
+    by_text: AHashMap<String, usize>,
+    names: AHashMap<Box<str>, usize>,
+    /// Names of policies, valid or not, with the source and the line of each.
+    defined: AHashMap<Box<str>, (usize, usize)>,
+    pub(crate) rules: Vec<Rule>,
+    native: Vec<usize>,
+    /// Names of rules, with the source and the line of each.
+    taken: AHashMap<Arc<str>, (usize, usize)>,
+    pub(crate) domains: AHashMap<Box<str>, Domain>,
+    pub(crate) examples: Vec<Example>,
+    attributes: AHashSet<Attribute>,
+    pub(crate) trusted_headers: AHashSet<Box<str>>,
+    conditions: AHashMap<String, Arc<Condition>>,
+    /// The index of the current source, and the names of all.
+    source: usize,
+    sources: Vec<String>,
+    faults: Vec<(usize, Fault)>,
+}
+
+impl RuleSetBuilder {
+    /// A builder for sources of these names.
+    pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
+        Self { sources: names.collect(), ..Self::default() }
+    }
+
+    /// Attributes everything that follows to the source of this index.
+    pub(crate) const fn begin_source(&mut self, index: usize) {
+        self.source = index;
+    }
+
+    /// The index of the current source.
+    pub(crate) const fn source(&self) -> usize {
+        self.source
+    }
+
+    /// Returns the errors so far, each with the index of its source.
+    pub(crate) fn take_faults(&mut self) -> Vec<(usize, Fault)> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// Records the error, if any, so that the rest is checked as well.
+    pub(crate) fn note<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                if self.faults.len() < MAX_ERRORS {
+                    self.faults.push((self.source, fault));
+                }
+                None
+            }
+        }
+    }
+
+    /// Adds a policy of the map `policies`.
+    pub(crate) fn named_policy(&mut self, entry: &Entry) -> Result<(), Fault> {
+        let fault = |message: String| Fault::new(entry.at, message);
+        check_name(&entry.key, "policy").map_err(fault)?;
+        let here = (self.source, entry.at.line);
+        if let Some(first) = self.defined.get(&*entry.key) {
+            let (shown, first) = (quoted(&entry.key), self.place(*first));
+            return Err(fault(format!("duplicate policy {shown}: first defined in {first}")));
+        }
+        self.defined.insert((*entry.key).into(), here);
+        let text = entry.value.text("policy")?;
+        let index = self.parse_policy(&entry.value, text)?;
+        self.names.insert((*entry.key).into(), index);
+        Ok(())
+    }
+
+    /// A line of a source, with the name of the source unless it is the current one.
+    fn place(&self, (source, line): (usize, usize)) -> String {
+        match self.sources.get(source).filter(|_| source != self.source) {
+            Some(name) if name.is_empty() => format!("line {line} of another file"),
+            Some(name) => format!("line {line} of {name}"),
+            None => format!("line {line}"),
+        }
+    }
+
+    /// Adds a rule that is found by its conditions.
+    pub(crate) fn add_native(&mut self, rule: Rule, node: &Node) -> Result<(), Fault> {
+        let at = self.add(rule, node)?;
+        self.native.push(at);
+        Ok(())
+    }
+
+    /// Adds a rule, and returns its index.
+    pub(crate) fn add(&mut self, mut rule: Rule, node: &Node) -> Result<usize, Fault> {
+        if self.rules.len() >= MAX_RULES {
+            return Err(node.fault(format!("too many rules: expected at most {MAX_RULES}")));
+        }
+        if rule.envoy.is_none() {
+            if let Some(first) = self.taken.get(&rule.name) {
+                let (shown, first) = (quoted(&rule.name), self.place(*first));
+                let message = format!("duplicate rule {shown}: first defined in {first}");
+                return Err(node.fault(message));
+            }
+            self.taken.insert(rule.name.clone(), (self.source, rule.line));
+        }
+        rule.source = self.source;
+        self.rules.push(rule);
+        Ok(self.rules.len() - 1)
+    }
+
+    /// Shares equal conditions between rules.
+    pub(crate) fn share(&mut self, condition: Condition) -> Arc<Condition> {
+        let all = format!("{condition:?}");
+        Arc::clone(self.conditions.entry(all).or_insert_with(|| Arc::new(condition)))
+    }
+
+    /// Records that rules use an attribute.
+    pub(crate) fn uses(&mut self, attribute: &Attribute, node: &Node) -> Result<(), Fault> {
+        if self.attributes.contains(attribute) {
+            return Ok(());
+        }
+        if self.attributes.len() >= MAX_ATTRIBUTES {
+            let message =
+                format!("too many different attributes: expected at most {MAX_ATTRIBUTES}");
+            return Err(node.fault(message));
+        }
+        self.attributes.insert(attribute.clone());
+        Ok(())
+    }
+
+    /// The index of the policy of a rule, which gives its name or its text.
+    pub(crate) fn policy(&mut self, node: &Node) -> Result<usize, Fault> {
+        let text = node.text("policy")?;
+        if let Some(index) = self.names.get(text.strip_prefix('@').unwrap_or(text)) {
+            return Ok(*index);
+        }
+        if self.defined.contains_key(text.strip_prefix('@').unwrap_or(text)) {
+            return Ok(0); // It is invalid, and its error is recorded.
+        }
+        if text.contains([':', '/', ',']) || text.contains(" per ") {
+            return self.parse_policy(node, text);
+        }
+        let mut known: Vec<&str> = self.names.keys().map(|name| &**name).collect();
+        known.sort_unstable();
+        let expected = match closest(text, &known) {
+            Some(similar) => format!("did you mean `{similar}`?"),
+            None => {
+                known.truncate(8);
+                let names = if known.is_empty() { String::new() } else { one_of(&known) + ", or " };
+                format!("expected {names}a policy such as `gcra:30/1m`")
+            }
+        };
+        Err(node.fault(format!("unknown policy {}: {expected}", quoted(text))))
+    }
+
+    fn parse_policy(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {
+        if let Some(index) = self.by_text.get(text) {
+            return Ok(*index);
+        }
+        let policy = text.parse::<Policy>().map_err(|error| {
+            let plain = matches!(node.kind, Kind::Scalar { plain: true, .. });
+            let before = text.get(..error.offset()).map_or(0, |before| before.chars().count());
+            Fault::new(node.at.skip(before + usize::from(!plain)), error.message())
+        })?;
+        let index = self.intern_policy(policy);
+        self.by_text.insert(text.to_owned(), index);
+        Ok(index)
+    }
+
+    /// The index of `policy`, which is added if it is new.
+    pub(crate) fn intern_policy(&mut self, policy: Policy) -> usize {
+        let text = policy.to_string();
+        *self.by_text.entry(text).or_insert_with(|| {
+            self.policies.push(policy);
+            self.policies.len() - 1
+        })
+    }
+
+    /// The rules that were added, compiled.
+    pub(crate) fn build(self) -> RuleSet {
+        let native = || self.native.iter().map(|at| (*at, &self.rules[*at]));
+        let index = Index::of(native().map(|(_, rule)| &rule.conditions));
+        let is_from_client =
+            |it: &&Attribute| matches!(it, Attribute::Header(_) | Attribute::Query(_));
+        let mut from_clients: Vec<_> =
+            self.attributes.iter().filter(is_from_client).cloned().collect();
+        from_clients.sort_by_key(ToString::to_string);
+        RuleSet {
+            cards: Cards::of(native(), |filed| index.known(filed)),
+            index,
+            policies: self.policies,
+            names: self.names,
+            rules: self.rules,
+            domains: self.domains,
+            examples: self.examples,
+            from_clients,
+            trusted_headers: self.trusted_headers,
+        }
+    }
+}
+
+/// Checks a name, which is used in keys, metrics and headers without escapes.
+pub(crate) fn check_name(text: &str, what: &str) -> Result<(), String> {
+    let fits = text.bytes().all(|it| it.is_ascii_alphanumeric() || b"_-".contains(&it));
+    if fits && (1..=MAX_NAME).contains(&text.len()) {
+        return Ok(());
+    }
+    let shown = quoted(text);
+    let expected = format!("expected 1 to {MAX_NAME} letters, digits, `-` and `_`");
+    Err(format!("invalid {what} name {shown}: {expected}"))
+}
