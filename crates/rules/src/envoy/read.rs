@@ -140,7 +140,8 @@ impl Reader<'_> {
             settings.policy = Some(self.builder.policy(policy)?);
             settings.treatment = Some(Treatment::Limit);
         } else if let Some((requests, unit)) = envoy.rate {
-            settings.policy = window(requests, unit).map(|policy| self.builder.intern_policy(policy));
+            settings.policy =
+                window(requests, unit).map(|policy| self.builder.intern_policy(policy));
         }
         if rate_limit.is_none() && policy.is_none() {
             return Ok((None, value_to_metric));
