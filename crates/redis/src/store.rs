@@ -109,8 +109,8 @@ impl RedisStore {
     /// The rule of `policy`: the same one for all who ask for it, so that what one of them was answered
     /// the others need not ask. Who has rules of their own need not come here.
     #[must_use]
-    pub fn policy(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
-        self.0.policy(policy, on_error)
+    pub fn prepare(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
+        self.0.prepare(policy, on_error)
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -317,7 +317,7 @@ impl Inner {
     }
 
     /// The rule of a policy that was given without one.
-    fn policy(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
+    fn prepare(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
         let denials = (policy.to_string(), on_error);
         if let Some(policy) = self.prepared.read().get(&denials) {
             return policy.clone();
@@ -345,7 +345,7 @@ impl sluicegate_core::Store for RedisStore {
         operation: Operation,
     ) -> Result<Decision, StoreError> {
         let inner = &*self.0;
-        let policy = inner.policy(policy, OnError::default());
+        let policy = inner.prepare(policy, OnError::default());
         let deadline = Deadline::after(inner.context.options.deadline);
         let decision = inner.decide(&inner.key(key), &policy, operation, deadline).await?;
         inner.context.counts.store.one();

@@ -142,7 +142,7 @@ impl Home {
     pub(crate) fn rule(&self, policy: &Policy, on_error: OnError, now: Timestamp) -> HomeRule {
         match self {
             Self::Memory(store) => HomeRule::Memory(store.rule(policy, now)),
-            Self::Redis { store, .. } => HomeRule::Redis(store.policy(policy, on_error)),
+            Self::Redis { store, .. } => HomeRule::Redis(store.prepare(policy, on_error)),
         }
     }
 
@@ -265,7 +265,7 @@ impl Home {
                     entry => entry?.is_some(),
                 };
                 // All rules reset alike.
-                let any = store.policy(&any_policy(), OnError::default());
+                let any = store.prepare(&any_policy(), OnError::default());
                 let _ = store.ask(key, &any, Operation::Reset).await?;
                 Ok(there)
             }
@@ -364,7 +364,7 @@ fn local<'a>(store: &MemoryStore, rule: &'a HomeRule, now: Timestamp) -> Cow<'a,
 fn elsewhere<'a>(store: &RedisStore, rule: &'a HomeRule) -> Cow<'a, redis::PreparedPolicy> {
     match rule {
         HomeRule::Redis(rule) => Cow::Borrowed(rule),
-        HomeRule::Memory(rule) => Cow::Owned(store.policy(rule.policy(), OnError::default())),
+        HomeRule::Memory(rule) => Cow::Owned(store.prepare(rule.policy(), OnError::default())),
     }
 }
 

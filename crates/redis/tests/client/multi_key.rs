@@ -24,7 +24,7 @@ struct AtItsTime(Runtime, RedisStore);
 impl Subject for AtItsTime {
     fn apply(&mut self, question: Question<'_>) -> Answer {
         let Question { key, policy, now, operation } = question;
-        let rule = self.1.rule(policy, OnError::default());
+        let rule = self.1.prepare(policy, OnError::default());
         let asked = self.1.ask_at(key, &rule, operation, now);
         self.0.block_on(asked).map_err(|error| error.to_string())
     }
@@ -32,7 +32,7 @@ impl Subject for AtItsTime {
 
 impl JointSubject for AtItsTime {
     fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
-        let rule = |it: &JointTake| self.1.rule(&it.1, OnError::default());
+        let rule = |it: &JointTake| self.1.prepare(&it.1, OnError::default());
         let rules: Vec<PreparedPolicy> = takes.iter().map(rule).collect();
         let takes: Vec<_> = takes
             .iter()

@@ -58,7 +58,9 @@ pub(crate) fn test_key(key: &[u8]) -> Vec<u8> {
 /// What the script of a plan replies to `operation`.
 pub(crate) fn heard(plan: &Plan, operation: Operation, reply: &Value) -> Result<Reply, String> {
     let Value::Int(debt) = reply else { return read(reply) };
-    plan.told(operation, *debt).map(Reply::Decision).map_err(|error| error.to_string())
+    plan.decision_from_debt(operation, *debt)
+        .map(Reply::Decision)
+        .map_err(|error| error.to_string())
 }
 
 /// What a script's reply says.
