@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluicegate_commands::{CommandError, PolicyText, Texts};
+use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache};
 use sluicegate_core::Policy;
 
 use crate::{gcra::Everyday, log::Plain, stats};
 
-type Rules = Texts<Arc<Rule>>;
+type Rules = PolicyTextCache<Arc<Rule>>;
 
 /// A policy, and what is known of it beforehand.
 #[derive(Debug)]
@@ -53,10 +53,10 @@ static RULES: Mutex<Option<Rules>> = Mutex::new(None);
 
 #[inline]
 fn look_up(rules: &mut Rules, text: PolicyText<'_>) -> Result<Arc<Rule>, CommandError> {
-    rules.find(text).or_else(|unknown| {
+    rules.get(text).or_else(|miss| {
         stats::PARSED.add();
         let rule = Arc::new(Rule::new(text.parse()?));
-        rules.keep(unknown, text, Arc::clone(&rule));
+        rules.insert(miss, text, Arc::clone(&rule));
         Ok(rule)
     })
 }

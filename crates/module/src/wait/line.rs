@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sluicegate_commands::line::{self, Refusal, Standing};
+use sluicegate_commands::wait_queue::{ObservedEntry, QueueFull, QueuedRequest, WaitQueues};
 use sluicegate_core::Timestamp;
 
 use super::server::Client;
@@ -32,9 +32,9 @@ pub(crate) struct Request {
 
 impl Request {
     /// As others in line see it.
-    pub(crate) fn in_line(&self) -> line::Request {
+    pub(crate) fn in_line(&self) -> QueuedRequest {
         let Self { rule, cost, deadline, .. } = self;
-        line::Request { policy: rule.policy.clone(), cost: *cost, deadline: *deadline }
+        QueuedRequest { policy: rule.policy.clone(), cost: *cost, deadline: *deadline }
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     waiters: HashMap<u64, Waiter>,
-    lines: line::Lines<Arc<Place>, line::Request>,
+    lines: WaitQueues<Arc<Place>, QueuedRequest>,
 }
 
 static LINES: Mutex<Option<Lines>> = Mutex::new(None);
@@ -80,16 +80,16 @@ impl Lines {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn room(&self, place: &Place) -> Result<(), Refusal> {
-        self.lines.room(place)
+    pub(crate) fn room(&self, place: &Place) -> Result<(), QueueFull> {
+        self.lines.check_capacity(place)
     }
 
     /// Adds one, at the end of the line unless it has its departure. Gives its number.
     pub(crate) fn add(&mut self, waiter: Waiter) -> u64 {
         let place = Arc::clone(&waiter.request.place);
         let id = match waiter.departure {
-            Some(_) => self.lines.hold(place),
-            None => self.lines.join(place, waiter.request.in_line()),
+            Some(_) => self.lines.reserve(place),
+            None => self.lines.enqueue(place, waiter.request.in_line()),
         };
         self.waiters.insert(id, waiter);
         id
@@ -105,7 +105,7 @@ impl Lines {
     }
 
     /// Who is to ask next for that key, and for what.
-    pub(crate) fn head(&self, place: &Place) -> Option<&(u64, line::Request)> {
+    pub(crate) fn head(&self, place: &Place) -> Option<&(u64, QueuedRequest)> {
         self.lines.head(place)
     }
 
@@ -116,37 +116,37 @@ impl Lines {
 
     /// Something that is not in the line was taken from the key, or given back.
     pub(crate) fn changed(&mut self, place: &Place) {
-        self.lines.changed(place);
+        self.lines.invalidate(place);
     }
 
     /// When `request` would pass if those ahead of it went first: see
-    /// [`projected`](line::Lines::projected).
+    /// [`earliest_pass`](WaitQueues::earliest_pass).
     pub(crate) fn projected(
         &mut self,
         request: &Request,
         id: Option<u64>,
-        standing: Standing,
+        observed: ObservedEntry,
     ) -> Option<Timestamp> {
-        self.lines.projected(&*request.place, id, &request.in_line(), standing)
+        self.lines.earliest_pass(&*request.place, id, &request.in_line(), observed)
     }
 
     /// It has passed, and its client is about to be answered. Gives the new head.
     pub(crate) fn passed(&mut self, id: u64) -> Option<u64> {
         let waiter = self.waiters.get(&id)?;
-        self.lines.step_out(&*waiter.request.place, id).map(|head| head.0)
+        self.lines.leave(&*waiter.request.place, id).map(|head| head.0)
     }
 
     /// Out of the line, which moves up, and to be held until `departure`. Gives the new head.
     pub(crate) fn step_out(&mut self, id: u64, departure: Timestamp) -> Option<u64> {
         let waiter = self.waiters.get_mut(&id)?;
         waiter.departure = Some(departure);
-        self.lines.step_out(&*waiter.request.place, id).map(|head| head.0)
+        self.lines.leave(&*waiter.request.place, id).map(|head| head.0)
     }
 
     /// Takes one away. Gives it, and the new head of its line if it was the head.
     pub(crate) fn remove(&mut self, id: u64) -> Option<(Waiter, Option<u64>)> {
         let waiter = self.waiters.remove(&id)?;
-        let next = self.lines.leave(&*waiter.request.place, id).map(|head| head.0);
+        let next = self.lines.remove(&*waiter.request.place, id).map(|head| head.0);
         Some((waiter, next))
     }
 }

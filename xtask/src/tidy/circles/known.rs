@@ -31,14 +31,6 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/cli/src/simulate/remote.rs",
     ],
     &[
-        "crates/commands/src/argument.rs",
-        "crates/commands/src/error.rs",
-        "crates/commands/src/parse.rs",
-        "crates/commands/src/table.rs",
-        "crates/commands/src/throttle.rs",
-    ],
-    &["crates/commands/src/line.rs", "crates/commands/src/line/projection.rs"],
-    &[
         "crates/conformance/src/oracle/bucket.rs",
         "crates/conformance/src/oracle/counter.rs",
         "crates/conformance/src/oracle/log.rs",
