@@ -165,8 +165,8 @@ impl LocalLimiter {
     ) -> Result<Decision, ReserveError> {
         let Inner { number, store, clock, .. } = &*self.0;
         let now = clock.now();
-        let rule = rule.memory(*number, || store.rule(rule.policy(), now));
-        store.ask(Request { key, rule: &rule, operation }, now)
+        let rule = rule.memory(*number, || store.prepare(rule.policy(), now));
+        store.apply_prepared(Request { key, policy: &rule, operation }, now)
     }
 
     /// Asks under a policy that was given alone.
@@ -180,21 +180,21 @@ impl LocalLimiter {
         let Inner { store, clock, first, .. } = &*self.0;
         let now = clock.now();
         let other;
-        let rule = match first.find(policy, || store.rule(policy, now)) {
+        let rule = match first.find(policy, || store.prepare(policy, now)) {
             Some(rule) => rule,
             None => {
-                other = store.rule(policy, now);
+                other = store.prepare(policy, now);
                 &other
             }
         };
-        store.ask_as(Request { key, rule, operation }, now)
+        store.apply_prepared_as(Request { key, policy: rule, operation }, now)
     }
 }
 
 /// The rules of policies that were asked for first, found by where the policy is, and not by its text: those
 /// of a layer, which asks under the same again and again.
 #[derive(Debug)]
-struct First([OnceLock<(Policy, memory::Rule)>; PLACES]);
+struct First([OnceLock<(Policy, memory::PreparedPolicy)>; PLACES]);
 
 /// Places for them: who has more looks some of them up by their text.
 const PLACES: usize = 256;
@@ -209,8 +209,8 @@ impl First {
     fn find(
         &self,
         policy: &Policy,
-        look_up: impl FnOnce() -> memory::Rule,
-    ) -> Option<&memory::Rule> {
+        look_up: impl FnOnce() -> memory::PreparedPolicy,
+    ) -> Option<&memory::PreparedPolicy> {
         // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
         let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % PLACES];
         let (known, rule) = place.get_or_init(|| (policy.clone(), look_up()));

@@ -34,7 +34,7 @@ pub struct Rule(Arc<Inner>);
 struct Inner {
     redis: redis::Rule,
     /// The rule as the store in this process that asked for it first knows it.
-    memory: OnceLock<(u64, memory::Rule)>,
+    memory: OnceLock<(u64, memory::PreparedPolicy)>,
 }
 
 impl Rule {
@@ -74,8 +74,8 @@ impl Rule {
     pub(crate) fn memory(
         &self,
         store: u64,
-        look_up: impl Fn() -> memory::Rule,
-    ) -> std::borrow::Cow<'_, memory::Rule> {
+        look_up: impl Fn() -> memory::PreparedPolicy,
+    ) -> std::borrow::Cow<'_, memory::PreparedPolicy> {
         match self.0.memory.get_or_init(|| (store, look_up())) {
             (known, rule) if *known == store => std::borrow::Cow::Borrowed(rule),
             // A second store: it has its own.

@@ -55,11 +55,12 @@ impl Local {
                 let store = self
                     .store
                     .get_or_init(|| MemoryStore::bounded(self.max_bytes, WhenFull::default()));
-                let local = store.rule(rule.local_policy().unwrap_or(rule.policy()), now);
+                let local = store.prepare(rule.local_policy().unwrap_or(rule.policy()), now);
                 known.take_used(key, now, |reported| {
                     count(store, key, &local, share, reported, now)
                 });
-                let decision = store.ask(Request { key, rule: &local, operation }, now)?;
+                let decision =
+                    store.apply_prepared(Request { key, policy: &local, operation }, now)?;
                 return Ok(Answer { decision, source: Source::Fallback });
             }
             OnError::Deny => {
@@ -91,7 +92,7 @@ impl Local {
 fn count(
     store: &MemoryStore,
     key: &[u8],
-    local: &sluicegate_memory::Rule,
+    local: &sluicegate_memory::PreparedPolicy,
     share: Share,
     Reported { used, binding }: Reported,
     now: Timestamp,
@@ -110,6 +111,6 @@ fn count(
     if more > 0 {
         // A charge cannot be denied. A table that is full does not keep it, and denies the key too.
         let operation = Operation::Charge(more);
-        let _ = store.ask(Request { key, rule: local, operation }, now);
+        let _ = store.apply_prepared(Request { key, policy: local, operation }, now);
     }
 }

@@ -40,15 +40,6 @@ pub(super) const OLD: &[&[&str]] = &[
     ],
     &["crates/conformance/src/oracle/decide.rs", "crates/conformance/src/oracle/mod.rs"],
     &[
-        "crates/memory/src/dropped.rs",
-        "crates/memory/src/ground.rs",
-        "crates/memory/src/segment.rs",
-        "crates/memory/src/segment/bucket.rs",
-        "crates/memory/src/shard.rs",
-        "crates/memory/src/store.rs",
-    ],
-    &["crates/memory/src/restore.rs", "crates/memory/src/survey.rs"],
-    &[
         "crates/module/src/audience.rs",
         "crates/module/src/context.rs",
         "crates/module/src/edge.rs",
