@@ -9,7 +9,9 @@ use std::{
 };
 
 use sluicegate_core::{Decision, Policy, Timestamp};
-use sluicegate_simulator::{Batch, Event, Report, Rows, Simulation, TraceError, Track, periods};
+use sluicegate_simulator::{
+    Batch, Event, Report, Rows, Simulation, TimeSeries, TraceError, periods,
+};
 
 use super::{
     after,
@@ -46,7 +48,7 @@ pub(super) struct Lane {
 struct Told {
     rows: Option<Rows<Stdout>>,
     report: Option<Report>,
-    track: Option<Track>,
+    track: Option<TimeSeries>,
     /// The policy now in force for events that name none.
     policy: Option<Policy>,
     /// The policy that the first event names, if none is given.
@@ -77,7 +79,7 @@ impl Lanes {
                 told: Told {
                     rows: csv.then(|| Rows::new(io::stdout())),
                     report: None,
-                    track: follow.map(Track::new),
+                    track: follow.map(TimeSeries::new),
                     policy: given.clone(),
                     named: None,
                     wants_report: !csv || follow.is_some(),
@@ -151,7 +153,8 @@ impl Lanes {
             lane.finish(self.first, until);
         }
         // All pictures end together.
-        let end = self.lanes.iter().filter_map(|it| it.told.track.as_ref()).map(Track::end).max();
+        let end =
+            self.lanes.iter().filter_map(|it| it.told.track.as_ref()).map(TimeSeries::end).max();
         let end = end.map(Timestamp::saturating_from_micros);
         for lane in &mut self.lanes {
             if let Some(track) = &mut lane.told.track {
@@ -248,7 +251,7 @@ impl Lane {
         self.told.report.as_ref().expect("a finished lane has one wherever it is asked for")
     }
 
-    pub(super) fn track(&self) -> Option<&Track> {
+    pub(super) fn track(&self) -> Option<&TimeSeries> {
         self.told.track.as_ref()
     }
 }
@@ -288,6 +291,6 @@ impl Told {
     }
 
     fn first(&self) -> Option<Timestamp> {
-        self.track.as_ref().and_then(Track::first)
+        self.track.as_ref().and_then(TimeSeries::first)
     }
 }

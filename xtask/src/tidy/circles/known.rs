@@ -139,8 +139,6 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/server/src/resp/session.rs",
         "crates/server/src/resp/settings.rs",
     ],
-    &["crates/simulator/src/error.rs", "crates/simulator/src/records.rs"],
-    &["crates/simulator/src/track.rs", "crates/simulator/src/track/bins.rs"],
     &["crates/sluicegate/src/limiter.rs", "crates/sluicegate/src/ruled.rs"],
     &["crates/tower/src/address.rs", "crates/tower/src/key.rs", "crates/tower/src/rules.rs"],
     &["crates/tower/src/ask.rs", "crates/tower/src/layer.rs", "crates/tower/src/service.rs"],
