@@ -54,7 +54,6 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/module/src/wait/mod.rs",
         "crates/module/src/wait/server.rs",
     ],
-    &["crates/plot/src/svg.rs", "crates/plot/src/svg/area.rs"],
     &[
         "crates/redis/src/call.rs",
         "crates/redis/src/front/local.rs",
