@@ -138,8 +138,6 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/server/src/resp/session.rs",
         "crates/server/src/resp/settings.rs",
     ],
-    &["crates/tower/src/address.rs", "crates/tower/src/key.rs", "crates/tower/src/rules.rs"],
-    &["crates/tower/src/ask.rs", "crates/tower/src/layer.rs", "crates/tower/src/service.rs"],
     &[
         "xtask/src/tidy/arrows.rs",
         "xtask/src/tidy/circles.rs",
