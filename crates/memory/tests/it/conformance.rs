@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluicegate_conformance::{
-    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
 use sluicegate_core::{Entry, Operation, apply};
 use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
@@ -14,8 +14,8 @@ use super::{at, policy};
 pub(crate) struct InMemory(pub(crate) MemoryStore);
 
 impl Subject for InMemory {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         self.0.apply(key, policy, now, operation).map_err(|error| error.to_string())
     }
 }

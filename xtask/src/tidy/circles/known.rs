@@ -31,15 +31,6 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/cli/src/simulate/remote.rs",
     ],
     &[
-        "crates/conformance/src/oracle/bucket.rs",
-        "crates/conformance/src/oracle/counter.rs",
-        "crates/conformance/src/oracle/log.rs",
-        "crates/conformance/src/oracle/machine.rs",
-        "crates/conformance/src/oracle/rate.rs",
-        "crates/conformance/src/oracle/window.rs",
-    ],
-    &["crates/conformance/src/oracle/decide.rs", "crates/conformance/src/oracle/mod.rs"],
-    &[
         "crates/module/src/audience.rs",
         "crates/module/src/context.rs",
         "crates/module/src/edge.rs",
