@@ -17,7 +17,7 @@ use std::{
 use axum::{body::Body, extract::ConnectInfo};
 use http::{Request, Response};
 use sluicegate::{Limiter, Policy};
-use sluicegate_tower::{Address, Headers, RateLimitLayer};
+use sluicegate_tower::{ClientAddress, HeaderStyle, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 
@@ -61,13 +61,13 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let mut table = Table::comparison();
     let mut bare = Vec::new();
     for (what, limit, clients, headers) in [
-        ("allowed, one client", &ALLOWED, 1, Headers::None),
-        ("allowed, many clients", &ALLOWED, sizes.clients, Headers::None),
-        ("allowed, one client, x-ratelimit", &ALLOWED, 1, Headers::XRateLimit),
-        ("allowed, many clients, x-ratelimit", &ALLOWED, sizes.clients, Headers::XRateLimit),
-        ("allowed, one client, headers", &ALLOWED, 1, Headers::Ietf),
-        ("allowed, many clients, headers", &ALLOWED, sizes.clients, Headers::Ietf),
-        ("denied, one client", &DENIED, 1, Headers::None),
+        ("allowed, one client", &ALLOWED, 1, HeaderStyle::None),
+        ("allowed, many clients", &ALLOWED, sizes.clients, HeaderStyle::None),
+        ("allowed, one client, x-ratelimit", &ALLOWED, 1, HeaderStyle::XRateLimit),
+        ("allowed, many clients, x-ratelimit", &ALLOWED, sizes.clients, HeaderStyle::XRateLimit),
+        ("allowed, one client, headers", &ALLOWED, 1, HeaderStyle::Ietf),
+        ("allowed, many clients, headers", &ALLOWED, sizes.clients, HeaderStyle::Ietf),
+        ("denied, one client", &DENIED, 1, HeaderStyle::None),
     ] {
         let [nothing, ours, theirs] = compare(&sizes, limit, clients, headers, self::bare());
         bare.push(nothing);
@@ -75,7 +75,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         let peer = ("tower_governor 0.8", time(theirs));
         table.compare(what, time(ours), peer, ours / theirs, "of it", Bar::Below(1.0));
     }
-    let [nothing, ours, theirs] = compare(&sizes, &ALLOWED, 1, Headers::None, prompt());
+    let [nothing, ours, theirs] = compare(&sizes, &ALLOWED, 1, HeaderStyle::None, prompt());
     let (ours, theirs) = (ours - nothing, theirs - nothing);
     let peer = ("tower_governor 0.8", time(theirs));
     let what = "allowed, one client, answer in hand";
@@ -99,17 +99,17 @@ fn compare(
     sizes: &Sizes,
     limit: &Limit,
     clients: u32,
-    headers: Headers,
+    headers: HeaderStyle,
     bare: impl Bare,
 ) -> [f64; 3] {
     let policy: Policy = limit.policy.parse().expect("a policy");
     let ours = RateLimitLayer::new(Limiter::in_memory(), policy)
-        .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>())
+        .by(ClientAddress::peer().found_in::<ConnectInfo<SocketAddr>>())
         .headers(headers)
         .layer(bare.clone());
     let mut config = GovernorConfigBuilder::default();
     config.per_millisecond(limit.millis).burst_size(limit.burst);
-    if headers != Headers::None {
+    if headers != HeaderStyle::None {
         let config = config.use_headers().finish().expect("not zero");
         rounds(sizes, clients, limit, bare.clone(), ours, GovernorLayer::new(config).layer(bare))
     } else {

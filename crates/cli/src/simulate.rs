@@ -20,7 +20,7 @@ use std::{
 use anyhow::{anyhow, bail, ensure};
 use sluicegate_commands::plain_error;
 use sluicegate_plot::Terminal;
-use sluicegate_simulator::{Event, Track};
+use sluicegate_simulator::{Event, TimeSeries};
 
 pub(crate) use self::options::Simulate;
 use self::{
@@ -102,7 +102,7 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
 fn check_followed(options: &Simulate, lanes: &Lanes) -> anyhow::Result<()> {
     let Some(key) = &options.key_plot else { return Ok(()) };
     let (key, lane) = (key.to_string_lossy(), lanes.all().first());
-    if lane.and_then(Lane::track).is_none_or(Track::has_followed) {
+    if lane.and_then(Lane::track).is_none_or(TimeSeries::has_followed) {
         return Ok(());
     }
     let busiest = lane.and_then(|lane| lane.report().keys()).map(|keys| keys.busiest(100).0);

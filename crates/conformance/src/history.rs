@@ -1,14 +1,14 @@
 //! Random histories of one key: every operation, changes of rule, times that hit every edge.
 //!
-//! All is drawn from a seed, so a failure is told as a history that can be run again.
+//! A history follows from its seed: a failure prints a history that can be run again.
 
 use std::{fmt, time::Duration};
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{CoreSubject, Question, Subject, compare};
+use crate::{CoreSubject, Invocation, Subject, compare};
 
-/// What histories are made of.
+/// The shape of random histories.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Steps in a history.
@@ -29,23 +29,23 @@ impl Default for Shape {
     }
 }
 
-/// One question.
+/// One invocation.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When it is asked.
+    /// The time.
     pub now: Timestamp,
     /// Under which policy.
     pub policy: Policy,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
 }
 
 impl Step {
-    /// The question as that of `key`.
+    /// The invocation as that of `key`.
     #[must_use]
-    pub fn of<'a>(&'a self, key: &'a [u8]) -> Question<'a> {
+    pub fn of<'a>(&'a self, key: &'a [u8]) -> Invocation<'a> {
         let Self { now, policy, operation } = self;
-        Question { key, policy, now: *now, operation: *operation }
+        Invocation { key, policy, now: *now, operation: *operation }
     }
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Questions about one key, in the order asked.
+/// Operations on one key, in order.
 #[derive(Clone, Debug)]
 pub struct History(pub Vec<Step>);
 
@@ -63,7 +63,7 @@ impl History {
     /// The history that belongs to `seed`.
     #[must_use]
     pub fn random(seed: u64, shape: Shape) -> Self {
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededRng::new(seed);
         let mut policies: Vec<Policy> = Vec::new();
         for _ in 0..if shape.changes { 1 + draw.below(3) } else { 1 } {
             policies.push(draw.policy(shape));
@@ -102,9 +102,9 @@ fn check_history(core: &mut CoreSubject, subject: &mut impl Subject, seed: u64, 
     let history = History::random(seed, shape);
     let key = format!("history:{seed}").into_bytes();
     for (index, step) in history.0.iter().enumerate() {
-        let question = step.of(&key);
-        let expected = core.apply(question);
-        let found = subject.apply(question);
+        let invocation = step.of(&key);
+        let expected = core.apply(invocation);
+        let found = subject.apply(invocation);
         if let Err(difference) = compare(&expected, &found) {
             let told: Vec<_> = history.0[..=index].iter().map(Step::to_string).collect();
             panic!("history {seed}: {difference}, after\n{}", told.join("\n"));
@@ -113,9 +113,9 @@ fn check_history(core: &mut CoreSubject, subject: &mut impl Subject, seed: u64, 
 }
 
 /// Random numbers from a seed (SplitMix64, after Steele, Lea and Flood, 2014).
-pub(crate) struct Draw(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Draw {
+impl SeededRng {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995)
     }
@@ -168,7 +168,7 @@ impl Draw {
         let burst = if self.one_in(2) { format!(":burst={}", self.units()) } else { String::new() };
         let borrow = if self.one_in(5) { ":borrow" } else { "" };
         let count = if self.one_in(3) { ":count=all" } else { "" };
-        // `reserve` is for policies of one machine only, so those come often.
+        // `reserve` needs policies of one algorithm; therefore these are frequent.
         let kinds = if shape.reserve && self.one_in(2) { 4 } else { 12 };
         match self.below(kinds) {
             0 => format!("gcra:{n}/{period}{burst}{borrow}"),

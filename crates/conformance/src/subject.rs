@@ -1,4 +1,4 @@
-//! Whoever answers, and how two answers are compared.
+//! Stores under test, and the comparison of their answers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,37 +6,36 @@ use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timest
 
 use crate::oracle::{Op, Oracle};
 
-/// One operation on one key, under a policy, at a time that the kit tells.
+/// One operation on one key, under a policy, at a given time.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct Invocation<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Under which policy.
+    /// The policy.
     pub policy: &'a Policy,
-    /// When it is asked.
+    /// The time.
     pub now: Timestamp,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
 }
 
-/// What was decided, or why nothing was, in words. A `reserve` that the policy does not support is such
-/// trouble.
+/// A decision, or the text of an error, such as a `reserve` that the policy does not support.
 pub type Answer = Result<Decision, String>;
 
 /// A store under test.
 pub trait Subject {
-    /// Answers.
-    fn apply(&mut self, question: Question<'_>) -> Answer;
+    /// Applies an operation.
+    fn apply(&mut self, invocation: Invocation<'_>) -> Answer;
 }
 
-/// The core over a plain map: what every store is compared with.
+/// The core over a plain map: the reference for every store.
 #[derive(Debug, Default)]
 pub struct CoreSubject {
     entries: HashMap<Vec<u8>, Entry>,
 }
 
 impl CoreSubject {
-    /// What is kept of a key.
+    /// The entry of a key.
     #[must_use]
     pub fn entry(&self, key: &[u8]) -> Option<&Entry> {
         self.entries.get(key)
@@ -54,8 +53,8 @@ impl CoreSubject {
 }
 
 impl Subject for CoreSubject {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, invocation: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = invocation;
         let mut entry = self.entries.remove(key);
         let decision = apply(policy, &mut entry, now, operation);
         if let Some(entry) = entry {
@@ -65,13 +64,13 @@ impl Subject for CoreSubject {
     }
 }
 
-/// The naive reading of the semantics as a store.
+/// The oracle as a store.
 #[derive(Debug, Default)]
 pub struct OracleSubject(Oracle);
 
 impl Subject for OracleSubject {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, invocation: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = invocation;
         let (op, cost) = match operation {
             Operation::Take(cost) => (Op::Take, cost),
             Operation::Peek(cost) => (Op::Peek, cost),
@@ -103,7 +102,7 @@ impl Subject for OracleSubject {
     }
 }
 
-/// Whether two answers to the same question agree; the difference in words if they do not.
+/// Whether two answers to the same invocation agree; the difference in words if they do not.
 ///
 /// # Errors
 /// The fields that differ, or that one side failed.
@@ -146,7 +145,7 @@ pub fn check_keys(subject: &mut impl Subject) {
     ];
     for remaining in [1, 0] {
         for key in keys {
-            let decision = subject.apply(Question { key, policy, now, operation });
+            let decision = subject.apply(Invocation { key, policy, now, operation });
             let decision = decision.unwrap_or_else(|error| panic!("{}: {error}", key.len()));
             assert_eq!(decision.remaining, remaining, "{}", key.escape_ascii());
         }

@@ -1,15 +1,15 @@
-//! Random histories of several keys that are asked together, and now and then alone.
+//! Random histories of multi-key takes, mixed with operations on single keys.
 
 use sluicegate_core::{Joint, Operation, Part, Policy, Timestamp, take_together};
 
-use crate::{CoreSubject, Question, Shape, Subject, compare, history::Draw};
+use crate::{CoreSubject, Invocation, Shape, Subject, compare, history::SeededRng};
 
-/// One of several keys that are asked together: the key, its policy, and the cost.
+/// One key of a multi-key take: the key, its policy, and the cost.
 pub type JointTake = (Vec<u8>, Policy, u32);
 
 /// A store that decides on several keys together.
 pub trait JointSubject: Subject {
-    /// Takes from all of these different keys, or from none; or says why it can't.
+    /// Takes from all of these distinct keys, or from none.
     ///
     /// # Errors
     /// Any trouble, in words.
@@ -40,7 +40,7 @@ impl JointSubject for CoreSubject {
 pub fn check_together(subject: &mut impl JointSubject, seed: u64, count: u64, shape: Shape) {
     let mut core = CoreSubject::default();
     for seed in seed..seed + count {
-        let draw = &mut Draw::new(seed);
+        let draw = &mut SeededRng::new(seed);
         let keys = 1 + draw.below(5);
         let named = |key: u64| format!("{{{seed}}}:{key}").into_bytes();
         let mut policies: Vec<Policy> = (0..keys).map(|_| draw.policy(shape)).collect();
@@ -56,8 +56,8 @@ pub fn check_together(subject: &mut impl JointSubject, seed: u64, count: u64, sh
             if draw.one_in(3) {
                 let operation = draw.operation(&policies[index], shape);
                 let (key, policy) = (&named(key)[..], &policies[index]);
-                let question = Question { key, policy, now: at, operation };
-                let (expected, found) = (core.apply(question), subject.apply(question));
+                let invocation = Invocation { key, policy, now: at, operation };
+                let (expected, found) = (core.apply(invocation), subject.apply(invocation));
                 if let Err(difference) = compare(&expected, &found) {
                     panic!("history {seed}, step {step}, {operation:?}: {difference}");
                 }

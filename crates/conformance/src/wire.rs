@@ -1,8 +1,8 @@
-//! A question as a command, and the answer from what it is replied.
+//! An invocation as a command, and the answer from its reply.
 
 use sluicegate_core::{Decision, Operation};
 
-use crate::{Answer, Question};
+use crate::{Answer, Invocation};
 
 /// Asks a server of the commands `SG.*` that takes `AT`: `ask` sends a command, `integers` reads the
 /// reply to one that decides.
@@ -13,11 +13,11 @@ use crate::{Answer, Question};
 /// # Panics
 /// Where the integers tell no decision.
 pub fn ask_over_the_wire<V>(
-    question: Question<'_>,
+    invocation: Invocation<'_>,
     mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
     integers: impl FnOnce(&V) -> Vec<i64>,
 ) -> Answer {
-    let Question { key, policy, now, operation } = question;
+    let Invocation { key, policy, now, operation } = invocation;
     let at = now.as_micros().to_string();
     let mut max_wait = String::new();
     let (name, cost) = match operation {

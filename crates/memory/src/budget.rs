@@ -1,40 +1,40 @@
-//! How much memory the store may take, and what it counts.
+//! The memory bound of a store, and its counters.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What to answer a new key for which there is no room.
+/// The decision on a new key while the table is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Deny it: a flood of keys lets nobody through.
+    /// Deny it: new keys cannot pass during a flood of keys.
     #[default]
     Deny,
-    /// Allow it, uncounted: a flood of keys stops nobody.
+    /// Allow it, uncounted: new keys are not limited during a flood of keys.
     Allow,
 }
 
-/// What a store holds and has turned away.
+/// Counters of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Keys held, those among them that have recovered and were not passed by yet.
+    /// Stored keys, including recovered ones that have not been reclaimed yet.
     pub keys: usize,
-    /// Bytes taken up.
+    /// Bytes in use.
     pub bytes: usize,
-    /// Bytes that may be taken up.
+    /// Upper bound on `bytes`.
     pub max_bytes: usize,
-    /// Requests for which there was no room, and which were denied or allowed uncounted.
-    pub turned_away: u64,
-    /// Keys of the state file that were dropped at the start, since they did not fit into `max_bytes`.
+    /// Requests on new keys while the table was full: denied, or allowed uncounted.
+    pub table_full: u64,
+    /// Keys of the state file that were dropped at the start because they did not fit into `max_bytes`.
     pub keys_dropped: usize,
 }
 
-/// The bytes taken up, and their bound.
+/// The bytes in use and their bound, and counters.
 #[derive(Debug)]
 pub(crate) struct Budget {
     max: usize,
     bytes: AtomicUsize,
     keys: AtomicUsize,
-    turned_away: AtomicU64,
+    table_full: AtomicU64,
 }
 
 impl Budget {
@@ -43,18 +43,18 @@ impl Budget {
             max,
             bytes: AtomicUsize::new(0),
             keys: AtomicUsize::new(0),
-            turned_away: AtomicU64::new(0),
+            table_full: AtomicU64::new(0),
         }
     }
 
-    /// Whether so many bytes more would fit.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+    /// Whether `bytes` more would fit.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
         self.bytes.load(Ordering::Relaxed) + bytes <= self.max
     }
 
-    /// Counts a change of what is taken up.
+    /// Counts a change of the bytes in use.
     pub(crate) fn resize(&self, before: usize, after: usize) {
-        // Wrapping: a fall is added as its complement.
+        // Wrapping: a decrease is added as its complement.
         self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
@@ -62,8 +62,8 @@ impl Budget {
         self.keys.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    pub(crate) fn count_turned_away(&self) {
-        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_table_full(&self) {
+        self.table_full.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -71,7 +71,7 @@ impl Budget {
             keys: self.keys.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             max_bytes: self.max,
-            turned_away: self.turned_away.load(Ordering::Relaxed),
+            table_full: self.table_full.load(Ordering::Relaxed),
             keys_dropped: 0,
         }
     }

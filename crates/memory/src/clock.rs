@@ -1,15 +1,15 @@
-//! The time of the system: here its wall clock is read, and in `ticks` its monotonic one; nowhere else.
+//! The system clock. Only this file reads the wall clock, and only `tsc` the monotonic clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluicegate_core::{Clock, Timestamp};
 
-use crate::ticks;
+use crate::tsc;
 
-/// The system's time, which never steps: the wall clock is read once, at the start, and what has
-/// elapsed since is added from the monotonic clock. Where the processor's counter can be trusted, that is
-/// asked in between (ADR 20): then a reading takes some 10 ns rather than 37, and is a few
-/// microseconds off at the most, while the counter runs as it did a millisecond ago.
+/// The system's time, without steps: the wall clock at the start, plus the time elapsed by the monotonic clock. If the
+/// time stamp counter of the processor can be trusted, it is used between readings of the monotonic clock (ADR 20):
+/// a reading then takes about 10 ns instead of 37 ns, and is at most a few microseconds off while the counter keeps
+/// its rate.
 ///
 /// ```
 /// use sluicegate_core::Clock;
@@ -23,7 +23,7 @@ use crate::ticks;
 pub struct SystemClock {
     /// The time at which it was started.
     start: Timestamp,
-    /// In the nanoseconds of [`ticks`].
+    /// The start in nanoseconds of [`tsc`].
     started: u64,
 }
 
@@ -33,13 +33,13 @@ impl SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Self { start: Timestamp::EPOCH + wall, started: ticks::nanos() }
+        Self { start: Timestamp::EPOCH + wall, started: tsc::nanos() }
     }
 
-    /// How long the clock has run.
+    /// Time since the clock was started.
     #[must_use]
     pub fn uptime(&self) -> Duration {
-        Duration::from_nanos(ticks::nanos().saturating_sub(self.started))
+        Duration::from_nanos(tsc::nanos().saturating_sub(self.started))
     }
 }
 
@@ -52,7 +52,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let micros = ticks::nanos().saturating_sub(self.started) / 1000;
+        let micros = tsc::nanos().saturating_sub(self.started) / 1000;
         Timestamp::saturating_from_micros(self.start.as_micros().saturating_add(micros))
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_agrees_with_the_wall_clock_and_never_runs_back() {
+    fn system_clock_agrees_with_wall_clock_and_is_monotonic() {
         let clock = SystemClock::default();
         assert!(clock.now() > Timestamp::EPOCH + Duration::from_secs(1_500_000_000));
         let times: Vec<_> = (0..1000).map(|_| clock.now()).collect();

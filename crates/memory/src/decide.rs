@@ -1,47 +1,46 @@
-//! How one request is decided: in the slot of its key by a compare-and-swap, or under the segment's
-//! lock.
+//! Deciding one request: in the slot of its key by a compare-and-swap, or under the lock of the segment.
 
 use sluicegate_core::{Decision, Entry, Operation, ReserveError, Timestamp, apply};
 
 use crate::{
-    MemoryStore, Rule,
-    form::{Form, Windows},
-    large::Large,
+    MemoryStore, PreparedPolicy,
+    overflow::OverflowTable,
     segment::Locked,
-    shard::Part,
-    slot::{LARGE, Slot, Tat},
+    shard::SegmentState,
+    slot::{OVERFLOW, Slot, Tat},
+    slot_codec::{SlotCodec, WindowCodec},
 };
 
 impl MemoryStore {
-    /// The short way: a take under a rule whose states fit in a slot, of a key whose state is in
-    /// one. A denial writes nothing; what is taken is one compare-and-swap and a write. For `GUESS`, see
-    /// [`Lines::peek`](crate::segment::Lines::peek).
+    /// The fast path: a take under a policy whose states fit in slots, on a key whose state is in one. A denial writes
+    /// nothing; an allowed take is one compare-and-swap and a write. For `GUESS`, see
+    /// [`BucketView::peek`](crate::segment::BucketView::peek).
     #[inline(always)]
-    pub(crate) fn ask_hashed<const GUESS: bool, E: From<ReserveError>>(
+    pub(crate) fn apply_hashed<const GUESS: bool, E: From<ReserveError>>(
         &self,
         hash: u64,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, E> {
         if let Operation::Take(cost @ 1..) = operation
-            && let Some((number, form)) = rule.numbered()
+            && let Some((number, codec)) = policy.numbered()
             && let Some(since) = self.since_base(now)
         {
-            let gcra = match form {
-                Form::Tat(gcra) => gcra,
-                Form::Windows(windows) => {
+            let gcra = match codec {
+                SlotCodec::Tat(gcra) => gcra,
+                SlotCodec::WindowCodec(windows) => {
                     let times = (now, since);
                     if let Some(decision) =
-                        self.count::<GUESS>(hash, rule, (number, windows), times, cost)
+                        self.take_in_window::<GUESS>(hash, policy, (number, windows), times, cost)
                     {
                         return Ok(decision);
                     }
-                    return Ok(self.ask_locked(hash, rule, now, operation)?);
+                    return Ok(self.apply_slow(hash, policy, now, operation)?);
                 }
             };
             let shard = self.shard(hash);
-            while let Some(seen) = shard.lines(hash).peek::<GUESS>(hash, number)
+            while let Some(seen) = shard.bucket_view(hash).peek::<GUESS>(hash, number)
                 && let Some(take) = gcra.try_take(seen.slot().tat().debt(since, gcra.scale()), cost)
             {
                 if !take.allowed {
@@ -53,26 +52,26 @@ impl MemoryStore {
                 }
                 let tat = Tat::after(since, take.after, gcra.scale());
                 if seen.replace(seen.slot().at(tat)) {
-                    rule.note_written(now);
+                    policy.note_written(now);
                     return Ok(gcra.decision(&take));
                 }
             }
         }
-        Ok(self.ask_locked(hash, rule, now, operation)?)
+        Ok(self.apply_slow(hash, policy, now, operation)?)
     }
 
-    /// The short way in windows.
-    fn count<const GUESS: bool>(
+    /// The fast path in a fixed window.
+    fn take_in_window<const GUESS: bool>(
         &self,
         hash: u64,
-        rule: &Rule,
-        (number, windows): (u64, &Windows),
+        policy: &PreparedPolicy,
+        (number, windows): (u64, &WindowCodec),
         (now, since): (Timestamp, u64),
         cost: u32,
     ) -> Option<Decision> {
         let shard = self.shard(hash);
         loop {
-            let seen = shard.lines(hash).peek::<GUESS>(hash, number)?;
+            let seen = shard.bucket_view(hash).peek::<GUESS>(hash, number)?;
             let Some(open) = windows.open(Some(seen.slot().tat()), now, since) else {
                 if seen.settle() {
                     continue;
@@ -87,50 +86,56 @@ impl MemoryStore {
                 seen.settle();
                 continue;
             }
-            if seen.replace(seen.slot().at(windows.write(open.after(&take))?)) {
-                rule.note_written(now);
+            if seen.replace(seen.slot().at(windows.encode(open.after(&take))?)) {
+                policy.note_written(now);
                 return Some(windows.decision(open, &take, since));
             }
         }
     }
 
-    /// What [`ask_hashed`](Self::ask_hashed) leaves: most often, a key of which nothing is known.
-    // Apart, so that the short way needs few registers.
+    /// The path for everything else: most often, a new key.
+    // A function of its own, so that the fast path needs few registers.
     #[inline(never)]
-    fn ask_locked(
+    fn apply_slow(
         &self,
         hash: u64,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
         if let Operation::Take(cost @ 1..) = operation
-            && let Some(decision) = self.put_in_slot(hash, rule, now, cost)
+            && let Some(decision) = self.put_in_slot(hash, policy, now, cost)
         {
             return Ok(decision);
         }
-        self.apply_locked(hash, rule, now, operation)
+        self.apply_locked(hash, policy, now, operation)
     }
 
-    /// A take of a key of which nothing is known, where its state fits in a slot and there is room.
-    fn put_in_slot(&self, hash: u64, rule: &Rule, now: Timestamp, cost: u32) -> Option<Decision> {
-        let (number, form) = rule.numbered()?;
+    /// A take on a new key, if its state fits in a slot and there is space.
+    fn put_in_slot(
+        &self,
+        hash: u64,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+        cost: u32,
+    ) -> Option<Decision> {
+        let (number, codec) = policy.numbered()?;
         let since = self.since_set_base(now)?;
         let mut locked = self.shard(hash).lock(hash);
         if locked.find(hash).is_some() || self.may_be_dropped(hash, now).is_some() {
             return None;
         }
-        let (decision, state) = match form {
-            Form::Tat(gcra) => {
+        let (decision, state) = match codec {
+            SlotCodec::Tat(gcra) => {
                 let take = gcra.try_take(0, cost)?;
                 let after = take.allowed.then_some(take.after);
                 let state = after.map(|after| Tat::new(since, after, gcra.scale()));
                 (gcra.decision(&take), state)
             }
-            Form::Windows(windows) => {
+            SlotCodec::WindowCodec(windows) => {
                 let open = windows.open(None, now, since)?;
                 let take = windows.try_take(open, cost);
-                let state = open.counts(&take).then(|| windows.write(open.after(&take)));
+                let state = open.counts(&take).then(|| windows.encode(open.after(&take)));
                 (windows.decision(open, &take, since), state)
             }
         };
@@ -138,16 +143,16 @@ impl MemoryStore {
             if !self.insert(&mut locked, hash, Slot::simple(hash, number, state?), now) {
                 return None;
             }
-            rule.note_written(now);
+            policy.note_written(now);
         }
         Some(decision)
     }
 
-    /// The long way: any operation under any policy, as an [`Entry`] under the segment's lock.
+    /// The general path: any operation under any policy, as an [`Entry`] under the lock of the segment.
     fn apply_locked(
         &self,
         hash: u64,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
@@ -161,64 +166,64 @@ impl MemoryStore {
                     | Operation::Charge(1..)
                     | Operation::Reserve { cost: 1.., .. }
             );
-            if adds && self.is_full(&mut locked, (hash, found), rule, now, operation) {
-                return self.turn_away(hash, rule.policy(), now, operation);
+            if adds && self.is_full(&mut locked, (hash, found), policy, now, operation) {
+                return self.reject_new_key(hash, policy.policy(), now, operation);
             }
-            // What has recovered may have been given up to make room.
+            // `is_full` may have reclaimed the slot.
             let found = locked.find(hash);
             if !adds
                 && !matches!(operation, Operation::Refund(1..) | Operation::Reset)
                 && let Some((_, seen)) = found
-                && seen.slot().rule() != LARGE
+                && seen.slot().policy_number() != OVERFLOW
             {
-                return apply(rule.policy(), &mut self.simple_entry(seen.slot()), now, operation);
+                return apply(policy.policy(), &mut self.simple_entry(seen.slot()), now, operation);
             }
             let forgets = |entry: &Entry| self.one_clock && entry.lifetime(now).is_zero();
-            // What is beside the table and stays there changes where it is.
-            if let Some((place, seen)) = found
-                && seen.slot().rule() == LARGE
-                && rule.numbered().is_none()
+            // An overflow entry that stays one changes in place.
+            if let Some((at, seen)) = found
+                && seen.slot().policy_number() == OVERFLOW
+                && policy.numbered().is_none()
             {
                 let index = seen.slot().index();
                 let change = |entry: &mut Option<Entry>| {
-                    let decision = apply(rule.policy(), entry, now, operation);
+                    let decision = apply(policy.policy(), entry, now, operation);
                     entry.take_if(|entry| forgets(entry));
                     decision
                 };
                 let kept = &mut locked.kept_mut().kept;
                 if let Some((decision, stays)) =
-                    kept.change(index, rule.policy(), &self.budget, change)
+                    kept.change(index, policy.policy(), &self.budget, change)
                 {
                     if !stays {
-                        locked.clear(place);
+                        locked.clear(at);
                         self.budget.count_keys(1, 0);
                     }
                     return decision;
                 }
             }
-            // In our hands until it is put back, so that nobody decides on it meanwhile.
-            let found = found.map(|(place, _)| place);
-            let mut entry = found.and_then(|place| {
-                let slot = locked.claim(place);
+            // Claimed until it is written again, so that no other request decides on it meanwhile.
+            let found = found.map(|(index, _)| index);
+            let mut entry = found.and_then(|index| {
+                let slot = locked.claim(index);
                 self.take_entry(&mut locked, slot)
             });
-            let decision = apply(rule.policy(), &mut entry, now, operation);
+            let decision = apply(policy.policy(), &mut entry, now, operation);
             match (found, entry.filter(|entry| !forgets(entry))) {
                 (None, None) => {}
-                (Some(place), None) => {
-                    locked.clear(place);
+                (Some(index), None) => {
+                    locked.clear(index);
                     self.budget.count_keys(1, 0);
                 }
-                (Some(place), Some(entry)) => {
-                    let slot = self.slot_of(&mut locked, hash, entry, rule, now);
-                    locked.put(place, slot);
+                (Some(index), Some(entry)) => {
+                    let slot = self.slot_of(&mut locked, hash, entry, policy, now);
+                    locked.put(index, slot);
                 }
                 (None, Some(entry)) => {
-                    let slot = self.slot_of(&mut locked, hash, entry, rule, now);
+                    let slot = self.slot_of(&mut locked, hash, entry, policy, now);
                     if !self.insert(&mut locked, hash, slot, now) {
                         self.take_entry(&mut locked, slot);
-                        if !self.make_room(shard, &mut locked, hash, now) {
-                            return self.turn_away(hash, rule.policy(), now, operation);
+                        if !self.make_space(shard, &mut locked, hash, now) {
+                            return self.reject_new_key(hash, policy.policy(), now, operation);
                         }
                         // A split may have moved the key's range to another segment.
                         drop(locked);
@@ -231,44 +236,49 @@ impl MemoryStore {
         }
     }
 
-    /// The slot for an entry, which is kept beside the table where it does not fit.
+    /// The slot for an entry, which becomes an overflow entry if it does not fit.
     pub(crate) fn slot_of(
         &self,
-        locked: &mut Locked<'_, Part<Large>>,
+        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
         hash: u64,
         entry: Entry,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         now: Timestamp,
     ) -> Slot {
-        if let Some((number, state)) = self.packed(&entry, rule, now) {
-            rule.note_written(now);
+        if let Some((number, state)) = self.packed(&entry, policy, now) {
+            policy.note_written(now);
             return Slot::simple(hash, number, state);
         }
-        Slot::large(hash, locked.kept_mut().kept.put(entry, &self.budget))
+        Slot::overflow(hash, locked.kept_mut().kept.put(entry, &self.budget))
     }
 
-    /// The number of the rule and the state of an entry, where a slot can hold it.
-    pub(crate) fn packed(&self, entry: &Entry, rule: &Rule, now: Timestamp) -> Option<(u64, Tat)> {
-        // An entry may still be under an older policy, where nothing was stored under this one.
-        let (number, form) = rule.numbered().filter(|_| entry.policy().is(rule.policy()))?;
-        Some((number, form.keep(entry, self.base(), now)?))
+    /// The number of the policy and the encoded state, if a slot can hold the entry.
+    pub(crate) fn packed(
+        &self,
+        entry: &Entry,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+    ) -> Option<(u64, Tat)> {
+        // The entry may still be under an older policy, if the operation stored nothing.
+        let (number, codec) = policy.numbered().filter(|_| entry.policy().is(policy.policy()))?;
+        Some((number, codec.encode(entry, self.base(), now)?))
     }
 
-    /// What a slot says, taken out of where it is kept if that is not the slot.
+    /// The entry of a slot. An overflow entry is removed from its table.
     pub(crate) fn take_entry(
         &self,
-        locked: &mut Locked<'_, Part<Large>>,
+        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
         slot: Slot,
     ) -> Option<Entry> {
-        if slot.rule() != LARGE {
+        if slot.policy_number() != OVERFLOW {
             return self.simple_entry(slot);
         }
         locked.kept_mut().kept.take(slot.index(), &self.budget)
     }
 
     pub(crate) fn simple_entry(&self, slot: Slot) -> Option<Entry> {
-        let rule = self.rules.numbered(slot.rule())?;
-        let (_, form) = rule.numbered()?;
-        form.entry(rule.policy(), slot.tat(), self.base())
+        let policy = self.policies.get(slot.policy_number())?;
+        let (_, codec) = policy.numbered()?;
+        codec.decode(policy.policy(), slot.tat(), self.base())
     }
 }

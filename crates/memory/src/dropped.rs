@@ -1,9 +1,7 @@
-//! Keys of a state file that did not fit into memory, in a compact form that may deny too much and never too
-//! little.
+//! Keys of a state file that did not fit into memory, in a compact form that may deny too much, but never too little.
 //!
-//! Hashes are divided into ranges. Of each range the time is kept at which the last of its dropped keys has
-//! recovered: the maximum over several keys is an upper bound on that of each (a count-min sketch of one row,
-//! Cormode and Muthukrishnan 2005, with maxima instead of sums).
+//! Hashes are divided into ranges. Each range has the time at which the last of its dropped keys recovers, an upper bound
+//! for each of them (a count-min sketch of one row, Cormode and Muthukrishnan 2005, with maxima instead of sums).
 
 use std::time::Duration;
 
@@ -12,10 +10,10 @@ use sluicegate_core::Timestamp;
 /// Bytes of the store for each time of eight bytes: the sketch takes less than a hundredth of it.
 const BYTES_PER_RANGE: usize = 1024;
 
-/// Upper bounds on the times at which dropped keys have recovered.
+/// Upper bounds on the times at which dropped keys recover.
 #[derive(Debug)]
 pub(crate) struct DroppedKeys {
-    /// By how many bits a hash is shifted to give the index of its range.
+    /// Bits by which a hash is shifted to give the index of its range.
     shift: u32,
     /// For each range, microseconds since the Unix epoch; 0: no key of it was dropped.
     until: Box<[u64]>,
@@ -29,23 +27,23 @@ impl DroppedKeys {
         Self { shift: 64 - bits, until: vec![0; 1 << bits].into(), keys: 0 }
     }
 
-    /// Bytes of memory that it takes.
+    /// Its size in bytes.
     pub(crate) const fn size(&self) -> usize {
         size_of_val(&*self.until)
     }
 
-    /// How many keys were dropped.
+    /// Number of dropped keys.
     pub(crate) const fn keys(&self) -> usize {
         self.keys
     }
 
-    /// Adds a dropped key that has recovered at `until`.
+    /// Adds a dropped key that recovers at `until`.
     pub(crate) fn add(&mut self, hash: u64, until: Timestamp) {
         self.keys += 1;
         self.raise(hash, 64 - self.shift, until);
     }
 
-    /// Takes over the bound of a range: the hashes that share the first `bits` with `hash`.
+    /// Raises the bound of a range: the hashes that share the first `bits` with `hash`.
     pub(crate) fn raise(&mut self, hash: u64, bits: u32, until: Timestamp) {
         let first = self.index(hash);
         let count = 1_usize << (64 - self.shift).saturating_sub(bits);
@@ -55,7 +53,7 @@ impl DroppedKeys {
         }
     }
 
-    /// The time until every dropped key in the range of `hash` has recovered; `None`: they have.
+    /// Time until every dropped key in the range of `hash` has recovered; `None` if they have.
     pub(crate) fn remaining(&self, hash: u64, now: Timestamp) -> Option<Duration> {
         let micros = self.until[self.index(hash)].checked_sub(now.as_micros())?;
         (micros > 0).then(|| Duration::from_micros(micros))
@@ -71,7 +69,7 @@ impl DroppedKeys {
     }
 
     fn index(&self, hash: u64) -> usize {
-        crate::store::narrow(hash >> self.shift)
+        crate::bits::narrow(hash >> self.shift)
     }
 }
 

@@ -1,43 +1,46 @@
-//! State in this process, and the clock that goes with it.
+//! State in this process, and its clock.
 //!
-//! - [`MemoryStore`]: a bounded table of keys, sixteen bytes each under a simple policy; atomic per
-//!   key, without a lock for who is denied; saved to a file and loaded again.
-//! - [`Rule`]: a policy as the store knows it, for who asks often.
+//! - [`MemoryStore`]: a bounded table of keys, sixteen bytes each under a simple policy. Operations on a key are
+//!   atomic, and denials take no lock. It can be saved to a file and loaded again.
+//! - [`PreparedPolicy`]: a policy with its number in the table, for callers that use it more than once.
 //! - [`SystemClock`]: the time of this process, which never steps.
 //!
-//! The store reads no clock: whoever calls it says what time it is.
+//! The store reads no clock: its caller passes the time.
 //!
-//! From the outside in: `store` (which slot, which lock), `shard` (segments behind a directory, and
-//! how they split), `segment` (buckets, versions, moves), `slot` (sixteen bytes), `form` (what these say
-//! of a state); beside them `room` (growing, and being full), `large` (entries that do not fit), `rules`
-//! (numbers of policies), `budget` (bytes and keys); `snapshot` (the file), `survey` and `restore` (a table made from it), `dropped`
-//! (keys that did not fit).
+//! From the outside in: `store` (which slot, which lock) and `decide`, `shard` (segments behind a directory, and how
+//! they split), `segment` and `bucket` (slots, versions, moves), `slot` (sixteen bytes), `slot_codec` (the state in
+//! them). Beside them: `eviction` (growth, and what happens at the bound), `overflow` (entries that do not fit in
+//! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys),
+//! `multi_key` (takes on several keys). State files: `snapshot` (the format), `survey` and `restore` (a table made from
+//! a file), `dropped` (keys that did not fit).
 
+mod bits;
 mod budget;
 mod clock;
 mod decide;
 mod dropped;
-mod form;
-mod ground;
+mod eviction;
 mod heap;
-mod large;
+mod multi_key;
+mod overflow;
+mod page_arena;
+mod policy_table;
 mod restore;
-mod room;
-mod rules;
+mod restored_policies;
 mod segment;
 mod shard;
 mod slot;
+mod slot_codec;
 mod snapshot;
 mod store;
 mod survey;
 mod sync;
-mod ticks;
-mod together;
+mod tsc;
 
 pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
 pub use heap::release_free_memory;
-pub use rules::Rule;
+pub use multi_key::KeyedTake;
+pub use policy_table::PreparedPolicy;
 pub use snapshot::SnapshotError;
 pub use store::{MemoryStore, Request};
-pub use together::Take;

@@ -1,110 +1,43 @@
-//! A table made from a file.
+//! Making a table from a state file.
 //!
-//! The file is read twice: once to check all of it and to survey what it takes, then to put it in. Memory for
-//! the table is laid out by that survey:
+//! The file is read twice: first to check and survey it, then to insert its keys. The survey determines the layout of
+//! the table:
 //!
-//! - where there is room for the table to grow by itself, it does;
-//! - where it was as full as it may be, its segments become what they were when it was saved: the same hashes
-//!   and the same seed, so every key has a place, as it had one;
-//! - where there is less memory, as many segments as fit are divided evenly, and each keeps the keys that are
-//!   limited for longest. Of entries beside the table those are kept that are limited for longest in all. What is
-//!   dropped is noted in [`DroppedKeys`].
+//! - if the table has space to grow as usual, it does;
+//! - if it was full, its segments are laid out as they were saved, with the same hashes and seeds, so that every key
+//!   has a slot again;
+//! - with less memory, the segments that fit divide the hashes evenly, and each keeps the keys that are limited for
+//!   longest. The same holds for overflow entries over all segments. [`DroppedKeys`] has the others.
 //!
-//! Only policies of keys that were in slots are given numbers: in another order of the keys other policies would get
-//! them, and more keys would be beside the table than were there, where they take more memory.
+//! Only policies of keys that were in slots get numbers. Otherwise the order of the keys would decide, and more keys
+//! would become overflow entries, which take more memory.
 
 use std::{
     cmp::{Ordering, Reverse},
-    collections::{BinaryHeap, HashMap},
+    collections::BinaryHeap,
     io::Read,
 };
 
-use sluicegate_core::{Entry, Policy, Timestamp};
+use sluicegate_core::Timestamp;
 
 use crate::{
-    MemoryStore, Rule, SnapshotError,
+    MemoryStore, SnapshotError,
     dropped::DroppedKeys,
-    large::{Large, size},
-    segment::{BYTES, SLOTS},
+    overflow::{OverflowTable, size},
+    restored_policies::{RestoredKey, RestoredPolicies, lifetime_micros},
+    segment::{SEGMENT_BYTES, SLOTS},
     shard::SHARD_BITS,
-    snapshot::{Record, Records, SavedKey, SavedSegment},
+    snapshot::{Record, Records, SavedSegment},
     store::QUARTERS,
     survey::{Layout, Survey, class},
 };
 
-/// Keys of one segment that are held at a time.
+/// Upper bound on the keys of one segment that are inserted together.
 const MAX_GROUP: usize = 1 << 14;
 /// Keys that a segment rejects in a row before the rest of its keys are dropped.
 const ENOUGH: usize = 8;
-/// Policies that are known at a time.
-const MAX_POLICIES: usize = 4096;
-
-/// Interns the policies of entries: equal ones become one object, or two where only some keys were in slots.
-#[derive(Default)]
-pub(crate) struct Policies {
-    last: Option<(bool, Rule)>,
-    /// By whether their keys were in slots, and by policy.
-    rules: HashMap<(bool, String), Rule>,
-}
-
-/// A key on its way to the table.
-pub(crate) struct Key {
-    hash: u64,
-    pub(crate) entry: Entry,
-    /// In microseconds.
-    pub(crate) lifetime: u64,
-    pub(crate) rule: Rule,
-}
-
-impl Policies {
-    /// Makes space for the policies of a segment, so that within it equal ones are one object: that is counted.
-    pub(crate) fn begin_segment(&mut self) {
-        if self.rules.len() + SLOTS > MAX_POLICIES {
-            *self = Self::default();
-        }
-    }
-
-    fn rule(
-        &mut self,
-        store: &MemoryStore,
-        policy: &Policy,
-        in_slot: bool,
-        now: Timestamp,
-    ) -> Rule {
-        if let Some((last, rule)) = &self.last
-            && *last == in_slot
-            && rule.policy() == policy
-        {
-            return rule.clone();
-        }
-        if self.rules.len() == MAX_POLICIES {
-            self.rules.clear();
-        }
-        let rule = self.rules.entry((in_slot, policy.to_string())).or_insert_with(|| {
-            if in_slot { store.rule(policy, now) } else { store.rules.known(policy) }
-        });
-        self.last = Some((in_slot, rule.clone()));
-        rule.clone()
-    }
-
-    /// The key of a record, unless it has recovered.
-    pub(crate) fn key(
-        &mut self,
-        store: &MemoryStore,
-        SavedKey { hash, entry, in_slot }: SavedKey,
-        now: Timestamp,
-    ) -> Option<Key> {
-        let lifetime = micros(&entry, now);
-        if lifetime == 0 {
-            return None;
-        }
-        let rule = self.rule(store, entry.policy(), in_slot, now);
-        Some(Key { hash, entry: entry.under(rule.policy()), lifetime, rule })
-    }
-}
-
 impl MemoryStore {
-    /// Puts in what a file says that was surveyed.
+    /// Inserts the keys of a surveyed file.
     pub(crate) fn restore<R: Read>(
         &mut self,
         mut records: Records<R>,
@@ -120,10 +53,10 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Divides the segments of an empty table, the one with most of the `keys` expected first, until there are
-    /// `segments` of them or none is expected to be more than half full.
+    /// Splits the segments of an empty table, fullest first by the expected number of `keys`, until there are `segments`
+    /// or none is expected to be more than half full.
     fn divide(&self, segments: usize, keys: usize) {
-        // Keys are shared out by the first bits of their hashes; numbers are 2^32 times as large, to be halved.
+        // The first bits of their hashes distribute the keys. Numbers are scaled by 2^32, because they are halved.
         let shares = |shard: usize| {
             let first = shard - shard % QUARTERS;
             self.cells.iter().filter(|&&cell| usize::from(cell) == first).count()
@@ -139,17 +72,17 @@ impl MemoryStore {
             }
             let hash = self.first_hash(shard) | start >> SHARD_BITS;
             let mut locked = self.shard(hash).lock(hash);
-            if !self.shard(hash).split(hash, &mut locked, |_, _| Large::default()) {
+            if !self.shard(hash).split(hash, &mut locked, |_, _| OverflowTable::default()) {
                 return;
             }
-            self.budget.resize(0, BYTES);
+            self.budget.resize(0, SEGMENT_BYTES);
             let half = 1 << (63 - depth);
             fullest.push((expected / 2, shard, start, depth + 1));
             fullest.push((expected / 2, shard, start | half, depth + 1));
         }
     }
 
-    /// Makes the segment that a saved one was, where nothing is stored yet.
+    /// Lays out a segment as it was saved, in an empty table.
     fn lay_out(&self, SavedSegment { hash, depth, seed }: SavedSegment) {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
@@ -158,7 +91,7 @@ impl MemoryStore {
             {
                 return;
             }
-            self.budget.resize(0, BYTES);
+            self.budget.resize(0, SEGMENT_BYTES);
             drop(locked);
             locked = shard.lock(hash);
         }
@@ -173,11 +106,11 @@ struct Restore<'a> {
     store: &'a MemoryStore,
     now: Timestamp,
     layout: Layout,
-    policies: Policies,
-    /// The segment of the file that the last key was in.
+    policies: RestoredPolicies,
+    /// The current segment of the file.
     segment: Option<SavedSegment>,
-    /// Keys that are to be put in together, and the segment of the table that is theirs.
-    group: (Vec<Key>, usize),
+    /// Keys to insert together, and the address of their segment in the table.
+    group: (Vec<RestoredKey>, usize),
     dropped: Option<DroppedKeys>,
 }
 
@@ -189,14 +122,14 @@ impl<'a> Restore<'a> {
             store,
             now,
             layout: layout.0,
-            policies: Policies::default(),
+            policies: RestoredPolicies::default(),
             segment: None,
             group: (Vec::new(), 0),
             dropped: None,
         };
         if let Layout::Reduced { .. } = restore.layout {
             let taken = restore.dropped().size();
-            store.divide(layout.1.saturating_sub(taken.div_ceil(BYTES)), survey.keys);
+            store.divide(layout.1.saturating_sub(taken.div_ceil(SEGMENT_BYTES)), survey.keys);
         }
         restore
     }
@@ -240,7 +173,7 @@ impl<'a> Restore<'a> {
         self.dropped
     }
 
-    /// Gives back what the entries of a segment that is complete do not need.
+    /// Frees the memory that the entries of a complete segment do not need.
     fn end_segment(&mut self) {
         if let Some(SavedSegment { hash, .. }) = self.segment {
             let mut locked = self.store.shard(hash).lock(hash);
@@ -248,7 +181,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Puts in keys of one segment: those that are limited for longest first, as many as there is room for.
+    /// Inserts the keys of one segment, those that are limited for longest first, as far as there is space.
     fn put_group(&mut self) {
         let Layout::Reduced { lowest, mut left } = self.layout else { return };
         let mut keys = std::mem::take(&mut self.group.0);
@@ -256,12 +189,12 @@ impl<'a> Restore<'a> {
         let mut failed = 0;
         for key in keys.drain(..) {
             let before = self.store.usage().bytes;
-            let fits = self.store.packed(&key.entry, &key.rule, self.now).is_some()
+            let fits = self.store.packed(&key.entry, &key.policy, self.now).is_some()
                 || match class(key.lifetime).cmp(&lowest) {
                     Ordering::Less => false,
                     Ordering::Equal => size(&key.entry) <= left,
                     Ordering::Greater => true,
-                } && self.store.budget.has_room(size(&key.entry));
+                } && self.store.budget.fits(size(&key.entry));
             if !fits || failed == ENOUGH {
                 self.drop_key(&key);
                 continue;
@@ -276,7 +209,7 @@ impl<'a> Restore<'a> {
         self.group.0 = keys;
     }
 
-    fn put_or_drop(&mut self, mut key: Key) -> bool {
+    fn put_or_drop(&mut self, mut key: RestoredKey) -> bool {
         let put = self.put(&mut key);
         if !put {
             self.drop_key(&key);
@@ -284,23 +217,23 @@ impl<'a> Restore<'a> {
         put
     }
 
-    /// Puts in a key. False where its segment has no room, and the table must not grow.
-    fn put(&self, key: &mut Key) -> bool {
+    /// Inserts a key. False if its segment has no space and the table must not grow.
+    fn put(&self, key: &mut RestoredKey) -> bool {
         let (store, now, hash) = (self.store, self.now, key.hash);
         let shard = store.shard(hash);
         let mut locked = shard.lock(hash);
-        if let Some((place, _)) = locked.find(hash) {
-            // A file of version 1 has keys twice that were moved while it was written.
-            let slot = locked.claim(place);
+        if let Some((index, _)) = locked.find(hash) {
+            // A file of version 1 has a key twice if it moved while the file was written.
+            let slot = locked.claim(index);
             let there = store.take_entry(&mut locked, slot);
-            let longer = there.filter(|there| micros(there, now) > key.lifetime);
+            let longer = there.filter(|there| lifetime_micros(there, now) > key.lifetime);
             let entry = longer.unwrap_or_else(|| key.entry.clone());
-            let slot = store.slot_of(&mut locked, hash, entry, &key.rule, now);
-            locked.put(place, slot);
+            let slot = store.slot_of(&mut locked, hash, entry, &key.policy, now);
+            locked.put(index, slot);
             return true;
         }
         loop {
-            let slot = store.slot_of(&mut locked, hash, key.entry.clone(), &key.rule, now);
+            let slot = store.slot_of(&mut locked, hash, key.entry.clone(), &key.policy, now);
             if store.insert(&mut locked, hash, slot, now) {
                 return true;
             }
@@ -310,7 +243,7 @@ impl<'a> Restore<'a> {
             }
             store.take_entry(&mut locked, slot);
             if matches!(self.layout, Layout::Reduced { .. })
-                || !store.make_room(shard, &mut locked, hash, now)
+                || !store.make_space(shard, &mut locked, hash, now)
             {
                 return false;
             }
@@ -319,7 +252,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    fn drop_key(&mut self, key: &Key) {
+    fn drop_key(&mut self, key: &RestoredKey) {
         let until = self.now.as_micros().saturating_add(key.lifetime);
         self.dropped().add(key.hash, Timestamp::saturating_from_micros(until));
     }
@@ -332,9 +265,4 @@ impl<'a> Restore<'a> {
             dropped
         })
     }
-}
-
-/// How long an entry must be kept, in microseconds.
-fn micros(entry: &Entry, now: Timestamp) -> u64 {
-    u64::try_from(entry.lifetime(now).as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,70 +1,68 @@
-//! A segment: 1024 slots. Whoever finds a key decides on it without a lock.
+//! A segment: 1024 slots. Deciding on an existing key takes no lock.
 //!
-//! Each key has two buckets of four slots, one cache line each; where both are full, a slot moves
-//! to its other bucket (cuckoo hashing, Pagh and Rodler 2004; which bucket is the other follows
-//! from the fingerprint, as in Fan et al. 2014). A look-up so reads two lines at the most.
+//! Each key has two buckets of four slots, one cache line each. If both are full, a slot moves to its other bucket
+//! (cuckoo hashing, Pagh and Rodler 2004; the other bucket follows from the fingerprint, as in Fan et al. 2014). A
+//! look-up therefore reads at most two lines.
 //!
-//! The second word of a slot is its state; 0 is a slot that holds nothing, or is in somebody's hands.
-//! - A decision on a key that is there replaces its state without a lock, in three steps: it marks the state by
-//!   compare-and-swap, reads the first word once more, and writes the new state, or the old one where the slot is
-//!   not its key's any more.
-//! - Who puts a key in, moves one or takes one out holds the segment's lock, and takes the state out
-//!   by a compare-and-swap first, never one that is marked: so no replacement is lost, and a slot changes hands
-//!   only while its state is 0.
-//! - A first word is written before the state that belongs to it, and read after it.
+//! The second word of a slot is its state; 0 means empty, or claimed by a writer.
+//! - Updating an existing key is a compare-and-swap on its state word and needs no lock. It has three steps: mark the
+//!   state by compare-and-swap, read the first word again, and write the new state; or the old one, if the slot now
+//!   belongs to another key.
+//! - Inserting, moving and removing a key holds the lock of the segment, and first claims the slot by a
+//!   compare-and-swap of its state to 0, never of a marked state. Therefore no update is lost, and a slot changes its
+//!   key only while its state is 0.
+//! - A first word is written before its state, and read after it.
 //!
-//! No decision writes to the slot of another key, though two keys may have the same state (all windows on the
-//! clock in which one unit is used have one second word, but for the fingerprint), and a slot may pass from
-//! one of them to the other between the read of a state and the compare-and-swap. For this succeeds only where
-//! the second word is that state, not 0 and without a mark; from then on the slot has a mark, with which
-//! it does not change hands; so the first word that is read under it is the owner's for as long as the mark is
-//! there. If it is the one that was looked for, the state that was marked is the key's own, whatever the
-//! slot held between; else the state is put back as it was, and no reader has taken the marked one for
-//! anything. `model` has every order in which that may happen, and ADR 24 what it costs.
+//! No decision writes to the slot of another key, although two keys may have equal states (all windows on the clock
+//! with one unit used have the same second word, except for the fingerprint), and a slot may pass from one of
+//! them to the other between the read of its state and the compare-and-swap. That succeeds only if the second word
+//! is this state, which is not 0 and not marked. From then on the slot is marked and cannot change its key: the
+//! first word that is read now stays valid while the mark is set. If it is the expected one, the marked state is
+//! that of the key, whatever the slot held in between. Otherwise the state is restored, and no reader has used
+//! the marked one. `model` checks every interleaving; ADR 24 has the cost.
 
 use std::collections::VecDeque;
 
 use crate::{
-    slot::{LARGE, Slot, fingerprint},
-    store::narrow,
+    bits::narrow,
+    slot::{OVERFLOW, Slot, fingerprint},
     sync::{Mutex, MutexGuard, lock},
 };
 
 mod bucket;
 
-use bucket::Cell;
-pub(crate) use bucket::{Bucket, Seen};
+pub(crate) use bucket::{Bucket, SlotRef};
+use bucket::{Cell, WAYS};
 
-/// Bits of a hash that say a bucket: those after the lowest two.
+/// Bits of a hash that select a bucket: those after the lowest two.
 const BUCKET_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// Buckets of a segment.
 const BUCKETS: usize = 1 << BUCKET_BITS;
-const WAYS: usize = 4;
-/// Both buckets of a key lie within one page of memory, which is looked up once then.
+/// Upper bound on the distance of the two buckets of a key: both lie on one page, whose address is looked up once.
 const NEAR: usize = 63;
 /// Slots of a segment.
 pub(crate) const SLOTS: usize = BUCKETS * WAYS;
 /// Seeds are below this.
 pub(crate) const SEEDS: usize = 1 << 12;
 
-/// The slots of a segment, zeroed memory being slots never used.
+/// The slots of a segment. Zeroed memory is unused slots.
 pub(crate) type Buckets = [Bucket; BUCKETS];
 
-/// The slots of a segment, and how a key finds its own among them.
+/// The slots of a segment with the seed that assigns keys to buckets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lines<'a> {
+pub(crate) struct BucketView<'a> {
     buckets: &'a Buckets,
-    /// Stirred into the choice of buckets; changed when keys gather in few of them.
+    /// Part of the choice of buckets; changed when keys crowd in few of them.
     seed: u64,
 }
 
-/// Where a slot is: its number in the segment.
-pub(crate) type Place = usize;
+/// Index of a slot in its segment.
+pub(crate) type SlotIndex = usize;
 
-/// How a fingerprint chooses its buckets: what its bits of the hash are stirred with, and how far
-/// its other bucket is from the first.
+/// How a fingerprint selects its buckets: `first` is combined with bits of the hash, and `apart` is the distance of
+/// the other bucket.
 #[derive(Clone, Copy)]
-struct Stir {
+struct Probe {
     first: usize,
     apart: usize,
 }
@@ -73,7 +71,7 @@ fn low(bits: u64) -> usize {
     narrow(bits) % BUCKETS
 }
 
-impl Stir {
+impl Probe {
     #[inline(always)]
     fn new(fingerprint: u64, seed: u64) -> Self {
         let mixed = (fingerprint ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -81,71 +79,71 @@ impl Stir {
     }
 }
 
-// A handful of instructions each, on the way of every decision.
-impl<'a> Lines<'a> {
+// A few instructions each, in every decision.
+impl<'a> BucketView<'a> {
     #[inline(always)]
     pub(crate) const fn new(buckets: &'a Buckets, seed: u64) -> Self {
         Self { buckets, seed }
     }
 
     #[inline(always)]
-    fn stir(self, fingerprint: u64) -> Stir {
-        Stir::new(fingerprint, self.seed)
+    fn probe(self, fingerprint: u64) -> Probe {
+        Probe::new(fingerprint, self.seed)
     }
 
-    fn cell(self, place: Place) -> &'a Cell {
-        &self.buckets[place / WAYS].0[place % WAYS]
+    fn cell(self, index: SlotIndex) -> &'a Cell {
+        &self.buckets[index / WAYS].0[index % WAYS]
     }
 
     /// The two buckets of a hash.
     #[inline(always)]
     fn sides(self, hash: u64) -> [&'a Bucket; 2] {
-        let stir = self.stir(fingerprint(hash));
-        let first = low(hash >> 2) ^ stir.first;
-        // It is on its way while the first is searched.
-        self.prefetch(first ^ stir.apart);
-        [&self.buckets[first], &self.buckets[first ^ stir.apart]]
+        let probe = self.probe(fingerprint(hash));
+        let first = low(hash >> 2) ^ probe.first;
+        // It is loaded while the first is searched.
+        self.prefetch_bucket(first ^ probe.apart);
+        [&self.buckets[first], &self.buckets[first ^ probe.apart]]
     }
 
-    fn find(self, hash: u64) -> Option<(Place, Seen<'a>)> {
+    fn find(self, hash: u64) -> Option<(SlotIndex, SlotRef<'a>)> {
         let fingerprint = fingerprint(hash);
-        let stir = self.stir(fingerprint);
-        let first = low(hash >> 2) ^ stir.first;
-        [(first, false), (first ^ stir.apart, true)].into_iter().find_map(|(bucket, second)| {
-            let places = bucket * WAYS..(bucket + 1) * WAYS;
-            places.into_iter().find_map(|place| {
-                let cell = self.cell(place);
+        let probe = self.probe(fingerprint);
+        let first = low(hash >> 2) ^ probe.first;
+        [(first, false), (first ^ probe.apart, true)].into_iter().find_map(|(bucket, second)| {
+            let indexes = bucket * WAYS..(bucket + 1) * WAYS;
+            indexes.into_iter().find_map(|index| {
+                let cell = self.cell(index);
                 let slot = cell.read().unmarked();
-                slot.is_of(fingerprint, second).then_some((place, Seen { cell, slot }))
+                slot.is_of(fingerprint, second).then_some((index, SlotRef { cell, slot }))
             })
         })
     }
 
-    /// What is seen without a lock of a key under a rule; `None` also where it is in somebody's
-    /// hands, and where only [`find`](Self::find) can tell.
+    /// Finds the slot of a key under a policy, without a lock. `None` also if the slot is claimed or written under
+    /// another policy: then use [`find`](Self::find).
     #[inline(always)]
-    pub(crate) fn peek<const GUESS: bool>(self, hash: u64, rule: u64) -> Option<Seen<'a>> {
+    pub(crate) fn peek<const GUESS: bool>(self, hash: u64, policy: u64) -> Option<SlotRef<'a>> {
         let [first, second] = self.sides(hash);
-        let wanted = Slot::wanted(fingerprint(hash), rule);
+        let wanted = Slot::wanted(fingerprint(hash), policy);
         first.peek::<GUESS>(wanted).or_else(|| second.peek::<false>(wanted.placed(true)))
     }
 
-    /// Brings the lines of a key near, for a request that comes soon.
+    /// Prefetches the cache lines of a key, for a request that comes soon.
     #[inline(always)]
-    pub(crate) fn touch(self, hash: u64) {
-        let stir = self.stir(fingerprint(hash));
-        let first = low(hash >> 2) ^ stir.first;
-        self.prefetch(first);
-        self.prefetch(first ^ stir.apart);
+    pub(crate) fn prefetch(self, hash: u64) {
+        let probe = self.probe(fingerprint(hash));
+        let first = low(hash >> 2) ^ probe.first;
+        self.prefetch_bucket(first);
+        self.prefetch_bucket(first ^ probe.apart);
     }
 
-    /// Asks for a line without waiting for it: a read would hold up all that comes after.
+    /// Prefetches a line. A read would delay all instructions after it.
     #[inline(always)]
     #[cfg_attr(
         target_arch = "x86_64",
-        expect(unsafe_code, reason = "std has no other way to ask for a line")
+        expect(unsafe_code, reason = "std has no other way to prefetch")
     )]
-    fn prefetch(self, bucket: usize) {
+    fn prefetch_bucket(self, bucket: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the line lies within `buckets`, and a prefetch changes nothing.
         unsafe {
@@ -157,33 +155,33 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The part of the table that a range of hashes lives in, and what is kept beside it.
+/// The slots of a range of hashes, and data of type `T` beside them.
 #[derive(Debug)]
 pub(crate) struct Segment<T> {
     buckets: *const Buckets,
     guarded: Mutex<Guarded<T>>,
 }
 
-// SAFETY: the pointer is only ever read through, and what it points to is `Sync`.
+// SAFETY: the pointer is only read through, and its target is `Sync`.
 #[expect(unsafe_code, reason = "a raw pointer is not `Send` by itself")]
 unsafe impl<T: Send> Send for Segment<T> {}
-// SAFETY: as above; what is kept is behind a mutex.
+// SAFETY: as above; the data is behind a mutex.
 #[expect(unsafe_code, reason = "a raw pointer is not `Sync` by itself")]
 unsafe impl<T: Send> Sync for Segment<T> {}
 
-/// What only the holder of the lock sees.
+/// The data that the lock protects.
 #[derive(Debug)]
 struct Guarded<T> {
     seed: usize,
     /// The lowest two bits of every hash here.
     quarter: u64,
-    /// Where the next look for what has recovered begins.
+    /// The slot where the next sweep for recovered states begins.
     hand: usize,
     kept: T,
 }
 
-/// Bytes of memory that a segment takes, without what is kept beside it.
-pub(crate) const BYTES: usize = SLOTS * 16 + 256;
+/// Bytes of a segment, without the data beside its slots.
+pub(crate) const SEGMENT_BYTES: usize = SLOTS * 16 + 256;
 
 impl<T> Segment<T> {
     /// A segment of `buckets`, which must outlive it.
@@ -198,12 +196,12 @@ impl<T> Segment<T> {
 
     #[expect(unsafe_code, reason = "segments of a shard lie in blocks of memory")]
     pub(crate) const fn buckets(&self) -> &Buckets {
-        // SAFETY: who made the segment saw to it that they outlive it.
+        // SAFETY: the caller of `new` guarantees that the buckets outlive the segment.
         unsafe { &*self.buckets }
     }
 }
 
-/// A segment that nobody else puts keys into or takes any out of.
+/// A locked segment: no other thread inserts, moves or removes keys.
 #[derive(Debug)]
 pub(crate) struct Locked<'a, T> {
     buckets: &'a Buckets,
@@ -211,32 +209,32 @@ pub(crate) struct Locked<'a, T> {
 }
 
 impl<'a, T> Locked<'a, T> {
-    /// What is kept beside the slots.
+    /// The data beside the slots.
     pub(crate) fn kept(&self) -> &T {
         &self.guarded.kept
     }
 
-    /// What is kept beside the slots.
+    /// The data beside the slots.
     pub(crate) fn kept_mut(&mut self) -> &mut T {
         &mut self.guarded.kept
     }
 
-    fn lines(&self) -> Lines<'a> {
-        Lines::new(self.buckets, self.guarded.seed as u64)
+    fn bucket_view(&self) -> BucketView<'a> {
+        BucketView::new(self.buckets, self.guarded.seed as u64)
     }
 
-    pub(crate) fn find(&self, hash: u64) -> Option<(Place, Seen<'a>)> {
-        self.lines().find(hash)
+    pub(crate) fn find(&self, hash: u64) -> Option<(SlotIndex, SlotRef<'a>)> {
+        self.bucket_view().find(hash)
     }
 
-    /// What a slot holds.
-    fn get(&self, place: Place) -> Slot {
-        self.lines().cell(place).read().unmarked()
+    /// The contents of a slot, without the mark.
+    fn get(&self, index: SlotIndex) -> Slot {
+        self.bucket_view().cell(index).read().unmarked()
     }
 
-    /// Takes a slot into one's hands, until it is [`put`](Self::put) back or cleared.
-    pub(crate) fn claim(&mut self, place: Place) -> Slot {
-        let cell = self.lines().cell(place);
+    /// Claims a slot, until [`put`](Self::put) or [`clear`](Self::clear): no decision reads or changes it.
+    pub(crate) fn claim(&mut self, index: SlotIndex) -> Slot {
+        let cell = self.bucket_view().cell(index);
         loop {
             let slot = cell.settled();
             if cell.take(slot) {
@@ -245,25 +243,29 @@ impl<'a, T> Locked<'a, T> {
         }
     }
 
-    /// Writes a slot that is in one's hands.
-    pub(crate) fn put(&mut self, place: Place, slot: Slot) {
-        let second = self.get(place).in_second();
-        self.lines().cell(place).write(slot.placed(second));
+    /// Writes a claimed slot.
+    pub(crate) fn put(&mut self, index: SlotIndex, slot: Slot) {
+        let second = self.get(index).in_second();
+        self.bucket_view().cell(index).write(slot.placed(second));
     }
 
-    /// Makes a slot one that was never used.
-    pub(crate) fn clear(&mut self, place: Place) {
-        self.claim(place);
-        self.lines().cell(place).write(Slot::default());
+    /// Makes a slot unused.
+    pub(crate) fn clear(&mut self, index: SlotIndex) {
+        self.claim(index);
+        self.bucket_view().cell(index).write(Slot::default());
     }
 
-    /// Takes out the slot at `place` if `which` names it. It is asked again where a decision comes
-    /// between; it must not do anything but answer for a state that decisions replace.
-    fn take(&mut self, place: Place, which: &mut impl FnMut(&mut T, Slot) -> bool) -> Option<Slot> {
-        let cell = self.lines().cell(place);
+    /// Removes the slot at `index` if `which` selects it. `which` is called again if a decision changes the state
+    /// meanwhile, and must have no side effects for a state in the slot.
+    fn take(
+        &mut self,
+        index: SlotIndex,
+        which: &mut impl FnMut(&mut T, Slot) -> bool,
+    ) -> Option<Slot> {
+        let cell = self.bucket_view().cell(index);
         loop {
             let slot = cell.settled();
-            // One that is in our hands has no state to ask about.
+            // A claimed slot has no state.
             if !slot.is_used() || slot.second == 0 || !which(&mut self.guarded.kept, slot) {
                 return None;
             }
@@ -274,104 +276,106 @@ impl<'a, T> Locked<'a, T> {
         }
     }
 
-    /// Puts in a key that is not there, into a slot never used or into one that `give_up` gives up.
-    /// False where there is none.
+    /// Inserts a new key, into an unused slot or one that `reclaims` selects. False if there is none.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
         slot: Slot,
-        give_up: impl FnMut(&mut T, Slot) -> bool,
+        reclaims: impl FnMut(&mut T, Slot) -> bool,
     ) -> bool {
-        let Some((place, second)) = self.vacate(hash, give_up) else { return false };
-        self.lines().cell(place).write(slot.placed(second));
+        let Some((index, second)) = self.vacate(hash, reclaims) else { return false };
+        self.bucket_view().cell(index).write(slot.placed(second));
         true
     }
 
-    /// Takes a slot for a key that is not there into one's hands, to be [`put`](Self::put) or cleared:
-    /// as [`insert`](Self::insert), but nobody sees it yet.
+    /// Claims a slot for a new key, for [`put`](Self::put) or [`clear`](Self::clear). Otherwise as
+    /// [`insert`](Self::insert), but no reader sees the key yet.
     pub(crate) fn reserve(
         &mut self,
         hash: u64,
-        give_up: impl FnMut(&mut T, Slot) -> bool,
-    ) -> Option<Place> {
-        let (place, second) = self.vacate(hash, give_up)?;
-        let nothing = Slot { second: 0, ..Slot::wanted(fingerprint(hash), LARGE) };
-        self.lines().cell(place).write(nothing.placed(second));
-        Some(place)
+        reclaims: impl FnMut(&mut T, Slot) -> bool,
+    ) -> Option<SlotIndex> {
+        let (index, second) = self.vacate(hash, reclaims)?;
+        let nothing = Slot { second: 0, ..Slot::wanted(fingerprint(hash), OVERFLOW) };
+        self.bucket_view().cell(index).write(nothing.placed(second));
+        Some(index)
     }
 
-    /// A slot to write a key to that is not there, and whether it is in its second bucket.
+    /// A slot for a new key, and whether it is in the second bucket of the key.
     fn vacate(
         &mut self,
         hash: u64,
-        mut give_up: impl FnMut(&mut T, Slot) -> bool,
-    ) -> Option<(Place, bool)> {
-        let stir = self.lines().stir(fingerprint(hash));
-        let first = low(hash >> 2) ^ stir.first;
-        let sides = [(first, false), (first ^ stir.apart, true)];
+        mut reclaims: impl FnMut(&mut T, Slot) -> bool,
+    ) -> Option<(SlotIndex, bool)> {
+        let probe = self.bucket_view().probe(fingerprint(hash));
+        let first = low(hash >> 2) ^ probe.first;
+        let sides = [(first, false), (first ^ probe.apart, true)];
         for (bucket, second) in sides {
-            if let Some(place) = self.room(bucket, &mut give_up) {
-                return Some((place, second));
+            if let Some(index) = self.find_space(bucket, &mut reclaims) {
+                return Some((index, second));
             }
         }
         for (bucket, second) in sides {
-            let mut places = bucket * WAYS..(bucket + 1) * WAYS;
-            if let Some(place) = places.find(|&place| self.move_away(place, &mut give_up)) {
-                return Some((place, second));
+            let mut indexes = bucket * WAYS..(bucket + 1) * WAYS;
+            if let Some(index) = indexes.find(|&index| self.relocate(index, &mut reclaims)) {
+                return Some((index, second));
             }
         }
         None
     }
 
-    /// A slot of `bucket` to write to.
-    fn room(
+    /// An unused slot of `bucket`, or one that is reclaimed.
+    fn find_space(
         &mut self,
         bucket: usize,
-        give_up: &mut impl FnMut(&mut T, Slot) -> bool,
-    ) -> Option<Place> {
-        let mut places = bucket * WAYS..(bucket + 1) * WAYS;
-        let unused = places.clone().find(|&place| !self.get(place).is_used());
-        unused.or_else(|| places.find(|&place| self.take(place, give_up).is_some()))
+        reclaims: &mut impl FnMut(&mut T, Slot) -> bool,
+    ) -> Option<SlotIndex> {
+        let mut indexes = bucket * WAYS..(bucket + 1) * WAYS;
+        let unused = indexes.clone().find(|&index| !self.get(index).is_used());
+        unused.or_else(|| indexes.find(|&index| self.take(index, reclaims).is_some()))
     }
 
-    /// Moves a slot to its other bucket, if there is room. One that is in our hands stays.
-    fn move_away(&mut self, place: Place, give_up: &mut impl FnMut(&mut T, Slot) -> bool) -> bool {
-        if self.get(place).second == 0 {
+    /// Moves a slot to its other bucket, if that has space. A claimed slot stays.
+    fn relocate(
+        &mut self,
+        index: SlotIndex,
+        reclaims: &mut impl FnMut(&mut T, Slot) -> bool,
+    ) -> bool {
+        if self.get(index).second == 0 {
             return false;
         }
-        let other = (place / WAYS) ^ self.lines().stir(self.get(place).fingerprint()).apart;
-        let Some(target) = self.room(other, give_up) else { return false };
-        let slot = self.claim(place);
-        self.lines().cell(target).write(slot.placed(!slot.in_second()));
+        let other = (index / WAYS) ^ self.bucket_view().probe(self.get(index).fingerprint()).apart;
+        let Some(target) = self.find_space(other, reclaims) else { return false };
+        let slot = self.claim(index);
+        self.bucket_view().cell(target).write(slot.placed(!slot.in_second()));
         true
     }
 
-    /// Puts in a key that is not there, moving as many slots to their other buckets as it takes. False only
-    /// where no arrangement of the slots has room for it, as its search finds one if there is one
-    /// (an augmenting path, Berge 1957).
+    /// Inserts a new key by moving any number of slots to their other buckets. False only if no arrangement of the
+    /// slots has space for it: the search finds one if there is one (an augmenting path, Berge 1957).
     pub(crate) fn insert_by_moves(&mut self, hash: u64, slot: Slot) -> bool {
-        let stir = self.lines().stir(fingerprint(hash));
-        let first = low(hash >> 2) ^ stir.first;
-        // For each bucket that was reached, the slot whose other bucket it is; breadth first.
-        let mut reached: [Option<Option<Place>>; BUCKETS] = [None; BUCKETS];
-        let mut queue = VecDeque::from([first, first ^ stir.apart]);
+        let probe = self.bucket_view().probe(fingerprint(hash));
+        let first = low(hash >> 2) ^ probe.first;
+        // For each bucket that was reached, breadth first: the slot whose other bucket it is.
+        let mut reached: [Option<Option<SlotIndex>>; BUCKETS] = [None; BUCKETS];
+        let mut queue = VecDeque::from([first, first ^ probe.apart]);
         queue.iter().for_each(|&bucket| reached[bucket] = Some(None));
         while let Some(bucket) = queue.pop_front() {
-            let places = bucket * WAYS..(bucket + 1) * WAYS;
-            if let Some(mut free) = places.clone().find(|&place| !self.get(place).is_used()) {
-                while let Some(Some(place)) = reached[free / WAYS] {
-                    let moved = self.claim(place);
-                    self.lines().cell(free).write(moved.placed(!moved.in_second()));
-                    self.lines().cell(place).write(Slot::default());
-                    free = place;
+            let indexes = bucket * WAYS..(bucket + 1) * WAYS;
+            if let Some(mut free) = indexes.clone().find(|&index| !self.get(index).is_used()) {
+                while let Some(Some(index)) = reached[free / WAYS] {
+                    let moved = self.claim(index);
+                    self.bucket_view().cell(free).write(moved.placed(!moved.in_second()));
+                    self.bucket_view().cell(index).write(Slot::default());
+                    free = index;
                 }
-                self.lines().cell(free).write(slot.placed(free / WAYS != first));
+                self.bucket_view().cell(free).write(slot.placed(free / WAYS != first));
                 return true;
             }
-            for place in places {
-                let other = bucket ^ self.lines().stir(self.get(place).fingerprint()).apart;
+            for index in indexes {
+                let other = bucket ^ self.bucket_view().probe(self.get(index).fingerprint()).apart;
                 if reached[other].is_none() {
-                    reached[other] = Some(Some(place));
+                    reached[other] = Some(Some(index));
                     queue.push_back(other);
                 }
             }
@@ -379,34 +383,34 @@ impl<'a, T> Locked<'a, T> {
         false
     }
 
-    /// Every slot in use, with the hash that it tells.
+    /// Every slot in use, with its hash.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (u64, Slot)> {
-        (0..SLOTS).filter_map(|place| {
-            let slot = self.get(place);
-            slot.is_used().then(|| (self.hash_at(place, slot), slot))
+        (0..SLOTS).filter_map(|index| {
+            let slot = self.get(index);
+            slot.is_used().then(|| (self.hash_at(index, slot), slot))
         })
     }
 
-    /// The hash of the key whose slot this is.
-    fn hash_at(&self, place: Place, slot: Slot) -> u64 {
-        let stir = self.lines().stir(slot.fingerprint());
-        let apart = if slot.in_second() { stir.apart } else { 0 };
-        let bucket = (place / WAYS) ^ apart ^ stir.first;
+    /// The hash of the key of a slot.
+    fn hash_at(&self, index: SlotIndex, slot: Slot) -> u64 {
+        let probe = self.bucket_view().probe(slot.fingerprint());
+        let apart = if slot.in_second() { probe.apart } else { 0 };
+        let bucket = (index / WAYS) ^ apart ^ probe.first;
         slot.fingerprint() << 10 | (bucket as u64) << 2 | self.guarded.quarter
     }
 
-    /// Takes out every slot that `which` names; see [`take`](Self::take).
-    pub(crate) fn take_out(
+    /// Removes every slot that `which` selects; see [`take`](Self::take).
+    pub(crate) fn drain_where(
         &mut self,
         mut which: impl FnMut(&mut T, Slot) -> bool,
-    ) -> Vec<(Place, Slot)> {
+    ) -> Vec<(SlotIndex, Slot)> {
         (0..SLOTS)
-            .filter_map(|place| self.take(place, &mut which).map(|slot| (place, slot)))
+            .filter_map(|index| self.take(index, &mut which).map(|slot| (index, slot)))
             .collect()
     }
 
-    /// Takes out those that `which` names of the next `count` slots, and tells how many they were.
-    pub(crate) fn take_out_some(
+    /// Removes those of the next `count` slots that `which` selects, and returns their number.
+    pub(crate) fn drain_some(
         &mut self,
         count: usize,
         mut which: impl FnMut(&mut T, Slot) -> bool,
@@ -414,20 +418,20 @@ impl<'a, T> Locked<'a, T> {
         let start = self.guarded.hand;
         self.guarded.hand = (start + count) % SLOTS;
         (start..start + count)
-            .filter(|place| self.take(place % SLOTS, &mut which).is_some())
+            .filter(|index| self.take(index % SLOTS, &mut which).is_some())
             .count()
     }
 
-    /// Puts slots of a segment with the same seed where they were there.
-    pub(crate) fn adopt(&mut self, slots: impl Iterator<Item = (Place, Slot)>) {
-        slots.for_each(|(place, slot)| self.lines().cell(place).write(slot));
+    /// Writes slots of another segment with the same seed to the same indexes.
+    pub(crate) fn adopt(&mut self, slots: impl Iterator<Item = (SlotIndex, Slot)>) {
+        slots.for_each(|(index, slot)| self.bucket_view().cell(index).write(slot));
     }
 
     pub(crate) const fn buckets(&self) -> &'a Buckets {
         self.buckets
     }
 
-    /// The seed by which buckets are chosen.
+    /// The seed of the choice of buckets.
     pub(crate) fn seed(&self) -> usize {
         self.guarded.seed
     }
@@ -437,24 +441,24 @@ impl<'a, T> Locked<'a, T> {
         self.guarded.quarter
     }
 
-    /// Chooses buckets anew by `seed`. False where a slot would find no room; all is then as before.
+    /// Assigns all slots to buckets by a new `seed`. False if a slot would find no space; nothing changes then.
     pub(crate) fn reseed(&mut self, seed: usize) -> bool {
         let before = self.seed();
-        let places = self.take_out(|_, _| true);
+        let indexes = self.drain_where(|_, _| true);
         let hashes: Vec<_> =
-            places.iter().map(|&(place, slot)| (self.hash_at(place, slot), slot)).collect();
+            indexes.iter().map(|&(index, slot)| (self.hash_at(index, slot), slot)).collect();
         self.guarded.seed = seed % SEEDS;
         if hashes.iter().all(|(hash, slot)| self.insert(*hash, *slot, |_, _| false)) {
             return true;
         }
-        self.take_out(|_, _| true);
+        self.drain_where(|_, _| true);
         self.guarded.seed = before;
-        self.adopt(places.into_iter());
+        self.adopt(indexes.into_iter());
         false
     }
 }
 
-/// Every order in which threads can meet, up to the bound that `loom` sets:
+/// Every interleaving of threads, up to the bound of `loom`:
 /// `RUSTFLAGS="--cfg loom" cargo test --release -p sluicegate-memory --lib model`.
 #[cfg(all(test, loom))]
 mod model;

@@ -1,20 +1,20 @@
-//! A store as a file: so that a restart is no amnesty.
+//! Saving a store to a file, so that a restart does not reset limits.
 //!
 //! ```text
 //! "sluicegate state\n" | version 3, 1 byte | the keys of the hash, 4 x 8 bytes
 //! records: hash, 8 bytes | kind, 4 bytes | of each kind:
-//!   a key       kind is the length of what follows, at most 2^30: the entry, in its own byte form
+//!   a key       kind is the length of what follows, at most 2^30: the encoded entry
 //!   in a slot   kind is 2^31 and the length: a key whose state was in its slot, so that its policy had a number
 //!   a segment   kind 0xfffffffe | depth, 1 byte | seed, 2 bytes: holds the keys up to the next one
-//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys that share so many bits with the hash
-//!               are denied until then, as one of them was dropped
+//!   dropped     kind 0xfffffffd | bits, 1 byte | time, 8 bytes: keys whose hashes share so many bits
+//!               are denied until then, because one of them was dropped
 //! end: hash 0, kind 0xffffffff | how many keys, 8 bytes | SHA-256 of all before it, 32 bytes
 //! ```
 //!
 //! Numbers are little-endian, times microseconds since the Unix epoch. Segments come in the order of their
-//! hashes and divide all hashes among them, so a table can be laid out as it was; see
-//! [`restore`](crate::restore). In version 2 no key says whether it was in a slot. Version 1 has such keys only, some of
-//! them twice.
+//! hashes and cover all of them, so that a table can be laid out as it was; see
+//! [`restore`](crate::restore). In version 2, keys do not say whether they were in a slot. Version 1 has only keys, some
+//! of them twice.
 //!
 //! A file is read whole or not at all: one that ends early, has been changed, or was written by a later
 //! version is an error, and never half a store.
@@ -24,22 +24,22 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Entry, StateError, Timestamp};
 
-use crate::{MemoryStore, WhenFull, shard::SHARD_BITS, slot::LARGE, store::QUARTERS};
+use crate::{MemoryStore, WhenFull, shard::SHARD_BITS, slot::OVERFLOW, store::QUARTERS};
 
 const MAGIC: &[u8; 17] = b"sluicegate state\n";
 const VERSION: u8 = 3;
-/// The first version whose keys say whether they were in slots.
+/// The first version that records whether keys were in slots.
 const SAYS_IN_SLOT: u8 = 3;
-/// Kinds of records that are no keys.
+/// Kinds of records other than keys.
 const END: u32 = u32::MAX;
 const SEGMENT: u32 = u32::MAX - 1;
 const DROPPED: u32 = u32::MAX - 2;
-/// No entry is longer: it is read only as far as its bytes arrive.
+/// Upper bound on the bytes of an entry. They are read as they arrive, and not allocated before.
 const MAX_ENTRY: u32 = 1 << 30;
 /// Set in the kind of a key whose state was in its slot.
 const IN_SLOT: u32 = 1 << 31;
 
-/// Why a file is no store.
+/// Why a state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -57,40 +57,40 @@ pub enum SnapshotError {
     State(#[from] StateError),
 }
 
-/// A segment as a file names it.
+/// A segment of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SavedSegment {
     /// One of its hashes.
     pub(crate) hash: u64,
-    /// How many bits of the hash, after those of the shard, its keys share.
+    /// Number of bits of the hash, after those of the shard, that its keys share.
     pub(crate) depth: u32,
     pub(crate) seed: usize,
 }
 
-/// A key as a file has it.
+/// A key of a file.
 #[derive(Debug)]
 pub(crate) struct SavedKey {
     pub(crate) hash: u64,
     pub(crate) entry: Entry,
-    /// Whether its state was in its slot, or may have been: a file of an older version does not say.
+    /// Whether its state was in its slot, or may have been: older versions do not record it.
     pub(crate) in_slot: bool,
 }
 
-/// What a file says, one after the other.
+/// One record of a file.
 #[derive(Debug)]
 pub(crate) enum Record {
     Segment(SavedSegment),
     Key(SavedKey),
-    /// Keys that share so many bits with the hash are denied until then.
+    /// A hash, and a number of its first bits: keys that share these are denied until the time.
     Dropped(u64, u32, Timestamp),
 }
 
 impl MemoryStore {
-    /// Writes every key that has not recovered at `now`, and tells how many. Decisions go on
-    /// during that; each key is written as it is when its segment is reached, and once, however much the table grows.
+    /// Writes every key that has not recovered at `now`, and returns their number. Other threads can decide meanwhile;
+    /// each key is written once, as it is when its segment is reached, even if the table grows.
     ///
     /// # Errors
-    /// What `out` says.
+    /// [`SnapshotError::Io`] from `out`.
     pub fn save(&self, out: impl Write, now: Timestamp) -> Result<u64, SnapshotError> {
         let mut out = Hashing { inner: out, digest: Sha256::new() };
         out.write_all(MAGIC)?;
@@ -119,7 +119,7 @@ impl MemoryStore {
         Ok(count)
     }
 
-    /// Writes the segment of a shard whose hashes start at `from`: how many keys, and where the next one starts.
+    /// Writes the segment of a shard whose hashes start at `from`. Returns its number of keys and the start of the next.
     /// It is locked only while its slots are copied.
     fn save_segment(
         &self,
@@ -138,12 +138,12 @@ impl MemoryStore {
         out.record(hash, SEGMENT, &[depth, low, high])?;
         let mut count = 0;
         for (hash, slot) in slots {
-            let in_slot = slot.rule() != LARGE;
+            let in_slot = slot.policy_number() != OVERFLOW;
             let entry = if in_slot {
                 self.simple_entry(slot)
             } else {
-                // One at a time, because it may be long and the segment is locked for the copy. Its key may have
-                // moved by now, but is gone only if it was reset or has recovered.
+                // One at a time, because an entry may be long and the segment is locked for the copy. The key may have
+                // moved by now; it is gone only if it was reset or has recovered.
                 self.with_entry_of(hash, Entry::clone)
             };
             let Some(entry) = entry.filter(|entry| !entry.lifetime(now).is_zero()) else {
@@ -159,7 +159,7 @@ impl MemoryStore {
         Ok((count, next))
     }
 
-    /// The hash of zeros, but for the bits that name the shard.
+    /// A hash whose bits are 0, except for those that select the shard.
     pub(crate) fn first_hash(&self, shard: usize) -> u64 {
         let quarter = shard % QUARTERS;
         let cell = self.cells.iter().position(|&cell| usize::from(cell) == shard - quarter);
@@ -168,10 +168,10 @@ impl MemoryStore {
     }
 
     /// The store that [`MemoryStore::save`] wrote, without what has recovered at `now`. The file is read twice: first
-    /// to check all of it, because a damaged one must not become half a store.
+    /// to check all of it, because a damaged file must not become a part of a store.
     ///
-    /// Every key is kept if `max_bytes` is as much as the store had that wrote it. Of less, those are kept that are
-    /// limited for longest; [`Usage::keys_dropped`](crate::Usage::keys_dropped) counts the others. Under
+    /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for longest
+    /// are kept; [`Usage::keys_dropped`](crate::Usage::keys_dropped) counts the others. Under
     /// [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ impl<R: Read> Records<R> {
         Ok((keys, Self { input, version, keys: 0, buffer: Vec::new() }))
     }
 
-    /// The next record; `None` where the file has ended, and is whole.
+    /// The next record; `None` at the end of a complete file.
     pub(crate) fn next(&mut self) -> Result<Option<Record>, SnapshotError> {
         let hash = u64::from_le_bytes(self.input.array()?);
         match u32::from_le_bytes(self.input.array()?) {
@@ -271,7 +271,7 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// Reads or writes, and keeps the checksum of what went through.
+/// A reader or writer that computes the checksum of its bytes.
 struct Hashing<T> {
     inner: T,
     digest: Sha256,

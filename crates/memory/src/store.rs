@@ -1,4 +1,4 @@
-//! The store: which slot, which lock, and what becomes of what was decided.
+//! The store: keys to shards, and its public operations.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -9,30 +9,30 @@ use ahash::RandomState;
 use sluicegate_core::{Decision, Entry, Operation, Policy, ReserveError, Timestamp};
 
 use crate::{
-    Rule, Usage, WhenFull,
+    PreparedPolicy, Usage, WhenFull,
+    bits::narrow,
     budget::Budget,
     dropped::DroppedKeys,
-    ground::Ground,
-    large::Large,
-    rules::Rules,
-    segment::BYTES,
+    overflow::OverflowTable,
+    page_arena::PageArena,
+    policy_table::PolicyTable,
+    segment::SEGMENT_BYTES,
     shard::{SHARD_BITS, Shard},
-    slot::{LARGE, MAX_SINCE},
+    slot::{MAX_SINCE, OVERFLOW},
 };
 
-/// Sizes of shards.
+/// Number of different sizes of shards.
 const SIZES: usize = 16;
-/// Shards of each size: the lowest two bits of a hash choose among them.
+/// Shards of each size: the lowest two bits of a hash select one.
 pub(crate) const QUARTERS: usize = 4;
 const SHARDS: usize = SIZES * QUARTERS;
-/// How many requests of a batch ahead slots are brought near.
-const AHEAD: usize = 8;
+/// Requests of a batch whose slots are prefetched while another is decided.
+const PREFETCH_AHEAD: usize = 8;
 
 /// State in this process, bounded. Shared by reference between threads; keys are any bytes.
 ///
-/// What is kept of a key is its keyed 64-bit hash and its state: sixteen bytes under a policy of
-/// one limit of the gcra family, or of one fixed window of at most 1023 units or on the clock, whatever the
-/// length of the key.
+/// A key is stored as its keyed 64-bit hash and its state: sixteen bytes under a policy of one limit of the gcra family,
+/// or of one fixed window of at most 1023 units or aligned to the clock, regardless of the length of the key.
 ///
 /// ```
 /// use sluicegate_core::{Clock, Operation, Policy};
@@ -49,20 +49,20 @@ const AHEAD: usize = 8;
 #[derive(Debug)]
 pub struct MemoryStore {
     pub(crate) hasher: RandomState,
-    /// What the hasher was made from.
+    /// The keys of the hasher.
     keys: [u64; 4],
-    pub(crate) shards: Box<[Shard<Large>; SHARDS]>,
+    pub(crate) shards: Box<[Shard<OverflowTable>; SHARDS]>,
     /// The first of four shards for each value of the first eight bits of a hash.
     pub(crate) cells: [u8; 1 << SHARD_BITS],
-    pub(crate) rules: Rules,
-    ground: Ground,
+    pub(crate) policies: PolicyTable,
+    arena: PageArena,
     pub(crate) budget: Budget,
     pub(crate) when_full: WhenFull,
-    /// Keys of the state file that did not fit in, if there were any.
+    /// Keys of the state file that did not fit, if any.
     pub(crate) dropped: Option<Box<DroppedKeys>>,
-    /// The time that TATs in slots count from: that of the first request.
+    /// The base of TATs in slots: the time of the first request.
     base: AtomicU64,
-    /// Whether the time of one request says something about all keys.
+    /// Whether all keys share one clock.
     pub(crate) one_clock: bool,
     pub(crate) seeds: AtomicU64,
 }
@@ -70,19 +70,19 @@ pub struct MemoryStore {
 /// One request of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Whom it is about.
+    /// The key.
     pub key: &'a [u8],
     /// The policy.
-    pub rule: &'a Rule,
-    /// What is asked.
+    pub policy: &'a PreparedPolicy,
+    /// The operation to apply.
     pub operation: Operation,
 }
 
-/// So far from every time that no request comes within the range of a TAT of it.
+/// No base yet: a time so far away that no request is within the range of its TATs.
 const NO_BASE: u64 = 1 << 62;
 
 impl MemoryStore {
-    /// The bound of a store that was given none: 1 GiB.
+    /// Default bound of a store: 1 GiB.
     pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
 
     /// An empty store.
@@ -103,18 +103,18 @@ impl MemoryStore {
         let hasher = RandomState::with_seeds(keys[0], keys[1], keys[2], keys[3]);
         let seed = hasher.hash_one("seed");
         let budget = Budget::new(max_bytes.max(2 << 20));
-        budget.resize(0, SHARDS * BYTES);
-        let ground = Ground::new(budget.usage().max_bytes);
+        budget.resize(0, SHARDS * SEGMENT_BYTES);
+        let arena = PageArena::new(budget.usage().max_bytes);
         Self {
             shards: Box::new(std::array::from_fn(|shard| {
                 let quarter = (shard % QUARTERS) as u64;
-                Shard::new(ground.clone(), narrow(seed), quarter, Large::default())
+                Shard::new(arena.clone(), narrow(seed), quarter, OverflowTable::default())
             })),
-            ground,
+            arena,
             hasher,
             keys,
             cells: cells(),
-            rules: Rules::default(),
+            policies: PolicyTable::default(),
             budget,
             when_full,
             dropped: None,
@@ -126,26 +126,25 @@ impl MemoryStore {
 
     /// The same store, but it keeps entries that have recovered.
     ///
-    /// For a virtual clock under which each key has a time of its own: there, the time of one
-    /// request says nothing about the other keys. What is decided is the same.
+    /// For a virtual clock with a time for each key, where the time of one request does not apply to other keys.
+    /// Decisions are the same.
     #[must_use]
     pub fn without_forgetting(mut self) -> Self {
         self.one_clock = false;
         self
     }
 
-    /// The policy as this store knows it, for requests that follow.
+    /// Prepares a policy for use with this store.
     #[must_use]
-    pub fn rule(&self, policy: &Policy, now: Timestamp) -> Rule {
-        self.rules.rule(policy, self.one_clock.then_some(now), &self.budget)
+    pub fn prepare(&self, policy: &Policy, now: Timestamp) -> PreparedPolicy {
+        self.policies.prepare(policy, self.one_clock.then_some(now), &self.budget)
     }
 
     /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
-    /// who asks often holds a [`Rule`].
+    /// callers that use it again should hold a [`PreparedPolicy`].
     ///
     /// # Errors
-    /// [`ReserveError`] for [`Operation::Reserve`] under a policy that cannot tell when a later
-    /// request would pass.
+    /// [`ReserveError`] for [`Operation::Reserve`] under a policy without reservations.
     pub fn apply(
         &self,
         key: &[u8],
@@ -153,99 +152,104 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let rule = self.rule(policy, now);
-        self.ask(Request { key, rule: &rule, operation }, now)
+        let policy = self.prepare(policy, now);
+        self.apply_prepared(Request { key, policy: &policy, operation }, now)
     }
 
-    /// Answers one request at `now`, atomically.
+    /// Applies one request at `now`, atomically.
     ///
     /// # Errors
     /// As [`MemoryStore::apply`].
     #[inline(always)]
-    pub fn ask(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, ReserveError> {
-        self.ask_as(request, now)
+    pub fn apply_prepared(
+        &self,
+        request: Request<'_>,
+        now: Timestamp,
+    ) -> Result<Decision, ReserveError> {
+        self.apply_prepared_as(request, now)
     }
 
-    /// As [`MemoryStore::ask`], with an error of the caller's, for whom the decision need not move once more.
+    /// As [`MemoryStore::apply_prepared`], with an error type of the caller, which saves a copy of the decision.
     ///
     /// # Errors
     /// As [`MemoryStore::apply`].
     #[inline(always)]
-    pub fn ask_as<E: From<ReserveError>>(
+    pub fn apply_prepared_as<E: From<ReserveError>>(
         &self,
         request: Request<'_>,
         now: Timestamp,
     ) -> Result<Decision, E> {
-        self.ask_hashed::<true, E>(self.hash(request.key), request.rule, now, request.operation)
+        self.apply_hashed::<true, E>(self.hash(request.key), request.policy, now, request.operation)
     }
 
-    /// Has the slot of a key on its way from memory, for a request that follows soon.
-    pub fn touch(&self, key: &[u8]) {
-        let _ = self.touch_hashed(key);
+    /// Prefetches the slot of a key, for a request that follows soon.
+    pub fn prefetch(&self, key: &[u8]) {
+        let _ = self.prefetch_hashed(key);
     }
 
-    /// The hash of a key whose slot is on its way from memory.
+    /// Prefetches the slot of a key, and returns its hash.
     #[inline(always)]
-    fn touch_hashed(&self, key: &[u8]) -> u64 {
+    fn prefetch_hashed(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
-        self.shard(hash).lines(hash).touch(hash);
+        self.shard(hash).bucket_view(hash).prefetch(hash);
         hash
     }
 
-    /// Answers requests at one time, in order, each for itself. The slots of those that follow are on
-    /// their way from memory while one is decided.
+    /// Applies independent requests at one time, in order. The slots of later ones are prefetched while one is
+    /// decided.
     pub fn apply_many<'a>(
         &self,
         requests: &[Request<'a>],
         now: Timestamp,
         mut answer: impl FnMut(&Request<'a>, Result<Decision, ReserveError>),
     ) {
-        // The hashes of the requests from the one that is decided on, in turn.
-        let mut hashes = [0; AHEAD];
+        // The hashes of the current request and those after it, as a ring.
+        let mut hashes = [0; PREFETCH_AHEAD];
         for (request, hash) in requests.iter().zip(&mut hashes) {
-            *hash = self.touch_hashed(request.key);
+            *hash = self.prefetch_hashed(request.key);
         }
         for (turn, request) in requests.iter().enumerate() {
-            let hash = hashes[turn % AHEAD];
-            if let Some(request) = requests.get(turn + AHEAD) {
-                hashes[turn % AHEAD] = self.touch_hashed(request.key);
+            let hash = hashes[turn % PREFETCH_AHEAD];
+            if let Some(request) = requests.get(turn + PREFETCH_AHEAD) {
+                hashes[turn % PREFETCH_AHEAD] = self.prefetch_hashed(request.key);
             }
-            let decision = self.ask_hashed::<false, _>(hash, request.rule, now, request.operation);
+            let decision =
+                self.apply_hashed::<false, _>(hash, request.policy, now, request.operation);
             answer(request, decision);
         }
     }
 
-    /// What `read` makes of the entry of `key`, or `None` if nothing is stored.
+    /// Calls `read` on the entry of `key`; `None` if nothing is stored.
     ///
-    /// The entry may have recovered: its [`lifetime`](Entry::lifetime) tells. `read` holds a lock,
-    /// and must not call the store.
+    /// The entry may have recovered: check its [`lifetime`](Entry::lifetime). `read` is called under a lock, and must
+    /// not call the store.
     pub fn with_entry<R>(&self, key: &[u8], read: impl FnOnce(&Entry) -> R) -> Option<R> {
         self.with_entry_of(self.hash(key), read)
     }
 
-    /// As [`with_entry`](Self::with_entry), of the key with this hash.
+    /// As [`with_entry`](Self::with_entry), for the key with this hash.
     pub(crate) fn with_entry_of<R>(&self, hash: u64, read: impl FnOnce(&Entry) -> R) -> Option<R> {
         let locked = self.shard(hash).lock(hash);
         let slot = locked.find(hash)?.1.slot();
-        match slot.rule() {
-            LARGE => locked.kept().kept.get(slot.index()).map(read),
+        match slot.policy_number() {
+            OVERFLOW => locked.kept().kept.get(slot.index()).map(read),
             _ => self.simple_entry(slot).as_ref().map(read),
         }
     }
 
-    /// Makes `key` as if never used. Whether there was state that had not recovered at `now`.
+    /// Resets `key`. Whether it had state that had not recovered at `now`.
     pub fn reset(&self, key: &[u8], now: Timestamp) -> bool {
         let hash = self.hash(key);
         let mut locked = self.shard(hash).lock(hash);
-        let Some((place, _)) = locked.find(hash) else { return false };
-        let slot = locked.claim(place);
+        let Some((index, _)) = locked.find(hash) else { return false };
+        let slot = locked.claim(index);
         let entry = self.take_entry(&mut locked, slot);
-        locked.clear(place);
+        locked.clear(index);
         self.budget.count_keys(1, 0);
         entry.is_some_and(|entry| !entry.lifetime(now).is_zero())
     }
 
-    /// How many keys are stored, those among them that have recovered and were not passed by yet.
+    /// Number of stored keys, including recovered ones that have not been reclaimed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.usage().keys
@@ -257,7 +261,7 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// What is held, and what was turned away.
+    /// Counters of the store.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
@@ -270,24 +274,24 @@ impl MemoryStore {
 
     #[inline(always)]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        // `write` stirs the length in; `hash_one` of a slice would do so twice.
+        // `write` includes the length; `hash_one` of a slice would include it twice.
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);
         hasher.finish()
     }
 
     #[inline(always)]
-    pub(crate) fn shard(&self, hash: u64) -> &Shard<Large> {
-        // The masks are of no effect, but spare two checks.
+    pub(crate) fn shard(&self, hash: u64) -> &Shard<OverflowTable> {
+        // The remainders change nothing, but save two bounds checks.
         let cell = narrow(hash >> (64 - SHARD_BITS)) % self.cells.len();
         &self.shards[(usize::from(self.cells[cell]) + narrow(hash) % QUARTERS) % SHARDS]
     }
 
-    /// Microseconds since the base, where a TAT from then on fits in a slot.
+    /// Microseconds since the base, if TATs from then on fit in slots.
     #[inline(always)]
     pub(crate) fn since_base(&self, now: Timestamp) -> Option<u64> {
         let since = now.as_micros().wrapping_sub(self.base.load(Ordering::Relaxed));
-        // A time before the base wraps, and so is none of these.
+        // A time before the base wraps, and is greater than the bound.
         (since < MAX_SINCE).then_some(since)
     }
 
@@ -305,7 +309,7 @@ impl MemoryStore {
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        self.ground.close();
+        self.arena.close();
     }
 }
 
@@ -315,16 +319,8 @@ impl Default for MemoryStore {
     }
 }
 
-/// The low bits of a hash, as many as there are in a `usize`.
-#[expect(clippy::cast_possible_truncation, reason = "the low bits are those that are asked for")]
-#[inline(always)]
-pub(crate) const fn narrow(bits: u64) -> usize {
-    bits as usize
-}
-
-/// Shares the first eight bits of the hash out to the shards, to each 2^(1/16) times as many as to
-/// the one before: so they do not all grow at once, and the table is always about half to two
-/// thirds full.
+/// Distributes the first eight bits of the hash to the shards, each with 2^(1/16) times the share of the one before.
+/// Therefore they do not all grow at once, and the table is always about half to two thirds full.
 fn cells() -> [u8; 1 << SHARD_BITS] {
     // 256 * 2^(i/16) / sum of them, rounded so that they add up.
     const SHARES: [u8; SIZES] = [11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 17, 18, 20, 20, 21, 23];

@@ -1,4 +1,4 @@
-//! What a file of keys takes, and how the table is laid out for that.
+//! The memory that the keys of a state file need, and a layout of the table for them.
 
 use std::io::Read;
 
@@ -6,42 +6,42 @@ use sluicegate_core::Timestamp;
 
 use crate::{
     MemoryStore, SnapshotError,
+    bits::narrow,
     budget::Budget,
     dropped::DroppedKeys,
-    large::Large,
-    restore::Policies,
-    segment::{BYTES, SLOTS},
+    overflow::OverflowTable,
+    restored_policies::RestoredPolicies,
+    segment::{SEGMENT_BYTES, SLOTS},
     snapshot::{Record, Records},
-    store::narrow,
 };
 
-/// Bytes of table for a key, where segments split when they are nearly full.
-const BYTES_GROWING: usize = 2 * BYTES / SLOTS + 5;
-/// Bytes of table for a key, where the number of segments is given.
-const BYTES_DENSE: usize = BYTES / SLOTS + 2;
-/// Leading bits of a lifetime by which keys are compared before they are read again: to within 0.4 %.
+/// Bytes of table per key if segments split when they are nearly full.
+const BYTES_GROWING: usize = 2 * SEGMENT_BYTES / SLOTS + 5;
+/// Bytes of table per key with a given number of segments.
+const BYTES_DENSE: usize = SEGMENT_BYTES / SLOTS + 2;
+/// Leading bits of a lifetime that make up its class: lifetimes are compared to within 0.4 %.
 const CLASS_BITS: u32 = 8;
 
-/// What a file takes.
+/// The contents of a state file, in numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// Keys that have not recovered.
     pub(crate) keys: usize,
-    /// Segments that it names; version 1 names none.
+    /// Segments; a file of version 1 has none.
     segments: usize,
     /// Bytes of entries that do not fit in slots.
-    large: usize,
+    overflow: usize,
     /// Keys and bytes of entries, by the class of their lifetime.
     classes: Vec<(usize, usize)>,
-    /// Bytes for what it says of keys that were dropped and may still be limited.
+    /// Bytes for dropped keys that may still be limited.
     dropped: usize,
 }
 
-/// How the table is laid out.
+/// A layout of the table.
 pub(crate) enum Layout {
     Growing,
     AsSaved,
-    /// Entries of a class that is not in full are dropped, but for so many bytes of the `lowest`.
+    /// Entries of classes below `lowest` are dropped, and those of `lowest` beyond `left` bytes.
     Reduced {
         lowest: usize,
         left: usize,
@@ -49,39 +49,41 @@ pub(crate) enum Layout {
 }
 
 impl Survey {
-    /// How to lay out a store of up to `max` bytes, of which so many are taken already and some by its
-    /// first segments.
+    /// The layout of a store of up to `max` bytes, and its number of segments. `taken` bytes are in use, including
+    /// those of the `first` segments.
     pub(crate) fn layout(&self, taken: usize, first: usize, max: usize) -> (Layout, usize) {
         let taken = taken + self.dropped;
-        if taken + self.keys * BYTES_GROWING + self.large + self.large / 8 <= max {
+        if taken + self.keys * BYTES_GROWING + self.overflow + self.overflow / 8 <= max {
             return (Layout::Growing, first);
         }
-        let rest = taken - first * BYTES;
-        // What decoding takes less than growing did may not be counted to the byte.
-        if self.segments >= first && rest + self.segments * BYTES + self.large <= max + max / 32 {
+        let rest = taken - first * SEGMENT_BYTES;
+        // Decoded entries may need a little less than they did while they grew, which is not predicted exactly.
+        if self.segments >= first
+            && rest + self.segments * SEGMENT_BYTES + self.overflow <= max + max / 32
+        {
             return (Layout::AsSaved, first);
         }
         let available = max.saturating_sub(rest);
-        let table = |keys: usize| (keys * BYTES_DENSE).max(first * BYTES);
-        let (mut keys, mut large, mut lowest, mut left) = (0, 0, 0, 0);
+        let table = |keys: usize| (keys * BYTES_DENSE).max(first * SEGMENT_BYTES);
+        let (mut keys, mut overflow, mut lowest, mut left) = (0, 0, 0, 0);
         for (class, own) in self.classes.iter().enumerate().rev() {
-            let before = table(keys) + large;
-            let after = table(keys + own.0) + large + own.1;
+            let before = table(keys) + overflow;
+            let after = table(keys + own.0) + overflow + own.1;
             if after > available {
-                // Of this class there is room for some.
+                // A part of this class fits.
                 left = scaled(own.1, available.saturating_sub(before), after - before);
                 lowest = class;
                 break;
             }
-            (keys, large) = (keys + own.0, large + own.1);
+            (keys, overflow) = (keys + own.0, overflow + own.1);
         }
-        let table = available.saturating_sub(large + left);
-        (Layout::Reduced { lowest, left }, table / BYTES)
+        let table = available.saturating_sub(overflow + left);
+        (Layout::Reduced { lowest, left }, table / SEGMENT_BYTES)
     }
 }
 
 impl MemoryStore {
-    /// Reads all of a file, and finds out what its keys take.
+    /// Reads a whole file, and counts what its keys need.
     pub(crate) fn survey<R: Read>(
         &self,
         mut records: Records<R>,
@@ -89,9 +91,10 @@ impl MemoryStore {
     ) -> Result<Survey, SnapshotError> {
         let _ = self.since_set_base(now);
         let mut survey = Survey { classes: vec![(0, 0); class(u64::MAX) + 1], ..Survey::default() };
-        let mut policies = Policies::default();
-        // Entries are put where nobody sees them, a segment's at a time.
-        let (mut large, mut budget, mut keys) = (Large::default(), Budget::new(usize::MAX), 0);
+        let mut policies = RestoredPolicies::default();
+        // Entries are inserted into a temporary table, one segment at a time.
+        let (mut overflow, mut budget, mut keys) =
+            (OverflowTable::default(), Budget::new(usize::MAX), 0);
         while let Some(record) = records.next()? {
             let saved = match record {
                 Record::Segment(_) => {
@@ -109,23 +112,23 @@ impl MemoryStore {
                 Record::Key(saved) => saved,
             };
             if keys >= SLOTS {
-                large.shrink(&budget);
-                survey.large += budget.usage().bytes;
-                (large, budget, keys) = (Large::default(), Budget::new(usize::MAX), 0);
+                overflow.shrink(&budget);
+                survey.overflow += budget.usage().bytes;
+                (overflow, budget, keys) = (OverflowTable::default(), Budget::new(usize::MAX), 0);
             }
-            // A file of version 1 does not say where a segment ends; most have fewer keys.
+            // A file of version 1 has no segments. Most segments have fewer keys than this.
             keys += usize::from(survey.segments == 0);
             let Some(key) = policies.key(self, saved, now) else { continue };
             let before = budget.usage().bytes;
-            if self.packed(&key.entry, &key.rule, now).is_none() {
-                large.put(key.entry, &budget);
+            if self.packed(&key.entry, &key.policy, now).is_none() {
+                overflow.put(key.entry, &budget);
             }
             let class = &mut survey.classes[class(key.lifetime)];
             *class = (class.0 + 1, class.1 + budget.usage().bytes - before);
             survey.keys += 1;
         }
-        large.shrink(&budget);
-        survey.large += budget.usage().bytes;
+        overflow.shrink(&budget);
+        survey.overflow += budget.usage().bytes;
         Ok(survey)
     }
 }
@@ -136,7 +139,7 @@ fn scaled(bytes: usize, part: usize, whole: usize) -> usize {
     usize::try_from(scaled).unwrap_or(usize::MAX)
 }
 
-/// The class of a lifetime in microseconds: greater ones have no lower class.
+/// The class of a lifetime in microseconds. It grows with the lifetime.
 pub(crate) fn class(lifetime: u64) -> usize {
     let rounded = lifetime.checked_ilog2().unwrap_or(0).saturating_sub(CLASS_BITS);
     narrow(lifetime >> rounded) + ((rounded as usize) << CLASS_BITS)
@@ -147,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_in_the_order_of_lifetimes_and_narrow() {
+    fn class_grows_with_lifetime() {
         let mut last = 0;
         for lifetime in (0..10_000).chain((14..64).map(|bit| 1 << bit)).chain([u64::MAX]) {
             assert!(class(lifetime) >= last, "{lifetime}");

@@ -1,26 +1,25 @@
-//! A figure as SVG: one file, no script, light or dark as its reader's system is.
+//! A figure as SVG: one file without scripts, in light or dark colours by the reader's system.
 //!
-//! Lengths are whole tenths of a pixel, so that no two machines round them differently. Texts have
-//! two sizes: shown on a narrow screen, the drawing shrinks and its texts do not. Space is reserved
-//! for the larger size.
+//! Lengths are whole tenths of a pixel, so that every machine rounds them equally. Texts have two
+//! sizes, because the drawing shrinks on a narrow screen and its texts do not. Space is reserved for the larger size.
 
 mod area;
+mod element;
 
 use std::fmt::Write;
 
-use self::area::Area;
+use self::{
+    area::Area,
+    element::{RIGHT, WIDTH, tenths, text, x},
+};
 use crate::{
     figure::{Figure, Plot, Row, Shape, Size},
     labels::{Anchor, width},
-    scale::{place, span, time_ticks},
+    scale::{span, time_ticks},
     text::escape,
 };
 
-/// In tenths of a pixel, as all that follows.
-const WIDTH: u64 = 7200;
-const LEFT: u64 = 800;
-const RIGHT: u64 = 160;
-/// The left edge of texts that belong to no axis.
+/// The left edge of texts that belong to no axis. Lengths are in tenths of a pixel.
 const EDGE: u64 = 160;
 /// Heights: a line of text, the space around plots, and below a row.
 const LINE: u64 = 230;
@@ -171,32 +170,6 @@ fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
         text(out, "axis", Anchor::Start, (EDGE, y), line);
     }
     y
-}
-
-/// Where a moment is, in microseconds from the beginning of the first span.
-fn x(figure: &Figure, micros: u64) -> u64 {
-    LEFT + place(micros.min(figure.length()), figure.length(), WIDTH - LEFT - RIGHT)
-}
-
-fn text(out: &mut String, class: &str, anchor: Anchor, (x, y): (u64, u64), text: &str) {
-    if !text.is_empty() {
-        let _ = writeln!(
-            out,
-            "<text class=\"{class}\" text-anchor=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
-            anchor.word(),
-            tenths(x),
-            tenths(y),
-            escape(text)
-        );
-    }
-}
-
-/// Tenths as a decimal number.
-fn tenths(value: u64) -> String {
-    match value % 10 {
-        0 => (value / 10).to_string(),
-        tenth => format!("{}.{tenth}", value / 10),
-    }
 }
 
 #[cfg(test)]

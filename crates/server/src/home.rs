@@ -31,7 +31,7 @@ pub(crate) enum Home {
 /// A policy as its home knows it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum HomeRule {
-    Memory(memory::Rule),
+    Memory(memory::PreparedPolicy),
     Redis(redis::PreparedPolicy),
 }
 
@@ -92,7 +92,7 @@ impl HomeRule {
 
     /// As the store in this process knows it.
     #[inline]
-    pub(crate) const fn memory(&self) -> Option<&memory::Rule> {
+    pub(crate) const fn memory(&self) -> Option<&memory::PreparedPolicy> {
         match self {
             Self::Memory(rule) => Some(rule),
             Self::Redis(_) => None,
@@ -141,7 +141,7 @@ impl Home {
     /// store elsewhere is away.
     pub(crate) fn rule(&self, policy: &Policy, on_error: OnError, now: Timestamp) -> HomeRule {
         match self {
-            Self::Memory(store) => HomeRule::Memory(store.rule(policy, now)),
+            Self::Memory(store) => HomeRule::Memory(store.prepare(policy, now)),
             Self::Redis { store, .. } => HomeRule::Redis(store.prepare(policy, on_error)),
         }
     }
@@ -149,7 +149,7 @@ impl Home {
     /// Brings what is kept of a key near, where that is here, for a question that follows soon.
     pub(crate) fn touch(&self, key: &[u8]) {
         if let Self::Memory(store) = self {
-            store.touch(key);
+            store.prefetch(key);
         }
     }
 
@@ -219,7 +219,11 @@ impl Home {
                 let rules: Vec<_> = takes.iter().map(|take| local(store, take.rule, now)).collect();
                 let takes = takes.iter().zip(&rules);
                 let takes: Vec<_> = takes
-                    .map(|(&Take { key, cost, .. }, rule)| memory::Take { key, rule, cost })
+                    .map(|(&Take { key, cost, .. }, rule)| memory::KeyedTake {
+                        key,
+                        policy: rule,
+                        cost,
+                    })
                     .collect();
                 let joint = if stores {
                     store.take_together(&takes, now)
@@ -346,17 +350,23 @@ pub(crate) fn here(
     now: Timestamp,
 ) -> Result<Answer, Trouble> {
     let decision = match rule {
-        HomeRule::Memory(rule) => store.ask(memory::Request { key, rule, operation }, now)?,
+        HomeRule::Memory(rule) => {
+            store.apply_prepared(memory::Request { key, policy: rule, operation }, now)?
+        }
         HomeRule::Redis(rule) => store.apply(key, rule.policy(), now, operation)?,
     };
     Ok(Answer { decision, source: Source::Store })
 }
 
 /// A rule as the store in this process knows it.
-fn local<'a>(store: &MemoryStore, rule: &'a HomeRule, now: Timestamp) -> Cow<'a, memory::Rule> {
+fn local<'a>(
+    store: &MemoryStore,
+    rule: &'a HomeRule,
+    now: Timestamp,
+) -> Cow<'a, memory::PreparedPolicy> {
     match rule {
         HomeRule::Memory(rule) => Cow::Borrowed(rule),
-        HomeRule::Redis(rule) => Cow::Owned(store.rule(rule.policy(), now)),
+        HomeRule::Redis(rule) => Cow::Owned(store.prepare(rule.policy(), now)),
     }
 }
 

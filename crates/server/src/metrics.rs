@@ -294,7 +294,7 @@ fn state(shared: &Shared, out: &mut Exposition) {
             let help = "Upper bound on the memory used by the state of keys (--max-memory)";
             out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
             let help = "Requests of new keys that found the table full";
-            out.counter("sluicegate_table_full", help, usage.turned_away);
+            out.counter("sluicegate_table_full", help, usage.table_full);
             let help =
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);

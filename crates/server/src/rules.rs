@@ -193,7 +193,7 @@ mod tests {
         let mut known = true;
         let found = rules.find(text, |text| {
             known = false;
-            Ok(Rule::Memory(store.rule(&text.parse()?, Timestamp::EPOCH)))
+            Ok(Rule::Memory(store.prepare(&text.parse()?, Timestamp::EPOCH)))
         });
         let found = found.unwrap();
         assert_eq!(rules.get(found).policy(), &text.parse().unwrap());

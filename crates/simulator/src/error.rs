@@ -7,7 +7,7 @@ use std::{
 
 use sluicegate_core::{PolicyError, Timestamp};
 
-use crate::records::MAX_LINE;
+use crate::limits::MAX_LINE;
 
 /// A trace that cannot be read, or makes no sense.
 #[derive(Debug, thiserror::Error)]

@@ -22,14 +22,15 @@
 
 mod batch;
 mod bounds;
-mod busy;
 mod bytes;
 mod error;
 mod event;
 mod everyday;
 #[doc(hidden)]
 pub mod fuzz;
+mod heavy_hitters;
 mod key;
+mod limits;
 mod log;
 mod number;
 mod records;
@@ -43,15 +44,15 @@ mod windows;
 
 pub use batch::Batch;
 pub use bounds::Bound;
-pub use busy::{BusyKey, KeyCounts, MAX_BUSY_KEYS};
 pub use error::{Fault, Quoted, TraceError};
 pub use event::{Event, Kind};
+pub use heavy_hitters::{BusyKey, HeavyHitters, MAX_BUSY_KEYS};
+pub use limits::MAX_LINE;
 pub use log::{Broken, KeyTemplate, Late, LogError, LogFault, LogFormat, LogReader};
-pub use records::MAX_LINE;
 pub use report::{Report, periods};
 pub use rows::{HEADER, Rows};
 pub use run::Simulation;
 pub use trace::TraceReader;
-pub use track::{Bin, Bounds, CountedWindow, Excess, Level, Levels, Spans, Track};
+pub use track::{Bin, Bounds, CountedWindow, Excess, Level, Levels, Spans, TimeSeries};
 pub use traffic::{KeySpec, Traffic, TrafficError, TrafficSpec};
-pub use windows::Most;
+pub use windows::WindowPeak;

@@ -14,10 +14,8 @@ use crate::{
     bytes,
     error::{Fault, TraceError},
     everyday::{self, Everyday},
+    limits::MAX_LINE,
 };
-
-/// The longest line of a trace, in bytes, with the line breaks inside quotes: 1 MiB.
-pub const MAX_LINE: usize = 1 << 20;
 
 /// Fields that are told apart: one more than there are columns to know.
 pub(crate) const MAX_FIELDS: usize = 6;

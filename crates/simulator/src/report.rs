@@ -9,9 +9,9 @@ use std::{
 use sluicegate_core::{Decision, Outcome, Policy};
 
 use crate::{
-    busy::KeyCounts,
     event::{Event, Kind},
-    windows::{Most, Windows},
+    heavy_hitters::HeavyHitters,
+    windows::{WindowPeak, Windows},
 };
 
 /// Sums up the requests (`take`) of a trace; other operations are only counted.
@@ -29,7 +29,7 @@ pub struct Report {
     /// Departures that are still to come, in microseconds. One that has come can be counted:
     /// none before it will be added.
     leaving: BinaryHeap<Reverse<u64>>,
-    keys: Option<KeyCounts>,
+    keys: Option<HeavyHitters>,
 }
 
 impl Report {
@@ -46,7 +46,7 @@ impl Report {
             admitted: Windows::new(spans),
             departed: None,
             leaving: BinaryHeap::new(),
-            keys: Some(KeyCounts::default()),
+            keys: Some(HeavyHitters::default()),
         }
     }
 
@@ -134,18 +134,18 @@ impl Report {
     }
 
     /// The most requests that arrived in any interval of each length, and passed.
-    pub fn most_admitted(&self) -> impl Iterator<Item = Most> {
+    pub fn peak_admitted(&self) -> impl Iterator<Item = WindowPeak> {
         self.admitted.most()
     }
 
     /// The most requests that departed in any interval of each length: at their time and delay.
-    pub fn most_departed(&self) -> impl Iterator<Item = Most> {
+    pub fn peak_sent(&self) -> impl Iterator<Item = WindowPeak> {
         self.departed.as_ref().unwrap_or(&self.admitted).most()
     }
 
     /// The keys with the most requests, where they are counted.
     #[must_use]
-    pub const fn keys(&self) -> Option<&KeyCounts> {
+    pub const fn keys(&self) -> Option<&HeavyHitters> {
         self.keys.as_ref()
     }
 

@@ -37,12 +37,12 @@ pub struct Simulation {
 #[repr(align(64))]
 struct Slot {
     key: Key,
-    held: Held,
+    held: StoredState,
 }
 
 /// What is kept of a key.
 #[derive(Debug)]
-enum Held {
+enum StoredState {
     /// Under a policy of one limit of the gcra family: its TAT, in ticks, high half first. Most
     /// traces have no other, and nothing to allocate then.
     Tat { policy: Policy, tat: [u64; 2] },
@@ -110,7 +110,7 @@ impl Simulation {
         match self.keys.find_entry(hash, |slot| slot.key.as_slice() == event.key) {
             Ok(mut found) => {
                 let held = &mut found.get_mut().held;
-                if let Held::Tat { policy: kept, tat } = held
+                if let StoredState::Tat { policy: kept, tat } = held
                     && event.kind == Kind::Take
                     && kept.is(policy)
                     && let Some(gcra) = policy.as_gcra()
@@ -121,7 +121,7 @@ impl Simulation {
                     *tat = split(now + u128::from(take.after));
                     return Ok(gcra.decision(&take));
                 }
-                if let Held::Entry(entry) = held
+                if let StoredState::Entry(entry) = held
                     && policy.as_gcra().is_none()
                 {
                     let decision = decide(policy, entry, event);
@@ -133,7 +133,7 @@ impl Simulation {
                 let mut entry = held.take(event.time);
                 let decision = decide(policy, &mut entry, event);
                 match entry {
-                    Some(entry) => *held = Held::of(entry, event.time),
+                    Some(entry) => *held = StoredState::of(entry, event.time),
                     None => drop(found.remove()),
                 }
                 Ok(decision)
@@ -181,7 +181,7 @@ impl Simulation {
     }
 }
 
-impl Held {
+impl StoredState {
     fn of(entry: Entry, now: Timestamp) -> Self {
         match (entry.policy().as_gcra(), entry.debt(now)) {
             (Some(gcra), Some(debt)) => {
@@ -241,18 +241,18 @@ fn split(ticks: u128) -> [u64; 2] {
 
 /// Decides on a key never used.
 #[inline]
-fn first(policy: &Policy, event: &Event<'_>) -> (Option<Held>, Decision) {
+fn first(policy: &Policy, event: &Event<'_>) -> (Option<StoredState>, Decision) {
     if event.kind == Kind::Take
         && let Some(gcra) = policy.as_gcra()
         && let Some(take) = gcra.try_take(0, event.cost)
     {
         let tat = split(ticks(gcra, event.time) + u128::from(take.after));
-        let held = (take.after > 0).then(|| Held::Tat { policy: policy.clone(), tat });
+        let held = (take.after > 0).then(|| StoredState::Tat { policy: policy.clone(), tat });
         return (held, gcra.decision(&take));
     }
     let mut entry = None;
     let decision = decide(policy, &mut entry, event);
-    (entry.map(|entry| Held::of(entry, event.time)), decision)
+    (entry.map(|entry| StoredState::of(entry, event.time)), decision)
 }
 
 fn decide(policy: &Policy, entry: &mut Option<Entry>, event: &Event<'_>) -> Decision {

@@ -230,7 +230,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::MAX_LINE;
+    use crate::limits::MAX_LINE;
 
     /// All events as text, then the error if there is one.
     fn read(trace: impl AsRef<[u8]>) -> String {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_told_by_number_and_fault() {
+    fn trace_broken_line_error_has_number_and_fault() {
         for (lines, told) in [
             ("1,a,x", "line 2: invalid cost `x`: expected a whole number from 0 to 4294967295"),
             (
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_times_and_costs_are_read() {
+    fn trace_greatest_times_and_costs_are_read() {
         assert_eq!(
             read("t_us,key,cost\n0,,0\n2251799813685248,,4294967295\n4503599627370496,a,1\n"),
             "2: 0us   Take(0)\n3: 2251799813685248us   Take(4294967295)\n\
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_mebibyte_is_read_and_a_longer_one_is_not() {
+    fn trace_line_over_1_mib_is_an_error() {
         for (quote, end) in [("", "\n"), ("\"", "\n"), ("", "")] {
             let key = "k".repeat(MAX_LINE - "1,,1".len() - 2 * quote.len());
             let longest = format!("t_us,key,cost\n1,{quote}{key}{quote},1{end}");

@@ -1,88 +1,42 @@
-//! What happened over time: the numbers that pictures are drawn from.
+//! Decisions over time: the numbers that charts are drawn from.
 //!
-//! A [`Track`] counts requests in spans of equal length, few enough to draw however long the
-//! traffic is, and follows one key: the units that it sent in the period that ends now, how many
-//! remain, and where more was sent in one period than the limit promises. It decides nothing; what
-//! remains of the key is read from a copy of that key's state.
+//! A [`TimeSeries`] counts requests in spans of equal length, few enough to draw even for long traffic. It also tracks one
+//! key: the units sent in the period that ends now, the remaining units, and the periods in which more was sent than
+//! the limit promises. It makes no decisions; the remaining units are read from a copy of the state of the key.
 
+mod bin;
 mod bins;
 mod fixed;
 mod sliding;
 
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Timestamp, apply};
 
-use self::{bins::Bins, fixed::FixedWindows, sliding::Sliding};
 pub use self::{
+    bin::Bin,
     fixed::CountedWindow,
     sliding::{Excess, Level, Levels},
 };
+use self::{bins::Bins, fixed::FixedWindows, sliding::Sliding};
 use crate::{
     bounds::Bound,
     event::{Event, Kind},
 };
 
-/// Most changes of the bounds that are kept: a trace may name another policy in each event.
+/// Upper bound on the changes of bounds that are kept: each event of a trace may have another policy.
 const MAX_CHANGES: usize = 64;
 
-/// What happened in one span of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bin {
-    /// Requests that came.
-    pub offered: u64,
-    /// Those that passed, at once or later.
-    pub admitted: u64,
-    /// Those that did not.
-    pub denied: u64,
-    /// Those that passed and were told to wait.
-    pub delayed: u64,
-    /// Requests that went on their way: at their time and delay.
-    pub departed: u64,
-    /// What was left of the followed key as the span began, and the least that was left in it.
-    pub left: Option<(u32, u32)>,
-    /// The most units that the followed key sent in a period that ends here.
-    pub levels: Levels,
-}
-
-impl Bin {
-    /// Adds what happened in a span behind this one.
-    fn join(&mut self, later: &Self) {
-        self.offered += later.offered;
-        self.admitted += later.admitted;
-        self.denied += later.denied;
-        self.delayed += later.delayed;
-        self.departed += later.departed;
-        self.raise(&later.levels);
-        self.left = match (self.left, later.left) {
-            (Some((first, least)), Some((_, other))) => Some((first, least.min(other))),
-            (one, other) => one.or(other),
-        };
-    }
-
-    fn leave(&mut self, left: u32) {
-        let (first, least) = self.left.unwrap_or((left, left));
-        self.left = Some((first, least.min(left)));
-    }
-
-    fn raise(&mut self, levels: &Levels) {
-        for (level, other) in self.levels.iter_mut().zip(levels) {
-            level.units = level.units.max(other.units);
-            level.exceeds |= other.exceeds;
-        }
-    }
-}
-
-/// The followed key.
+/// The tracked key.
 #[derive(Debug)]
-struct Followed {
+struct TrackedKey {
     key: Box<[u8]>,
     entry: Option<Entry>,
     policy: Option<Policy>,
     sliding: Sliding,
     windows: FixedWindows,
     bounds: Vec<Bounds>,
-    /// Up to where it was asked what is left.
+    /// The time up to which the remaining units are known.
     asked: u64,
-    /// Whether any event had it.
+    /// Whether any event has this key.
     is_met: bool,
 }
 
@@ -95,7 +49,7 @@ pub struct Bounds {
     pub limits: Vec<Bound>,
 }
 
-impl Followed {
+impl TrackedKey {
     fn set_policy(&mut self, now: u64, policy: &Policy) {
         self.sliding.set_policy(now, policy);
         self.windows.set_policy(policy);
@@ -108,33 +62,33 @@ impl Followed {
     }
 }
 
-/// Follows traffic as it is decided.
+/// Counts of decided traffic over time.
 #[derive(Debug, Default)]
-pub struct Track {
+pub struct TimeSeries {
     bins: Bins,
-    followed: Option<Followed>,
+    followed: Option<TrackedKey>,
     has_other_keys: bool,
     /// Times of the first and the last event.
     first: Option<Timestamp>,
     last: u64,
 }
 
-/// A [`Track`] in spans that are to be drawn.
+/// A [`TimeSeries`] in spans to draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
-    /// When the first one begins, in microseconds since the Unix epoch.
+    /// Start of the first one, in microseconds since the Unix epoch.
     pub start: u64,
     /// Their length in microseconds.
     pub width: u64,
-    /// What happened in each.
+    /// The counts of each.
     pub bins: Vec<Bin>,
 }
 
-impl Track {
-    /// An empty one, which follows `key`.
+impl TimeSeries {
+    /// An empty series that tracks `key`.
     #[must_use]
     pub fn new(key: Option<&[u8]>) -> Self {
-        let followed = key.map(|key| Followed {
+        let followed = key.map(|key| TrackedKey {
             key: key.into(),
             entry: None,
             policy: None,

@@ -1,24 +1,24 @@
-//! The most that happened in any window of time, as it goes by.
+//! Peak counts in sliding windows.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// The most that happened in any half-open interval of one length.
+/// Maximum number of events in any half-open interval of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
+pub struct WindowPeak {
     /// The length. Two events exactly that far apart are not in the same interval.
     pub span: Duration,
-    /// How many there were at most.
+    /// The maximum.
     pub count: u64,
 }
 
-/// Counts events in windows of several lengths at once, all of which slide.
+/// Counts events in sliding windows of several lengths.
 ///
-/// Memory is bounded by the different times of events in the longest window.
+/// Memory is bounded by the number of distinct times in the longest window.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     windows: Vec<Window>,
-    /// Times of the last events, each with the number of events at it, in order; and how many times
-    /// are forgotten.
+    /// Times of the last events in order, each with its number of events; `forgotten` is the number of earlier
+    /// times.
     times: VecDeque<(u64, u64)>,
     forgotten: u64,
 }
@@ -80,10 +80,11 @@ impl Windows {
     }
 
     /// The most of each window, the shortest first.
-    pub(crate) fn most(&self) -> impl Iterator<Item = Most> {
-        self.windows
-            .iter()
-            .map(|window| Most { span: Duration::from_micros(window.span), count: window.most })
+    pub(crate) fn most(&self) -> impl Iterator<Item = WindowPeak> {
+        self.windows.iter().map(|window| WindowPeak {
+            span: Duration::from_micros(window.span),
+            count: window.most,
+        })
     }
 }
 

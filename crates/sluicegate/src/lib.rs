@@ -28,13 +28,12 @@
 mod limiter;
 mod local;
 mod rule;
-mod ruled;
 mod shaper;
+mod with_rules;
 
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
 pub use rule::Rule;
-pub use ruled::Ruled;
 pub use shaper::{Full, Shaper};
 pub use sluicegate_core::{
     Decision, Operation, Outcome, Policy, PolicyError, ReserveError, Retry, Store,
@@ -42,6 +41,7 @@ pub use sluicegate_core::{
 pub use sluicegate_redis::{
     Answer, Counters, OnError, Options, RedisStore, Share, Source, StoreError as Error, TlsOptions,
 };
+pub use with_rules::WithRules;
 
 /// The programs of the page on migration are compiled and run.
 #[cfg(doctest)]

@@ -6,9 +6,7 @@ use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Store};
 use sluicegate_redis::{KeyedOperation, RedisStore};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    Answer, Counters, Error, LocalLimiter, Options, Rule, Ruled, Source, local::wait_operation,
-};
+use crate::{Answer, Counters, Error, LocalLimiter, Options, Rule, Source, local::wait_operation};
 
 /// Limits in this process, or in Redis or Valkey for all processes together.
 ///
@@ -273,15 +271,7 @@ impl Limiter {
         }
     }
 
-    /// A [`Store`] that uses the settings of these rules for their policies: leases, and the decision while
-    /// the store is unavailable. A `Limiter` alone, used as a store, calls Redis for each decision, and
-    /// returns an error while Redis is unavailable.
-    #[must_use]
-    pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Ruled {
-        Ruled::new(self.clone(), rules)
-    }
-
-    /// Asks at once, where the state is in this process.
+    /// Applies an operation without a future, if the state is in this process.
     pub(crate) fn ask_now(
         &self,
         key: &[u8],

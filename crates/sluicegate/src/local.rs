@@ -34,11 +34,11 @@ pub struct LocalLimiter(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Which of this process's.
+    /// Number of this limiter in the process.
     number: u64,
     store: MemoryStore,
     clock: SystemClock,
-    first: First,
+    prepared: PolicyPtrCache,
 }
 
 impl LocalLimiter {
@@ -54,29 +54,34 @@ impl LocalLimiter {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let store = MemoryStore::bounded(max_bytes, WhenFull::default());
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Inner { number, store, clock: SystemClock::new(), first: First::new() }))
+        Self(Arc::new(Inner {
+            number,
+            store,
+            clock: SystemClock::new(),
+            prepared: PolicyPtrCache::new(),
+        }))
     }
 
     /// Takes `cost` units, all or none.
     pub fn take(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
-        self.certain(key.as_ref(), rule, Operation::Take(cost))
+        self.infallible(key.as_ref(), rule, Operation::Take(cost))
     }
 
     /// Returns what [`LocalLimiter::take`] would return, and changes nothing.
     pub fn peek(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
-        self.certain(key.as_ref(), rule, Operation::Peek(cost))
+        self.infallible(key.as_ref(), rule, Operation::Peek(cost))
     }
 
     /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
-    #[expect(unused_must_use, reason = "what was charged is charged, whatever is answered")]
+    #[expect(unused_must_use, reason = "a charge is always made")]
     pub fn charge(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
-        self.certain(key.as_ref(), rule, Operation::Charge(cost));
+        self.infallible(key.as_ref(), rule, Operation::Charge(cost));
     }
 
     /// Gives back up to `cost` of the units in use.
-    #[expect(unused_must_use, reason = "what was given back is, whatever is answered")]
+    #[expect(unused_must_use, reason = "a refund is always made")]
     pub fn refund(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
-        self.certain(key.as_ref(), rule, Operation::Refund(cost));
+        self.infallible(key.as_ref(), rule, Operation::Refund(cost));
     }
 
     /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
@@ -123,7 +128,7 @@ impl LocalLimiter {
         let (key, start) = (key.as_ref(), self.0.clock.uptime());
         loop {
             let left = timeout.saturating_sub(self.0.clock.uptime().saturating_sub(start));
-            let decision = self.certain(key, rule, wait_operation(rule.policy(), cost, left));
+            let decision = self.infallible(key, rule, wait_operation(rule.policy(), cost, left));
             match decision.outcome {
                 Outcome::Allow { delay } => {
                     std::thread::sleep(delay);
@@ -151,10 +156,9 @@ impl LocalLimiter {
         self.len() == 0
     }
 
-    /// An operation that cannot fail.
-    fn certain(&self, key: &[u8], rule: &Rule, operation: Operation) -> Decision {
-        self.ask(key, rule, operation)
-            .expect("only a reserve fails, and only where it is not asked for")
+    /// Applies an operation other than a reserve, which cannot fail.
+    fn infallible(&self, key: &[u8], rule: &Rule, operation: Operation) -> Decision {
+        self.ask(key, rule, operation).expect("only a reserve can fail")
     }
 
     pub(crate) fn ask(
@@ -165,11 +169,11 @@ impl LocalLimiter {
     ) -> Result<Decision, ReserveError> {
         let Inner { number, store, clock, .. } = &*self.0;
         let now = clock.now();
-        let rule = rule.memory(*number, || store.rule(rule.policy(), now));
-        store.ask(Request { key, rule: &rule, operation }, now)
+        let rule = rule.memory(*number, || store.prepare(rule.policy(), now));
+        store.apply_prepared(Request { key, policy: &rule, operation }, now)
     }
 
-    /// Asks under a policy that was given alone.
+    /// Applies an operation under a policy without settings.
     #[inline(always)]
     pub(crate) fn decide<E: From<ReserveError>>(
         &self,
@@ -177,48 +181,48 @@ impl LocalLimiter {
         policy: &Policy,
         operation: Operation,
     ) -> Result<Decision, E> {
-        let Inner { store, clock, first, .. } = &*self.0;
+        let Inner { store, clock, prepared, .. } = &*self.0;
         let now = clock.now();
         let other;
-        let rule = match first.find(policy, || store.rule(policy, now)) {
+        let rule = match prepared.find(policy, || store.prepare(policy, now)) {
             Some(rule) => rule,
             None => {
-                other = store.rule(policy, now);
+                other = store.prepare(policy, now);
                 &other
             }
         };
-        store.ask_as(Request { key, rule, operation }, now)
+        store.apply_prepared_as(Request { key, policy: rule, operation }, now)
     }
 }
 
-/// The rules of policies that were asked for first, found by where the policy is, and not by its text: those
-/// of a layer, which asks under the same again and again.
+/// Prepared policies by the address of the policy instead of its text, for callers such as a Tower layer that use the
+/// same policy object again.
 #[derive(Debug)]
-struct First([OnceLock<(Policy, memory::Rule)>; PLACES]);
+struct PolicyPtrCache([OnceLock<(Policy, memory::PreparedPolicy)>; CACHE_SLOTS]);
 
-/// Places for them: who has more looks some of them up by their text.
-const PLACES: usize = 256;
+/// Slots of the cache. Policies without a slot are looked up by their text.
+const CACHE_SLOTS: usize = 256;
 
-impl First {
+impl PolicyPtrCache {
     fn new() -> Self {
-        Self([const { OnceLock::new() }; PLACES])
+        Self([const { OnceLock::new() }; CACHE_SLOTS])
     }
 
-    /// The rule of a policy, which `look_up` tells if its place is free; `None` where that is another's.
+    /// The prepared policy, from `look_up` if its slot is free; `None` if another policy has the slot.
     #[inline(always)]
     fn find(
         &self,
         policy: &Policy,
-        look_up: impl FnOnce() -> memory::Rule,
-    ) -> Option<&memory::Rule> {
-        // Objects are at least 32 bytes apart, and one that is kept here keeps its place.
-        let place = &self.0[(policy.limits().as_ptr().addr() >> 5) % PLACES];
-        let (known, rule) = place.get_or_init(|| (policy.clone(), look_up()));
-        known.is(policy).then_some(rule)
+        look_up: impl FnOnce() -> memory::PreparedPolicy,
+    ) -> Option<&memory::PreparedPolicy> {
+        // Policies are at least 32 bytes apart, and the cache keeps them alive, so that an address is not reused.
+        let slot = &self.0[(policy.limits().as_ptr().addr() >> 5) % CACHE_SLOTS];
+        let (cached, prepared) = slot.get_or_init(|| (policy.clone(), look_up()));
+        cached.is(policy).then_some(prepared)
     }
 }
 
-/// The operation that a caller applies that waits up to `max_wait`.
+/// The operation to apply when waiting up to `max_wait`.
 pub(crate) fn wait_operation(policy: &Policy, cost: u32, max_wait: Duration) -> Operation {
     if policy.can_reserve() { Operation::Reserve { cost, max_wait } } else { Operation::Take(cost) }
 }

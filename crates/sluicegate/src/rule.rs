@@ -33,8 +33,8 @@ pub struct Rule(Arc<Inner>);
 
 struct Inner {
     redis: redis::PreparedPolicy,
-    /// The rule as the store in this process that asked for it first knows it.
-    memory: OnceLock<(u64, memory::Rule)>,
+    /// The number of the first store in this process that used the rule, and the policy prepared for that store.
+    memory: OnceLock<(u64, memory::PreparedPolicy)>,
 }
 
 impl Rule {
@@ -70,15 +70,15 @@ impl Rule {
         &self.0.redis
     }
 
-    /// The rule as the store of this number knows it, which `look_up` tells.
+    /// The policy prepared for the store with this number, from `look_up` if it is not cached.
     pub(crate) fn memory(
         &self,
         store: u64,
-        look_up: impl Fn() -> memory::Rule,
-    ) -> std::borrow::Cow<'_, memory::Rule> {
+        look_up: impl Fn() -> memory::PreparedPolicy,
+    ) -> std::borrow::Cow<'_, memory::PreparedPolicy> {
         match self.0.memory.get_or_init(|| (store, look_up())) {
-            (known, rule) if *known == store => std::borrow::Cow::Borrowed(rule),
-            // A second store: it has its own.
+            (cached, prepared) if *cached == store => std::borrow::Cow::Borrowed(prepared),
+            // Only one store is cached.
             _ => std::borrow::Cow::Owned(look_up()),
         }
     }

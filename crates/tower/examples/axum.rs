@@ -12,7 +12,7 @@ use axum::{
     routing::{get, post},
 };
 use sluicegate::Limiter;
-use sluicegate_tower::{Address, NamedPolicy, RateLimitLayer, Routes};
+use sluicegate_tower::{ClientAddress, NamedPolicy, RateLimitLayer, Routes};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,8 +33,8 @@ pub fn app(limiter: Limiter) -> Result<Router, sluicegate::PolicyError> {
         .on(Method::POST, "/login", NamedPolicy::new("login", "gcra:5/1m:burst=2".parse()?))
         .otherwise(NamedPolicy::new("other", "gcra:30/1m".parse()?));
     let layer = RateLimitLayer::new(limiter, routes)
-        // Behind one proxy: Address::x_forwarded_for(1)
-        .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>())
+        // Behind one proxy: ClientAddress::x_forwarded_for(1)
+        .by(ClientAddress::peer().found_in::<ConnectInfo<SocketAddr>>())
         // While the store is unavailable, requests pass. To deny logins then, give them middleware of their own.
         .allow_on_error(true)
         .observe(|event| {

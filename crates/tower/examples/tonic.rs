@@ -4,7 +4,7 @@
 //! in `x-caller`, has five calls a minute.
 
 use sluicegate::Limiter;
-use sluicegate_tower::{Address, Grpc, NamedPolicy, Part, RateLimitLayer};
+use sluicegate_tower::{ClientAddress, Grpc, KeyPart, NamedPolicy, RateLimitLayer};
 use tonic::transport::{
     Server,
     server::{TcpConnectInfo, TcpIncoming},
@@ -27,9 +27,9 @@ pub async fn serve(
     policy: &str,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let layer = RateLimitLayer::new(limiter, NamedPolicy::new("calls", policy.parse()?))
-        .by(Address::peer().found_by(|it| it.get::<TcpConnectInfo>()?.remote_addr()))
-        .by(Part::own(|head| head.header("x-caller").map(str::to_owned)))
-        .by(Part::path())
+        .by(ClientAddress::peer().found_by(|it| it.get::<TcpConnectInfo>()?.remote_addr()))
+        .by(KeyPart::own(|head| head.header("x-caller").map(str::to_owned)))
+        .by(KeyPart::path())
         .refuse(Grpc);
     let (_reporter, health) = tonic_health::server::health_reporter();
     Ok(Server::builder().layer(layer).add_service(health).serve_with_incoming(incoming).await?)

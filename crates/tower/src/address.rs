@@ -11,7 +11,7 @@ use sluicegate_headers::AddressList;
 
 use crate::{
     Head,
-    key::{Bytes, push_missing, push_short, push_written},
+    key_bytes::{Bytes, push_missing, push_short, push_written},
 };
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -25,25 +25,25 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 /// use std::net::SocketAddr;
 /// use http::Request;
-/// use sluicegate_tower::{Address, Head};
+/// use sluicegate_tower::{ClientAddress, Head};
 ///
 /// let request = Request::builder()
 ///     .extension("10.0.0.1:5000".parse::<SocketAddr>()?) // our proxy
 ///     .header("x-forwarded-for", "8.8.8.8, 192.0.2.7")   // forged, then added by our proxy
 ///     .body(())?;
-/// let address = Address::x_forwarded_for(1).of(&Head::of(&request));
+/// let address = ClientAddress::x_forwarded_for(1).of(&Head::of(&request));
 /// assert_eq!(address, Some("192.0.2.7".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Address {
+pub struct ClientAddress {
     peer: Peer,
     proxies: Proxies,
     v4_prefix: u8,
     v6_prefix: u8,
 }
 
-/// Where the peer's address is.
+/// The source of the peer's address.
 #[derive(Clone, Copy, Debug)]
 enum Peer {
     In(for<'a> fn(&'a Extensions) -> Option<&'a SocketAddr>),
@@ -51,7 +51,7 @@ enum Peer {
 }
 
 impl Peer {
-    /// The address, which is put into `found` if it is nowhere else.
+    /// The address. `found` holds it if it is computed.
     #[inline(always)]
     fn of<'a>(
         self,
@@ -68,7 +68,7 @@ impl Peer {
     }
 }
 
-/// How many proxies are trusted, and where they write.
+/// The number of trusted proxies, and the header that they write.
 #[derive(Clone, Copy, Debug)]
 enum Proxies {
     None,
@@ -76,7 +76,7 @@ enum Proxies {
     Forwarded(usize),
 }
 
-impl Address {
+impl ClientAddress {
     /// The address of the peer: a [`SocketAddr`] in the request's extensions, unless
     /// [`found_in`](Self::found_in) or [`found_by`](Self::found_by) names another source.
     #[must_use]
@@ -134,7 +134,7 @@ impl Address {
         self.behind(self.peer.of(head.extensions, &mut None), head)
     }
 
-    /// The address of the client that this peer speaks for.
+    /// The address of the client behind this peer.
     #[inline(never)]
     fn behind(&self, peer: Option<&SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
         let peer = peer.map(|it| it.ip().to_canonical());
@@ -149,17 +149,17 @@ impl Address {
         list.client(lines, proxies).or(peer)
     }
 
-    /// Adds the network that the client is in to a key, as text.
+    /// Adds the network of the client to a key, as text.
     pub(crate) fn push(&self, head: &Head<'_>, key: &mut Bytes) {
         push_network(self.network(head), key);
     }
 
-    /// The network that the client is in, if it has an address.
+    /// The network of the client, if it has an address.
     #[inline(always)]
     pub(crate) fn network(&self, head: &Head<'_>) -> Option<Network> {
         let mut found = None;
         let peer = self.peer.of(head.extensions, &mut found);
-        // Most peers, apart from what takes more.
+        // The fast path for most peers.
         let address = match (self.proxies, peer) {
             (Proxies::None, Some(SocketAddr::V4(peer))) => IpAddr::V4(*peer.ip()),
             _ => self.behind(peer, head)?,
@@ -179,7 +179,7 @@ impl Address {
     }
 }
 
-/// Whom one key is for: all addresses that begin with the same bits.
+/// All addresses with the same prefix; they share one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     start: u128,
@@ -187,7 +187,7 @@ pub(crate) struct Network {
     is_v4: bool,
 }
 
-/// Adds a network to a key: `10.0.0.0/8`, or an address if it is of one.
+/// Adds a network to a key: `10.0.0.0/8`, or an address if it has only one.
 #[inline(always)]
 pub(crate) fn push_network(network: Option<Network>, key: &mut Bytes) {
     match network {
@@ -202,7 +202,7 @@ pub(crate) fn push_network(network: Option<Network>, key: &mut Bytes) {
 }
 
 impl Network {
-    /// Numbers that are those of no other: of what kind it is, from 2, and the bits that its addresses begin with.
+    /// Numbers that identify the network: its kind, from 2, and its prefix.
     #[inline(always)]
     pub(crate) fn numbers(self) -> [u64; 3] {
         let kind = 2 + (u64::from(self.prefix) << 1) + u64::from(self.is_v4);
@@ -236,13 +236,13 @@ fn mask_v6(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
 }
 
-/// An address as text, as [`push_short`] takes it, and its length. It is put together in registers: bytes that
-/// were written one by one would have to be waited for by who reads them as a whole.
+/// An address as text in the form of [`push_short`], and its length. It is composed in registers: bytes written one by
+/// one would stall the wide read that follows.
 #[inline(always)]
 fn text_of_v4(address: Ipv4Addr) -> ([u64; 2], u8) {
     let [a, b, c, d] = address.octets().map(|octet| OCTETS[usize::from(octet)]);
     let ((first, bits), (second, more)) = (two(a, b), two(c, d));
-    // `bits` is from 32 to 64: a shift by all of them is one by all but one, and one more.
+    // `bits` is from 32 to 64; therefore the shift is split in two, because a shift by 64 is invalid.
     let low = first | second << (bits - 1) << 1;
     let high = second >> (64 - bits);
     // Without the last dot.
@@ -250,7 +250,7 @@ fn text_of_v4(address: Ipv4Addr) -> ([u64; 2], u8) {
     ([low, high], ((bits + more) / 8 - 1) as u8)
 }
 
-/// Two octets with their dots, and of how many bits they are.
+/// Two octets with their dots, and their number of bits.
 #[inline(always)]
 fn two(first: u64, second: u64) -> (u64, u64) {
     let text = |octet: u64| octet & u64::from(u32::MAX);
@@ -258,7 +258,7 @@ fn two(first: u64, second: u64) -> (u64, u64) {
     (text(first) | text(second) << bits, bits + (second >> 32))
 }
 
-/// The digits of each octet and a dot, the first in the lowest byte, and above them, of how many bits they are.
+/// The digits of each octet and a dot, the first in the lowest byte, and above them their number of bits.
 static OCTETS: [u64; 256] = {
     let mut octets = [0_u64; 256];
     let mut octet = 0;
@@ -280,7 +280,7 @@ static OCTETS: [u64; 256] = {
     octets
 };
 
-/// Takes text.
+/// Writes text to a key.
 struct Text<'a>(&'a mut Bytes);
 
 impl Write for Text<'_> {

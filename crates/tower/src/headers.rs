@@ -12,7 +12,7 @@ use crate::rules::Named;
 /// Rate limit headers of responses. A denial has `Retry-After` with each of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Headers {
+pub enum HeaderStyle {
     /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, added to those of an inner
     /// layer.
     #[default]
@@ -24,9 +24,9 @@ pub enum Headers {
     None,
 }
 
-impl Headers {
-    /// Tells the decision.
-    pub(crate) fn tell(self, named: &Named, decision: &Decision, headers: &mut HeaderMap) {
+impl HeaderStyle {
+    /// Writes the headers of a decision.
+    pub(crate) fn write(self, named: &Named, decision: &Decision, headers: &mut HeaderMap) {
         match self {
             Self::Ietf => {
                 headers.append(RATELIMIT_POLICY, named.fields.policy().clone());
@@ -42,8 +42,8 @@ impl Headers {
         }
     }
 
-    /// Tells when to come again.
-    pub(crate) fn tell_retry(decision: &Decision, headers: &mut HeaderMap) {
+    /// Writes `Retry-After` for a denial.
+    pub(crate) fn write_retry_after(decision: &Decision, headers: &mut HeaderMap) {
         if let Some(seconds) = retry_after(decision) {
             headers.insert(RETRY_AFTER, seconds.into());
         }

@@ -1,11 +1,14 @@
-//! The layer and its settings.
+//! The layer.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::{Decision, Store};
+use sluicegate_core::Store;
 use tower_layer::Layer;
 
-use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, rules::Named};
+use crate::{
+    Event, Head, HeaderStyle, KeyPart, ProblemJson, RateLimit, Rules,
+    settings::{Cost, Settings, Shared},
+};
 
 /// A layer that limits the requests to a service.
 ///
@@ -19,12 +22,12 @@ use crate::{Event, Head, Headers, Part, ProblemJson, RateLimit, Rules, rules::Na
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use sluicegate::LocalLimiter;
-/// use sluicegate_tower::{Address, NamedPolicy, RateLimitLayer};
+/// use sluicegate_tower::{ClientAddress, NamedPolicy, RateLimitLayer};
 /// use tower::{Layer, ServiceExt, service_fn};
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let policy = NamedPolicy::new("hello", "gcra:30/60s:burst=1".parse()?);
-/// let layer = RateLimitLayer::new(LocalLimiter::new(), policy).by(Address::peer());
+/// let layer = RateLimitLayer::new(LocalLimiter::new(), policy).by(ClientAddress::peer());
 ///
 /// let hello = service_fn(async |_: Request<()>| {
 ///     Ok::<_, std::convert::Infallible>(Response::new("hello".to_owned()))
@@ -46,34 +49,6 @@ pub struct RateLimitLayer<S, R = ProblemJson> {
     refuse: Arc<R>,
 }
 
-/// All that was set but for what is answered.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) rules: Rules,
-    pub(crate) parts: Vec<Part>,
-    cost: Cost,
-    pub(crate) headers: Headers,
-    pub(crate) max_wait: Option<Duration>,
-    pub(crate) shadow: bool,
-    pub(crate) allow_on_error: bool,
-    observe: Option<Arc<Observe>>,
-}
-
-type Observe = dyn Fn(&Event<'_>) + Send + Sync;
-
-#[derive(Clone)]
-enum Cost {
-    Fixed(u32),
-    By(Arc<dyn Fn(&Head<'_>) -> u32 + Send + Sync>),
-}
-
-/// What all clones of a service share.
-pub(crate) struct Shared<S, R> {
-    pub(crate) store: Arc<S>,
-    pub(crate) settings: Settings,
-    pub(crate) refuse: Arc<R>,
-}
-
 impl<S: Store> RateLimitLayer<S> {
     /// A layer over `store`: a `Limiter` or `LocalLimiter` of the crate `sluicegate`, or any other [`Store`]. The
     /// rules are a policy, a [`NamedPolicy`](crate::NamedPolicy), [`Routes`](crate::Routes), or a function
@@ -84,7 +59,7 @@ impl<S: Store> RateLimitLayer<S> {
             rules: rules.into(),
             parts: Vec::new(),
             cost: Cost::Fixed(1),
-            headers: Headers::default(),
+            headers: HeaderStyle::default(),
             max_wait: None,
             shadow: false,
             allow_on_error: false,
@@ -97,7 +72,7 @@ impl<S: Store> RateLimitLayer<S> {
 impl<S, R> RateLimitLayer<S, R> {
     /// Adds a part to the key. Requests without it, such as those without the header, share one count.
     #[must_use]
-    pub fn by(mut self, part: impl Into<Part>) -> Self {
+    pub fn by(mut self, part: impl Into<KeyPart>) -> Self {
         self.settings.parts.push(part.into());
         self
     }
@@ -125,9 +100,9 @@ impl<S, R> RateLimitLayer<S, R> {
         self
     }
 
-    /// Sets the rate limit headers of responses; default [`Headers::Ietf`].
+    /// Sets the rate limit headers of responses; default [`HeaderStyle::Ietf`].
     #[must_use]
-    pub fn headers(mut self, headers: Headers) -> Self {
+    pub fn headers(mut self, headers: HeaderStyle) -> Self {
         self.settings.headers = headers;
         self
     }
@@ -139,7 +114,7 @@ impl<S, R> RateLimitLayer<S, R> {
     /// # use sluicegate_tower::RateLimitLayer;
     /// # let limiter = sluicegate::LocalLimiter::new();
     /// # let policy: sluicegate::Policy = "gcra:100/1s".parse()?;
-    /// let layer = RateLimitLayer::new(limiter, policy).refuse(|refusal: &sluicegate_tower::Refusal<'_>| {
+    /// let layer = RateLimitLayer::new(limiter, policy).refuse(|refusal: &sluicegate_tower::Rejection<'_>| {
     ///     let mut response = Response::new("slow down\n".to_owned());
     ///     *response.status_mut() = refusal.status();
     ///     response
@@ -184,36 +159,6 @@ impl<S, R> RateLimitLayer<S, R> {
     }
 }
 
-impl Settings {
-    pub(crate) fn cost_of(&self, head: &Head<'_>) -> u32 {
-        match &self.cost {
-            Cost::Fixed(cost) => *cost,
-            Cost::By(cost) => cost(head),
-        }
-    }
-
-    /// Tells whoever counts what was decided, and where it has no consequence.
-    #[inline(always)]
-    pub(crate) fn tell<E: std::error::Error>(&self, policy: &Named, result: Result<Decision, &E>) {
-        if let Some(observe) = &self.observe {
-            let result = result.map_err(|error| error as &dyn std::error::Error);
-            self.tell_it(&**observe, policy, result);
-        }
-    }
-
-    // Apart: a decision that others may look at has to be somewhere.
-    #[inline(never)]
-    fn tell_it(
-        &self,
-        observe: &Observe,
-        policy: &Named,
-        result: Result<Decision, &dyn std::error::Error>,
-    ) {
-        let result = result.as_ref().map_err(|error| *error);
-        observe(&Event { policy: &policy.name, result, shadow: self.shadow });
-    }
-}
-
 impl<S, R, T> Layer<T> for RateLimitLayer<S, R> {
     type Service = RateLimit<T, S, R>;
 
@@ -237,19 +182,5 @@ impl<S, R> Clone for RateLimitLayer<S, R> {
 impl<S, R> fmt::Debug for RateLimitLayer<S, R> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.debug("RateLimitLayer", formatter)
-    }
-}
-
-impl Settings {
-    pub(crate) fn debug(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct(name)
-            .field("rules", &self.rules)
-            .field("parts", &self.parts)
-            .field("headers", &self.headers)
-            .field("max_wait", &self.max_wait)
-            .field("shadow", &self.shadow)
-            .field("allow_on_error", &self.allow_on_error)
-            .finish_non_exhaustive()
     }
 }

@@ -4,12 +4,12 @@
 //! use std::net::SocketAddr;
 //! use axum::{Router, extract::ConnectInfo, routing::get};
 //! use sluicegate::Limiter;
-//! use sluicegate_tower::{Address, NamedPolicy, RateLimitLayer};
+//! use sluicegate_tower::{ClientAddress, NamedPolicy, RateLimitLayer};
 //!
 //! let limiter = Limiter::in_memory(); // or Limiter::connect("redis://127.0.0.1/").await?
 //! let policy = NamedPolicy::new("hello", "gcra:30/60s:burst=16".parse()?);
 //! let layer = RateLimitLayer::new(limiter, policy)
-//!     .by(Address::peer().found_in::<ConnectInfo<SocketAddr>>());
+//!     .by(ClientAddress::peer().found_in::<ConnectInfo<SocketAddr>>());
 //!
 //! let app: Router = Router::new().route("/hello", get(async || "hello")).layer(layer);
 //! // axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
@@ -17,29 +17,32 @@
 //! ```
 //!
 //! - [`RateLimitLayer`]: the layer, over any [`Store`](sluicegate_core::Store), in memory or in Redis or Valkey.
-//! - [`Address`], [`Part`]: the key of a request.
+//! - [`ClientAddress`], [`KeyPart`]: the key of a request.
 //! - [`NamedPolicy`], [`Routes`], [`Rules`]: the policy of a request.
-//! - [`Headers`], [`Refuse`], [`ProblemJson`], [`Grpc`]: rate limit headers, and responses to denied requests.
+//! - [`HeaderStyle`], [`RejectionHandler`], [`ProblemJson`], [`Grpc`]: rate limit headers, and responses to denied requests.
 //!
 //! With state in this process, a request is decided immediately, without a future. This crate does not depend
 //! on axum or tonic.
 
 mod address;
-mod ask;
 mod head;
 mod headers;
 mod key;
+mod key_bytes;
 mod layer;
-mod refuse;
+mod rejection;
+mod response;
 mod rules;
 mod service;
+mod settings;
+mod wait;
 
-pub use address::Address;
+pub use address::ClientAddress;
 pub use head::Head;
-pub use headers::Headers;
-pub use key::Part;
+pub use headers::HeaderStyle;
+pub use key::KeyPart;
 pub use layer::RateLimitLayer;
-pub use refuse::{Event, Grpc, ProblemJson, Refusal, Refuse};
+pub use rejection::{Event, Grpc, ProblemJson, Rejection, RejectionHandler};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
 pub use sluicegate_headers::PathOptions;

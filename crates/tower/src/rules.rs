@@ -13,7 +13,7 @@ use http::Method;
 use sluicegate_core::Policy;
 use sluicegate_headers::{Fields, PathOptions, Readings};
 
-use crate::{Head, key};
+use crate::{Head, key_bytes};
 
 /// A policy with a name. Response headers contain the name, and keys begin with it: policies with different names
 /// never share a count. Create it once; clones are cheap.
@@ -24,17 +24,17 @@ pub struct NamedPolicy(Arc<Named>);
 pub(crate) struct Named {
     pub(crate) name: Box<str>,
     pub(crate) policy: Policy,
-    /// What responses say of it.
+    /// Its response headers.
     pub(crate) fields: Fields,
-    /// What keys begin with.
+    /// The start of keys.
     pub(crate) start: Box<[u8]>,
-    /// No other has this number, and it is not 0.
+    /// A unique number, not 0.
     pub(crate) number: u64,
-    /// Whether a wait is one reservation, in order with all others.
+    /// Whether a waiting request makes a reservation, in arrival order.
     pub(crate) reserves: bool,
 }
 
-/// The number of the policy that is named next.
+/// The next number.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
@@ -42,8 +42,8 @@ impl NamedPolicy {
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
         let fields = Fields::new(name, &policy);
-        let mut start = key::Bytes::new();
-        key::push(name.as_bytes(), &mut start);
+        let mut start = key_bytes::Bytes::new();
+        key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
             reserves: policy.can_reserve(),
             name: name.into(),
@@ -107,7 +107,7 @@ pub struct Routes {
 struct Route {
     method: Option<Method>,
     path: String,
-    /// None is no limit.
+    /// `None`: no limit.
     policy: Option<NamedPolicy>,
 }
 
@@ -230,7 +230,7 @@ impl Rules {
         Self(Kind::By(Arc::new(choose)))
     }
 
-    /// The policy, if all requests are under one.
+    /// The policy, if all requests have the same.
     #[inline]
     pub(crate) const fn one(&self) -> Option<&NamedPolicy> {
         match &self.0 {
@@ -239,7 +239,7 @@ impl Rules {
         }
     }
 
-    /// The policy that a request is under.
+    /// The policy of a request.
     pub(crate) fn find(&self, head: &Head<'_>) -> Option<Cow<'_, NamedPolicy>> {
         match &self.0 {
             Kind::One(policy) => Some(Cow::Borrowed(policy)),
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_route_that_fits_is_the_one() {
+    fn routes_several_match_first_is_used() {
         let named = |name: &str| NamedPolicy::new(name, "gcra:1/1s".parse().unwrap());
         let routes = Routes::new()
             .unlimited("/health")

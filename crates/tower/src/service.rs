@@ -1,4 +1,4 @@
-//! The service: decides requests that need no waiting, and passes the others on.
+//! The service: decides requests that need no waiting, and hands others to `wait`.
 
 use std::{
     fmt,
@@ -8,16 +8,17 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use pin_project_lite::pin_project;
-use sluicegate_core::{Decision, Store};
+use sluicegate_core::Store;
 use tower_service::Service;
 
 use crate::{
-    Head, Headers, NamedPolicy, ProblemJson, Refusal, Refuse,
-    ask::{Answered, Asked, Next, ask},
+    Head, NamedPolicy, ProblemJson, RejectionHandler,
     key::Key,
-    layer::Shared,
+    response::ResponseHeaders,
+    settings::{NextStep, Shared},
+    wait::{Answered, DecisionRequest, decide},
 };
 
 /// A rate limited service, created by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -31,7 +32,7 @@ where
     T: Service<Request<B>, Response = Response<C>> + Clone + Send + 'static,
     T::Future: Send,
     S: Store + Send + Sync + 'static,
-    R: Refuse<C> + Send + Sync + 'static,
+    R: RejectionHandler<C> + Send + Sync + 'static,
     B: Send + 'static,
     C: 'static,
 {
@@ -45,66 +46,66 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Self { inner, shared } = self;
-        // Each is made where it is returned: a service's future may be long, and is moved once less.
+        // Each future is created where it is returned: it may be large, and is moved once less.
         match shared.begin(&request) {
-            Begun::Passes(told) => {
-                ResponseFuture { kind: Kind::Passing { passing: inner.call(request), told } }
+            CallState::Passes(headers) => {
+                ResponseFuture { kind: Kind::Passing { passing: inner.call(request), headers } }
             }
-            Begun::Refused(response) => {
-                ResponseFuture { kind: Kind::Refused { response: Some(response) } }
+            CallState::Rejected(response) => {
+                ResponseFuture { kind: Kind::Rejected { response: Some(response) } }
             }
-            // Somebody has to be waited for. The service that was made ready goes along.
-            Begun::Asks(asked) => {
+            // The request has to wait. It takes the service that is ready.
+            CallState::Waits(pending) => {
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
-                let asking = ask(Arc::clone(shared), *asked, ready, request);
-                ResponseFuture { kind: Kind::Asking { asking: Box::pin(asking) } }
+                let waiting = decide(Arc::clone(shared), *pending, ready, request);
+                ResponseFuture { kind: Kind::Waiting { waiting: Box::pin(waiting) } }
             }
         }
     }
 }
 
-/// What becomes of a request, as far as it is known at once.
-enum Begun<C> {
-    Passes(Option<Box<Told>>),
-    Refused(Box<Response<C>>),
-    Asks(Box<Asked>),
+/// The state of a call after its first step.
+enum CallState<C> {
+    Passes(Option<Box<ResponseHeaders>>),
+    Rejected(Box<Response<C>>),
+    Waits(Box<DecisionRequest>),
 }
 
 impl<S, R> Shared<S, R> {
-    /// Finds the policy, and asks.
+    /// Finds the policy, and decides if possible.
     #[inline(always)]
-    fn begin<B, C>(&self, request: &Request<B>) -> Begun<C>
+    fn begin<B, C>(&self, request: &Request<B>) -> CallState<C>
     where
         S: Store,
-        R: Refuse<C>,
+        R: RejectionHandler<C>,
     {
         let head = Head::of(request);
         match self.settings.rules.one() {
-            Some(policy) => self.ask_now(&head, policy),
-            None => self.find_and_ask(&head),
+            Some(policy) => self.decide_now(&head, policy),
+            None => self.find_and_decide(&head),
         }
     }
 
-    // Apart, so that the way of one policy for all is short.
+    // A function of its own, so that the path for a single policy is short.
     #[inline(never)]
-    fn find_and_ask<C>(&self, head: &Head<'_>) -> Begun<C>
+    fn find_and_decide<C>(&self, head: &Head<'_>) -> CallState<C>
     where
         S: Store,
-        R: Refuse<C>,
+        R: RejectionHandler<C>,
     {
         match self.settings.rules.find(head) {
-            Some(policy) => self.ask_now(head, &policy),
-            None => Begun::Passes(None),
+            Some(policy) => self.decide_now(head, &policy),
+            None => CallState::Passes(None),
         }
     }
 
-    /// Asks the store, where it can answer at once.
+    /// Decides, if the store can answer at once.
     #[inline(always)]
-    fn ask_now<C>(&self, head: &Head<'_>, policy: &NamedPolicy) -> Begun<C>
+    fn decide_now<C>(&self, head: &Head<'_>, policy: &NamedPolicy) -> CallState<C>
     where
         S: Store,
-        R: Refuse<C>,
+        R: RejectionHandler<C>,
     {
         let settings = &self.settings;
         let cost = settings.cost_of(head);
@@ -116,75 +117,28 @@ impl<S, R> Shared<S, R> {
                 (settings.next::<S::Error>(policy, Ok(decision), None), Some(decision))
             }
             Some(Err(error)) => (settings.next(policy, Err(&error), None), None),
-            None => return Begun::asks(policy, key, cost, None),
+            None => return CallState::waits(policy, key, cost, None),
         };
         let begun = match answered {
-            (Next::Pass, decision) => Begun::Passes(self.told(decision, policy)),
-            (Next::Refuse, decision) => {
-                Begun::Refused(Box::new(self.refusal(*head, policy, decision)))
+            (NextStep::Pass, decision) => {
+                CallState::Passes(self.response_headers(decision, policy))
             }
-            _ => return Begun::asks(policy, key, cost, Some(answered)),
+            (NextStep::Reject, decision) => {
+                CallState::Rejected(Box::new(self.reject(*head, policy, decision)))
+            }
+            _ => return CallState::waits(policy, key, cost, Some(answered)),
         };
         key.leave();
         begun
     }
 }
 
-impl<C> Begun<C> {
+impl<C> CallState<C> {
     #[inline(never)]
-    fn asks(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answered>) -> Self {
-        let asked = Asked { policy: policy.clone(), key: key.to_vec(), cost, first };
+    fn waits(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answered>) -> Self {
+        let pending = DecisionRequest { policy: policy.clone(), key: key.to_vec(), cost, first };
         key.leave();
-        Self::Asks(Box::new(asked))
-    }
-}
-
-impl<S, R> Shared<S, R> {
-    /// What the response is to say, where it says anything.
-    #[inline(always)]
-    pub(crate) fn told(
-        &self,
-        decision: Option<Decision>,
-        policy: &NamedPolicy,
-    ) -> Option<Box<Told>> {
-        let headers = self.settings.headers;
-        let decision = decision.filter(|_| headers != Headers::None && !self.settings.shadow)?;
-        Some(Box::new(Told { headers, policy: policy.clone(), decision }))
-    }
-
-    /// What is answered in place of the service.
-    #[inline(never)]
-    pub(crate) fn refusal<C>(
-        &self,
-        head: Head<'_>,
-        policy: &NamedPolicy,
-        denied: Option<Decision>,
-    ) -> Response<C>
-    where
-        R: Refuse<C>,
-    {
-        let denied = denied.as_ref();
-        let mut response = self.refuse.refuse(&Refusal { head, policy, denied });
-        if let Some(denied) = denied {
-            Headers::tell_retry(denied, response.headers_mut());
-            self.settings.headers.tell(policy.inner(), denied, response.headers_mut());
-        }
-        response
-    }
-}
-
-/// What a response is to say.
-#[derive(Debug)]
-pub(crate) struct Told {
-    headers: Headers,
-    policy: NamedPolicy,
-    decision: Decision,
-}
-
-impl Told {
-    #[inline(never)]
-    pub(crate) fn write(&self, headers: &mut HeaderMap) {
-        self.headers.tell(self.policy.inner(), &self.decision, headers);
+        Self::Waits(Box::new(pending))
     }
 }
 
@@ -199,14 +153,14 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<F, C, E> {
-        Passing { #[pin] passing: F, told: Option<Box<Told>> },
-        Refused { response: Option<Box<Response<C>>> },
-        Asking { asking: Asking<C, E> },
+        Passing { #[pin] passing: F, headers: Option<Box<ResponseHeaders>> },
+        Rejected { response: Option<Box<Response<C>>> },
+        Waiting { waiting: Waiting<C, E> },
     }
 }
 
-/// Boxed, as the future of a store has no name.
-type Asking<C, E> = Pin<Box<dyn Future<Output = Result<Response<C>, E>> + Send>>;
+/// Boxed, because the future of a store has no name.
+type Waiting<C, E> = Pin<Box<dyn Future<Output = Result<Response<C>, E>> + Send>>;
 
 impl<F, C, E> Future for ResponseFuture<F, C, E>
 where
@@ -217,16 +171,16 @@ where
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind.project() {
-            KindProjection::Passing { passing, told } => {
-                let Some(told) = told else { return passing.poll(context) };
+            KindProjection::Passing { passing, headers } => {
+                let Some(headers) = headers else { return passing.poll(context) };
                 let mut response = ready!(passing.poll(context))?;
-                told.write(response.headers_mut());
+                headers.write(response.headers_mut());
                 Poll::Ready(Ok(response))
             }
-            KindProjection::Refused { response } => {
-                Poll::Ready(Ok(*response.take().expect("nobody polls what is done")))
+            KindProjection::Rejected { response } => {
+                Poll::Ready(Ok(*response.take().expect("a future is not polled after it is ready")))
             }
-            KindProjection::Asking { asking } => asking.as_mut().poll(context),
+            KindProjection::Waiting { waiting } => waiting.as_mut().poll(context),
         }
     }
 }
@@ -235,8 +189,8 @@ impl<F, C, E> fmt::Debug for ResponseFuture<F, C, E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.kind {
             Kind::Passing { .. } => "passing",
-            Kind::Refused { .. } => "refused",
-            Kind::Asking { .. } => "asking",
+            Kind::Rejected { .. } => "rejected",
+            Kind::Waiting { .. } => "waiting",
         };
         write!(formatter, "ResponseFuture({state})")
     }

@@ -9,7 +9,7 @@ use std::{
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use hashbrown::HashMap;
 use sluicegate_core::{Operation, Policy, Timestamp};
-use sluicegate_memory::{MemoryStore, Request, Rule};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
 use throttlecrab::PeriodicStore;
 
 use super::sizes::Sizes;
@@ -155,20 +155,21 @@ struct Key {
 
 fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
     let store = MemoryStore::new();
-    let rules: Vec<Rule> = (0..rules)
+    let rules: Vec<PreparedPolicy> = (0..rules)
         .map(|index| {
             // Units of half an hour to days.
             let text = format!("gcra:{}/{}h:burst={BURST}", 1 + index % 100, 100 + index / 100);
             let policy: Policy = text.parse().expect("a policy");
-            store.rule(&policy, clock.now())
+            store.prepare(&policy, clock.now())
         })
         .collect();
     let mut turn = rules.len() - 1;
     move |key| {
         turn = if turn == 0 { rules.len() - 1 } else { turn - 1 };
         let (key, rule) = (key.text.as_bytes(), &rules[turn]);
-        let request = Request { key, rule, operation: Operation::Take(1) };
-        let decision = store.ask(request, clock.now()).expect("a take is always answered");
+        let request = Request { key, policy: rule, operation: Operation::Take(1) };
+        let decision =
+            store.apply_prepared(request, clock.now()).expect("a take is always answered");
         // A decision for lack of room would not be a decision.
         decision.allowed() && decision.remaining == BURST - 1
     }

@@ -45,11 +45,14 @@ fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64;
     let (tsc, system) = (TscClock::new(), SystemClock::new());
     let policy: Policy = policy.parse().expect("a policy");
     let store = MemoryStore::new();
-    let rule = store.rule(&policy, tsc.now());
+    let rule = store.prepare(&policy, tsc.now());
     let ask = |now| {
-        let request =
-            Request { key: black_box(KEY).as_bytes(), rule: &rule, operation: Operation::Take(1) };
-        store.ask(request, now).expect("a take is always answered")
+        let request = Request {
+            key: black_box(KEY).as_bytes(),
+            policy: &rule,
+            operation: Operation::Take(1),
+        };
+        store.apply_prepared(request, now).expect("a take is always answered")
     };
 
     let burst = NonZeroU32::new(burst).expect("not zero");

@@ -23,15 +23,15 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     let clock = TscClock::new();
     let policy: Policy = POLICY.parse().expect("a policy");
     let store = MemoryStore::bounded(4 << 30, Default::default());
-    let rule = store.rule(&policy, clock.now());
+    let rule = store.prepare(&policy, clock.now());
     let burst = NonZeroU32::new(BURST).expect("not zero");
     let quota = Quota::with_period(HOUR).expect("not zero").allow_burst(burst);
     let governor: DefaultKeyedRateLimiter<[u8; 16]> = RateLimiter::keyed(quota);
 
     let take = Operation::Take(1);
     let ask = |key: &[u8], now| {
-        let request = Request { key, rule: &rule, operation: take };
-        store.ask(request, now).expect("a take is always answered")
+        let request = Request { key, policy: &rule, operation: take };
+        store.apply_prepared(request, now).expect("a take is always answered")
     };
     for number in 0..sizes.keys {
         assert!(ask(&bytes(number), clock.now()).allowed(), "each key is new");
@@ -56,7 +56,8 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
         let batches = sizes.random_calls / BATCH as u64;
         let batch = per_call(batches, || {
             let keys: [[u8; 16]; BATCH] = std::array::from_fn(|_| draw());
-            let requests = keys.each_ref().map(|key| Request { key, rule: &rule, operation: take });
+            let requests =
+                keys.each_ref().map(|key| Request { key, policy: &rule, operation: take });
             store.apply_many(&requests, clock.now(), |_, decision| {
                 allowed += u64::from(black_box(&decision).is_ok_and(|it| it.allowed()));
             });
@@ -65,7 +66,7 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
         asked += 2 * sizes.random_calls + batches * BATCH as u64;
     }
     assert!(allowed * 100 >= asked * 99, "all but a few are allowed: {allowed} of {asked}");
-    assert_eq!(store.usage().turned_away, 0, "there is room for all");
+    assert_eq!(store.usage().table_full, 0, "there is room for all");
 
     let governor = median(&peer);
     let mut row = |work: &str, figures: &[f64], bar| {

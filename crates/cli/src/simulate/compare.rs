@@ -48,10 +48,10 @@ fn outcomes(lanes: &[Lane]) -> Table {
 
 fn most_sent(lanes: &[Lane]) -> Table {
     let spans = lanes.first().map_or_else(Vec::new, |lane| {
-        lane.report().most_admitted().map(|most| words(most.span)).collect()
+        lane.report().peak_admitted().map(|most| words(most.span)).collect()
     });
     let row = |lane: &Lane| {
-        let most = lane.report().most_departed().map(|most| most.count.to_string());
+        let most = lane.report().peak_sent().map(|most| most.count.to_string());
         [lane.name()].into_iter().chain(most).collect()
     };
     Table {

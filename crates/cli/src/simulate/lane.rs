@@ -9,7 +9,9 @@ use std::{
 };
 
 use sluicegate_core::{Decision, Policy, Timestamp};
-use sluicegate_simulator::{Batch, Event, Report, Rows, Simulation, TraceError, Track, periods};
+use sluicegate_simulator::{
+    Batch, Event, Report, Rows, Simulation, TimeSeries, TraceError, periods,
+};
 
 use super::{
     options::{Change, Format, Simulate},
@@ -46,7 +48,7 @@ pub(super) struct Lane {
 struct LaneOutput {
     rows: Option<Rows<Stdout>>,
     report: Option<Report>,
-    track: Option<Track>,
+    track: Option<TimeSeries>,
     /// The policy now in force for events that name none.
     policy: Option<Policy>,
     /// The policy that the first event names, if none is given.
@@ -77,7 +79,7 @@ impl Lanes {
                 output: LaneOutput {
                     rows: csv.then(|| Rows::new(io::stdout())),
                     report: None,
-                    track: follow.map(Track::new),
+                    track: follow.map(TimeSeries::new),
                     policy: given.clone(),
                     named: None,
                     wants_report: !csv || follow.is_some(),
@@ -152,7 +154,8 @@ impl Lanes {
             lane.finish(self.first, until);
         }
         // All charts end at the same time.
-        let end = self.lanes.iter().filter_map(|it| it.output.track.as_ref()).map(Track::end).max();
+        let end =
+            self.lanes.iter().filter_map(|it| it.output.track.as_ref()).map(TimeSeries::end).max();
         let end = end.map(Timestamp::saturating_from_micros);
         for lane in &mut self.lanes {
             if let Some(track) = &mut lane.output.track {
@@ -245,7 +248,7 @@ impl Lane {
         self.output.report.as_ref().expect("a finished lane has one wherever it is asked for")
     }
 
-    pub(super) fn track(&self) -> Option<&Track> {
+    pub(super) fn track(&self) -> Option<&TimeSeries> {
         self.output.track.as_ref()
     }
 }
@@ -291,6 +294,6 @@ impl LaneOutput {
     }
 
     fn first(&self) -> Option<Timestamp> {
-        self.track.as_ref().and_then(Track::first)
+        self.track.as_ref().and_then(TimeSeries::first)
     }
 }

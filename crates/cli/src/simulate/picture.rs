@@ -7,7 +7,7 @@ use sluicegate_plot::{
     Bound, Caption, Edge, Figure, Page, Peak, Plot, Role, Row, Series, Shape, Size, Table,
     span as exact,
 };
-use sluicegate_simulator::{Bin, CountedWindow, Spans, Track};
+use sluicegate_simulator::{Bin, CountedWindow, Spans, TimeSeries};
 
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
@@ -40,7 +40,7 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
         rows.push(row(lane, track, &spans, (first, only), notes));
     }
     let mut axis = format!("Bars: requests per {}. ", exact(width));
-    if let Some(key) = key.filter(|_| tracks().any(Track::has_other_keys)) {
+    if let Some(key) = key.filter(|_| tracks().any(TimeSeries::has_other_keys)) {
         let key = shown(key);
         axis = format!("Line: key {key}\nBars: requests of all keys per {}. ", exact(width));
     }
@@ -81,7 +81,7 @@ pub(super) fn page(figure: Figure, lanes: &Lanes) -> Page {
 }
 
 /// What a policy did, a few words a line.
-fn notes(lane: &Lane, track: &Track) -> Vec<String> {
+fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
     let report = lane.report();
     let mut note = format!("{} of {} requests allowed", report.allowed(), report.requests());
     if let Some(bounds) = track.bounds().first()
@@ -109,7 +109,7 @@ fn notes(lane: &Lane, track: &Track) -> Vec<String> {
 }
 
 /// The limit of a policy that the line is about: the one exceeded most, or else the one used most.
-fn limit_to_draw(track: &Track) -> usize {
+fn limit_to_draw(track: &TimeSeries) -> usize {
     if let Some(worst) = track.worst() {
         return worst.limit;
     }
@@ -125,7 +125,7 @@ fn limit_to_draw(track: &Track) -> usize {
 
 fn row(
     lane: &Lane,
-    track: &Track,
+    track: &TimeSeries,
     spans: &Spans,
     (first, only): (u64, bool),
     notes: Vec<String>,
@@ -158,7 +158,7 @@ fn row(
 }
 
 /// Units in any one period, and the bound on them.
-fn level(track: &Track, spans: &Spans, first: u64) -> Option<Plot> {
+fn level(track: &TimeSeries, spans: &Spans, first: u64) -> Option<Plot> {
     let index = limit_to_draw(track);
     let offset = |micros: u64| micros.saturating_sub(spans.start);
     let bounds: Vec<Bound> = track
@@ -273,7 +273,7 @@ fn rounded(micros: u64) -> u64 {
 }
 
 /// What a figure is drawn from.
-fn numbers(name: &str, track: &Track, spans: &Spans, first: u64) -> Table {
+fn numbers(name: &str, track: &TimeSeries, spans: &Spans, first: u64) -> Table {
     let index = limit_to_draw(track);
     let heading = [
         "from",

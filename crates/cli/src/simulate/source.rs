@@ -11,7 +11,7 @@ use anyhow::{anyhow, bail, ensure};
 use sluicegate_commands::plain_error;
 use sluicegate_core::Timestamp;
 use sluicegate_simulator::{
-    Batch, KeyCounts, KeyTemplate, LogError, LogFormat, LogReader, TraceReader, Traffic,
+    Batch, HeavyHitters, KeyTemplate, LogError, LogFormat, LogReader, TraceReader, Traffic,
 };
 
 use super::{
@@ -101,7 +101,7 @@ impl Input {
             }
             Self::Traffic => Ok(traffic(options)),
         };
-        let mut counts = KeyCounts::default();
+        let mut counts = HeavyHitters::default();
         // What is wrong with it is told when it is decided.
         if let Ok(mut source) = source {
             while let Ok(batch) = source.next_batch() {

@@ -7,14 +7,14 @@ use super::machine::{Machine, State, Wait};
 
 /// `a` tokens each `i` microseconds, at most `b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct Parameters {
     pub(super) a: Q,
     pub(super) i: Q,
     pub(super) b: Q,
     pub(super) borrow: bool,
 }
 
-impl Rule {
+impl Parameters {
     /// The time to drain a full state must be at most `2^50` microseconds.
     pub(super) fn drains_in_time(&self) -> bool {
         (&self.b / &self.a).ceil() * &self.i <= ceiling()
@@ -31,7 +31,7 @@ impl Rule {
         last + ((wanted - tokens) / &self.a).ceil() * &self.i - now
     }
 
-    /// Carries the state of another rule of this machine over.
+    /// Migrates the state from other parameters of this algorithm.
     pub(super) fn continued(&self, old: &Self, state: &State, now: &Q) -> State {
         let (tokens, last) = parts(state);
         let used = (&old.b - tokens).min(ceiling());
@@ -48,7 +48,7 @@ fn parts(state: &State) -> (&Q, &Q) {
     (tokens, last)
 }
 
-impl Machine for Rule {
+impl Machine for Parameters {
     fn capacity(&self) -> &Q {
         &self.b
     }

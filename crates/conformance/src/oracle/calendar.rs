@@ -12,7 +12,7 @@ pub(super) const LATEST_US: u64 = 1 << 57;
 
 /// A calendar period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum OracleUnit {
     Day,
     Week,
     Month,
@@ -22,7 +22,7 @@ pub(super) enum Word {
 /// A calendar period in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Calendar {
-    pub(super) word: Word,
+    pub(super) word: OracleUnit,
     pub(super) zone: TimeZone,
 }
 
@@ -52,7 +52,7 @@ impl Calendar {
     }
 }
 
-impl Word {
+impl OracleUnit {
     /// The day that opens the period which `date` lies in.
     fn first_day(self, date: Date) -> Date {
         match self {

@@ -1,7 +1,8 @@
 //! When the rule changes under a live key: which old limit a new one continues, and how.
 
 use super::exact::{Q, ceiling};
-use super::machine::{Limit, State};
+use super::limit::Limit;
+use super::machine::State;
 
 /// The states, as they stand at `now` under the new limits, of a key last written under others.
 pub(super) fn carry(old: &[Limit], states: &[Option<State>], new: &[Limit], now: &Q) -> Vec<State> {

@@ -7,13 +7,13 @@ use super::machine::{Machine, State, Wait};
 
 /// At most `n`, by estimate, in any `p` microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct Parameters {
     pub(super) n: Q,
     pub(super) p: Q,
     pub(super) count_all: bool,
 }
 
-impl Rule {
+impl Parameters {
     /// Opening of the window that `now` lies in.
     fn open(&self, now: &Q) -> Q {
         (now / &self.p).floor() * &self.p
@@ -30,7 +30,7 @@ impl Rule {
         prev * (&self.p - self.e(now)) + cur * &self.p
     }
 
-    /// Carries the state of another rule of this machine over.
+    /// Migrates the state from other parameters of this algorithm.
     pub(super) fn continued(&self, old: &Self, state: &State, now: &Q) -> State {
         if old.p == self.p {
             return state.clone();
@@ -47,7 +47,7 @@ fn parts(state: &State) -> (&Q, &Q, &Q) {
     (start, prev, cur)
 }
 
-impl Machine for Rule {
+impl Machine for Parameters {
     fn capacity(&self) -> &Q {
         &self.n
     }

@@ -1,17 +1,18 @@
-//! What each operation answers, and what it leaves behind.
+//! The answer of each operation, and the states after it.
 
 use num_traits::Zero;
 
+use super::answer::{Answer, Op};
 use super::exact::{Q, at_least_zero, q, whole};
-use super::machine::{Limit, State, Wait};
-use super::{Answer, Op};
+use super::limit::Limit;
+use super::machine::{State, Wait};
 
-/// What an operation leaves of the states that it found.
+/// The states after an operation.
 #[derive(Debug)]
 pub(super) enum After {
     /// Nothing is stored.
     Unchanged,
-    /// The key is as if never used.
+    /// The key is unused.
     Reset,
     /// A new state for every limit.
     All(Vec<State>),
@@ -83,7 +84,7 @@ pub(super) fn decide(
                 let after = each(&charged);
                 return (allowed(limits, &after, now, longest), After::All(after));
             }
-            // A wait shrinks as time goes by, so a limit needs what exceeds `max_wait`.
+            // A wait shrinks with time; therefore a limit needs the part that exceeds `max_wait`.
             let rest = |wait| match wait {
                 Wait::After(d) => Wait::After(at_least_zero(d - q(max_wait_us))),
                 Wait::Never => Wait::Never,
@@ -103,7 +104,7 @@ fn all_pass(limits: &[Limit], states: &[State], now: &Q, cost: &Q) -> bool {
     limits.iter().zip(states).all(|(limit, state)| limit.machine().passes(state, now, cost))
 }
 
-/// How long what these states admit must be held back.
+/// The delay of a request that these states admit.
 fn delay(limits: &[Limit], states: &[State], now: &Q) -> Q {
     let delays = limits.iter().zip(states).map(|(limit, state)| limit.machine().delay(state, now));
     delays.max().expect("a policy has a limit")

@@ -7,7 +7,7 @@ use super::machine::{Event, Machine, State, Wait};
 
 /// At most `n` in any `p` microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct Parameters {
     pub(super) n: Q,
     pub(super) p: Q,
     pub(super) count_all: bool,
@@ -21,7 +21,7 @@ pub(super) struct Keep {
     pub(super) most: Q,
 }
 
-impl Rule {
+impl Parameters {
     /// Whether an event counts at `now`; one exactly a period old does not.
     fn live(&self, event: &Event, now: &Q) -> bool {
         event.t > now - &self.p
@@ -54,7 +54,7 @@ fn events(state: &State) -> &[Event] {
     events
 }
 
-impl Machine for Rule {
+impl Machine for Parameters {
     fn capacity(&self) -> &Q {
         &self.n
     }

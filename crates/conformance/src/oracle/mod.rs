@@ -1,15 +1,17 @@
-//! A second, deliberately naive reading of what a decision means.
+//! A second, deliberately naive implementation of the semantics.
 //!
-//! Nothing here is fast or small: times and rates are exact rationals, every formula is written as
-//! the page on semantics has it, and answers are checked against the definition of the word they
-//! give. It shares no code and no type with the implementations that it judges.
+//! It is not meant to be fast: times and rates are exact rationals, every formula is written as in SEMANTICS.md, and
+//! answers are checked against their definitions. It shares no code and no type with the implementations that it
+//! tests.
 
+mod answer;
 mod bucket;
 mod calendar;
 mod carry;
 mod counter;
 mod decide;
 mod exact;
+mod limit;
 mod log;
 mod machine;
 mod policy;
@@ -20,11 +22,13 @@ mod window;
 
 use std::collections::HashMap;
 
+pub use self::answer::{Answer, Op};
 use self::decide::{After, decide};
 use self::exact::q;
-use self::machine::{Limit, State};
+use self::limit::Limit;
+use self::machine::State;
 
-/// Keys and what they keep.
+/// Keys and their states.
 #[derive(Debug, Default)]
 pub struct Oracle {
     entries: HashMap<Vec<u8>, Entry>,
@@ -37,47 +41,8 @@ struct Entry {
     states: Vec<Option<State>>,
 }
 
-/// What is asked of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Take the cost if it fits.
-    Take,
-    /// Answer what `Take` would; store nothing.
-    Peek,
-    /// Take the cost whether or not it fits.
-    Charge,
-    /// Give back up to the cost.
-    Refund,
-    /// Take the cost now if it fits after a wait of at most so many microseconds.
-    Reserve {
-        /// The longest wait, in microseconds.
-        max_wait_us: u64,
-    },
-    /// Make the key as if never used.
-    Reset,
-}
-
-/// A decision; spans are whole microseconds, rounded up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Whether the request may pass.
-    pub allowed: bool,
-    /// Capacity of the limit that binds.
-    pub limit: u64,
-    /// Requests of cost 1 that would still pass at the same instant.
-    pub remaining: u64,
-    /// Zero when allowed, `None` for never.
-    pub retry_after_us: Option<u64>,
-    /// Time until the key is as if never used.
-    pub reset_after_us: u64,
-    /// How long the caller must hold the request back.
-    pub delay_us: u64,
-    /// Which limit of the policy as written binds, from 0.
-    pub binding: usize,
-}
-
 impl Oracle {
-    /// Knows no key.
+    /// An oracle without keys.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -128,8 +93,8 @@ impl Oracle {
                 limits.iter().zip(states).map(|(limit, s)| limit.stored(s, now)).collect()
             }
             After::Recorded(recorded) => {
-                // What was carried over is stored even so; else, what recorded nothing stays as it
-                // is, down to a time later than `now`.
+                // A migrated state is stored in any case. Otherwise a limit that recorded nothing keeps its state,
+                // even with a time later than `now`.
                 let one = |(i, recorded): (usize, Option<State>)| match recorded {
                     Some(state) => limits[i].stored(state, now),
                     None if carries => limits[i].stored(standing[i].clone(), now),
@@ -148,10 +113,10 @@ impl Oracle {
 }
 
 fn on_calendar(limit: &Limit) -> bool {
-    matches!(limit, Limit::Window(window::Rule { span: window::Span::Calendar(_), .. }))
+    matches!(limit, Limit::Window(window::Parameters { span: window::Span::Calendar(_), .. }))
 }
 
-/// The same limits in the same order, names and explicit defaults aside.
+/// Whether both have the same limits in the same order, apart from names and explicit defaults.
 fn same_policy(a: &[Limit], b: &[Limit]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identical(b))
 }

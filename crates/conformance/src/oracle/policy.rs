@@ -2,9 +2,9 @@
 
 use jiff::tz::TimeZone;
 
-use super::calendar::{Calendar, Word};
+use super::calendar::{Calendar, OracleUnit};
 use super::exact::q;
-use super::machine::Limit;
+use super::limit::Limit;
 use super::{bucket, counter, log, rate, window};
 
 const MS: u64 = 1_000;
@@ -35,17 +35,17 @@ fn limit(text: &str) -> Result<Limit, String> {
         }
         "fixed-window" => {
             let span = window_span(period, &mut options)?;
-            Limit::Window(window::Rule { n: q(n), span, count_all: options.count_all()? })
+            Limit::Window(window::Parameters { n: q(n), span, count_all: options.count_all()? })
         }
         "sliding-log" => {
             let p = duration(period)?;
             let keep = keep(n, p, &mut options)?;
             let count_all = options.count_all()?;
-            Limit::Log(log::Rule { n: q(n), p: q(p), count_all, keep })
+            Limit::Log(log::Parameters { n: q(n), p: q(p), count_all, keep })
         }
         "sliding-counter" => {
             let p = q(duration(period)?);
-            Limit::Counter(counter::Rule { n: q(n), p, count_all: options.count_all()? })
+            Limit::Counter(counter::Parameters { n: q(n), p, count_all: options.count_all()? })
         }
         _ => return Err(format!("unknown algorithm `{name}`")),
     };
@@ -64,11 +64,11 @@ fn bucket_like(name: &str, n: u64, period: &str, options: &mut Options) -> Resul
     let borrow = !queue && options.flag("borrow")?;
     let stepwise = name == "token-bucket" && options.one_of("refill", "continuous", "interval")?;
     let (limit, drains_in_time) = if stepwise {
-        let rule = bucket::Rule { a: q(n), i: p, b, borrow };
+        let rule = bucket::Parameters { a: q(n), i: p, b, borrow };
         let drains_in_time = rule.drains_in_time();
         (Limit::Bucket(rule), drains_in_time)
     } else {
-        let rule = rate::Rule { n: q(n), p, b, borrow, queue };
+        let rule = rate::Parameters { n: q(n), p, b, borrow, queue };
         let drains_in_time = rule.drains_in_time();
         (Limit::Rate(rule), drains_in_time)
     };
@@ -77,10 +77,10 @@ fn bucket_like(name: &str, n: u64, period: &str, options: &mut Options) -> Resul
 
 fn window_span(period: &str, options: &mut Options) -> Result<window::Span, String> {
     let word = match period {
-        "day" => Word::Day,
-        "week" => Word::Week,
-        "month" => Word::Month,
-        "year" => Word::Year,
+        "day" => OracleUnit::Day,
+        "week" => OracleUnit::Week,
+        "month" => OracleUnit::Month,
+        "year" => OracleUnit::Year,
         _ => {
             let p = q(duration(period)?);
             let by_clock = options.one_of("align", "first", "clock")?;

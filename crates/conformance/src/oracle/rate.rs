@@ -7,17 +7,17 @@ use super::machine::{Machine, State, Wait};
 
 /// Limit `n`, period `p` in microseconds, burst `b`.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
+pub(super) struct Parameters {
     pub(super) n: Q,
     pub(super) p: Q,
     pub(super) b: Q,
     pub(super) borrow: bool,
-    /// `leaky-queue`: what is admitted waits for its turn.
+    /// `leaky-queue`: admitted requests are delayed.
     pub(super) queue: bool,
 }
 
-impl Rule {
-    /// Queue or meter is a matter of the name: the state and what admits are the same.
+impl Parameters {
+    /// Queue and meter have the same state and admit the same requests.
     pub(super) fn identical(&self, other: &Self) -> bool {
         (&self.n, &self.p, &self.b, self.borrow) == (&other.n, &other.p, &other.b, other.borrow)
     }
@@ -51,7 +51,7 @@ impl Rule {
         self.retry_after(state, now, cost)
     }
 
-    /// Carries the state of another rule of this machine over.
+    /// Migrates the state from other parameters of this algorithm.
     pub(super) fn continued(&self, old: &Self, state: &State, now: &Q) -> State {
         if &old.n / &old.p == &self.n / &self.p {
             return state.clone();
@@ -71,7 +71,7 @@ fn tat(state: &State) -> &Q {
     tat
 }
 
-impl Machine for Rule {
+impl Machine for Parameters {
     fn capacity(&self) -> &Q {
         &self.b
     }

@@ -27,7 +27,7 @@ fn counts(answer: &Answer) -> (bool, u64, Option<u64>) {
 }
 
 #[test]
-fn the_readme_example_of_cl_throttle() {
+fn take_cl_throttle_readme_example_matches() {
     let answer = Key::new().at(0, "gcra:30/60s:burst=16", Op::Take, 1);
     let expected = Answer {
         allowed: true,
@@ -70,7 +70,7 @@ fn lowering_30_to_20_denies_until_drained_to_19() {
 }
 
 #[test]
-fn a_denial_stores_what_was_carried_over_and_a_peek_does_not() {
+fn take_denied_after_policy_change_stores_migrated_state() {
     // 30 units in use are 60 s of debt under the first rule, and 30 s under the second.
     let (slow, fast) = ("gcra:30/1m", "gcra:60/1m:burst=30");
     for (op, left) in [(Op::Peek, 45), (Op::Take, 30)] {
@@ -83,7 +83,7 @@ fn a_denial_stores_what_was_carried_over_and_a_peek_does_not() {
 }
 
 #[test]
-fn a_reserve_waits_for_its_turn_or_is_denied_unchanged() {
+fn reserve_beyond_max_wait_is_denied_unchanged() {
     let policy = "gcra:1/1s";
     let mut key = Key::new();
     assert_eq!(key.at(0, policy, Op::Reserve { max_wait_us: S }, 1).delay_us, 0);
@@ -99,7 +99,7 @@ fn a_reserve_waits_for_its_turn_or_is_denied_unchanged() {
 }
 
 #[test]
-fn a_queue_reserved_delays_until_its_own_departure() {
+fn reserve_queue_delay_is_time_to_departure() {
     let policy = "leaky-queue:1/1s:capacity=3";
     let mut key = Key::new();
     assert_eq!(key.at(0, policy, Op::Take, 2).delay_us, 0);
@@ -132,7 +132,7 @@ fn denials_are_recorded_by_every_limit_that_counts_all() {
 }
 
 #[test]
-fn a_kept_log_is_seen_by_a_later_rule() {
+fn log_with_keep_is_migrated_to_longer_period() {
     let mut key = Key::new();
     key.at(0, "sliding-log:30/1m:keep=1h", Op::Take, 20);
     assert_eq!(key.at(600, "sliding-log:30/1m:keep=1h", Op::Peek, 1).remaining, 30);
@@ -141,7 +141,7 @@ fn a_kept_log_is_seen_by_a_later_rule() {
 }
 
 #[test]
-fn a_log_forgets_what_can_no_longer_matter() {
+fn log_old_events_are_dropped() {
     let mut key = Key::new();
     for _ in 0..5 {
         key.at(0, "sliding-log:2/1m", Op::Charge, 1);
@@ -165,7 +165,7 @@ fn new_limits_find_the_old_ones_that_they_continue() {
 }
 
 #[test]
-fn the_month_ends_at_local_midnight() {
+fn window_month_ends_at_local_midnight() {
     // 2023-11-30T15:59:59Z is the last second of November in Shanghai.
     let last = 1_701_359_999 * S;
     let policy = "fixed-window:10000/month:tz=Asia/Shanghai";
@@ -176,7 +176,7 @@ fn the_month_ends_at_local_midnight() {
 }
 
 #[test]
-fn a_day_is_as_long_as_the_zone_makes_it() {
+fn window_day_at_clock_change_has_local_length() {
     let opens = |zone: &str, now: u64| {
         let policy = format!("fixed-window:1/day:tz={zone}");
         Key::new().at_us(now * S, &policy, Op::Take, 1).reset_after_us / S
@@ -196,7 +196,7 @@ fn a_day_is_as_long_as_the_zone_makes_it() {
 }
 
 #[test]
-fn a_clock_that_steps_back_holds_a_key_no_longer_than_the_step() {
+fn take_clock_set_back_delays_at_most_the_step() {
     for policy in ["fixed-window:5/10s", "sliding-log:5/10s", "token-bucket:5/10s:refill=interval"]
     {
         let mut key = Key::new();
@@ -208,7 +208,7 @@ fn a_clock_that_steps_back_holds_a_key_no_longer_than_the_step() {
 }
 
 #[test]
-fn the_scenarios_are_counted_as_expected() {
+fn oracle_scenarios_match_expected_counts() {
     macro_rules! trace {
         ($name:literal) => {
             include_str!(concat!("../../../../scenarios/", $name, ".csv"))

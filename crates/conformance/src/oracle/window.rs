@@ -8,7 +8,7 @@ use super::machine::{Machine, State, Wait};
 
 /// At most `n` a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct Parameters {
     pub(super) n: Q,
     pub(super) span: Span,
     pub(super) count_all: bool,
@@ -56,8 +56,8 @@ impl Span {
     }
 }
 
-impl Rule {
-    /// Carries the state of another rule of this machine over.
+impl Parameters {
+    /// Migrates the state from other parameters of this algorithm.
     pub(super) fn continued(&self, old: &Self, state: &State, now: &Q) -> State {
         let start = parts(state).0;
         // A calendar window has no length of its own: its `start + P` is the boundary it ends at.
@@ -75,7 +75,7 @@ fn parts(state: &State) -> (&Q, &Q) {
     (start, used)
 }
 
-impl Machine for Rule {
+impl Machine for Parameters {
     fn capacity(&self) -> &Q {
         &self.n
     }

@@ -3,23 +3,23 @@
 use sluicegate_conformance::{CoreSubject, OracleSubject, Shape, check_histories, check_traces};
 
 #[test]
-fn the_core_passes_the_traces() {
+fn core_passes_traces() {
     check_traces(&mut CoreSubject::default());
 }
 
 #[test]
-fn the_naive_reading_passes_the_traces() {
+fn oracle_passes_traces() {
     check_traces(&mut OracleSubject::default());
 }
 
 #[test]
-fn the_core_and_the_naive_reading_agree_under_one_rule() {
+fn core_and_oracle_one_policy_agree() {
     let shape = Shape { changes: false, ..Shape::default() };
     check_histories(&mut OracleSubject::default(), 0, histories(), shape);
 }
 
 #[test]
-fn the_core_and_the_naive_reading_agree_when_rules_change() {
+fn core_and_oracle_policy_changes_agree() {
     check_histories(&mut OracleSubject::default(), 1 << 40, histories(), Shape::default());
 }
 

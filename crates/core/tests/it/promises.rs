@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use sluicegate_conformance::{CoreSubject, History, Question, Shape, Subject};
+use sluicegate_conformance::{CoreSubject, History, Invocation, Shape, Subject};
 use sluicegate_core::{
     CalendarUnit, GcraName, Limit, Operation, Policy, Retry, Timestamp, Window, apply,
 };
@@ -133,7 +133,7 @@ fn press(policy: &Policy, start: u64, random: &mut Random) -> Vec<Passed> {
         };
         let cost = policy.limits().iter().map(max_cost).fold(cost, u32::min);
         let at = Timestamp::saturating_from_micros(now);
-        let question = Question { key: KEY, policy, now: at, operation: Operation::Take(cost) };
+        let question = Invocation { key: KEY, policy, now: at, operation: Operation::Take(cost) };
         let decision = core.apply(question).unwrap();
         // Beyond the end of time, all times are one.
         if at + decision.reset_after == Timestamp::MAX {
@@ -296,7 +296,7 @@ fn no_client_at_or_below_the_rate_is_denied() {
                     break;
                 }
                 let operation = Operation::Take(cost);
-                let question = Question { key: KEY, policy: &policy, now: at, operation };
+                let question = Invocation { key: KEY, policy: &policy, now: at, operation };
                 let decision = core.apply(question).unwrap();
                 assert!(decision.allowed(), "{limit}: {cost} each {apart} us, take {take} at {at}");
                 takes += 1;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluicegate_conformance::{CoreSubject, History, Question, Shape, Subject};
+use sluicegate_conformance::{CoreSubject, History, Invocation, Shape, Subject};
 use sluicegate_core::{
     Align, Entry, GcraName, Limit, Operation, Policy, Retry, Timestamp, Window, apply,
 };
@@ -205,7 +205,7 @@ proptest! {
                 let ask = |(index, policy): (usize, &Policy)| {
                     let operation = operation(&policy.limits()[0]);
                     let key = &[u8::try_from(index).unwrap()];
-                    keys.apply(Question { key, policy, now: step.now, operation }).unwrap()
+                    keys.apply(Invocation { key, policy, now: step.now, operation }).unwrap()
                 };
                 alone.iter().enumerate().map(ask).collect()
             };

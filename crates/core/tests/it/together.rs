@@ -1,7 +1,7 @@
 //! Several keys at once: what one policy of all their limits would decide on one key.
 
 use proptest::prelude::*;
-use sluicegate_conformance::{OracleSubject, Question, Subject};
+use sluicegate_conformance::{Invocation, OracleSubject, Subject};
 use sluicegate_core::{
     Joint, Operation, Part, Policy, Timestamp, apply, peek_together, take_together,
 };
@@ -44,7 +44,7 @@ proptest! {
         for (span, cost) in steps {
             now += span;
             let now = Timestamp::from_micros(now).unwrap();
-            let expected = oracle.apply(Question { key: b"all", policy: &whole, now, operation: Operation::Take(cost) }).unwrap();
+            let expected = oracle.apply(Invocation { key: b"all", policy: &whole, now, operation: Operation::Take(cost) }).unwrap();
             let mut together: Vec<_> = parts
                 .iter()
                 .zip(&mut entries)

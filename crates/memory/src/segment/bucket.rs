@@ -1,17 +1,19 @@
 //! Slots in memory: how they are read, and how a state is replaced.
 
-use super::WAYS;
 use crate::{
     slot::Slot,
     sync::{AtomicU64, Ordering, pause},
 };
 
-/// One cache line.
+/// Slots of a bucket.
+pub(super) const WAYS: usize = 4;
+
+/// The slots of one cache line.
 #[repr(align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Bucket(pub(super) [Cell; WAYS]);
 
-/// Where a slot is kept.
+/// The two words of a slot.
 #[derive(Debug, Default)]
 pub(super) struct Cell {
     first: AtomicU64,
@@ -19,16 +21,16 @@ pub(super) struct Cell {
 }
 
 impl Bucket {
-    /// The slot with this first word, if the part of the fingerprint in the second is its too.
+    /// The slot with this first word, if the second word has its part of the fingerprint.
     ///
-    /// `GUESS`: it is likely the first, as that of a key is that comes again and again.
+    /// `GUESS`: check the first slot first, which is likely that of a key with many requests.
     #[inline(always)]
-    pub(super) fn peek<const GUESS: bool>(&self, wanted: Slot) -> Option<Seen<'_>> {
+    pub(super) fn peek<const GUESS: bool>(&self, wanted: Slot) -> Option<SlotRef<'_>> {
         if GUESS && let Some(seen) = self.0[0].peek(wanted) {
             return Some(seen);
         }
-        // Without a branch for each: which it is cannot be foretold, and a wrong guess would be found
-        // out only when the line has come from memory; meanwhile the next request could not begin.
+        // Without branches: they are unpredictable, and a misprediction would show only once the line has come from
+        // memory, before which the next request could not begin.
         let found = (0..WAYS).fold(WAYS, |found, way| {
             let is_it = self.0[way].first.load(Ordering::Relaxed) == wanted.first;
             std::hint::select_unpredictable(is_it, way, found)
@@ -39,37 +41,37 @@ impl Bucket {
 
 impl Cell {
     #[inline(always)]
-    fn peek(&self, wanted: Slot) -> Option<Seen<'_>> {
+    fn peek(&self, wanted: Slot) -> Option<SlotRef<'_>> {
         let slot = self.read();
-        slot.is(wanted).then_some(Seen { cell: self, slot })
+        slot.is(wanted).then_some(SlotRef { cell: self, slot })
     }
 
     #[inline(always)]
     pub(super) fn read(&self) -> Slot {
-        // In this order: a state that is seen has its first word seen.
+        // In this order, so that the first word is at least as new as the state.
         let second = self.second.load(Ordering::Acquire);
         Slot { first: self.first.load(Ordering::Acquire), second }
     }
 
     pub(super) fn write(&self, slot: Slot) {
-        // Whoever sees the first word sees that the state before it was taken out.
+        // A reader that sees the first word also sees that the earlier state was removed.
         self.first.store(slot.first, Ordering::Release);
         self.second.store(slot.second, Ordering::Release);
     }
 
-    /// Takes the state `seen` out of it, unless it has changed.
+    /// Claims the slot, unless its state has changed from `seen`.
     pub(super) fn take(&self, seen: Slot) -> bool {
         self.swap(seen.second, 0)
     }
 
-    /// Takes the mark from the state of another key.
+    /// Restores the state of another key.
     #[cold]
     #[inline(never)]
     fn put_back(&self, second: u64) {
         self.second.store(second, Ordering::Release);
     }
 
-    /// What it holds once no decision is about to replace it.
+    /// The contents once no decision is about to replace the state.
     pub(super) fn settled(&self) -> Slot {
         let slot = self.read();
         if slot.is_marked() { self.wait() } else { slot }
@@ -94,35 +96,34 @@ impl Cell {
     }
 }
 
-/// A slot as it was seen without a lock.
+/// A slot as it was read without a lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct SlotRef<'a> {
     pub(super) cell: &'a Cell,
     pub(super) slot: Slot,
 }
 
-impl Seen<'_> {
+impl SlotRef<'_> {
     #[inline(always)]
     pub(crate) const fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// Whether the slot was all of one moment: its words belong to each other, and no decision is
-    /// about to replace its state.
+    /// Whether both words were valid at one moment, and no decision is about to replace the state.
     #[inline(always)]
     pub(crate) fn is_whole(&self) -> bool {
         self.cell.second.load(Ordering::Relaxed) == self.slot.second && !self.slot.has_mark()
     }
 
-    /// Replaces the state, unless it or the key in the slot has changed. What was seen must not be marked, which
-    /// it is not where something is admitted.
+    /// Replaces the state, unless it or the key of the slot has changed. The state that was read must not be marked:
+    /// a marked one admits nothing.
     #[inline(always)]
     pub(crate) fn replace(&self, slot: Slot) -> bool {
         debug_assert!(!self.slot.is_marked());
         if !self.cell.swap(self.slot.second, self.slot.marked()) {
             return false;
         }
-        // The slot does not change hands while its state is marked.
+        // The slot cannot change its key while its state is marked.
         if self.cell.first.load(Ordering::Relaxed) == self.slot.first {
             self.cell.second.store(slot.second, Ordering::Release);
             return true;
@@ -131,7 +132,7 @@ impl Seen<'_> {
         false
     }
 
-    /// Waits until no decision is about to replace the state, and tells whether one was.
+    /// Waits until no decision is about to replace the state. Whether one was.
     #[inline(always)]
     pub(crate) fn settle(&self) -> bool {
         if self.slot.has_mark() {

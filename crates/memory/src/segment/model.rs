@@ -8,7 +8,7 @@ const SEED: usize = 7;
 
 /// Another key, which is put where the first was.
 fn second_key() -> u64 {
-    let bucket = |hash| low(hash >> 2) ^ Stir::new(fingerprint(hash), SEED as u64).first;
+    let bucket = |hash| low(hash >> 2) ^ Probe::new(fingerprint(hash), SEED as u64).first;
     let others = (1..).map(|number: u64| HASH ^ number << 40);
     others.into_iter().find(|&other| bucket(other) == bucket(HASH)).expect("half of all keys are")
 }
@@ -19,8 +19,8 @@ const ROUNDED: u32 = 30;
 
 /// The state of a key: how many units it has used in that window. Of keys that have used as many, second words are
 /// equal but for the fingerprint.
-fn slot(hash: u64, rule: u64, used: u64) -> Slot {
-    Slot::simple(hash, rule, state(used))
+fn slot(hash: u64, policy: u64, used: u64) -> Slot {
+    Slot::simple(hash, policy, state(used))
 }
 
 fn state(used: u64) -> Tat {
@@ -40,7 +40,7 @@ struct Model {
 }
 
 impl Model {
-    /// A key that has taken one unit under rule 1.
+    /// A key that has taken one unit under policy 1.
     fn new() -> Arc<Self> {
         let model = Self::empty();
         assert!(model.segment.lock().insert(HASH, slot(HASH, 1, 1), |(), _| false));
@@ -54,39 +54,42 @@ impl Model {
     }
 
     /// Where [`HASH`] is put first.
-    fn first_place(&self) -> Place {
-        (low(HASH >> 2) ^ self.lines().stir(fingerprint(HASH)).first) * WAYS
+    fn first_index(&self) -> SlotIndex {
+        (low(HASH >> 2) ^ self.bucket_view().probe(fingerprint(HASH)).first) * WAYS
     }
 
     /// Takes a unit of what was seen, unless it has changed.
-    fn try_take(seen: &Seen<'_>) -> bool {
+    fn try_take(seen: &SlotRef<'_>) -> bool {
         !seen.settle() && seen.replace(seen.slot().at(state(taken(seen.slot()) + 1)))
     }
 
-    fn lines(&self) -> Lines<'_> {
-        Lines::new(self.segment.buckets(), SEED as u64)
+    fn bucket_view(&self) -> BucketView<'_> {
+        BucketView::new(self.segment.buckets(), SEED as u64)
     }
 
     /// Takes a unit as a decision does: without the lock where the key is found, else with it.
-    fn take(&self, hash: u64, rule: u64) {
-        while let Some(seen) = self.lines().peek::<false>(hash, rule) {
+    fn take(&self, hash: u64, policy: u64) {
+        while let Some(seen) = self.bucket_view().peek::<false>(hash, policy) {
             if Self::try_take(&seen) {
                 return;
             }
         }
         let mut locked = self.segment.lock();
         match locked.find(hash) {
-            Some((place, _)) => {
-                let seen = locked.claim(place);
-                locked.put(place, slot(hash, rule, taken(seen) + 1));
+            Some((index, _)) => {
+                let seen = locked.claim(index);
+                locked.put(index, slot(hash, policy, taken(seen) + 1));
             }
-            None => assert!(locked.insert(hash, slot(hash, rule, 1), |(), _| false)),
+            None => assert!(locked.insert(hash, slot(hash, policy, 1), |(), _| false)),
         }
     }
 
     /// What a denial would be answered from.
-    fn seen(&self, hash: u64, rule: u64) -> Option<Slot> {
-        self.lines().peek::<true>(hash, rule).filter(Seen::is_whole).map(|seen| seen.slot())
+    fn seen(&self, hash: u64, policy: u64) -> Option<Slot> {
+        self.bucket_view()
+            .peek::<true>(hash, policy)
+            .filter(SlotRef::is_whole)
+            .map(|seen| seen.slot())
     }
 
     fn end(&self, hash: u64) -> Option<u64> {
@@ -127,9 +130,9 @@ fn no_unit_is_lost_while_a_slot_moves() {
         let model = Model::new();
         let other = beside(&model, |model| {
             let mut locked = model.segment.lock();
-            let (place, _) = locked.find(HASH).expect("the key is there");
-            assert!(locked.move_away(place, &mut |(), _| false));
-            locked.put(place, Slot::default());
+            let (index, _) = locked.find(HASH).expect("the key is there");
+            assert!(locked.relocate(index, &mut |(), _| false));
+            locked.put(index, Slot::default());
         });
         model.take(HASH, 1);
         other.join().expect("no panic");
@@ -143,7 +146,7 @@ fn no_unit_is_lost_while_a_segment_splits() {
         let model = Model::new();
         let other = beside(&model, |model| {
             let mut locked = model.segment.lock();
-            let moving = locked.take_out(|(), _| true);
+            let moving = locked.drain_where(|(), _| true);
             locked.adopt(moving.into_iter());
         });
         model.take(HASH, 1);
@@ -153,7 +156,7 @@ fn no_unit_is_lost_while_a_segment_splits() {
 }
 
 #[test]
-fn what_is_seen_is_of_one_moment() {
+fn peek_during_update_reads_one_moment() {
     loom::model(|| {
         let model = Model::new();
         let seen = |model: &Model| {
@@ -165,8 +168,8 @@ fn what_is_seen_is_of_one_moment() {
         let reader = beside(&model, seen);
         // The slot goes to another key, whose state is a later one.
         let mut locked = model.segment.lock();
-        let (place, _) = locked.find(HASH).expect("the key is there");
-        locked.clear(place);
+        let (index, _) = locked.find(HASH).expect("the key is there");
+        locked.clear(index);
         assert!(locked.insert(second_key(), slot(second_key(), 2, 5), |(), _| false));
         drop(locked);
         reader.join().expect("no panic");
@@ -175,21 +178,21 @@ fn what_is_seen_is_of_one_moment() {
 }
 
 #[test]
-fn a_slot_that_another_key_takes_over_is_not_charged_for_the_first() {
+fn replace_slot_of_new_key_fails() {
     loom::model(|| {
         let model = Model::new();
         let other = beside(&model, |model| {
             let mut locked = model.segment.lock();
-            // What has recovered by now is given up: a key that took three more has not.
-            let (place, _) = locked.find(HASH).expect("the key is there");
-            if locked.take(place, &mut |(), slot| taken(slot) == 1).is_some() {
+            // Recovered slots are reclaimed: a key that took three more has not recovered.
+            let (index, _) = locked.find(HASH).expect("the key is there");
+            if locked.take(index, &mut |(), slot| taken(slot) == 1).is_some() {
                 assert!(locked.insert(second_key(), slot(second_key(), 1, 5), |(), _| false));
-                assert_eq!(locked.find(second_key()).map(|(it, _)| it), Some(place));
+                assert_eq!(locked.find(second_key()).map(|(it, _)| it), Some(index));
             }
         });
         model.take(HASH, 1);
         other.join().expect("no panic");
-        // The unit was taken first, and the slot not given up; or it was taken from what is there anew.
+        // Either the unit was taken first and the slot not reclaimed, or the take found a new slot.
         let end = (model.end(HASH), model.end(second_key()));
         assert!([(Some(2), None), (Some(1), Some(5))].contains(&end), "{end:?}");
     });
@@ -197,22 +200,22 @@ fn a_slot_that_another_key_takes_over_is_not_charged_for_the_first() {
 
 /// Another key with the same second word as [`HASH`], put where that was: as when both have used one unit of
 /// the same window.
-fn put_second_key(locked: &mut Locked<'_, ()>, place: Place) {
+fn put_second_key(locked: &mut Locked<'_, ()>, index: SlotIndex) {
     assert!(locked.insert(second_key(), slot(second_key(), 1, 1), |(), _| false));
     let (found, seen) = locked.find(second_key()).expect("it was put in");
-    assert_eq!((found, seen.slot().second), (place, slot(HASH, 1, 1).second));
+    assert_eq!((found, seen.slot().second), (index, slot(HASH, 1, 1).second));
 }
 
 #[test]
-fn a_slot_that_moved_is_not_mistaken_for_another_with_the_same_state() {
+fn replace_moved_slot_with_equal_state_fails() {
     loom::model(|| {
         let model = Model::new();
         let other = beside(&model, |model| {
             let mut locked = model.segment.lock();
-            let (place, _) = locked.find(HASH).expect("the key is there");
-            assert!(locked.move_away(place, &mut |(), _| false));
-            locked.put(place, Slot::default());
-            put_second_key(&mut locked, place);
+            let (index, _) = locked.find(HASH).expect("the key is there");
+            assert!(locked.relocate(index, &mut |(), _| false));
+            locked.put(index, Slot::default());
+            put_second_key(&mut locked, index);
         });
         model.take(HASH, 1);
         other.join().expect("no panic");
@@ -221,54 +224,54 @@ fn a_slot_that_moved_is_not_mistaken_for_another_with_the_same_state() {
 }
 
 #[test]
-fn a_slot_that_was_reseeded_is_not_mistaken_for_another_with_the_same_state() {
+fn replace_reseeded_slot_with_equal_state_fails() {
     loom::model(|| {
         let model = Model::new();
         let other = beside(&model, |model| {
             let mut locked = model.segment.lock();
-            let (place, _) = locked.find(HASH).expect("the key is there");
+            let (index, _) = locked.find(HASH).expect("the key is there");
             // Chosen so that each key has its first bucket elsewhere.
             assert!(locked.reseed(other_seed()));
-            assert_ne!(locked.find(HASH).map(|(place, _)| place), Some(place));
-            let third = key_at(place / WAYS, other_seed());
+            assert_ne!(locked.find(HASH).map(|(index, _)| index), Some(index));
+            let third = key_at(index / WAYS, other_seed());
             assert!(locked.insert(third, slot(third, 1, 1), |(), _| false));
-            assert_eq!(locked.find(third).map(|(place, _)| place), Some(place));
+            assert_eq!(locked.find(third).map(|(index, _)| index), Some(index));
         });
         model.take(HASH, 1);
         other.join().expect("no panic");
-        let third = key_at(model.first_place() / WAYS, other_seed());
+        let third = key_at(model.first_index() / WAYS, other_seed());
         assert_eq!((model.end(HASH), model.end(third)), (Some(2), Some(1)));
     });
 }
 
 /// A seed by which [`HASH`] has its other bucket first.
 fn other_seed() -> usize {
-    let bucket = |seed| low(HASH >> 2) ^ Stir::new(fingerprint(HASH), seed as u64).first;
+    let bucket = |seed| low(HASH >> 2) ^ Probe::new(fingerprint(HASH), seed as u64).first;
     (SEED + 1..).find(|&seed| bucket(seed) != bucket(SEED)).expect("half of all seeds are")
 }
 
 /// A key with that first bucket under a seed, and the low bits of the fingerprint of [`HASH`].
 fn key_at(bucket: usize, seed: usize) -> u64 {
-    let first = |hash| low(hash >> 2) ^ Stir::new(fingerprint(hash), seed as u64).first;
+    let first = |hash| low(hash >> 2) ^ Probe::new(fingerprint(hash), seed as u64).first;
     let others = (1..).map(|number: u64| HASH ^ number << 40);
     others.into_iter().find(|&other| first(other) == bucket).expect("half of all keys are")
 }
 
-/// Two segments: the keys of the first are moved to the second by a split, and another takes the place there.
+/// Two segments: the keys of the first are moved to the second by a split, and another takes the index there.
 #[test]
-fn a_slot_that_was_split_off_is_not_mistaken_for_another_with_the_same_state() {
+fn replace_split_slot_with_equal_state_fails() {
     loom::model(|| {
         let (old, new) = (Model::new(), Model::empty());
         let other = {
             let (old, new) = (Arc::clone(&old), Arc::clone(&new));
             thread::spawn(move || {
                 let mut locked = old.segment.lock();
-                let (place, _) = locked.find(HASH).expect("the key is there");
-                let moving = locked.take_out(|(), _| true);
+                let (index, _) = locked.find(HASH).expect("the key is there");
+                let moving = locked.drain_where(|(), _| true);
                 let mut adopting = new.segment.lock();
                 adopting.adopt(moving.into_iter());
                 drop(adopting);
-                put_second_key(&mut locked, place);
+                put_second_key(&mut locked, index);
             })
         };
         // A reader that saw the directory before the split looks into the old segment first.

@@ -7,11 +7,11 @@ use sluicegate_memory::{MemoryStore, Request, WhenFull};
 use super::{at, policy, size, take};
 
 #[test]
-fn a_flood_of_keys_stays_within_the_bound_and_lets_no_watched_key_over_its_limit() {
+fn store_key_flood_stays_within_bound_and_limits() {
     let flood = size("SLUICEGATE_FLOOD", 2_000_000);
     let bound = usize::try_from(size("SLUICEGATE_FLOOD_BYTES", 16 << 20)).unwrap();
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
-    let rule = store.rule(&policy("gcra:5/1d"), at(0));
+    let rule = store.prepare(&policy("gcra:5/1d"), at(0));
     let watched = |key: u64| [b"watched".as_slice(), &key.to_le_bytes()].concat();
     let mut passed = vec![0; 1_000];
     for key in 0..flood {
@@ -26,11 +26,11 @@ fn a_flood_of_keys_stays_within_the_bound_and_lets_no_watched_key_over_its_limit
         "figure: a flood of {flood} keys into {} MB: {} MB taken, {} keys turned away, {} of 1000 watched keys had all that they may, none more",
         bound >> 20,
         usage.bytes >> 20,
-        usage.turned_away,
+        usage.table_full,
         passed.iter().filter(|&&count| count == 5).count(),
     );
     assert!(usage.bytes <= bound + bound / 10);
-    assert!(usage.turned_away > 0);
+    assert!(usage.table_full > 0);
     assert!(passed.iter().all(|&count| count <= 5), "a watched key was let over its limit");
     assert!(passed.iter().filter(|&&count| count == 5).count() >= 990, "live keys were dropped");
 }
@@ -40,19 +40,19 @@ fn when_full_says_what_becomes_of_new_keys() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         for text in ["gcra:1/1d", "fixed-window:1/1d", "sliding-log:1/1d"] {
             let store = MemoryStore::bounded(0, when_full);
-            let rule = store.rule(&policy(text), at(0));
+            let rule = store.prepare(&policy(text), at(0));
             let mut key = 0_u64;
-            while store.usage().turned_away < 50_000 {
+            while store.usage().table_full < 50_000 {
                 take(&store, &key.to_le_bytes(), &rule, 0);
                 key += 1;
             }
-            let turned = store.usage().turned_away;
+            let turned = store.usage().table_full;
             let mut passed = 0;
             for new in 0..1_000_u64 {
                 passed +=
                     u64::from(take(&store, &[b"new", &new.to_le_bytes()[..]].concat(), &rule, 0));
             }
-            let turned = store.usage().turned_away - turned;
+            let turned = store.usage().table_full - turned;
             println!(
                 "figure: {text}, full, {when_full:?}: {passed} of 1000 passed, {turned} turned away"
             );
@@ -67,10 +67,10 @@ fn when_full_says_what_becomes_of_new_keys() {
 }
 
 #[test]
-fn a_key_under_one_simple_limit_takes_a_slot() {
+fn take_simple_policy_uses_a_slot_only() {
     let bytes = |text: &str| {
         let store = MemoryStore::new();
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         for key in 0..100_000_u64 {
             assert!(take(&store, &key.to_le_bytes(), &rule, key));
             // In place, too.
@@ -88,14 +88,16 @@ fn a_key_under_one_simple_limit_takes_a_slot() {
 }
 
 #[test]
-fn a_log_of_a_hundred_thousand_events_is_fine_and_counts() {
+fn take_log_of_100000_events_is_counted() {
     let store = MemoryStore::bounded(4 << 20, WhenFull::Deny);
     let log = policy("sliding-log:100000/1d");
-    let rule = store.rule(&log, at(0));
+    let rule = store.prepare(&log, at(0));
     let mut entry = None;
     for event in 0..100_001 {
-        let found =
-            store.ask(Request { key: b"a", rule: &rule, operation: Operation::Take(1) }, at(event));
+        let found = store.apply_prepared(
+            Request { key: b"a", policy: &rule, operation: Operation::Take(1) },
+            at(event),
+        );
         let expected = apply(&log, &mut entry, at(event), Operation::Take(1));
         assert_eq!(found, expected);
     }
@@ -110,7 +112,7 @@ fn a_log_of_a_hundred_thousand_events_is_fine_and_counts() {
     let usage = store.usage();
     println!("figure: logs of 100000 events: {bytes} B for the first; then {usage:?}");
     assert!(usage.bytes < (4 << 20) + (2 << 20), "{usage:?}");
-    assert!(usage.turned_away > 0);
+    assert!(usage.table_full > 0);
 }
 
 #[test]

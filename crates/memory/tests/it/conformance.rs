@@ -4,30 +4,30 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluicegate_conformance::{
-    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
 use sluicegate_core::{Entry, Operation, apply};
-use sluicegate_memory::{MemoryStore, Request, Rule};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
 
 use super::{at, policy};
 
 pub(crate) struct InMemory(pub(crate) MemoryStore);
 
 impl Subject for InMemory {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         self.0.apply(key, policy, now, operation).map_err(|error| error.to_string())
     }
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn store_passes_conformance_traces() {
     check_traces(&mut InMemory(MemoryStore::new().without_forgetting()));
     check_keys(&mut InMemory(MemoryStore::new()));
 }
 
 #[test]
-fn it_answers_random_histories_as_the_core_does() {
+fn store_random_histories_decide_as_core() {
     let keeping = || InMemory(MemoryStore::new().without_forgetting());
     check_histories(&mut keeping(), 11, 2_000, Shape::default());
     check_histories(&mut keeping(), 9_000, 2_000, Shape { changes: false, ..Shape::default() });
@@ -45,14 +45,14 @@ proptest! {
     /// Whatever is forgotten, the answers are those of a plain map that keeps all, one by one and
     /// in batches.
     #[test]
-    fn it_answers_as_a_plain_map(
+    fn store_random_operations_decide_as_map(
         steps in prop::collection::vec((0..40_u8, 0..4_000_000_u64, 0..4_u32, 0..6_u8), 1..300),
         batch in 1..50_usize,
     ) {
         let policies = ["gcra:3/1s", "leaky-queue:7/1s", "token-bucket:3/1s:borrow", "fixed-window:3/2s",
             "fixed-window:5/1s:align=clock:count=all", "sliding-log:2/1s:count=all", "gcra:4/1s,gcra:9/10s"].map(policy);
         let (store, mut plain, mut now) = (MemoryStore::new(), HashMap::<u8, Option<Entry>>::new(), 0);
-        let rules: Vec<Rule> = policies.iter().map(|policy| store.rule(policy, at(0))).collect();
+        let rules: Vec<PreparedPolicy> = policies.iter().map(|policy| store.prepare(policy, at(0))).collect();
         for steps in steps.chunks(batch) {
             now += steps[0].1 / 8;
             let keys: Vec<_> = steps.iter().map(|step| [step.0]).collect();
@@ -68,7 +68,7 @@ proptest! {
                     _ => Operation::Refund(*cost),
                 };
                 expected.push(apply(rule.policy(), plain.entry(*key).or_default(), at(now), operation));
-                requests.push(Request { key: bytes, rule, operation });
+                requests.push(Request { key: bytes, policy: rule, operation });
             }
             let mut found = Vec::new();
             store.apply_many(&requests, at(now), |_, decision| found.push(decision));

@@ -6,10 +6,10 @@ use sluicegate_memory::MemoryStore;
 use super::{at, policy, take};
 
 #[test]
-fn a_reset_tells_whether_there_was_state() {
+fn reset_returns_whether_state_existed() {
     let store = MemoryStore::new();
     for text in ["fixed-window:1/1s", "gcra:1/1s"] {
-        let once = store.rule(&policy(text), at(0));
+        let once = store.prepare(&policy(text), at(0));
         assert!(!store.reset(b"a", at(0)));
         assert!(take(&store, b"a", &once, 0));
         assert!(store.reset(b"a", at(999_999)));
@@ -38,10 +38,10 @@ fn nothing_is_kept_of_what_stores_nothing() {
 }
 
 #[test]
-fn an_entry_can_be_looked_at() {
+fn with_entry_stored_key_reads_entry() {
     let store = MemoryStore::new();
     for text in ["gcra:3/1m", "sliding-counter:3/1m"] {
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         assert!(take(&store, text.as_bytes(), &rule, 0));
         let told = store.with_entry(text.as_bytes(), |entry| entry.policy().to_string());
         assert_eq!(told.as_deref(), Some(text));
@@ -50,10 +50,10 @@ fn an_entry_can_be_looked_at() {
 }
 
 #[test]
-fn a_stream_of_new_keys_takes_the_place_of_the_old() {
+fn insert_stream_of_new_keys_reuses_recovered_slots() {
     for text in ["fixed-window:1/1s", "gcra:1/1s"] {
         let store = MemoryStore::new();
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         // A thousand new keys a second, each seen once.
         for key in 0..200_000_u32 {
             assert!(take(&store, &key.to_le_bytes(), &rule, u64::from(key) * 1_000));
@@ -69,7 +69,7 @@ fn a_stream_of_new_keys_takes_the_place_of_the_old() {
 fn without_forgetting_a_key_of_another_time_is_kept() {
     let store = MemoryStore::new().without_forgetting();
     for text in ["fixed-window:1/1s", "gcra:1/1s"] {
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         assert!(take(&store, text.as_bytes(), &rule, 0));
         for key in 0..200_000_u32 {
             assert!(take(&store, &[text.as_bytes(), &key.to_le_bytes()].concat(), &rule, 1 << 40));

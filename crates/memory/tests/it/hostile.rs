@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use sluicegate_memory::{MemoryStore, Rule, WhenFull};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -18,7 +18,7 @@ fn clock() -> Instant {
 }
 
 /// Nanoseconds that one take took. Whether it was allowed must be as expected.
-fn timed(store: &MemoryStore, key: &[u8], rule: &Rule, allowed: bool) -> u64 {
+fn timed(store: &MemoryStore, key: &[u8], rule: &PreparedPolicy, allowed: bool) -> u64 {
     let start = clock();
     let found = take(store, key, rule, 0);
     let took = start.elapsed();
@@ -32,9 +32,9 @@ fn spread(mut times: Vec<u64>) -> [u64; 3] {
     [times[times.len() / 2], times[times.len() * 9_999 / 10_000], times[times.len() - 1]]
 }
 
-fn store() -> (MemoryStore, Rule) {
+fn store() -> (MemoryStore, PreparedPolicy) {
     let store = MemoryStore::bounded(1 << 30, WhenFull::Deny);
-    let rule = store.rule(&policy(&format!("gcra:{BURST}/1d")), at(0));
+    let rule = store.prepare(&policy(&format!("gcra:{BURST}/1d")), at(0));
     (store, rule)
 }
 
@@ -134,7 +134,7 @@ fn changes_between_one_log_and_eight_cost_the_same_under_a_long_log() {
     let store = MemoryStore::bounded(1 << 30, WhenFull::Deny);
     let [one, eight] = [1, 8].map(|logs| {
         let text = vec!["sliding-log:1000000/1d"; logs].join(",");
-        store.rule(&policy(&text), at(0))
+        store.prepare(&policy(&text), at(0))
     });
     let [short, long] = [100, size("SLUICEGATE_LOG", 200_000)].map(|events| {
         let key = events.to_string();

@@ -3,19 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use sluicegate_core::{Policy, Timestamp};
-use sluicegate_memory::{MemoryStore, Request, Rule};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
 
 mod bounds;
 mod conformance;
 mod forgetting;
 mod hostile;
+mod multi_key;
 mod numbers;
 #[cfg(target_os = "linux")]
 mod resident;
 mod restart;
 mod snapshot;
 mod threads;
-mod together;
 
 /// A number from the environment, for the full sizes.
 fn size(name: &str, usual: u64) -> u64 {
@@ -31,7 +31,7 @@ fn at(micros: u64) -> Timestamp {
 }
 
 /// Whether one unit was to be had.
-fn take(store: &MemoryStore, key: &[u8], rule: &Rule, now: u64) -> bool {
+fn take(store: &MemoryStore, key: &[u8], rule: &PreparedPolicy, now: u64) -> bool {
     let operation = sluicegate_core::Operation::Take(1);
-    store.ask(Request { key, rule, operation }, at(now)).unwrap().allowed()
+    store.apply_prepared(Request { key, policy: rule, operation }, at(now)).unwrap().allowed()
 }

@@ -24,10 +24,10 @@ fn fill(store: &MemoryStore, keys: &mut Vec<u64>, first: u64, now: u64) -> usize
     let before = keys.len();
     for index in first.. {
         let key = NUMBERS * 100 + index;
-        let rule = store.rule(&windows(12, index), super::at(now));
+        let rule = store.prepare(&windows(12, index), super::at(now));
         if take(store, &key.to_le_bytes(), &rule, now) {
             keys.push(key);
-        } else if store.usage().turned_away >= 100 {
+        } else if store.usage().table_full >= 100 {
             break;
         }
     }
@@ -40,7 +40,7 @@ fn entry(store: &MemoryStore, key: u64) -> Option<Entry> {
 
 /// As many keys under each numbered policy as given, then one under each of more policies.
 #[test]
-fn a_restart_of_a_full_table_keeps_the_numbers_of_policies() {
+fn load_full_table_keeps_policy_numbers() {
     let keys_per_policy = size("SLUICEGATE_KEYS_PER_POLICY", 2);
     let bound = usize::try_from(size("SLUICEGATE_NUMBERS_BYTES", 15 << 20)).unwrap();
     for reused in [false, true] {
@@ -49,14 +49,14 @@ fn a_restart_of_a_full_table_keeps_the_numbers_of_policies() {
         if reused {
             // Policies whose keys have recovered leave their numbers to those that follow.
             for index in 0..NUMBERS {
-                let rule = store.rule(&windows(1, index), super::at(now));
+                let rule = store.prepare(&windows(1, index), super::at(now));
                 assert!(take(&store, &index.to_le_bytes(), &rule, now));
             }
             now = 2 * HOUR;
         }
         let mut keys = Vec::new();
         for index in 0..NUMBERS {
-            let rule = store.rule(&windows(6, index), super::at(now));
+            let rule = store.prepare(&windows(6, index), super::at(now));
             for turn in 1..=keys_per_policy {
                 let key = turn * NUMBERS + index;
                 assert!(take(&store, &key.to_le_bytes(), &rule, now));

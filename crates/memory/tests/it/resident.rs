@@ -5,7 +5,7 @@
 use std::{env, fs, process::Command};
 
 use sluicegate_core::{Operation, Policy};
-use sluicegate_memory::{MemoryStore, Request, Rule, Usage, WhenFull};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, Request, Usage, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -110,27 +110,27 @@ fn flood(flood: Flood, bound: usize) -> Usage {
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
     let turn = flood.asked * flood.together;
     let (mut now, mut keys) = (0, 0);
-    let mut known: Option<(Policy, Rule)> = None;
+    let mut known: Option<(Policy, PreparedPolicy)> = None;
     // Enough for all to be full, even if a request added no more than sixteen bytes.
     for request in 0..bound as u64 / 16 {
         let key = request / turn * flood.together + request % flood.together;
         let policy = (flood.policy)(if flood.asked == 1 { key } else { 0 });
         if known.as_ref().is_none_or(|(last, _)| *last != policy) {
-            known = Some((policy.clone(), store.rule(&policy, at(now))));
+            known = Some((policy.clone(), store.prepare(&policy, at(now))));
         }
         let (_, rule) = known.as_ref().unwrap();
         take(&store, &key.to_le_bytes(), rule, now);
         now += flood.pace;
         keys = keys.max(key + 1);
-        if store.usage().turned_away > 50_000 {
+        if store.usage().table_full > 50_000 {
             break;
         }
     }
     if flood.charged > 0 {
-        let rule = store.rule(&(flood.policy)(0), at(now));
+        let rule = store.prepare(&(flood.policy)(0), at(now));
         for key in 0..keys {
             let (key, operation) = (&key.to_le_bytes(), Operation::Charge(flood.charged));
-            let charged = store.ask(Request { key, rule: &rule, operation }, at(now));
+            let charged = store.apply_prepared(Request { key, policy: &rule, operation }, at(now));
             assert!(charged.unwrap().allowed());
         }
     }

@@ -4,7 +4,7 @@
 use std::{io::Cursor, time::Duration};
 
 use sluicegate_core::{Operation, Outcome, Retry};
-use sluicegate_memory::{MemoryStore, Request, Rule, WhenFull};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, Request, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -49,17 +49,17 @@ const KINDS: [Kind; 4] = [
 /// A store, and the rules of a kind of keys in it.
 struct Subject {
     store: MemoryStore,
-    rules: Vec<Rule>,
+    rules: Vec<PreparedPolicy>,
 }
 
 impl Subject {
     fn new(store: MemoryStore, kind: &Kind) -> Self {
-        let rules = kind.texts.iter().map(|text| store.rule(&policy(text), at(0))).collect();
+        let rules = kind.texts.iter().map(|text| store.prepare(&policy(text), at(0))).collect();
         Self { store, rules }
     }
 
     fn take(&self, key: u64, now: u64) -> bool {
-        let own = || self.store.rule(&policy(&format!("gcra:1/12h,gcra:{}/1d", key + 1)), at(0));
+        let own = || self.store.prepare(&policy(&format!("gcra:1/12h,gcra:{}/1d", key + 1)), at(0));
         let turn = usize::try_from(key).unwrap() % self.rules.len().max(1);
         let rule = self.rules.get(turn).cloned().unwrap_or_else(own);
         take(&self.store, &key.to_le_bytes(), &rule, now)
@@ -73,7 +73,7 @@ impl Subject {
             if share < 100 && usage.bytes >= usage.max_bytes / 100 * share {
                 break;
             }
-            if last == u64::MAX && usage.turned_away > 0 {
+            if last == u64::MAX && usage.table_full > 0 {
                 last = key + key * beyond;
             }
             self.take(key, key % 1000);
@@ -171,9 +171,9 @@ fn in_less_memory_the_keys_that_are_limited_for_longest_are_kept() {
     {
         let store = MemoryStore::bounded(bound(), WhenFull::Deny);
         let mut known = [Vec::new(), Vec::new()];
-        let rules = [long, short].map(|text| store.rule(&policy(text), at(0)));
+        let rules = [long, short].map(|text| store.prepare(&policy(text), at(0)));
         let mut key = 0_u64;
-        while store.usage().turned_away < 1000 {
+        while store.usage().table_full < 1000 {
             // A third of the keys for long.
             let kind = usize::from(!key.is_multiple_of(3));
             if take(&store, &key.to_le_bytes(), &rules[kind], 0) {
@@ -196,7 +196,7 @@ fn in_less_memory_the_keys_that_are_limited_for_longest_are_kept() {
         assert_eq!(kept[0], known[0].len(), "a key that is limited for longest was dropped");
         assert!(kept[1] < known[1].len());
         // Once those have recovered that were dropped, new keys find what space is left.
-        let rule = loaded.rule(&policy(short), at(0));
+        let rule = loaded.prepare(&policy(short), at(0));
         let mut passed = [0_u64; 2];
         for (passed, now) in passed.iter_mut().zip([HOUR - 1, HOUR]) {
             for key in &known[1] {
@@ -210,10 +210,10 @@ fn in_less_memory_the_keys_that_are_limited_for_longest_are_kept() {
 
 /// New keys while dropped keys are still limited.
 #[test]
-fn a_new_key_is_denied_only_where_a_dropped_one_may_be_it() {
+fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
     for (when_full, least) in [(WhenFull::Deny, 0), (WhenFull::Allow, 1000)] {
         let store = MemoryStore::bounded(8 << 20, WhenFull::Deny);
-        let rule = store.rule(&policy("sliding-log:1000/1h"), at(0));
+        let rule = store.prepare(&policy("sliding-log:1000/1h"), at(0));
         // Some keys with much state: few are dropped.
         for key in 0..400_u64 {
             for _ in 0..1000 {
@@ -224,7 +224,7 @@ fn a_new_key_is_denied_only_where_a_dropped_one_may_be_it() {
         let loaded = reloaded(&store, 1000, bytes - bytes / 20, when_full);
         let dropped = loaded.usage().keys_dropped;
         assert!((1..100).contains(&dropped), "{dropped}");
-        let short = loaded.rule(&policy("gcra:1/1s"), at(0));
+        let short = loaded.prepare(&policy("gcra:1/1s"), at(0));
         let new =
             |key: &u64| take(&loaded, &[b"new", &key.to_le_bytes()[..]].concat(), &short, 1000);
         let passed = (0..1000).filter(new).count();
@@ -234,7 +234,10 @@ fn a_new_key_is_denied_only_where_a_dropped_one_may_be_it() {
         assert!(passed >= least.max(800), "{passed}");
         let request = |key: &u64| {
             let key = &key.to_le_bytes();
-            loaded.ask(Request { key, rule: &short, operation: Operation::Take(1) }, at(1000))
+            loaded.apply_prepared(
+                Request { key, policy: &short, operation: Operation::Take(1) },
+                at(1000),
+            )
         };
         let gone = (0..400).filter(|key| !has(&loaded, *key));
         for decision in gone.map(|key| request(&key).unwrap()) {

@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Write};
 
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Entry, Operation, Policy};
-use sluicegate_memory::{MemoryStore, Rule, SnapshotError, WhenFull};
+use sluicegate_memory::{MemoryStore, PreparedPolicy, SnapshotError, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -36,7 +36,7 @@ fn load(bytes: &[u8]) -> Result<MemoryStore, SnapshotError> {
 }
 
 #[test]
-fn what_is_saved_is_loaded() {
+fn load_saved_store_returns_equal_entries() {
     let keys = 20_000;
     let (store, policies) = filled(keys);
     let mut bytes = Vec::new();
@@ -53,7 +53,7 @@ fn what_is_saved_is_loaded() {
 }
 
 #[test]
-fn what_has_recovered_is_not_saved() {
+fn save_recovered_keys_are_left_out() {
     let (store, _) = filled(600);
     let mut bytes = Vec::new();
     let later = at(40 * 86_400_000_000);
@@ -153,7 +153,7 @@ fn load_version_1_with_keys_twice_keeps_their_later_state() {
 }
 
 #[test]
-fn a_damaged_file_is_told_and_never_half_read() {
+fn load_damaged_file_is_an_error() {
     let (store, _) = filled(60);
     let mut bytes = Vec::new();
     store.save(&mut bytes, at(0)).unwrap();
@@ -172,7 +172,7 @@ fn a_damaged_file_is_told_and_never_half_read() {
 /// A file of which every few writes are followed by new keys in the store that is being saved.
 struct Growing<'a> {
     store: &'a MemoryStore,
-    rule: &'a Rule,
+    rule: &'a PreparedPolicy,
     /// The number of the next new key.
     next: u64,
     /// New keys for every eight writes.
@@ -205,7 +205,7 @@ fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     // Under a policy whose state is in the slot, and under one whose state is beside the table.
     for text in ["fixed-window:1/12h", "sliding-log:1/12h"] {
         let store = MemoryStore::new();
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         assert!((0..old).all(|key| take(&store, &key.to_le_bytes(), &rule, 0)));
         let (mut next, mut snapshots, mut written) = (old, 0, 0);
         for pace in [0, 1, 2, 1] {
@@ -229,6 +229,6 @@ fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     }
 }
 
-fn rule_of(store: &MemoryStore, text: &str) -> Rule {
-    store.rule(&policy(text), at(0))
+fn rule_of(store: &MemoryStore, text: &str) -> PreparedPolicy {
+    store.prepare(&policy(text), at(0))
 }

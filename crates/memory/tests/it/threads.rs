@@ -14,7 +14,7 @@ use super::{at, policy, size, take};
 fn many_threads_on_one_key_never_admit_more_than_the_burst() {
     for text in ["gcra:1000/1d", "fixed-window:1000/1d"] {
         let store = MemoryStore::new();
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         let passed = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -31,9 +31,9 @@ fn many_threads_on_one_key_never_admit_more_than_the_burst() {
 
 /// Keys on their way to other segments are neither lost nor doubled.
 #[test]
-fn a_table_that_grows_under_threads_loses_no_key() {
+fn store_growing_under_threads_loses_no_key() {
     let store = MemoryStore::new();
-    let rule = store.rule(&policy("gcra:2/1d"), at(0));
+    let rule = store.prepare(&policy("gcra:2/1d"), at(0));
     let passed = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -58,7 +58,7 @@ fn keys_with_equal_states_are_told_apart_while_they_move() {
     const LIMIT: u8 = 3;
     let keys = size("SLUICEGATE_EQUAL_KEYS", 150_000);
     let store = MemoryStore::new();
-    let rule = store.rule(&policy(&format!("fixed-window:{LIMIT}/366d:align=clock")), at(0));
+    let rule = store.prepare(&policy(&format!("fixed-window:{LIMIT}/366d:align=clock")), at(0));
     let admitted: Vec<AtomicU8> = (0..keys).map(|_| AtomicU8::new(0)).collect();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -85,10 +85,10 @@ fn keys_with_equal_states_are_told_apart_while_they_move() {
 
 /// By the real clock: what passes is the burst and what comes in the time that it took.
 #[test]
-fn the_rate_is_exact_under_contention() {
+fn take_contended_key_rate_is_exact() {
     let (store, clock) = (MemoryStore::new(), SystemClock::new());
     let start = clock.now();
-    let rule = store.rule(&policy("gcra:1000/1s:burst=100"), start);
+    let rule = store.prepare(&policy("gcra:1000/1s:burst=100"), start);
     let whole = Duration::from_secs(size("SLUICEGATE_CONTENTION_SECONDS", 2));
     let (passed, first, last) = (AtomicU64::new(0), AtomicU64::new(u64::MAX), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -98,8 +98,8 @@ fn the_rate_is_exact_under_contention() {
                     let operation = sluicegate_core::Operation::Take(1);
                     let now = clock.now();
                     let request =
-                        sluicegate_memory::Request { key: b"hot", rule: &rule, operation };
-                    if store.ask(request, now).is_ok_and(|decision| decision.allowed()) {
+                        sluicegate_memory::Request { key: b"hot", policy: &rule, operation };
+                    if store.apply_prepared(request, now).is_ok_and(|decision| decision.allowed()) {
                         passed.fetch_add(1, Ordering::Relaxed);
                         first.fetch_min(now.as_micros(), Ordering::Relaxed);
                         last.fetch_max(now.as_micros(), Ordering::Relaxed);
@@ -121,7 +121,7 @@ fn the_rate_is_exact_under_contention() {
 fn of_many_keys_none_is_admitted_more_or_less_than_it_may() {
     let keys = size("SLUICEGATE_ZIPF_KEYS", 200_000);
     let store = MemoryStore::new();
-    let rule = store.rule(&policy("gcra:10/1s:burst=20"), at(0));
+    let rule = store.prepare(&policy("gcra:10/1s:burst=20"), at(0));
     let (interval, tolerance) = (100_000, 20 * 100_000);
     let mut arrivals = vec![0_u64; usize::try_from(keys).unwrap()];
     let mut random = 7_u64;

@@ -1,7 +1,8 @@
 //! The kit that every store passes, over the wire, in virtual time.
 
 use sluicegate_conformance::{
-    Answer, Question, Shape, Subject, ask_over_the_wire, check_histories, check_keys, check_traces,
+    Answer, Invocation, Shape, Subject, ask_over_the_wire, check_histories, check_keys,
+    check_traces,
 };
 use sluicegate_testing::{Engine, Peer, integers};
 
@@ -14,7 +15,7 @@ const HISTORIES: u64 = 400;
 pub(crate) struct OverTheWire(pub(crate) Peer);
 
 impl Subject for OverTheWire {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
         ask_over_the_wire(question, |command| self.0.ask(command), integers)
     }
 }

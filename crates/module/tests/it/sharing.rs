@@ -2,7 +2,7 @@
 //! the module writes is what the core would.
 
 use redis::Value;
-use sluicegate_conformance::{Answer, CoreSubject, Question, Shape, Subject, check_histories};
+use sluicegate_conformance::{Answer, CoreSubject, Invocation, Shape, Subject, check_histories};
 use sluicegate_core::{Entry, Limit, Operation, Policy, Timestamp};
 use sluicegate_testing::{Engine, Peer};
 
@@ -20,8 +20,8 @@ struct Compared {
 }
 
 impl Subject for Compared {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         let found = self.module.apply(question);
         let _ = self.core.apply(question);
         let stored = match self.module.0.ask(&[b"GET", key]).unwrap() {
@@ -83,7 +83,7 @@ fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
                 3 => Operation::Peek(1),
                 _ => Operation::Take(1),
             };
-            let question = Question { key: text.as_bytes(), policy: &policy, now: at, operation };
+            let question = Invocation { key: text.as_bytes(), policy: &policy, now: at, operation };
             let (expected, found) = (core.apply(question), module.apply(question));
             assert_eq!(found, expected, "{text}, step {step}: {at} {operation:?}");
         }

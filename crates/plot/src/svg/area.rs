@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{LEFT, RIGHT, WIDTH, tenths, text, x};
+use super::element::{LEFT, RIGHT, WIDTH, tenths, text, x};
 use crate::{
     figure::{Figure, Plot, Series, Shape, Size},
     labels::{Anchor, Labels},
@@ -12,7 +12,7 @@ use crate::{
 /// The least height of a bar.
 const MIN_BAR: u64 = 70;
 
-/// A plot and where it is.
+/// A plot and its position.
 pub(super) struct Area<'a> {
     pub(super) figure: &'a Figure,
     pub(super) plot: &'a Plot,

@@ -56,11 +56,13 @@ impl LocalFallback {
                 let store = self
                     .store
                     .get_or_init(|| MemoryStore::bounded(self.max_bytes, WhenFull::default()));
-                let local = store.rule(prepared.local_policy().unwrap_or(prepared.policy()), now);
+                let local =
+                    store.prepare(prepared.local_policy().unwrap_or(prepared.policy()), now);
                 denials.take_usage(key, now, |reported| {
                     raise_usage(store, key, &local, share, reported, now)
                 });
-                let decision = store.ask(Request { key, rule: &local, operation }, now)?;
+                let decision =
+                    store.apply_prepared(Request { key, policy: &local, operation }, now)?;
                 return Ok(Answer { decision, source: Source::Fallback });
             }
             OnError::Deny => {
@@ -92,7 +94,7 @@ impl LocalFallback {
 fn raise_usage(
     store: &MemoryStore,
     key: &[u8],
-    local: &sluicegate_memory::Rule,
+    local: &sluicegate_memory::PreparedPolicy,
     share: Share,
     ReportedUsage { used, binding }: ReportedUsage,
     now: Timestamp,
@@ -111,6 +113,6 @@ fn raise_usage(
     if more > 0 {
         // A charge cannot be denied. A table that is full does not keep it, and denies the key too.
         let operation = Operation::Charge(more);
-        let _ = store.ask(Request { key, rule: local, operation }, now);
+        let _ = store.apply_prepared(Request { key, policy: local, operation }, now);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sluicegate_conformance::{
-    Answer, JointSubject, JointTake, Question, Shape, Subject, check_together,
+    Answer, Invocation, JointSubject, JointTake, Shape, Subject, check_together,
 };
 use sluicegate_core::{Joint, Operation, Retry, Timestamp};
 use sluicegate_redis::{KeyedTake, OnError, Options, PreparedPolicy, RedisStore, Source};
@@ -22,8 +22,8 @@ const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
 struct AtItsTime(Runtime, RedisStore);
 
 impl Subject for AtItsTime {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         let rule = self.1.prepare(policy, OnError::default());
         let asked = self.1.ask_at(key, &rule, operation, now);
         self.0.block_on(asked).map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use sluicegate_commands::CommandError;
-use sluicegate_conformance::{Question, Subject};
+use sluicegate_conformance::{Invocation, Subject};
 use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply};
 use sluicegate_testing::{Engine, Server};
 
@@ -69,7 +69,7 @@ fn they_are_taken_over_as_the_module_does() {
         set.arg(&key).arg(tat.to_string()).query::<()>(&mut store.connection).unwrap();
         let (entry, decision) = expected(&policy, tat, now, operation);
         let found =
-            store.apply(Question { key: b"cell", policy: &policy, now, operation }).unwrap();
+            store.apply(Invocation { key: b"cell", policy: &policy, now, operation }).unwrap();
         prop_assert_eq!(found, decision);
         let stored = store.stored(b"cell");
         match stored.as_deref() {
@@ -111,7 +111,7 @@ fn no_other_limit_takes_them_over() {
     ] {
         let mut set = redis::cmd("SET");
         set.arg(test_key(b"k")).arg(digits).query::<()>(&mut store.connection).unwrap();
-        let found = store.apply(Question {
+        let found = store.apply(Invocation {
             key: b"k",
             policy: &window,
             now,

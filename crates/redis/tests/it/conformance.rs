@@ -1,7 +1,7 @@
 //! The kit that every store passes, over scripts, on each server.
 
 use sluicegate_conformance::{
-    CoreSubject, Question, Shape, Subject, check_histories, check_keys, check_traces, compare,
+    CoreSubject, Invocation, Shape, Subject, check_histories, check_keys, check_traces, compare,
 };
 use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
 use sluicegate_testing::{Engine, Server};
@@ -73,7 +73,7 @@ fn long_logs() {
                 _ => Operation::Take(cost),
             };
             let now = Timestamp::from_micros(now).unwrap();
-            let question = Question { key: text.as_bytes(), policy: &policy, now, operation };
+            let question = Invocation { key: text.as_bytes(), policy: &policy, now, operation };
             let (expected, found) = (core.apply(question), subject.apply(question));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{text}, turn {turn}: {it}"));
         }
@@ -108,7 +108,7 @@ fn events_that_are_gone_stay_so() {
             let mut entry = old.clone();
             let expected = apply(&policy, &mut entry, at(now), operation).unwrap();
             let found = store
-                .apply(Question { key: b"gone", policy: &policy, now: at(now), operation })
+                .apply(Invocation { key: b"gone", policy: &policy, now: at(now), operation })
                 .unwrap();
             assert_eq!(found.to_integers(), expected.to_integers(), "{now} s {operation:?}");
             if operation == Operation::Take(9) {
@@ -135,7 +135,7 @@ fn of_logs_of_equal_periods_the_first_is_seen() {
         let mut ask = |text: &str, second: u64, operation| {
             let policy: Policy = text.parse().unwrap();
             let now = Timestamp::from_micros((1_700_000_000 + second) * 1_000_000).unwrap();
-            let question = Question { key: name.as_bytes(), policy: &policy, now, operation };
+            let question = Invocation { key: name.as_bytes(), policy: &policy, now, operation };
             let (expected, found) = (core.apply(question), subject.apply(question));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{name}, {second} s: {it}"));
             found.unwrap().to_integers()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use sluicegate_commands::{Description, Options, parse};
 use sluicegate_conformance::{
-    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
 use sluicegate_core::{Entry, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Library, Reply};
@@ -52,8 +52,8 @@ impl Functions {
 }
 
 impl Subject for Functions {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         let text = policy.to_string();
         // With the prefix of tests a key may be longer than any other.
         if text.contains("tz=") || test_key(key).len() > 65_536 {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use redis::{Connection, Value};
-use sluicegate_conformance::{Answer, CoreSubject, Question, Subject};
+use sluicegate_conformance::{Answer, CoreSubject, Invocation, Subject};
 use sluicegate_core::{Entry, Operation};
 use sluicegate_redis::script::{Arguments, Item, Plan, Reply, TEST_PREFIX};
 
@@ -75,8 +75,8 @@ pub(crate) fn read(value: &Value) -> Result<Reply, String> {
 }
 
 impl Subject for Store {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         let plan = self.plans.entry(policy.to_string()).or_insert_with(|| Plan::new(policy));
         let key = test_key(key);
         let mut arguments = plan.arguments_at(operation, now).map_err(|error| error.to_string())?;
@@ -110,7 +110,7 @@ impl Compared {
 }
 
 impl Subject for Compared {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
         let key = question.key;
         let answer = self.store.apply(question);
         let _ = self.core.apply(question);

@@ -88,7 +88,7 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
                 keys: usage.keys,
                 bytes: usage.bytes,
                 max_bytes: usage.max_bytes,
-                table_full: usage.turned_away,
+                table_full: usage.table_full,
                 when_full: match shared.config.when_full {
                     WhenFull::Deny => "deny",
                     WhenFull::Allow => "allow",

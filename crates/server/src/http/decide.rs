@@ -185,7 +185,7 @@ fn here(
     let rule = rules.get(known).memory()?;
     let decision = match shared.blocks.denial(key, rule.policy(), operation, now) {
         Some(denial) => denial,
-        None => match store.ask(Request { key, rule, operation }, now) {
+        None => match store.apply_prepared(Request { key, policy: rule, operation }, now) {
             Ok(decision) => decision,
             Err(error) => return Some(Err(Trouble::from(error).into())),
         },

@@ -130,7 +130,7 @@ mod tests {
         let (mut rules, store) = (Rules::default(), MemoryStore::new());
         let text = sluicegate_commands::PolicyText::Text(b"gcra:30/1m");
         let make = |text: sluicegate_commands::PolicyText<'_>| {
-            Ok(HomeRule::Memory(store.rule(&text.parse().unwrap(), Timestamp::EPOCH)))
+            Ok(HomeRule::Memory(store.prepare(&text.parse().unwrap(), Timestamp::EPOCH)))
         };
         let rule = rules.find(text, make).unwrap();
         Gather { key: FIRST[1], rule, operation: Operation::Take(1), reply: Reply::Decision }

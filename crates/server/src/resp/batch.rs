@@ -132,7 +132,11 @@ impl<'a> Gathered<'a> {
             let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
             for gather in chunk {
                 let rule = rules.get(gather.rule).memory().expect("rules are those of their home");
-                requests.push(Request { key: gather.key, rule, operation: gather.operation });
+                requests.push(Request {
+                    key: gather.key,
+                    policy: rule,
+                    operation: gather.operation,
+                });
             }
             let mut replies = chunk.iter().map(|gather| gather.reply);
             let mut tell = |request: &Request<'_>, answer: Result<Decision, ReserveError>| {
@@ -141,7 +145,7 @@ impl<'a> Gathered<'a> {
                     Ok(decision) => {
                         stats.decided(Face::Resp, Source::Store, &decision);
                         if let Some(watch) = watch {
-                            let cause = Cause::policy(request.rule.policy());
+                            let cause = Cause::policy(request.policy.policy());
                             watch.decided(request.key, &decision, cause);
                         }
                         reply.write(&decision, writer);
@@ -154,9 +158,10 @@ impl<'a> Gathered<'a> {
             };
             if shared.blocks.is_used() {
                 for request in &requests {
-                    let Request { key, rule, operation } = *request;
+                    let Request { key, policy: rule, operation } = *request;
                     let denial = shared.blocks.denial(key, rule.policy(), operation, session.now);
-                    let answer = denial.map_or_else(|| store.ask(*request, session.now), Ok);
+                    let answer =
+                        denial.map_or_else(|| store.apply_prepared(*request, session.now), Ok);
                     tell(request, answer);
                 }
             } else {

@@ -94,7 +94,7 @@ fn memory(shared: &Shared, text: &mut String) {
     };
     line(text, "bytes", usage.bytes);
     line(text, "max_bytes", usage.max_bytes);
-    line(text, "table_full", usage.turned_away);
+    line(text, "table_full", usage.table_full);
     line(
         text,
         "when_full",

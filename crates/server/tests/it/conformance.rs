@@ -1,7 +1,8 @@
 //! The server against the conformance kit, over the wire.
 
 use sluicegate_conformance::{
-    Answer, Question, Shape, Subject, ask_over_the_wire, check_histories, check_keys, check_traces,
+    Answer, Invocation, Shape, Subject, ask_over_the_wire, check_histories, check_keys,
+    check_traces,
 };
 use sluicegate_resp::Value;
 
@@ -10,7 +11,7 @@ use crate::harness::{Peer, Running, integers};
 pub(crate) struct OverTheWire(pub(crate) Peer);
 
 impl Subject for OverTheWire {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
         let ask = |command: &[&[u8]]| match self.0.say_bytes(command) {
             Value::Error(text) => Err(String::from_utf8(text).unwrap()),
             reply => Ok(reply),

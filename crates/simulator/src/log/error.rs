@@ -1,6 +1,6 @@
 //! What can be wrong with a log, or with how it is described.
 
-use crate::{error::Quoted, records::MAX_LINE};
+use crate::{error::Quoted, limits::MAX_LINE};
 
 /// A description that describes no log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn format_missing_field_is_an_error() {
         let told = |format, name, line| read(format, &[name], line).unwrap_err();
         assert_eq!(
             told("combined", "request", "10.0.0.1 - - [x] GET"),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_told() {
+    fn json_not_an_object_is_an_error() {
         for line in ["", "[]", "7", "{\"a\":1", "{\"a\":1}x", "{\"a\":\"\u{1}\"}"] {
             assert!(find(&["a"], line).is_err(), "{line}");
         }

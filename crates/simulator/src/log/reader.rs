@@ -16,7 +16,7 @@ use super::{
 use crate::{
     batch::{Batch, Stored},
     event::Kind,
-    records::MAX_LINE,
+    limits::MAX_LINE,
 };
 
 /// Bytes read at a time.

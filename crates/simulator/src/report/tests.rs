@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use sluicegate_core::Timestamp;
 
 use super::*;
-use crate::busy::MAX_BUSY_KEYS;
+use crate::heavy_hitters::MAX_BUSY_KEYS;
 
 fn add(report: &mut Report, time: u64, key: &[u8], outcome: Outcome) {
     let time = Timestamp::from_micros(time).unwrap();
@@ -50,7 +50,7 @@ fn only_takes_are_requests() {
 }
 
 #[test]
-fn the_periods_of_a_policy_are_told_once_each() {
+fn periods_of_policy_are_distinct() {
     let periods = |text: &str| periods(&text.parse().unwrap());
     let days = |days: u64| Duration::from_secs(days * 86_400);
     assert_eq!(
@@ -84,7 +84,7 @@ proptest! {
             departures.iter().filter(|time| (*from..from + span).contains(time)).count()
         };
         let most = departures.iter().map(within).max().unwrap_or(0);
-        prop_assert_eq!(report.most_departed().next().unwrap().count, u64::try_from(most).unwrap());
+        prop_assert_eq!(report.peak_sent().next().unwrap().count, u64::try_from(most).unwrap());
         prop_assert_eq!(report.allowed() + report.denied(), report.requests());
     }
 }

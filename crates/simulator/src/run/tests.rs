@@ -11,7 +11,7 @@ fn event<'a>(time: u64, key: &'a [u8], policy: &'a str, kind: Kind) -> Event<'a>
 }
 
 #[test]
-fn a_policy_named_is_in_force_for_that_event_alone() {
+fn simulation_policy_of_event_applies_to_it_only() {
     let mut simulation = Simulation::new(Some("gcra:1/1s".parse().unwrap()));
     let mut limit = |policy| simulation.decide(&event(0, b"k", policy, Kind::Peek)).unwrap().limit;
     assert_eq!(limit(""), 1);
@@ -22,7 +22,7 @@ fn a_policy_named_is_in_force_for_that_event_alone() {
 }
 
 #[test]
-fn a_policy_that_is_none_is_told_with_its_line() {
+fn simulation_invalid_policy_error_has_line() {
     let told = |default, policy| {
         let mut simulation = Simulation::new(default);
         simulation.decide(&event(0, b"k", policy, Kind::Take)).unwrap_err().to_string()
@@ -33,7 +33,7 @@ fn a_policy_that_is_none_is_told_with_its_line() {
 }
 
 #[test]
-fn a_reset_is_answered_as_a_fresh_key() {
+fn simulation_reset_answers_as_unused_key() {
     let mut simulation = Simulation::new(Some("gcra:2/1s".parse().unwrap()));
     let _ = simulation.decide(&event(0, b"k", "", Kind::Take)).unwrap();
     let reset = simulation.decide(&event(0, b"k", "", Kind::Reset)).unwrap();
@@ -42,7 +42,7 @@ fn a_reset_is_answered_as_a_fresh_key() {
 }
 
 #[test]
-fn what_asks_only_stores_no_key() {
+fn simulation_peek_stores_no_key() {
     let mut simulation = Simulation::new(Some("gcra:2/1s".parse().unwrap()));
     let _ = simulation.decide(&event(0, b"k", "", Kind::Peek)).unwrap();
     let free = Event { cost: 0, ..event(0, b"k", "", Kind::Take) };
@@ -51,7 +51,7 @@ fn what_asks_only_stores_no_key() {
 }
 
 #[test]
-fn a_slot_is_one_line_of_a_cache() {
+fn simulation_slot_fits_in_cache_line() {
     assert_eq!(size_of::<Slot>(), 64);
 }
 

@@ -1,9 +1,9 @@
-//! Spans of equal length, few of them, however long the traffic is.
+//! Spans of equal length, a bounded number of them for traffic of any length.
 //!
-//! Each length is a multiple of the one before, and every span begins at a multiple of its length:
-//! so short spans can be joined into longer ones, and nothing is guessed.
+//! Each length is a multiple of the one before, and every span starts at a multiple of its length. Therefore short spans
+//! can be joined into longer ones exactly.
 
-use super::Bin;
+use super::bin::Bin;
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLI;
@@ -11,7 +11,7 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Lengths of a span, in microseconds. With the longest, all of time has 144 spans.
+/// Lengths of a span, in microseconds. With the longest, the whole range of times has 144 spans.
 const WIDTHS: [u64; 21] = [
     MILLI,
     5 * MILLI,
@@ -36,15 +36,15 @@ const WIDTHS: [u64; 21] = [
     364 * DAY,
 ];
 
-/// Most spans that are kept apart.
-const MOST: u64 = 1024;
+/// Upper bound on the spans.
+const MAX_BINS: u64 = 1024;
 
-/// Spans side by side, from the one of the first event on.
+/// Adjacent spans, starting with that of the first event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bins {
-    /// Which of the lengths.
+    /// Index of the length in `WIDTHS`.
     width: usize,
-    /// The number of the first span: how often its length fits before it.
+    /// Number of the first span: its start divided by the length.
     first: u64,
     bins: Vec<Bin>,
 }
@@ -54,12 +54,12 @@ impl Bins {
         WIDTHS[self.width]
     }
 
-    /// When the first span begins.
+    /// Start of the first span.
     pub(super) fn start(&self) -> u64 {
         self.first * self.width()
     }
 
-    /// When the last one ends.
+    /// End of the last span.
     pub(super) fn end(&self) -> u64 {
         self.start() + length(&self.bins) * self.width()
     }
@@ -68,13 +68,12 @@ impl Bins {
         &self.bins
     }
 
-    /// The span that `time` is in, made if it is not there. A time before the first is in the
-    /// first.
+    /// The span of `time`, which is created if needed. A time before the first span belongs to the first.
     pub(super) fn at(&mut self, time: u64) -> &mut Bin {
         if self.bins.is_empty() {
             self.first = time / self.width();
         }
-        while time / self.width() >= self.first + MOST && self.width + 1 < WIDTHS.len() {
+        while time / self.width() >= self.first + MAX_BINS && self.width + 1 < WIDTHS.len() {
             self.join();
         }
         let index = (time / self.width()).saturating_sub(self.first);
@@ -99,7 +98,7 @@ impl Bins {
         }
     }
 
-    /// Goes on to the next length.
+    /// Changes to the next length.
     fn join(&mut self) {
         let ratio = WIDTHS[self.width + 1] / WIDTHS[self.width];
         let first = self.first / ratio;
@@ -128,7 +127,7 @@ mod tests {
     fn each_length_is_a_multiple_of_the_one_before() {
         assert!(WIDTHS.windows(2).all(|pair| pair[1] % pair[0] == 0 && pair[1] > pair[0]));
         let end = sluicegate_core::Timestamp::MAX.as_micros();
-        assert!(end / WIDTHS[WIDTHS.len() - 1] < MOST);
+        assert!(end / WIDTHS[WIDTHS.len() - 1] < MAX_BINS);
     }
 
     proptest! {
@@ -144,7 +143,7 @@ mod tests {
                 time = (time + (step << shift)).min(1 << 52);
                 bins.at(time).offered += 1;
                 times.push(time);
-                prop_assert!(length(bins.all()) <= MOST);
+                prop_assert!(length(bins.all()) <= MAX_BINS);
             }
             bins.join_to(most);
             prop_assert!(bins.all().len() <= most.max(144));

@@ -3,10 +3,10 @@ use std::time::Duration;
 use super::*;
 use crate::{run::Simulation, trace::TraceReader};
 
-fn track(policy: &str, trace: &str, until: Option<u64>) -> Track {
+fn track(policy: &str, trace: &str, until: Option<u64>) -> TimeSeries {
     let policy: Policy = policy.parse().unwrap();
     let mut simulation = Simulation::new(Some(policy.clone()));
-    let mut track = Track::new(Some(b"k"));
+    let mut track = TimeSeries::new(Some(b"k"));
     let trace = format!("t_us,key,cost\n{trace}");
     let mut reader = TraceReader::new(trace.as_bytes()).unwrap();
     while let Some(event) = reader.next_event().unwrap() {
@@ -27,7 +27,7 @@ fn units_come_back_between_events() {
 }
 
 #[test]
-fn what_waits_departs_later() {
+fn time_series_delayed_request_is_sent_later() {
     let track = track("leaky-queue:1/1s:capacity=3", "0,k,1\n0,k,1\n0,k,1\n0,k,1\n", None);
     let spans = track.spans(1_000_000);
     let of = |field: fn(&Bin) -> u64| spans.bins.iter().map(field).collect::<Vec<_>>();
@@ -88,10 +88,10 @@ fn track_units_leave_the_period_between_events() {
 }
 
 #[test]
-fn a_change_is_seen_from_its_moment_on() {
+fn time_series_policy_change_starts_new_bounds() {
     let (small, large): (Policy, Policy) =
         ("sliding-log:2/1m".parse().unwrap(), "sliding-log:5/1m".parse().unwrap());
-    let mut track = Track::new(Some(b"k"));
+    let mut track = TimeSeries::new(Some(b"k"));
     let mut simulation = Simulation::new(Some(small.clone()));
     let event = Event {
         line: 1,
@@ -111,7 +111,7 @@ fn a_change_is_seen_from_its_moment_on() {
 }
 
 #[test]
-fn a_year_of_silence_costs_no_memory() {
+fn time_series_idle_year_takes_bounded_memory() {
     let year = 366 * 86_400_000_000_u64;
     let track = track("gcra:1/1d", &format!("0,k,1\n{year},k,1\n"), None);
     assert!(track.spans(0).bins.len() <= 1024);

@@ -44,7 +44,7 @@ fn poisson_traffic_has_its_mean_and_spread() {
 }
 
 #[test]
-fn the_same_seed_makes_the_same_and_another_makes_other() {
+fn traffic_same_seed_is_reproducible() {
     let of = |seed| times(&["poisson:50/s", "poisson:5/s"], "zipf:100", seed, 20);
     assert_eq!(of(7), of(7));
     assert_ne!(of(7), of(8));

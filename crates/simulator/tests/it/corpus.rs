@@ -47,11 +47,11 @@ const LOG_PARTS: [&[u8]; 16] = [
 ];
 
 #[test]
-fn the_corpus_and_its_mutations_hold() {
+fn corpus_traces_and_mutations_hold() {
     check_mutations("trace", MUTATIONS, &PARTS, check_trace);
 }
 
 #[test]
-fn the_logs_and_their_mutations_hold() {
+fn corpus_logs_and_mutations_hold() {
     check_mutations("log", MUTATIONS, &LOG_PARTS, check_log);
 }

@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_at_all_is_what_the_csv_crate_reads(
+    fn trace_any_input_reads_as_csv_crate(
         body in proptest::collection::vec(
             prop::sample::select(vec!["1", "23", ",", ",", "a", "\"", "\"\"", "\n", "\r\n"]), 0..60,
         ),

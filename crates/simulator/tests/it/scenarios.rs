@@ -34,7 +34,7 @@ fn run(trace: &Path, policy: &str) -> Value {
         report.add(&event, &decision);
     }
     report.finish();
-    let most = report.most_admitted();
+    let most = report.peak_admitted();
     let most: Map<_, _> =
         most.map(|most| (format!("{}s", most.span.as_secs()), json!(most.count))).collect();
     let micros = |delay: Duration| u64::try_from(delay.as_micros()).unwrap();
@@ -49,7 +49,7 @@ fn run(trace: &Path, policy: &str) -> Value {
 }
 
 #[test]
-fn what_a_queue_lets_go_is_paced_where_what_it_admits_is_not() {
+fn scenario_queue_paces_sent_requests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut reader = TraceReader::new(File::open(folder.join("queue-200ms.csv")).unwrap()).unwrap();
     let policy = "leaky-queue:5/1s:capacity=20".parse().unwrap();
@@ -59,6 +59,6 @@ fn what_a_queue_lets_go_is_paced_where_what_it_admits_is_not() {
         report.add(&event, &simulation.decide(&event).unwrap());
     }
     report.finish();
-    let departed: Vec<u64> = report.most_departed().map(|most| most.count).collect();
+    let departed: Vec<u64> = report.peak_sent().map(|most| most.count).collect();
     assert_eq!(departed, [5, 10, 15, 20, 20]);
 }

@@ -168,7 +168,7 @@ fn bursts_are_decided_wrongly_more_often_but_never_let_twice_the_limit_through()
 /// Who knows the windows spends the limit just before an edge, and then all that comes free: 2N at the
 /// worst, as `SEMANTICS.md` says, less the one that is not yet free.
 #[test]
-fn an_adversary_gets_less_than_twice_the_limit() {
+fn sliding_counter_adversary_gets_less_than_twice_the_limit() {
     let edge = START + MINUTE - 1;
     let before = std::iter::repeat_n(edge, LIMIT as usize);
     // Ten tries for each unit that comes free, through the next window and the one after.

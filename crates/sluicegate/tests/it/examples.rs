@@ -24,7 +24,7 @@ use sluicegate_testing::{Engine, Server};
 use crate::server::limiter;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_third_party_is_obeyed_by_refusing_and_by_delaying() {
+async fn example_third_party_rejects_and_delays() {
     let redis = Server::start(Engine::Redis70);
     for limiter in [Limiter::in_memory(), limiter(&redis).await] {
         assert_eq!(third_party::refusing(&limiter, "30/1h", 40).await.unwrap(), 10);
@@ -35,7 +35,7 @@ async fn a_third_party_is_obeyed_by_refusing_and_by_delaying() {
 }
 
 #[tokio::test]
-async fn a_route_is_protected() {
+async fn example_axum_route_is_limited() {
     let app = axum_route::app(Limiter::in_memory(), "gcra:2/1h").unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ async fn a_route_is_protected() {
 }
 
 #[tokio::test]
-async fn a_budget_is_settled_afterwards() {
+async fn example_token_budget_is_settled_afterwards() {
     let limiter = Limiter::in_memory();
     let rule: Rule = "token-bucket:1/1h:burst=20000".parse().unwrap();
     for (expected, real, left) in

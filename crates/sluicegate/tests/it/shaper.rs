@@ -36,7 +36,7 @@ async fn items_go_in_order_at_the_pace_of_the_queue() {
 }
 
 #[tokio::test]
-async fn who_gives_up_waiting_loses_nothing() {
+async fn shaper_cancelled_push_loses_nothing() {
     let shaper = shaper(&Limiter::in_memory(), "leaky-queue:20/1s");
     shaper.push(1).unwrap();
     shaper.push(2).unwrap();

@@ -2,7 +2,7 @@ use http::Request;
 
 use super::*;
 
-fn found(by: Address, peer: Option<&str>, headers: &[(&str, &str)]) -> Option<String> {
+fn found(by: ClientAddress, peer: Option<&str>, headers: &[(&str, &str)]) -> Option<String> {
     let mut request = Request::builder();
     for (name, value) in headers {
         request = request.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
@@ -20,7 +20,7 @@ fn found(by: Address, peer: Option<&str>, headers: &[(&str, &str)]) -> Option<St
 }
 
 #[test]
-fn a_peer_is_its_network_without_port_and_zone() {
+fn peer_address_is_network_without_port_and_zone() {
     for (peer, key) in [
         ("192.0.2.7:80", "192.0.2.7"),
         ("0.0.0.0:1", "0.0.0.0"),
@@ -28,9 +28,9 @@ fn a_peer_is_its_network_without_port_and_zone() {
         ("[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::/64"),
         ("[fe80::1%3]:80", "fe80::/64"),
     ] {
-        assert_eq!(found(Address::peer(), Some(peer), &[]).as_deref(), Some(key), "{peer}");
+        assert_eq!(found(ClientAddress::peer(), Some(peer), &[]).as_deref(), Some(key), "{peer}");
     }
-    assert_eq!(found(Address::peer(), None, &[("x-forwarded-for", "192.0.2.7")]), None);
+    assert_eq!(found(ClientAddress::peer(), None, &[("x-forwarded-for", "192.0.2.7")]), None);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn networks_are_as_large_as_told() {
         (25, 128, "192.0.2.128/25", "2001:db8:1:2:3:4:5:6"),
         (99, 255, "192.0.2.255", "2001:db8:1:2:3:4:5:6"),
     ] {
-        let by = Address::peer().prefixes(v4, v6);
+        let by = ClientAddress::peer().prefixes(v4, v6);
         assert_eq!(found(by, Some("192.0.2.255:1"), &[]).as_deref(), Some(of_v4));
         let peer = Some("[2001:db8:1:2:3:4:5:6]:1");
         assert_eq!(found(by, peer, &[]).as_deref(), Some(of_v6));
@@ -51,11 +51,11 @@ fn networks_are_as_large_as_told() {
 /// The address by `X-Forwarded-For`, behind so many proxies.
 fn behind(proxies: usize, values: &[&str]) -> String {
     let headers: Vec<_> = values.iter().map(|value| ("x-forwarded-for", *value)).collect();
-    found(Address::x_forwarded_for(proxies), Some("10.0.0.1:1"), &headers).unwrap()
+    found(ClientAddress::x_forwarded_for(proxies), Some("10.0.0.1:1"), &headers).unwrap()
 }
 
 #[test]
-fn an_entry_beyond_the_trusted_proxies_is_ignored() {
+fn forwarded_entry_beyond_trusted_proxies_is_ignored() {
     for (proxies, values, address) in [
         (1, &["192.0.2.7"][..], "192.0.2.7"),
         (1, &["8.8.8.8, 192.0.2.7"], "192.0.2.7"),
@@ -88,7 +88,7 @@ fn an_entry_beyond_the_trusted_proxies_is_ignored() {
     ] {
         assert_eq!(behind(proxies, values), address, "{proxies} {values:?}");
     }
-    assert_eq!(found(Address::x_forwarded_for(1), None, &[]), None);
+    assert_eq!(found(ClientAddress::x_forwarded_for(1), None, &[]), None);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn forwarded_is_read_from_its_end() {
         (1, &[], "10.0.0.1"),
     ] {
         let headers: Vec<_> = values.iter().map(|value| ("forwarded", *value)).collect();
-        let by = Address::forwarded(proxies);
+        let by = ClientAddress::forwarded(proxies);
         let key = found(by, Some("10.0.0.1:1"), &headers);
         assert_eq!(key.as_deref(), Some(address), "{proxies} {values:?}");
     }

@@ -2,8 +2,9 @@ use http::Request;
 use proptest::prelude::*;
 
 use super::*;
+use crate::key_bytes::{INLINE_BYTES, MISSING, push_short};
 
-fn key(request: &Request<()>, parts: &[Part]) -> String {
+fn key(request: &Request<()>, parts: &[KeyPart]) -> String {
     let mut key = Bytes::new();
     parts.iter().for_each(|part| part.push(&Head::of(request), &mut key));
     String::from_utf8(key.to_vec()).unwrap()
@@ -12,30 +13,34 @@ fn key(request: &Request<()>, parts: &[Part]) -> String {
 #[test]
 fn parts_are_told_apart() {
     let request = Request::post("/a/b?c").header("x-user", "7").body(()).unwrap();
-    let [user, other] = ["x-user", "x-other"].map(|it| Part::header(HeaderName::from_static(it)));
-    let own = Part::own(|head| head.header("x-user").map(|it| it.repeat(2)));
+    let [user, other] =
+        ["x-user", "x-other"].map(|it| KeyPart::header(HeaderName::from_static(it)));
+    let own = KeyPart::own(|head| head.header("x-user").map(|it| it.repeat(2)));
     assert_eq!(
-        key(&request, &[Part::method(), Part::path(), user, other, own, Address::peer().into()]),
+        key(
+            &request,
+            &[KeyPart::method(), KeyPart::path(), user, other, own, ClientAddress::peer().into()]
+        ),
         "4:POST,4:/a/b,1:7,-,2:77,-,"
     );
-    let path = |path: &str| key(&Request::get(path).body(()).unwrap(), &[Part::path()]);
+    let path = |path: &str| key(&Request::get(path).body(()).unwrap(), &[KeyPart::path()]);
     for spelling in ["/a/b", "/a/./b", "//a/b", "/a/%62", "/a/c/../b"] {
         assert_eq!(path(spelling), "4:/a/b,", "{spelling}");
     }
     let twice = |one: &str, other: &str| {
         let request = Request::get("/").header("x-user", one).header("x-user", other);
-        key(&request.body(()).unwrap(), &[Part::header(HeaderName::from_static("x-user"))])
+        key(&request.body(()).unwrap(), &[KeyPart::header(HeaderName::from_static("x-user"))])
     };
     assert_eq!([twice("7", "7"), twice("7", "8"), twice("8", "7")], ["1:7,", "*,", "*,"]);
     let empty = Request::get("/").header("x-other", "").body(()).unwrap();
-    let part = Part::header(HeaderName::from_static("x-other"));
+    let part = KeyPart::header(HeaderName::from_static("x-other"));
     assert_eq!(key(&empty, &[part]), "0:,");
 }
 
 #[test]
-fn a_part_is_written_in_place_behind_its_length() {
-    for length in (0..=110).chain([PLACE * 3, 1000]) {
-        for first in [0, 3, PLACE - 3, PLACE] {
+fn push_part_of_any_length_is_a_netstring() {
+    for length in (0..=110).chain([INLINE_BYTES * 3, 1000]) {
+        for first in [0, 3, INLINE_BYTES - 3, INLINE_BYTES] {
             let text = "x".repeat(length);
             let mut expected = "p".repeat(first);
             expected += &format!("{length}:{text},-,1:y,");
@@ -53,16 +58,16 @@ fn a_part_is_written_in_place_behind_its_length() {
     }
     let mut key = Bytes::new();
     push_written(&mut key, |to| {
-        to.extend_from_slice(&[0; PLACE + 1]);
+        to.extend_from_slice(&[0; INLINE_BYTES + 1]);
         None
     });
     assert_eq!(*key, *MISSING);
 }
 
 #[test]
-fn a_short_part_is_like_any_other() {
+fn push_short_equals_push() {
     let (halves, bytes) = ([*b"01234567", *b"89abcdef"], b"0123456789abcdef");
-    for first in (0..4).chain(PLACE - 24..PLACE + 2) {
+    for first in (0..4).chain(INLINE_BYTES - 24..INLINE_BYTES + 2) {
         for length in 0..=16 {
             let mut keys = [(); 2].map(|()| Bytes::new());
             keys.iter_mut().for_each(|key| key.extend_from_slice(&vec![b'p'; first]));
@@ -76,24 +81,24 @@ fn a_short_part_is_like_any_other() {
 }
 
 #[test]
-fn a_key_does_not_depend_on_the_one_before() {
+fn write_key_is_independent_of_previous_key() {
     let named = |name: &str| crate::NamedPolicy::new(name, "gcra:1/1s".parse().expect("a policy"));
     // The third is longer than what is kept in place, and the last another by the same name.
-    let policies = ["a", "b", &"c".repeat(PLACE), "a"].map(named);
-    let proxied = Address::x_forwarded_for(1);
-    let user = Part::header(HeaderName::from_static("x-user"));
-    let lists: [&[Part]; 7] = [
+    let policies = ["a", "b", &"c".repeat(INLINE_BYTES), "a"].map(named);
+    let proxied = ClientAddress::x_forwarded_for(1);
+    let user = KeyPart::header(HeaderName::from_static("x-user"));
+    let lists: [&[KeyPart]; 7] = [
         &[],
-        &[Address::peer().into()],
-        &[Address::peer().prefixes(24, 56).into()],
-        &[Address::peer().into(), user.clone()],
-        &[user.clone(), Address::peer().into()],
+        &[ClientAddress::peer().into()],
+        &[ClientAddress::peer().prefixes(24, 56).into()],
+        &[ClientAddress::peer().into(), user.clone()],
+        &[user.clone(), ClientAddress::peer().into()],
         &[proxied.into(), proxied.prefixes(32, 128).into()],
-        &[Part::path(), Part::method()],
+        &[KeyPart::path(), KeyPart::method()],
     ];
     let requests = [None, Some("10.0.0.1:1"), Some("10.0.0.2:1"), Some("[2001:db8::1]:1")]
         .into_iter()
-        .flat_map(|peer| ["7", &"8".repeat(PLACE)].map(|user| (peer, user.to_owned())))
+        .flat_map(|peer| ["7", &"8".repeat(INLINE_BYTES)].map(|user| (peer, user.to_owned())))
         .map(|(peer, user)| {
             let mut request = Request::builder().header("x-user", user);
             if let Some(peer) = peer {
@@ -109,7 +114,7 @@ fn a_key_does_not_depend_on_the_one_before() {
             asked.extend(requests.iter().map(|request| (policy.inner(), parts, request)));
         }
     }
-    let written = |key: &mut Key, (policy, parts, request): (&Named, &[Part], &Request<()>)| {
+    let written = |key: &mut Key, (policy, parts, request): (&Named, &[KeyPart], &Request<()>)| {
         key.write(policy, parts, &Head::of(request));
         key.to_vec()
     };
@@ -127,13 +132,13 @@ fn a_key_does_not_depend_on_the_one_before() {
 }
 
 #[test]
-fn a_key_is_lent_to_one_at_a_time() {
+fn take_key_twice_returns_two_keys() {
     let policy = crate::NamedPolicy::new("a", "gcra:1/1s".parse().expect("a policy"));
     let request = Request::new(());
     let mut outer = Key::take();
-    outer.write(policy.inner(), &[Part::path()], &Head::of(&request));
+    outer.write(policy.inner(), &[KeyPart::path()], &Head::of(&request));
     let mut inner = Key::take();
-    inner.write(policy.inner(), &[Part::method()], &Head::of(&request));
+    inner.write(policy.inner(), &[KeyPart::method()], &Head::of(&request));
     assert_eq!([&**outer, &**inner], [&b"1:a,1:/,"[..], b"1:a,3:GET,"]);
     outer.leave();
     inner.leave();
@@ -141,8 +146,8 @@ fn a_key_is_lent_to_one_at_a_time() {
 }
 
 #[test]
-fn a_key_may_be_long() {
-    for first in [0, 1, PLACE - 1, PLACE, PLACE + 1] {
+fn write_long_key_is_complete() {
+    for first in [0, 1, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1] {
         let (mut key, mut expected) = (Bytes::new(), vec![b'a'; first]);
         key.extend_from_slice(&expected);
         for byte in 0..3 {
@@ -164,7 +169,7 @@ proptest! {
         let joined = |tuple: &[Option<String>]| {
             let own = |it: &Option<String>| {
                 let it = it.clone();
-                Part::own(move |_| it.clone())
+                KeyPart::own(move |_| it.clone())
             };
             key(&request, &tuple.iter().map(own).collect::<Vec<_>>())
         };

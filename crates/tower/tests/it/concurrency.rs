@@ -50,7 +50,7 @@ async fn many_tasks_on_one_key_admit_exactly_the_burst() {
 }
 
 #[tokio::test]
-async fn a_rule_says_what_is_answered_without_redis() {
+async fn layer_with_rules_uses_on_error_without_redis() {
     let redis = Server::start(Engine::Redis70);
     let limiter = limiter(&redis).await;
     drop(redis);

@@ -62,7 +62,7 @@ async fn routes_of_axum_are_protected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_of_tonic_answers_resource_exhausted() {
+async fn example_tonic_returns_resource_exhausted() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move {

@@ -12,7 +12,7 @@ use std::{
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use sluicegate_core::Policy;
 use sluicegate_tower::{
-    Address, Headers, NamedPolicy, Part, RateLimit, RateLimitLayer, Routes, Rules,
+    ClientAddress, HeaderStyle, KeyPart, NamedPolicy, RateLimit, RateLimitLayer, Routes, Rules,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -82,7 +82,7 @@ fn from(peer: &str, path: &str) -> Request<()> {
 }
 
 #[tokio::test]
-async fn a_denied_request_does_not_reach_the_service() {
+async fn layer_denied_request_does_not_reach_service() {
     for (store, counted, service) in layers(policy("gcra:3/1h"), |layer| layer) {
         for expected in [200, 200, 200, 429, 429] {
             assert_eq!(status(&service, Request::new(())).await, expected);
@@ -94,7 +94,7 @@ async fn a_denied_request_does_not_reach_the_service() {
 
 #[tokio::test]
 async fn networks_are_counted_apart_and_a_spoofed_entry_is_of_no_use() {
-    let by = |layer: RateLimitLayer<Arc<Virtual>>| layer.by(Address::x_forwarded_for(1));
+    let by = |layer: RateLimitLayer<Arc<Virtual>>| layer.by(ClientAddress::x_forwarded_for(1));
     for (store, _, service) in layers(policy("gcra:1/1h"), by) {
         let request = |entries: &str| {
             let mut request = from("10.0.0.1:1", "/");
@@ -119,10 +119,10 @@ async fn networks_are_counted_apart_and_a_spoofed_entry_is_of_no_use() {
 }
 
 #[tokio::test]
-async fn those_without_a_key_are_counted_together() {
+async fn layer_requests_without_key_share_one_count() {
     let name = HeaderName::from_static("x-user");
     let by = |layer: RateLimitLayer<Arc<Virtual>>| {
-        layer.by(Part::header(name.clone())).by(Part::method())
+        layer.by(KeyPart::header(name.clone())).by(KeyPart::method())
     };
     for (_, _, service) in layers(policy("gcra:1/1h"), by) {
         let user = |user: &str| Request::builder().header("x-user", user).body(()).unwrap();
@@ -161,7 +161,7 @@ async fn routes_have_policies_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_function_chooses_the_policy_and_the_cost() {
+async fn layer_functions_choose_policy_and_cost() {
     let paid = NamedPolicy::new("paid", policy("gcra:10/1h"));
     let rules = Rules::by(move |head| head.header("x-plan").map(|_| paid.clone()));
     let cost = |layer: RateLimitLayer<Arc<Virtual>>| {
@@ -203,16 +203,16 @@ async fn responses_tell_what_is_left() {
     let denied = ["cache-control: no-store", "content-type: application/problem+json"];
     for (headers, passed, refused) in [
         (
-            Headers::Ietf,
+            HeaderStyle::Ietf,
             &[r#"ratelimit-policy: "api";q=2;w=3600"#, r#"ratelimit: "api";r=1;t=1800"#][..],
             &[r#"ratelimit-policy: "api";q=2;w=3600"#, r#"ratelimit: "api";r=0;t=1800"#][..],
         ),
         (
-            Headers::XRateLimit,
+            HeaderStyle::XRateLimit,
             &["x-ratelimit-limit: 2", "x-ratelimit-remaining: 1", "x-ratelimit-reset: 1800"],
             &["x-ratelimit-limit: 2", "x-ratelimit-remaining: 0", "x-ratelimit-reset: 3600"],
         ),
-        (Headers::None, &[], &[]),
+        (HeaderStyle::None, &[], &[]),
     ] {
         for (_, _, service) in layers(named.clone(), |layer| layer.headers(headers)) {
             assert_eq!(lines(&answer(&service, Request::new(())).await), passed);
@@ -228,7 +228,7 @@ async fn responses_tell_what_is_left() {
 
 #[tokio::test]
 async fn layers_within_layers_say_both() {
-    for headers in [Headers::Ietf, Headers::XRateLimit] {
+    for headers in [HeaderStyle::Ietf, HeaderStyle::XRateLimit] {
         let store = Arc::new(Virtual::new(true));
         let layer = |name, text| {
             let policy = NamedPolicy::new(name, policy(text));
@@ -238,7 +238,7 @@ async fn layers_within_layers_say_both() {
         let service = layer("all", "gcra:9/1h").layer(inner);
         let response = service.oneshot(Request::new(())).await.unwrap();
         let all = |name| response.headers().get_all(name).iter().collect::<Vec<_>>();
-        if headers == Headers::Ietf {
+        if headers == HeaderStyle::Ietf {
             let policies = [r#""user";q=5;w=3600"#, r#""all";q=9;w=3600"#];
             assert_eq!(all("ratelimit-policy"), policies);
             assert_eq!(all("ratelimit").len(), 2);
@@ -249,7 +249,7 @@ async fn layers_within_layers_say_both() {
 }
 
 #[tokio::test]
-async fn a_shadow_decides_and_tells_and_lets_pass() {
+async fn layer_shadow_observes_and_passes() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&seen);
     let shadow = move |layer: RateLimitLayer<Arc<Virtual>>| {
@@ -301,7 +301,7 @@ async fn without_the_store_all_or_none_pass() {
 }
 
 #[tokio::test]
-async fn the_service_that_was_made_ready_is_the_one_that_is_called() {
+async fn layer_ready_service_is_called() {
     /// Panics where it is called without having been made ready, and so does each clone.
     #[derive(Debug, Default)]
     struct Strict {
@@ -340,7 +340,7 @@ async fn the_service_that_was_made_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_service_stays_one() {
+async fn layer_error_of_service_is_returned() {
     let fails = service_fn(async |_: Request<()>| Err::<Response<String>, _>("broken"));
     for at_once in [true, false] {
         let layer = RateLimitLayer::new(Virtual::new(at_once), policy("gcra:1/1h"));

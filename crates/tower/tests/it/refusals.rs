@@ -2,7 +2,9 @@
 
 use http::{Request, Response};
 use sluicegate_core::Policy;
-use sluicegate_tower::{Grpc, NamedPolicy, ProblemJson, RateLimitLayer, Refusal, Refuse};
+use sluicegate_tower::{
+    Grpc, NamedPolicy, ProblemJson, RateLimitLayer, Rejection, RejectionHandler,
+};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::store::Virtual;
@@ -10,7 +12,7 @@ use crate::store::Virtual;
 /// What is answered to the second request, or while the store is away.
 async fn refused<R>(refuse: R, content_type: &str, away: bool, cost: u32) -> Response<String>
 where
-    R: Refuse<String> + Send + Sync + 'static,
+    R: RejectionHandler<String> + Send + Sync + 'static,
 {
     let store = std::sync::Arc::new(Virtual::new(true));
     let policy: Policy = "gcra:1/1m".parse().unwrap();
@@ -28,7 +30,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_problem_says_why_and_until_when() {
+async fn rejection_problem_has_reason_and_retry() {
     for (away, cost, status, body) in [
         (
             false,
@@ -56,7 +58,7 @@ async fn a_problem_says_why_and_until_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_grpc_is_answered_in_its_words() {
+async fn rejection_of_grpc_call_has_grpc_status() {
     for (content_type, is_grpc) in [
         ("application/grpc", true),
         ("application/grpc+proto", true),
@@ -81,8 +83,8 @@ async fn a_call_of_grpc_is_answered_in_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_answers_and_the_layer_adds_when_to_come_again() {
-    let slow_down = |refusal: &Refusal<'_>| {
+async fn rejection_function_gets_retry_after_added() {
+    let slow_down = |refusal: &Rejection<'_>| {
         let mut response =
             Response::new(format!("{} {}", refusal.policy.name(), refusal.head.path()));
         *response.status_mut() = http::StatusCode::from_u16(420).unwrap();

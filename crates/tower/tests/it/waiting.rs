@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use sluicegate_core::{Operation, Store};
-use sluicegate_tower::{Part, RateLimit, RateLimitLayer};
+use sluicegate_tower::{KeyPart, RateLimit, RateLimitLayer};
 use tokio::{
     task::{JoinHandle, yield_now},
     time::Instant,
@@ -52,7 +52,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_pass_in_order_and_evenly_spaced() {
+async fn wait_requests_pass_in_order_and_evenly_spaced() {
     for at_once in [true, false] {
         let (_, service) = service(at_once, "gcra:1/1s:burst=1", 3);
         let mut asked = Vec::new();
@@ -74,7 +74,7 @@ async fn those_who_wait_pass_in_order_and_evenly_spaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_is_asked_again() {
+async fn wait_window_is_tried_again() {
     for at_once in [true, false] {
         let (_, service) = service(at_once, "fixed-window:1/1s", 3);
         let asked: Vec<_> = (0..6).map(|_| ask(&service)).collect();
@@ -94,7 +94,7 @@ async fn a_window_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_holds_back_also_who_did_not_ask_to_wait() {
+async fn wait_queue_policy_delays_without_wait_up_to() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));
         let layer = RateLimitLayer::new(store, policy("leaky-queue:1/1s:capacity=3"));
@@ -112,7 +112,7 @@ async fn a_queue_holds_back_also_who_did_not_ask_to_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cancelled_gives_back_what_was_reserved() {
+async fn wait_cancelled_request_releases_reservation() {
     for at_once in [true, false] {
         let (store, service) = service(at_once, "gcra:1/1m:burst=1", 600);
         assert_eq!(ask(&service).await.unwrap(), (0, 200));
@@ -141,7 +141,7 @@ async fn nothing_of_the_service_is_held_while_a_request_waits() {
         // One place in the service, for all.
         let inner = ConcurrencyLimitLayer::new(1).layer(Counted::default());
         let layer = RateLimitLayer::new(Arc::clone(&store), policy("gcra:1/1m:burst=1"))
-            .by(Part::own(|head| head.header("x-user").map(str::to_owned)))
+            .by(KeyPart::own(|head| head.header("x-user").map(str::to_owned)))
             .wait_up_to(Duration::from_secs(600));
         let service = layer.layer(inner);
         let request = |user: &str| {
@@ -162,7 +162,7 @@ async fn nothing_of_the_service_is_held_while_a_request_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_goes_away_meanwhile_is_told() {
+async fn wait_store_becomes_unavailable_is_rejected() {
     let (store, service) = service(false, "fixed-window:1/1s", 3);
     assert_eq!(ask(&service).await.unwrap().1, 200);
     let waits = ask(&service);

@@ -1,7 +1,7 @@
 //! HTTP against the conformance kit.
 
 use sluicegate_conformance::{
-    Answer, Question, Shape, Subject, check_histories, check_keys, check_traces,
+    Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
 use sluicegate_core::{Decision, Operation};
 
@@ -10,8 +10,8 @@ use super::client::{Client, Heard, server};
 pub(crate) struct OverHttp(pub(crate) Client);
 
 impl Subject for OverHttp {
-    fn apply(&mut self, question: Question<'_>) -> Answer {
-        let Question { key, policy, now, operation } = question;
+    fn apply(&mut self, question: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = question;
         let mut max_wait = None;
         let (path, cost) = match operation {
             Operation::Take(cost) => ("/v1/take", cost),

@@ -85,7 +85,7 @@ fn lines_that_lie_near_each_other_are_put_in_order() {
 }
 
 #[test]
-fn a_line_that_comes_too_late_is_taken_at_the_time_reached() {
+fn reader_late_line_gets_time_reached() {
     // Enough lines that the first ones are handed out before the late one is read.
     let mut log = String::new();
     for index in 0..40_000 {
@@ -102,7 +102,7 @@ fn a_line_that_comes_too_late_is_taken_at_the_time_reached() {
 }
 
 #[test]
-fn one_line_of_a_far_future_moves_no_other() {
+fn reader_line_in_far_future_affects_no_other() {
     let mut log = line("a", 0, "/").replace("2023", "2099");
     log += &line("b", 1, "/");
     log += &line("c", 2, "/");
@@ -112,7 +112,7 @@ fn one_line_of_a_far_future_moves_no_other() {
 }
 
 #[test]
-fn a_line_without_end_is_left_out() {
+fn reader_endless_line_is_skipped() {
     for length in [MAX_LINE + 1, BLOCK - 1, BLOCK, 3 * BLOCK] {
         let mut log = "x".repeat(length).into_bytes();
         log.push(b'\n');
@@ -125,7 +125,7 @@ fn a_line_without_end_is_left_out() {
 }
 
 #[test]
-fn a_field_that_is_not_there_is_told() {
+fn reader_missing_field_is_an_error() {
     let (format, key) = ("common".parse().unwrap(), "{host}".parse().unwrap());
     let error = LogReader::new(&b""[..], &format, &key, None, Duration::ZERO).unwrap_err();
     assert!(error.to_string().starts_with("unknown field `host`: expected one of remote_addr, "));

@@ -1,4 +1,4 @@
-//! Traces that people read: what happens to one key, line by line, and what must come out.
+//! Readable traces: operations on one key, line by line, with the expected results.
 //!
 //! ```text
 //! # a spent burst returns one unit per interval
@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use sluicegate_core::{Operation, Policy, Timestamp};
 
-use crate::{CoreSubject, Question, Subject, compare};
+use crate::{CoreSubject, Invocation, Subject, compare};
 
-/// The point in time that offsets count from: a whole minute.
+/// The time that offsets count from: a whole minute.
 const START: u64 = 1_700_000_040_000_000;
 
-/// The traces that come with the kit: what people look for in a limiter, each with its name.
+/// The traces of this crate: what users expect of a limiter, each with a name.
 const TRACES: [(&str, &str); 5] = [
     ("buckets", include_str!("../traces/buckets.txt")),
     ("windows", include_str!("../traces/windows.txt")),
@@ -33,7 +33,7 @@ const TRACES: [(&str, &str); 5] = [
 /// Runs every trace of the kit.
 ///
 /// # Panics
-/// At the first line that is answered otherwise than it says.
+/// At the first line with another result.
 pub fn check_traces(subject: &mut impl Subject) {
     for (name, text) in TRACES {
         check_script(subject, name, text);
@@ -49,7 +49,7 @@ pub fn cases() -> impl Iterator<Item = &'static str> {
 /// Runs the one case of the kit that has this name.
 ///
 /// # Panics
-/// At the first line that is answered otherwise than it says, and where there is no such case.
+/// At the first line with another result, and if there is no such case.
 pub fn check_case(subject: &mut impl Subject, name: &str) {
     let heading = format!("# {name}\n");
     let found = TRACES.iter().find_map(|(_, text)| text.split_once(&heading));
@@ -58,7 +58,7 @@ pub fn check_case(subject: &mut impl Subject, name: &str) {
     check_script(subject, name, &rest[..end]);
 }
 
-/// Runs one trace: every answer must be what the line says, and what the core answers.
+/// Runs one trace: every result must be that of the line, and that of the core.
 ///
 /// # Panics
 /// At the first line that is answered otherwise, and at one that cannot be read.
@@ -93,14 +93,14 @@ fn check_line(
     policy: &Policy,
     line: &str,
 ) -> Result<(), String> {
-    let (question, answer) = line.split_once("->").ok_or("no `->`")?;
-    let mut words = question.split_whitespace();
+    let (invocation, answer) = line.split_once("->").ok_or("no `->`")?;
+    let mut words = invocation.split_whitespace();
     let now = time(words.next().ok_or("no time")?)?;
     let operation = operation(&words.collect::<Vec<_>>())?;
 
-    let question = Question { key, policy, now, operation };
-    let found = subject.apply(question);
-    compare(&core.apply(question), &found)?;
+    let invocation = Invocation { key, policy, now, operation };
+    let found = subject.apply(invocation);
+    compare(&core.apply(invocation), &found)?;
     if answer.trim() == "error" {
         return found.map_or(Ok(()), |decision| Err(format!("is no error: {decision:?}")));
     }

@@ -13,20 +13,20 @@ use crate::{Head, NamedPolicy};
 
 /// Makes the response to a rejected request: [`ProblemJson`], [`Grpc`], or a function. The layer adds
 /// `Retry-After` and the rate limit headers.
-pub trait Refuse<B> {
+pub trait RejectionHandler<B> {
     /// The response to a rejected request.
-    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B>;
+    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B>;
 }
 
-impl<B, F: Fn(&Refusal<'_>) -> Response<B>> Refuse<B> for F {
-    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B> {
+impl<B, F: Fn(&Rejection<'_>) -> Response<B>> RejectionHandler<B> for F {
+    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B> {
         self(refusal)
     }
 }
 
 /// A rejected request and the reason.
 #[derive(Debug)]
-pub struct Refusal<'a> {
+pub struct Rejection<'a> {
     /// The request.
     pub head: Head<'a>,
     /// The policy of the request.
@@ -35,7 +35,7 @@ pub struct Refusal<'a> {
     pub denied: Option<&'a Decision>,
 }
 
-impl Refusal<'_> {
+impl Rejection<'_> {
     /// 429, or 503 while the store is unavailable.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
@@ -59,8 +59,8 @@ impl Refusal<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
-impl<B: From<String>> Refuse<B> for ProblemJson {
-    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B> {
+impl<B: From<String>> RejectionHandler<B> for ProblemJson {
+    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B> {
         if refusal.head.is_grpc() {
             return grpc(refusal, B::from(String::new()));
         }
@@ -78,8 +78,8 @@ impl<B: From<String>> Refuse<B> for ProblemJson {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
-impl<B: Default> Refuse<B> for Grpc {
-    fn refuse(&self, refusal: &Refusal<'_>) -> Response<B> {
+impl<B: Default> RejectionHandler<B> for Grpc {
+    fn refuse(&self, refusal: &Rejection<'_>) -> Response<B> {
         grpc(refusal, B::default())
     }
 }
@@ -91,7 +91,7 @@ const RESOURCE_EXHAUSTED: u16 = 8;
 const UNAVAILABLE: u16 = 14;
 
 /// Trailers alone, which come as headers.
-fn grpc<B>(refusal: &Refusal<'_>, empty: B) -> Response<B> {
+fn grpc<B>(refusal: &Rejection<'_>, empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -24,17 +24,23 @@ use crate::{Error, Limiter, Rule};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Ruled {
+pub struct WithRules {
     limiter: Limiter,
     rules: Arc<[Rule]>,
 }
 
-impl Ruled {
-    pub(crate) fn new(limiter: Limiter, rules: impl IntoIterator<Item = Rule>) -> Self {
-        Self { limiter, rules: rules.into_iter().collect() }
+impl Limiter {
+    /// A [`Store`] that uses the settings of these rules for their policies: leases, and the decision while
+    /// the store is unavailable. A `Limiter` alone, used as a store, calls Redis for each decision, and
+    /// returns an error while Redis is unavailable.
+    #[must_use]
+    pub fn with_rules(&self, rules: impl IntoIterator<Item = Rule>) -> WithRules {
+        WithRules { limiter: self.clone(), rules: rules.into_iter().collect() }
     }
+}
 
-    /// The rule of a policy, where there is one.
+impl WithRules {
+    /// The rule of a policy, if there is one.
     fn rule(&self, policy: &Policy) -> Option<&Rule> {
         let same = |rule: &&Rule| rule.policy().is(policy);
         let equal = |rule: &&Rule| rule.policy() == policy;
@@ -43,7 +49,7 @@ impl Ruled {
 }
 
 /// A policy without a rule is decided as by the limiter alone.
-impl Store for Ruled {
+impl Store for WithRules {
     type Error = Error;
 
     async fn apply(

@@ -1,18 +1,18 @@
-//! The keys with the most requests, of any number of keys.
+//! Heavy hitters: the keys with the most requests, among any number of keys (Misra and Gries 1982).
 
 use std::cmp::Reverse;
 
 use ahash::RandomState;
 use hashbrown::HashMap;
 
-/// Most keys whose requests are counted at a time. With more, the counts are estimates.
+/// Upper bound on the keys that are counted at a time. With more, the counts are estimates.
 pub const MAX_BUSY_KEYS: usize = 65_536;
 
 /// Counts requests by key, exactly up to [`MAX_BUSY_KEYS`] keys.
 #[derive(Debug, Default)]
-pub struct KeyCounts {
+pub struct HeavyHitters {
     keys: HashMap<Box<[u8]>, Counts, RandomState>,
-    /// Most requests by which a count of a key may be too low.
+    /// Upper bound on the requests missing from the count of a key.
     missed: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct BusyKey<'a> {
     pub denied: u64,
 }
 
-impl KeyCounts {
+impl HeavyHitters {
     /// Counts a request of `key`.
     pub fn count(&mut self, key: &[u8], denied: bool) {
         let counts = match self.keys.get_mut(key) {

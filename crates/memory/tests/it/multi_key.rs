@@ -4,15 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_conformance::{JointSubject, JointTake, Shape, check_together};
 use sluicegate_core::{Joint, Operation, Timestamp};
-use sluicegate_memory::{MemoryStore, Request, Rule, Take, WhenFull};
+use sluicegate_memory::{KeyedTake, MemoryStore, PreparedPolicy, Request, WhenFull};
 
 use super::{at, conformance::InMemory, policy};
 
 impl JointSubject for InMemory {
     fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
-        let rules: Vec<Rule> = takes.iter().map(|it| self.0.rule(&it.1, now)).collect();
-        let takes =
-            takes.iter().zip(&rules).map(|((key, _, cost), rule)| Take { key, rule, cost: *cost });
+        let rules: Vec<PreparedPolicy> =
+            takes.iter().map(|it| self.0.prepare(&it.1, now)).collect();
+        let takes = takes.iter().zip(&rules).map(|((key, _, cost), rule)| KeyedTake {
+            key,
+            policy: rule,
+            cost: *cost,
+        });
         let takes: Vec<_> = takes.collect();
         let peek = self.0.peek_together(&takes, now).ok_or("no key")?;
         let joint = self.0.take_together(&takes, now).ok_or("no key")?;
@@ -22,7 +26,7 @@ impl JointSubject for InMemory {
 }
 
 #[test]
-fn it_answers_random_histories_as_the_core_does() {
+fn store_random_histories_decide_as_core() {
     let keeping = || InMemory(MemoryStore::new().without_forgetting());
     check_together(&mut keeping(), 1, 1_500, Shape::default());
     let steady = Shape { changes: false, steps_back: false, ..Shape::default() };
@@ -37,7 +41,7 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
     const UNITS: u64 = 3_000;
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
         let store = MemoryStore::new();
-        let rule = store.rule(&policy(text), at(0));
+        let rule = store.prepare(&policy(text), at(0));
         let passed: [AtomicU64; KEYS] = Default::default();
         std::thread::scope(|scope| {
             for thread in 0..6_usize {
@@ -48,23 +52,26 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
                         if thread == 0 {
                             let request = Request {
                                 key: &[u8::try_from(first).unwrap()],
-                                rule,
+                                policy: rule,
                                 operation: Operation::Take(1),
                             };
-                            let allowed = store.ask(request, at(7)).unwrap().allowed();
+                            let allowed = store.apply_prepared(request, at(7)).unwrap().allowed();
                             passed[first].fetch_add(allowed.into(), Ordering::Relaxed);
                             // New keys beside them, so that segments split meanwhile.
                             for other in 0..40_u32 {
                                 let key = [&[9][..], &other.to_le_bytes(), &round.to_le_bytes()];
                                 let key = &*key.concat();
-                                let _ = store.ask(Request { key, ..request }, at(7)).unwrap();
+                                let _ = store
+                                    .apply_prepared(Request { key, ..request }, at(7))
+                                    .unwrap();
                             }
                             continue;
                         }
                         let step = 1 + thread % 5;
                         let which = [first, (first + step) % KEYS, (first + 2 * step) % KEYS];
                         let keys = which.map(|key| [u8::try_from(key).unwrap()]);
-                        let takes = keys.each_ref().map(|key| Take { key, rule, cost: 1 });
+                        let takes =
+                            keys.each_ref().map(|key| KeyedTake { key, policy: rule, cost: 1 });
                         let joint = store.take_together(&takes, at(7)).unwrap();
                         if joint.decision.allowed() {
                             let mut taken = which.to_vec();
@@ -81,8 +88,8 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
         let mut left = Vec::new();
         for (key, passed) in (0..).zip(&passed) {
             let passed = passed.load(Ordering::Relaxed);
-            let request = Request { key: &[key], rule: &rule, operation: Operation::Peek(1) };
-            let remaining = store.ask(request, at(7)).unwrap().remaining;
+            let request = Request { key: &[key], policy: &rule, operation: Operation::Peek(1) };
+            let remaining = store.apply_prepared(request, at(7)).unwrap().remaining;
             left.push(remaining);
             assert_eq!(passed + u64::from(remaining), UNITS, "{text}: key {key}");
         }
@@ -91,10 +98,10 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
 }
 
 #[test]
-fn a_key_given_twice_is_asked_once() {
+fn take_together_duplicate_key_counts_once() {
     let store = MemoryStore::new();
-    let rule = store.rule(&policy("gcra:1/1h:burst=3"), at(0));
-    let take = |key| Take { key, rule: &rule, cost: 2 };
+    let rule = store.prepare(&policy("gcra:1/1h:burst=3"), at(0));
+    let take = |key| KeyedTake { key, policy: &rule, cost: 2 };
     let joint = store.take_together(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
     assert!(joint.decision.allowed());
     assert_eq!(joint.each.len(), 2);
@@ -104,27 +111,28 @@ fn a_key_given_twice_is_asked_once() {
 /// Where there is no room for one key, nothing is taken from the others; or, where that is to stop nobody,
 /// they are asked without it.
 #[test]
-fn a_store_that_is_full_turns_all_away_or_goes_on_without() {
+fn take_together_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         let store = MemoryStore::bounded(0, when_full);
-        let rule = store.rule(&policy("fixed-window:1000000/1d"), at(0));
+        let rule = store.prepare(&policy("fixed-window:1000000/1d"), at(0));
         let ask = |key: &[u8], operation| {
-            store.ask(Request { key, rule: &rule, operation }, at(0)).unwrap()
+            store.apply_prepared(Request { key, policy: &rule, operation }, at(0)).unwrap()
         };
         let _ = ask(b"known", Operation::Take(1));
         let mut key = 0_u64;
-        while store.usage().turned_away < 10_000 {
+        while store.usage().table_full < 10_000 {
             let _ = ask(&key.to_le_bytes(), Operation::Take(1));
             key += 1;
         }
         let (mut allowed, mut away) = (0_u32, 0);
         for new in 0..200_u64 {
             let new = [b"new", &new.to_le_bytes()[..]].concat();
-            let before = store.usage().turned_away;
-            let takes = [b"known".as_slice(), &new].map(|key| Take { key, rule: &rule, cost: 1 });
+            let before = store.usage().table_full;
+            let takes =
+                [b"known".as_slice(), &new].map(|key| KeyedTake { key, policy: &rule, cost: 1 });
             let joint = store.take_together(&takes, at(0)).unwrap();
             allowed += u32::from(joint.decision.allowed());
-            if store.usage().turned_away > before {
+            if store.usage().table_full > before {
                 away += 1;
                 assert_eq!(joint.decision.allowed(), passes);
                 assert!(passes || joint.key == 1);

@@ -1,17 +1,17 @@
-//! How the state of a key is kept in the second word of a slot, by its rule.
+//! Encoding of the state of a key in the second word of a slot, by its policy.
 //!
-//! - Under a limit of the gcra family it is a TAT, to the tick.
-//! - In a fixed window of always the same length it is when the window ends, and the units used in it:
+//! - One limit of the gcra family: a TAT, exact to the tick.
+//! - One fixed window of constant length: the end of the window, and the units used in it:
 //!
 //! ```text
 //! | 0 | end, rounded up to 2^b µs: 47 - b bits | units, 10 + b bits | fingerprint, low 6 bits |
 //! ```
 //!
 //! Windows that begin with their first request may end at any microsecond (`b` is 0). On the clock they end
-//! at multiples of the period, of which no two lie within `2^b` µs, as the period is longer: what was
-//! rounded off is found again, and its bits count units.
+//! at multiples of the period, which is longer than `2^b` µs: the exact end can be restored from the rounded one,
+//! and the bits saved count units.
 //!
-//! Either way the word tells, as a TAT, a time from which on the state has recovered.
+//! In both cases the word, read as a TAT, is a time after which the state has recovered.
 
 use std::cmp::Ordering;
 
@@ -21,74 +21,74 @@ use sluicegate_core::{
 
 use crate::slot::{Tat, fits};
 
-/// How states of a rule are kept in slots.
+/// The encoding of the states of one policy.
 #[derive(Clone, Debug)]
-pub(crate) enum Form {
+pub(crate) enum SlotCodec {
     Tat(Gcra),
-    Windows(Windows),
+    WindowCodec(WindowCodec),
 }
 
-/// Fixed windows of always the same length.
+/// The encoding of fixed windows of constant length.
 #[derive(Clone, Debug)]
-pub(crate) struct Windows {
+pub(crate) struct WindowCodec {
     limit: FixedWindow,
     /// In microseconds.
     period: u64,
     align: Align,
-    /// How many bits of the time count units.
+    /// Number of bits of the time that count units instead.
     rounded: u32,
 }
 
-/// The window that a request is take in. Times are in microseconds since the store's base.
+/// The window of a request. Times are in microseconds since the base of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Open {
+pub(crate) struct PackedWindow {
     end: u64,
     used: u64,
 }
 
-impl Form {
-    /// Of a policy whose everyday states all fit in slots.
-    pub(crate) fn of(policy: &Policy) -> Option<Self> {
+impl SlotCodec {
+    /// The codec of a policy; `None` if its usual states may not fit in a slot.
+    pub(crate) fn new(policy: &Policy) -> Option<Self> {
         if let Some(gcra) = policy.as_gcra() {
             return fits(drain(gcra), gcra.scale()).then_some(Self::Tat(*gcra));
         }
-        Windows::of(policy.as_window()?).map(Self::Windows)
+        WindowCodec::new(policy.as_window()?).map(Self::WindowCodec)
     }
 
-    /// The longest that a state in a slot takes to recover, in microseconds, by what the slot says.
+    /// Upper bound on the time until an encoded state recovers, in microseconds.
     pub(crate) fn drain(&self) -> u64 {
         match self {
             Self::Tat(gcra) => drain(gcra),
-            Self::Windows(windows) => windows.drain(),
+            Self::WindowCodec(windows) => windows.drain(),
         }
     }
 
-    /// The second word for an entry under the policy, where it fits.
-    pub(crate) fn keep(&self, entry: &Entry, base: Timestamp, now: Timestamp) -> Option<Tat> {
+    /// The second word for an entry under the policy; `None` if it does not fit.
+    pub(crate) fn encode(&self, entry: &Entry, base: Timestamp, now: Timestamp) -> Option<Tat> {
         match self {
-            // Only what requests may run up: what a charge or a borrower owes may take longer to recover
-            // than the number of its rule is held for.
+            // Only debts up to the burst: a larger one, from a charge or a borrower, may take longer to recover than
+            // the number of its policy is reserved.
             Self::Tat(gcra) => {
                 entry.debt(now).filter(|&debt| gcra.holds(debt))?;
                 let since = u64::try_from(entry.debt(base)?).ok()?;
                 if since == 0 { None } else { Tat::new(0, since, gcra.scale()) }
             }
-            Self::Windows(windows) => {
+            Self::WindowCodec(windows) => {
                 let (start, used) = entry.window()?;
-                // A clock that was set back leaves windows that begin later, or in between.
+                // After the clock was set back, a window may begin later than now or between two periods.
                 let fits = start <= now && windows.may_begin(start.as_micros());
                 let end = start.as_micros() + windows.period;
                 let end = end.checked_sub(base.as_micros()).filter(|_| fits)?;
-                windows.write(Open { end, used })
+                windows.encode(PackedWindow { end, used })
             }
         }
     }
 
-    /// The entry that a second word tells.
-    pub(crate) fn entry(&self, policy: &Policy, state: Tat, base: Timestamp) -> Option<Entry> {
+    /// The entry for a second word.
+    pub(crate) fn decode(&self, policy: &Policy, state: Tat, base: Timestamp) -> Option<Entry> {
         match self {
             Self::Tat(gcra) => Entry::with_debt(policy, base, state.since_base(gcra.scale())),
-            Self::Windows(windows) => {
+            Self::WindowCodec(windows) => {
                 let (until, used) = state.window(windows.rounded);
                 let mut end = base.as_micros() + until;
                 if windows.align == Align::Clock {
@@ -101,8 +101,8 @@ impl Form {
     }
 }
 
-impl Windows {
-    fn of(limit: &FixedWindow) -> Option<Self> {
+impl WindowCodec {
+    fn new(limit: &FixedWindow) -> Option<Self> {
         let Window::Span { period, align } = limit.window() else { return None };
         let period = u64::try_from(period.as_micros()).ok()?;
         let rounded = match align {
@@ -114,7 +114,7 @@ impl Windows {
         fits.then_some(windows)
     }
 
-    /// The word tells a time that is up to twice what is rounded off after the end.
+    /// The word is a time up to twice the rounding after the end.
     const fn drain(&self) -> u64 {
         self.period + (2 << self.rounded)
     }
@@ -123,52 +123,57 @@ impl Windows {
         self.align == Align::First || start.is_multiple_of(self.period)
     }
 
-    /// The window that a request at `now` is take in, `since` microseconds after the base, where `state`
-    /// is what a slot says. `None` where the clock was set back: an entry tells then.
+    /// The window of a request at `now`, `since` microseconds after the base; `state` is that of the slot. `None` if
+    /// the clock was set back: the caller must use an entry then.
     #[inline(always)]
-    pub(crate) fn open(&self, state: Option<Tat>, now: Timestamp, since: u64) -> Option<Open> {
+    pub(crate) fn open(
+        &self,
+        state: Option<Tat>,
+        now: Timestamp,
+        since: u64,
+    ) -> Option<PackedWindow> {
         let kept = state.map(|state| state.window(self.rounded));
         match self.align {
             Align::Clock => {
                 let end = since + (self.period - now.as_micros() % self.period);
                 let until = Tat::until(end, self.rounded);
                 match kept {
-                    None => Some(Open { end, used: 0 }),
+                    None => Some(PackedWindow { end, used: 0 }),
                     Some((kept, used)) => match kept.cmp(&until) {
-                        Ordering::Less => Some(Open { end, used: 0 }),
-                        Ordering::Equal => Some(Open { end, used }),
+                        Ordering::Less => Some(PackedWindow { end, used: 0 }),
+                        Ordering::Equal => Some(PackedWindow { end, used }),
                         Ordering::Greater => None,
                     },
                 }
             }
             Align::First => match kept {
                 Some((end, used)) if end > since => {
-                    (end - since <= self.period).then_some(Open { end, used })
+                    (end - since <= self.period).then_some(PackedWindow { end, used })
                 }
-                _ => Some(Open { end: since + self.period, used: 0 }),
+                _ => Some(PackedWindow { end: since + self.period, used: 0 }),
             },
         }
     }
 
     #[inline(always)]
-    pub(crate) fn try_take(&self, open: Open, cost: u32) -> WindowTake {
+    pub(crate) fn try_take(&self, open: PackedWindow, cost: u32) -> WindowTake {
         self.limit.try_take(open.used, cost)
     }
 
     #[inline(always)]
-    pub(crate) fn decision(&self, open: Open, take: &WindowTake, since: u64) -> Decision {
+    pub(crate) fn decision(&self, open: PackedWindow, take: &WindowTake, since: u64) -> Decision {
         self.limit.decision(take, open.end - since)
     }
 
-    /// The second word for a window, where it fits.
+    /// The second word for a window; `None` if it does not fit.
     #[inline(always)]
-    pub(crate) fn write(&self, open: Open) -> Option<Tat> {
+    pub(crate) fn encode(&self, open: PackedWindow) -> Option<Tat> {
         Tat::of_window(open.end, open.used, self.rounded)
     }
 }
 
-impl Open {
-    /// Whether something was take.
+impl PackedWindow {
+    /// Whether `take` changes the units used.
     #[inline(always)]
     pub(crate) fn counts(self, take: &WindowTake) -> bool {
         self.used != take.used
@@ -180,7 +185,7 @@ impl Open {
     }
 }
 
-/// Microseconds that a full bucket takes to drain: no state in a slot owes more.
+/// Microseconds until a full bucket has drained: no state in a slot owes more.
 fn drain(gcra: &Gcra) -> u64 {
     let drain = gcra.period().as_micros() * u128::from(gcra.burst());
     u64::try_from(drain.div_ceil(u128::from(gcra.limit()))).unwrap_or(u64::MAX / 2)
@@ -192,14 +197,16 @@ mod tests {
 
     const BASE: u64 = 1_700_000_000_123_457;
 
-    fn windows(text: &str) -> (Policy, Form, Windows) {
+    fn windows(text: &str) -> (Policy, SlotCodec, WindowCodec) {
         let policy: Policy = text.parse().expect("a policy");
-        let Some(Form::Windows(windows)) = Form::of(&policy) else { panic!("{text} has no form") };
-        (policy, Form::Windows(windows.clone()), windows)
+        let Some(SlotCodec::WindowCodec(windows)) = SlotCodec::new(&policy) else {
+            panic!("{text} has no codec")
+        };
+        (policy, SlotCodec::WindowCodec(windows.clone()), windows)
     }
 
     #[test]
-    fn a_window_is_kept_to_the_microsecond_and_to_the_unit() {
+    fn window_codec_round_trip_is_exact() {
         let base = Timestamp::saturating_from_micros(BASE);
         for text in [
             "fixed-window:1023/1s",
@@ -209,7 +216,7 @@ mod tests {
             "fixed-window:4000000000/1m:align=clock",
             "fixed-window:4000000000/366d:align=clock",
         ] {
-            let (policy, form, windows) = windows(text);
+            let (policy, codec, windows) = windows(text);
             let most = Tat::most(windows.rounded);
             for late in [
                 0,
@@ -223,50 +230,53 @@ mod tests {
                 let open = windows.open(None, now, late).expect("a new window");
                 assert!(late < open.end && open.end - late <= windows.period);
                 for used in [1, 2, most] {
-                    let state = windows.write(Open { used, ..open }).expect("it fits");
-                    assert_eq!(windows.open(Some(state), now, late), Some(Open { used, ..open }));
-                    let entry = form.entry(&policy, state, base).expect("something is used");
+                    let state = windows.encode(PackedWindow { used, ..open }).expect("it fits");
+                    assert_eq!(
+                        windows.open(Some(state), now, late),
+                        Some(PackedWindow { used, ..open })
+                    );
+                    let entry = codec.decode(&policy, state, base).expect("something is used");
                     let start = BASE + open.end - windows.period;
                     assert_eq!(
                         entry.window().map(|it| (it.0.as_micros(), it.1)),
                         Some((start, used))
                     );
-                    assert_eq!(form.keep(&entry, base, now), Some(state));
-                    // It is forgotten after it has ended, and not long after.
+                    assert_eq!(codec.encode(&entry, base, now), Some(state));
+                    // It recovers after its end, and soon after.
                     assert!(!state.has_come(open.end - 1));
                     assert!(state.has_come(open.end + windows.period + 1));
                     let after = Timestamp::saturating_from_micros(BASE + open.end);
                     let next = windows.open(Some(state), after, open.end).expect("a new window");
                     assert_eq!((next.end, next.used), (open.end + windows.period, 0));
                 }
-                assert_eq!(windows.write(Open { used: most + 1, ..open }), None);
-                assert_eq!(windows.write(Open { used: 0, ..open }), None);
+                assert_eq!(windows.encode(PackedWindow { used: most + 1, ..open }), None);
+                assert_eq!(windows.encode(PackedWindow { used: 0, ..open }), None);
             }
         }
     }
 
     #[test]
-    fn a_clock_that_is_set_back_is_left_to_entries() {
+    fn window_codec_clock_set_back_returns_none() {
         let (early, late) = (5_000_000, 7_000_000);
         let at = |since| Timestamp::saturating_from_micros(BASE + since);
         for text in ["fixed-window:5/1s", "fixed-window:5/1s:align=clock"] {
-            let (policy, form, windows) = windows(text);
+            let (policy, codec, windows) = windows(text);
             let open = windows.open(None, at(late), late).expect("a new window");
-            let state = windows.write(Open { used: 1, ..open });
+            let state = windows.encode(PackedWindow { used: 1, ..open });
             assert_eq!(windows.open(state, at(early), early), None);
-            // What an entry is then set back to may not fit.
+            // An entry whose time was set back may not fit.
             let entry = Entry::with_window(&policy, at(late), 1).expect("something is used");
-            assert_eq!(form.keep(&entry, at(0), at(early)), None);
-            let fits = form.keep(&entry, at(0), at(late)).is_some();
+            assert_eq!(codec.encode(&entry, at(0), at(early)), None);
+            let fits = codec.encode(&entry, at(0), at(late)).is_some();
             assert_eq!(fits, windows.align == Align::First);
         }
     }
 
     #[test]
-    fn what_does_not_fit_has_no_form() {
-        let form = |text: &str| Form::of(&text.parse().expect("a policy")).is_some();
-        assert!(form("fixed-window:1023/1h") && form("fixed-window:1000000/1h:align=clock"));
-        assert!(!form("fixed-window:1024/1h") && !form("fixed-window:5/month"));
-        assert!(!form("sliding-log:5/1h") && !form("gcra:1/1s,gcra:5/1m"));
+    fn slot_codec_large_limits_return_none() {
+        let codec = |text: &str| SlotCodec::new(&text.parse().expect("a policy")).is_some();
+        assert!(codec("fixed-window:1023/1h") && codec("fixed-window:1000000/1h:align=clock"));
+        assert!(!codec("fixed-window:1024/1h") && !codec("fixed-window:5/month"));
+        assert!(!codec("sliding-log:5/1h") && !codec("gcra:1/1s,gcra:5/1m"));
     }
 }

@@ -1,39 +1,38 @@
-//! Nanoseconds since this process first asked, from the processor's counter where it can be trusted.
+//! Monotonic nanoseconds, from the time stamp counter (TSC) of the processor if it can be trusted.
 //!
-//! To ask the system takes longer than a decision. The processor's counter (TSC) takes a quarter of
-//! that, but says neither how fast it runs nor whether it has been set back. So each thread sets it
-//! against the system's monotonic clock about every millisecond, and relies on it only until then, and
-//! only while it runs as fast as it did the last time: whatever becomes of the counter (a machine that
-//! is moved or sleeps, a counter that stops), the time is wrong by less than that. See ADR 20.
+//! Reading the system's clock takes longer than a decision. The counter takes a quarter of that, but gives neither
+//! its rate nor whether it has been set back. Therefore each thread compares it with the system's monotonic
+//! clock about every millisecond. It uses the counter only until the next comparison, and only while the rate
+//! is that of the last one: whatever happens to the counter (the machine migrates or sleeps, the counter
+//! stops), the error stays below a millisecond. See ADR 20.
 
 use std::{cell::Cell, sync::OnceLock, time::Instant};
 
-/// Ticks for which an anchor holds: a millisecond at 2.1 GHz.
+/// Ticks for which an anchor is valid: a millisecond at 2.1 GHz.
 const HOLDS: u64 = 1 << 21;
-/// An anchor is set where the system was asked in no more ticks: nobody else had the core meanwhile.
+/// An anchor is set only if reading the system's clock took no more ticks: the thread was not interrupted.
 const PROMPT: u64 = 1 << 11;
-/// Nanoseconds by which the system's clock may be behind what was read here before and still be
-/// the same clock.
+/// Nanoseconds that the system's clock may be behind an earlier reading. If it is further behind, it was set
+/// back.
 const BEHIND: u64 = 1_000_000;
-/// A system's clock is itself set right, by at most 500 millionths, so that the counter's
-/// pace changes by that: twice so much (one in so many) is still the same pace.
+/// One part in 512: the system adjusts the rate of its clock by up to 500 parts per million, which changes the
+/// measured rate of the counter. Up to twice as much still counts as the same rate.
 const SAME_PACE: u64 = 1 << 9;
 
 thread_local! {
     static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor::NONE) };
 }
 
-/// Nanoseconds since this process first asked. Never runs back in a thread while the system's monotonic
-/// clock doesn't.
+/// Nanoseconds since the first call in this process. Monotonic in each thread as long as the system's clock is.
 #[inline]
 pub(crate) fn nanos() -> u64 {
     let Some(ticks) = counter() else { return system() };
-    ANCHOR.with(|anchor| anchor.get().at(ticks).unwrap_or_else(|| anew(anchor)))
+    ANCHOR.with(|anchor| anchor.get().at(ticks).unwrap_or_else(|| refresh_anchor(anchor)))
 }
 
-/// What the system says, and a new anchor if it said so promptly.
+/// Reads the system's clock, and sets a new anchor if that was quick.
 #[cold]
-fn anew(anchor: &Cell<Anchor>) -> u64 {
+fn refresh_anchor(anchor: &Cell<Anchor>) -> u64 {
     let (old, before) = (anchor.get(), counter());
     let nanos = system();
     if let (Some(before), Some(after), true) = (before, counter(), is_steady()) {
@@ -45,8 +44,8 @@ fn anew(anchor: &Cell<Anchor>) -> u64 {
     old.no_earlier(nanos)
 }
 
-/// What the system's monotonic clock says.
-#[expect(clippy::disallowed_methods, reason = "where the monotonic clock is read")]
+/// Nanoseconds by the system's monotonic clock.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the monotonic clock")]
 fn system() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed();
@@ -55,10 +54,10 @@ fn system() -> u64 {
 
 /// The processor's counter, if it has one.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[expect(unsafe_code, reason = "an instruction that std offers only so")]
+#[expect(unsafe_code, reason = "std offers this instruction only as an unsafe function")]
 #[inline]
 fn counter() -> Option<u64> {
-    // SAFETY: every processor of this kind has it.
+    // SAFETY: every x86-64 processor has it.
     Some(unsafe { std::arch::x86_64::_rdtsc() })
 }
 
@@ -69,8 +68,8 @@ fn counter() -> Option<u64> {
     None
 }
 
-/// Whether the counter runs at one pace whatever the processor does, does not stop, and is the same on
-/// all cores: the processor says the first two, and Linux goes by it itself only if all hold.
+/// Whether the counter has a constant rate, does not stop, and is synchronised between cores. The processor reports
+/// the first two; Linux uses the counter for its own clock only if all three hold.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 fn is_steady() -> bool {
     const POWER: u32 = 0x8000_0007;
@@ -86,20 +85,20 @@ fn is_steady() -> bool {
     })
 }
 
-/// Whether the counter can be trusted: it is not known how to ask here.
+/// Whether the counter can be trusted: unknown on this platform.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 fn is_steady() -> bool {
     false
 }
 
-/// What the counter and the system's clock said at one moment.
+/// A reading of the counter and of the system's clock at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Anchor {
     ticks: u64,
     nanos: u64,
-    /// Nanoseconds a tick, times 2^32; 0 while it is not known.
+    /// Nanoseconds per tick, times 2^32; 0 if unknown.
     pace: u64,
-    /// Ticks for which it can be relied on; 0 while the pace has been seen but once.
+    /// Ticks for which the anchor is valid; 0 until two measurements of the rate agree.
     holds: u64,
 }
 
@@ -110,18 +109,18 @@ impl Anchor {
         Self { ticks, nanos, pace: 0, holds: 0 }
     }
 
-    /// The time at which the counter says so, if it can be relied on for that.
+    /// The time at this reading of the counter, if the anchor is valid for it.
     #[inline]
     fn at(self, ticks: u64) -> Option<u64> {
         let passed = ticks.wrapping_sub(self.ticks);
         (passed < self.holds).then(|| self.nanos + ((passed * self.pace) >> 32))
     }
 
-    /// What comes after: the counter and the system's clock say so.
+    /// The next anchor, for a reading of the counter and of the system's clock.
     fn next(self, ticks: u64, nanos: u64) -> Self {
         let passed = ticks.wrapping_sub(self.ticks);
         if passed < HOLDS && self.nanos <= nanos && self != Self::NONE {
-            // Too short to tell the pace.
+            // Too short to measure the rate.
             return self;
         }
         let nanos = self.no_earlier(nanos);
@@ -139,7 +138,7 @@ impl Anchor {
         }
     }
 
-    /// What the system's clock says, or what was read here before, if that is a little later.
+    /// `nanos`, or the latest time that this anchor may have given, if that is a little later.
     fn no_earlier(self, nanos: u64) -> u64 {
         let told = self.nanos + ((self.holds * self.pace) >> 32);
         if nanos < told && told - nanos <= BEHIND { told } else { nanos }
@@ -163,11 +162,11 @@ mod tests {
         anchor
     }
 
-    /// Two ticks a nanosecond, for a time that tells the pace.
+    /// Two ticks per nanosecond, for long enough to measure the rate.
     const STEP: (u64, u64) = (HOLDS, HOLDS / 2);
 
     #[test]
-    fn a_pace_is_relied_on_when_it_has_been_seen_twice() {
+    fn anchor_rate_seen_twice_is_valid() {
         assert_eq!(after(&[]).at(7_000), None);
         assert_eq!(after(&[STEP]).at(7_000 + HOLDS), None);
         let anchor = after(&[STEP, STEP]);
@@ -182,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_tells_nothing() {
+    fn anchor_after_short_span_is_unchanged() {
         assert_eq!(after(&[(10, 5), (10, 500)]), after(&[]));
         assert_eq!(after(&[STEP, (10, 5)]), after(&[STEP]));
     }
 
     #[test]
-    fn another_pace_is_not_relied_on() {
+    fn anchor_after_other_rate_is_invalid() {
         let slower = (HOLDS, HOLDS / 2 + HOLDS / 200);
         assert_eq!(after(&[STEP, STEP, slower]).holds, 0);
         assert_eq!(after(&[STEP, STEP, slower, slower]).holds, HOLDS);
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_run_back_for_a_little() {
+    fn anchor_system_slightly_behind_stays_monotonic() {
         let anchor = after(&[STEP, STEP]);
         let (ticks, told) = (anchor.ticks + HOLDS, anchor.nanos + HOLDS / 2);
         assert_eq!(anchor.no_earlier(told - 40), told);
@@ -209,17 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_is_followed() {
+    fn anchor_system_set_back_is_followed() {
         let anchor = Anchor { nanos: 5 * BEHIND, ..after(&[STEP, STEP]) };
         let (ticks, told) = (anchor.ticks + HOLDS, 5 * BEHIND + HOLDS / 2);
         let back = told - BEHIND - 1;
         assert_eq!(anchor.no_earlier(back), back);
-        // From then on, all is measured anew.
+        // Measurement starts again from there.
         assert_eq!(anchor.next(ticks, 3), Anchor::first(ticks, 3));
     }
 
     #[test]
-    fn it_is_the_time_that_the_system_says() {
+    fn nanos_in_threads_agree_with_system() {
         let asked = |_: usize| {
             let (mut last, until) = (nanos(), system() + 30_000_000);
             let mut reads = 0_u64;

@@ -1,0 +1,40 @@
+//! Operations, and their answers.
+
+/// An operation on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Take the cost if it fits.
+    Take,
+    /// Return the answer of `Take`; store nothing.
+    Peek,
+    /// Take the cost whether or not it fits.
+    Charge,
+    /// Give back up to the cost.
+    Refund,
+    /// Take the cost now if it fits after a wait of up to `max_wait_us`.
+    Reserve {
+        /// Upper bound on the wait, in microseconds.
+        max_wait_us: u64,
+    },
+    /// Reset the key.
+    Reset,
+}
+
+/// A decision; spans are whole microseconds, rounded up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether the request passes.
+    pub allowed: bool,
+    /// Capacity of the binding limit.
+    pub limit: u64,
+    /// Requests of cost 1 that would still pass at the same instant.
+    pub remaining: u64,
+    /// Zero when allowed, `None` for never.
+    pub retry_after_us: Option<u64>,
+    /// Time until the key is unused.
+    pub reset_after_us: u64,
+    /// How long the caller must delay the request.
+    pub delay_us: u64,
+    /// Index of the binding limit in the policy, from 0.
+    pub binding: usize,
+}

@@ -1,0 +1,101 @@
+//! A limit: one algorithm with its parameters.
+//!
+//! Each algorithm answers by its own formulas. [`Limit`] checks each answer against the definition of the word:
+//! `retry_after` is the *least* time after which the request passes, `remaining` the number of unit requests that
+//! still pass, `reset_after` the *least* time until the state equals none.
+
+use num_traits::{One, Zero};
+
+use super::exact::{Q, q};
+use super::machine::{Machine, State, Wait};
+use super::{bucket, counter, log, rate, window};
+
+/// One algorithm with its parameters.
+#[derive(Clone, Debug)]
+pub(super) enum Limit {
+    Rate(rate::Parameters),
+    Bucket(bucket::Parameters),
+    Window(window::Parameters),
+    Log(log::Parameters),
+    Counter(counter::Parameters),
+}
+
+impl Limit {
+    pub(super) fn machine(&self) -> &dyn Machine {
+        match self {
+            Self::Rate(rule) => rule,
+            Self::Bucket(rule) => rule,
+            Self::Window(rule) => rule,
+            Self::Log(rule) => rule,
+            Self::Counter(rule) => rule,
+        }
+    }
+
+    /// Whether algorithm and parameters are equal, apart from names and defaults.
+    pub(super) fn identical(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Rate(a), Self::Rate(b)) => a.identical(b),
+            (Self::Bucket(a), Self::Bucket(b)) => a == b,
+            (Self::Window(a), Self::Window(b)) => a == b,
+            (Self::Log(a), Self::Log(b)) => a == b,
+            (Self::Counter(a), Self::Counter(b)) => a == b,
+            _ => false,
+        }
+    }
+
+    /// A stored state, or none, at `now`.
+    pub(super) fn at(&self, state: Option<&State>, now: &Q) -> State {
+        state.map_or_else(|| self.machine().unused(now), |state| self.machine().at(state, now))
+    }
+
+    /// The state to store; `None` for nothing.
+    pub(super) fn stored(&self, state: State, now: &Q) -> Option<State> {
+        let state = self.machine().tidy(state, now);
+        (!self.machine().forgotten(&state, now)).then_some(state)
+    }
+
+    /// The least time after which this cost passes if no other request comes.
+    pub(super) fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait {
+        if self.machine().passes(state, now, cost) {
+            return Wait::After(Q::zero());
+        }
+        let wait = self.machine().retry_after(state, now, cost);
+        if let Wait::After(d) = &wait {
+            let passes_after = |d: &Q| {
+                let then = now + d;
+                self.machine().passes(&self.machine().at(state, &then), &then, cost)
+            };
+            assert!(passes_after(d), "{self:?} {state:?}: {cost} does not pass {d} after {now}");
+            assert!(!passes_after(&(d - Q::one())), "{cost} passes sooner than {d} after {now}");
+        }
+        wait
+    }
+
+    /// Number of requests of cost 1 that still pass at `now`.
+    pub(super) fn remaining(&self, state: &State, now: &Q) -> Q {
+        let remaining = self.machine().remaining(state, now);
+        let one_more_after = |taken: &Q| {
+            let state = self.machine().charge(state, now, taken);
+            self.machine().passes(&state, now, &Q::one())
+        };
+        assert!(!one_more_after(&remaining), "{self:?} {state:?}: more than {remaining} pass");
+        if remaining >= Q::one() {
+            assert!(one_more_after(&(&remaining - Q::one())), "fewer than {remaining} pass");
+        }
+        remaining
+    }
+
+    /// The least time until the key is unused.
+    pub(super) fn reset_after(&self, state: &State, now: &Q) -> Q {
+        let reset = self.machine().reset_after(state, now);
+        let recovered_after = |d: &Q| {
+            let then = now + d;
+            self.machine().recovered(&self.machine().at(state, &then), &then)
+        };
+        assert!(recovered_after(&reset), "{self:?} {state:?}: in use {reset} after {now}");
+        if reset > Q::zero() {
+            assert!(!recovered_after(&(&reset - q(1))), "unused sooner than {reset} after {now}");
+        }
+        reset
+    }
+}

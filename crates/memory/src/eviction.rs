@@ -1,0 +1,202 @@
+//! Space for new keys: recovered slots are reclaimed first, then the table grows; at its bound it rejects new
+//! keys. A live key is never evicted for another.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use sluicegate_core::{
+    Decision, Entry, Operation, Outcome, Policy, ReserveError, Retry, Timestamp, apply,
+};
+
+use crate::{
+    MemoryStore, PreparedPolicy, WhenFull,
+    bits::narrow,
+    overflow::OverflowTable,
+    segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
+    shard::{SegmentState, Shard},
+    slot::{OVERFLOW, Slot},
+};
+
+/// `retry_after` of requests denied because the table is full.
+const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
+/// Slots that are checked for recovered states with each rejected key.
+const SWEEP_SLOTS: usize = 32;
+
+impl MemoryStore {
+    /// Inserts a new key if one of its slots is free or has recovered.
+    pub(crate) fn insert(
+        &self,
+        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        hash: u64,
+        slot: Slot,
+        now: Timestamp,
+    ) -> bool {
+        let mut reclaimed = 0;
+        let inserted = locked.insert(hash, slot, |part, slot| {
+            let recovered = self.reclaim_if_recovered(&mut part.kept, slot, now);
+            reclaimed += usize::from(recovered);
+            recovered
+        });
+        if inserted {
+            self.budget.count_keys(reclaimed, 1);
+        } else {
+            self.budget.count_keys(reclaimed, 0);
+        }
+        inserted
+    }
+
+    /// Claims a slot for a new key, if one is free or has recovered.
+    pub(crate) fn reserve(
+        &self,
+        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        hash: u64,
+        now: Timestamp,
+    ) -> Option<SlotIndex> {
+        let mut reclaimed = 0;
+        let reserved = locked.reserve(hash, |part, slot| {
+            let recovered = self.reclaim_if_recovered(&mut part.kept, slot, now);
+            reclaimed += usize::from(recovered);
+            recovered
+        });
+        self.budget.count_keys(reclaimed, usize::from(reserved.is_some()));
+        reserved
+    }
+
+    /// Whether a slot has recovered. If so, its overflow entry is removed.
+    fn reclaim_if_recovered(&self, kept: &mut OverflowTable, slot: Slot, now: Timestamp) -> bool {
+        if !self.one_clock {
+            return false;
+        }
+        if slot.policy_number() != OVERFLOW {
+            return slot.tat().has_come(now.as_micros().saturating_sub(self.base().as_micros()));
+        }
+        if !kept.get(slot.index()).is_none_or(|entry| entry.lifetime(now).is_zero()) {
+            return false;
+        }
+        kept.take(slot.index(), &self.budget);
+        true
+    }
+
+    /// Whether a request that adds usage must be denied because the table is full: it has reached its bound, or it
+    /// had when the state file was read and this key may have been dropped then.
+    pub(crate) fn is_full(
+        &self,
+        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        (hash, found): (u64, Option<Slot>),
+        policy: &PreparedPolicy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> bool {
+        if found.is_none() && self.may_be_dropped(hash, now).is_some() {
+            return true;
+        }
+        if self.budget.fits(0) || self.stays_in_slot(found, policy, now, operation) {
+            return false;
+        }
+        // Each sweep that finds something is paid for by the insertions before.
+        while self.sweep(locked, now) > 0 {
+            if self.budget.fits(0) {
+                return false;
+            }
+        }
+        // Existing keys are decided as usual, except for a log that this request would lengthen.
+        found.is_none_or(|slot| {
+            let entry =
+                locked.kept().kept.get(slot.index()).filter(|_| slot.policy_number() == OVERFLOW);
+            let lengthens = |entry: &Entry| {
+                entry.grows() && entry.usage(now).all(|(_, usage)| usage.remaining > 0)
+            };
+            entry.is_none_or(lengthens)
+        })
+    }
+
+    /// Whether the state after `operation` fits in a slot, so that it takes no memory. A debt beyond the burst, from
+    /// a charge or a borrower, does not.
+    fn stays_in_slot(
+        &self,
+        found: Option<Slot>,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> bool {
+        let Some((_, codec)) = policy.numbered() else { return false };
+        let mut entry = match found {
+            Some(slot) if slot.policy_number() == OVERFLOW => return false,
+            Some(slot) => self.simple_entry(slot),
+            None => None,
+        };
+        let _ = apply(policy.policy(), &mut entry, now, operation);
+        entry.is_none_or(|entry| codec.encode(&entry, self.base(), now).is_some())
+    }
+
+    /// Reclaims the recovered ones of the next few slots, and returns their number. Checking all slots for every key
+    /// of a flood would itself block the segment.
+    fn sweep(&self, locked: &mut Locked<'_, SegmentState<OverflowTable>>, now: Timestamp) -> usize {
+        let gone = locked.drain_some(SWEEP_SLOTS, |part, slot| {
+            self.reclaim_if_recovered(&mut part.kept, slot, now)
+        });
+        self.budget.count_keys(gone, 0);
+        gone
+    }
+
+    /// Makes space in the segment of a key that found no slot: reclaims recovered slots, or splits the segment.
+    /// False if neither helps.
+    pub(crate) fn make_space(
+        &self,
+        shard: &Shard<OverflowTable>,
+        locked: &mut Locked<'_, SegmentState<OverflowTable>>,
+        hash: u64,
+        now: Timestamp,
+    ) -> bool {
+        if !self.budget.fits(SEGMENT_BYTES) {
+            self.sweep(locked, now);
+            return false;
+        }
+        let gone = locked
+            .drain_where(|part, slot| self.reclaim_if_recovered(&mut part.kept, slot, now))
+            .len();
+        self.budget.count_keys(gone, 0);
+        if gone >= SLOTS / 8 {
+            return true;
+        }
+        if locked.slots().count() < SLOTS / 4 {
+            // Keys crowd in few buckets, which does not happen by chance.
+            let seed = self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            if shard.reseed(hash, locked, narrow(self.hasher.hash_one(seed))) {
+                return true;
+            }
+        }
+        let split = shard.split(hash, locked, |kept, moving| kept.split_off(moving, &self.budget));
+        if split {
+            self.budget.resize(0, SEGMENT_BYTES);
+        }
+        split
+    }
+
+    /// The decision for a request on a new key that the full table rejects.
+    pub(crate) fn reject_new_key(
+        &self,
+        hash: u64,
+        policy: &Policy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        self.budget.count_table_full();
+        let mut decision = apply(policy, &mut None, now, operation)?;
+        // A charge has happened already, and cannot be denied.
+        let denies = self.when_full == WhenFull::Deny && !matches!(operation, Operation::Charge(_));
+        if denies && decision.allowed() {
+            let retry = self.may_be_dropped(hash, now).unwrap_or(TABLE_FULL_RETRY);
+            decision.outcome = Outcome::Deny { retry: Retry::After(retry) };
+            decision.remaining = 0;
+        }
+        Ok(decision)
+    }
+
+    /// How long a key that is not in the table must be denied because it may have been dropped and be limited still.
+    /// `None`: it was not dropped, has recovered, or the full table allows new keys.
+    #[inline]
+    pub(crate) fn may_be_dropped(&self, hash: u64, now: Timestamp) -> Option<Duration> {
+        let dropped = self.dropped.as_ref()?;
+        (self.when_full == WhenFull::Deny).then(|| dropped.remaining(hash, now))?
+    }
+}

@@ -1,0 +1,243 @@
+//! Takes on several keys, all or nothing. All their slots are claimed while they are decided.
+//!
+//! The segments of the keys are locked in the order of their addresses, so that two takes on the same segments do not
+//! deadlock. Space for new keys is made before the decision, so that nothing has to be undone.
+
+use sluicegate_core::{
+    Decision, Entry, Joint, Operation, Part as EntryTake, Timestamp, apply, peek_together,
+    take_together,
+};
+
+use crate::{
+    MemoryStore, PreparedPolicy, WhenFull,
+    overflow::OverflowTable,
+    segment::{Locked, SlotIndex},
+    shard::SegmentState,
+};
+
+/// One key of a multi-key take.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedTake<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The policy.
+    pub policy: &'a PreparedPolicy,
+    /// Units to take.
+    pub cost: u32,
+}
+
+/// The locks on the segments of several keys.
+struct Locks<'a> {
+    locked: Vec<Locked<'a, SegmentState<OverflowTable>>>,
+    /// For each key, the index of its segment in `locked`.
+    which: Vec<usize>,
+}
+
+/// The claimed state of a key.
+struct ClaimedEntry {
+    /// Its slot; `None` if nothing will be stored.
+    index: Option<SlotIndex>,
+    entry: Option<Entry>,
+}
+
+impl MemoryStore {
+    /// Takes from several keys at `now`, from all of them or from none, atomically. A key that occurs
+    /// twice counts once, the first time. `None` without keys.
+    ///
+    /// ```
+    /// use sluicegate_core::{Clock, Policy};
+    /// use sluicegate_memory::{KeyedTake, MemoryStore, SystemClock};
+    ///
+    /// let (store, clock) = (MemoryStore::new(), SystemClock::new());
+    /// let [user, all] = ["gcra:5/1m", "gcra:100/1s"].map(|it| it.parse::<Policy>().unwrap());
+    /// let (user, all) = (store.prepare(&user, clock.now()), store.prepare(&all, clock.now()));
+    /// let takes = [
+    ///     KeyedTake { key: b"user7", policy: &user, cost: 1 },
+    ///     KeyedTake { key: b"everybody", policy: &all, cost: 1 },
+    /// ];
+    /// let joint = store.take_together(&takes, clock.now()).expect("two keys");
+    /// assert!(joint.decision.allowed());
+    /// assert_eq!((joint.key, joint.decision.remaining), (0, 4));
+    /// ```
+    pub fn take_together(&self, takes: &[KeyedTake<'_>], now: Timestamp) -> Option<Joint> {
+        let _ = self.since_set_base(now);
+        let takes = self.hashed(takes);
+        loop {
+            if let Some(joint) = self.try_together(&takes, now) {
+                return joint;
+            }
+        }
+    }
+
+    /// The decision that [`MemoryStore::take_together`] would make. Stores nothing.
+    pub fn peek_together(&self, takes: &[KeyedTake<'_>], now: Timestamp) -> Option<Joint> {
+        let takes = self.hashed(takes);
+        let mut locks = self.lock_all(&takes);
+        let mut held = self.claim(&mut locks, &takes, vec![None; takes.len()]);
+        let joint = peek_together(&mut entry_takes(&takes, &mut held), now);
+        self.put_back(&mut locks, &takes, held, now);
+        joint
+    }
+
+    /// `None` if a segment had to make space: the slots must be looked up again.
+    fn try_together(
+        &self,
+        takes: &[(u64, KeyedTake<'_>)],
+        now: Timestamp,
+    ) -> Option<Option<Joint>> {
+        let mut locks = self.lock_all(takes);
+        let mut indexes = vec![None; takes.len()];
+        let mut full = vec![false; takes.len()];
+        // This may reclaim slots; therefore it comes before anything is claimed.
+        for (at, &(hash, KeyedTake { policy, cost, .. })) in takes.iter().enumerate() {
+            let locked = &mut locks.locked[locks.which[at]];
+            let found = locked.find(hash).map(|(_, seen)| seen.slot());
+            let take = Operation::Take(cost);
+            full[at] = cost > 0 && self.is_full(locked, (hash, found), policy, now, take);
+        }
+        for (at, &(hash, KeyedTake { cost, .. })) in takes.iter().enumerate() {
+            let locked = &mut locks.locked[locks.which[at]];
+            if cost == 0 || full[at] || locked.find(hash).is_some() {
+                continue;
+            }
+            indexes[at] = self.reserve(locked, hash, now);
+            if indexes[at].is_none() {
+                for (at, index) in indexes.iter().enumerate() {
+                    if let Some(index) = *index {
+                        self.forget(&mut locks.locked[locks.which[at]], index);
+                    }
+                }
+                let locked = &mut locks.locked[locks.which[at]];
+                if self.make_space(self.shard(hash), locked, hash, now) {
+                    return None;
+                }
+                full[at] = true;
+                return Some(self.reject_keys(&mut locks, takes, &full, now));
+            }
+        }
+        if full.contains(&true) && self.when_full == WhenFull::Deny {
+            for (at, index) in indexes.iter().enumerate() {
+                if let Some(index) = *index {
+                    self.forget(&mut locks.locked[locks.which[at]], index);
+                }
+            }
+            return Some(self.reject_keys(&mut locks, takes, &full, now));
+        }
+        full.iter().filter(|it| **it).for_each(|_| self.budget.count_table_full());
+        let mut held = self.claim(&mut locks, takes, indexes);
+        let joint = take_together(&mut entry_takes(takes, &mut held), now);
+        self.put_back(&mut locks, takes, held, now);
+        Some(joint)
+    }
+
+    /// The decision if there is no space for some of the keys: nothing is stored.
+    fn reject_keys(
+        &self,
+        locks: &mut Locks<'_>,
+        takes: &[(u64, KeyedTake<'_>)],
+        full: &[bool],
+        now: Timestamp,
+    ) -> Option<Joint> {
+        let mut held = self.claim(locks, takes, vec![None; takes.len()]);
+        let each = takes.iter().zip(&mut held).zip(full).map(|((it, held), &full)| {
+            let KeyedTake { policy, cost, .. } = it.1;
+            if full {
+                let take = Operation::Take(cost);
+                return self.reject_new_key(it.0, policy.policy(), now, take).ok();
+            }
+            apply(policy.policy(), &mut held.entry, now, Operation::Peek(cost)).ok()
+        });
+        let each: Option<Vec<Decision>> = each.collect();
+        self.put_back(locks, takes, held, now);
+        Joint::of(each?)
+    }
+
+    /// Locks the segments of all keys.
+    fn lock_all(&self, takes: &[(u64, KeyedTake<'_>)]) -> Locks<'_> {
+        let segment = |hash: u64| self.shard(hash).segment(hash);
+        loop {
+            let segments: Vec<_> = takes.iter().map(|(hash, _)| segment(*hash)).collect();
+            let mut order = segments.clone();
+            order.sort_by_key(|segment| std::ptr::from_ref(*segment).addr());
+            order.dedup_by(|a, b| std::ptr::eq(*a, *b));
+            let locked = order.iter().map(|segment| segment.lock()).collect();
+            // A segment is split under its lock: the entry of the directory stays valid until the lock is released.
+            if takes.iter().zip(&segments).all(|(it, then)| std::ptr::eq(*then, segment(it.0))) {
+                let index = |segment| order.iter().position(|it| std::ptr::eq(*it, segment));
+                let which = segments.into_iter().map(|it| index(it).unwrap_or_default()).collect();
+                return Locks { locked, which };
+            }
+        }
+    }
+
+    /// Claims the states of all keys. `indexes` are the reserved slots.
+    fn claim(
+        &self,
+        locks: &mut Locks<'_>,
+        takes: &[(u64, KeyedTake<'_>)],
+        indexes: Vec<Option<SlotIndex>>,
+    ) -> Vec<ClaimedEntry> {
+        let claim =
+            |(at, (&(hash, _), reserved)): (usize, (&(u64, KeyedTake<'_>), Option<SlotIndex>))| {
+                let locked = &mut locks.locked[locks.which[at]];
+                let Some((index, _)) = locked.find(hash) else {
+                    return ClaimedEntry { index: reserved, entry: None };
+                };
+                let slot = locked.claim(index);
+                ClaimedEntry { index: Some(index), entry: self.take_entry(locked, slot) }
+            };
+        takes.iter().zip(indexes).enumerate().map(claim).collect()
+    }
+
+    /// Writes the states back to their slots.
+    fn put_back(
+        &self,
+        locks: &mut Locks<'_>,
+        takes: &[(u64, KeyedTake<'_>)],
+        held: Vec<ClaimedEntry>,
+        now: Timestamp,
+    ) {
+        for (at, (&(hash, KeyedTake { policy, .. }), held)) in takes.iter().zip(held).enumerate() {
+            let locked = &mut locks.locked[locks.which[at]];
+            let Some(index) = held.index else { continue };
+            let keeps = |entry: &Entry| !self.one_clock || !entry.lifetime(now).is_zero();
+            match held.entry.filter(keeps) {
+                Some(entry) => {
+                    let slot = self.slot_of(locked, hash, entry, policy, now);
+                    locked.put(index, slot);
+                }
+                None => self.forget(locked, index),
+            }
+        }
+    }
+
+    fn forget(&self, locked: &mut Locked<'_, SegmentState<OverflowTable>>, index: SlotIndex) {
+        locked.clear(index);
+        self.budget.count_keys(1, 0);
+    }
+}
+
+impl MemoryStore {
+    fn hashed<'a>(&self, takes: &[KeyedTake<'a>]) -> Vec<(u64, KeyedTake<'a>)> {
+        let mut hashed: Vec<(u64, KeyedTake<'a>)> = Vec::with_capacity(takes.len());
+        for take in takes {
+            let hash = self.hash(take.key);
+            if hashed.iter().all(|(it, _)| *it != hash) {
+                hashed.push((hash, *take));
+            }
+        }
+        hashed
+    }
+}
+
+fn entry_takes<'a>(
+    takes: &'a [(u64, KeyedTake<'_>)],
+    held: &'a mut [ClaimedEntry],
+) -> Vec<EntryTake<'a>> {
+    let side = |(it, held): (&'a (u64, KeyedTake<'_>), &'a mut ClaimedEntry)| EntryTake {
+        policy: it.1.policy.policy(),
+        entry: &mut held.entry,
+        cost: it.1.cost,
+    };
+    takes.iter().zip(held).map(side).collect()
+}

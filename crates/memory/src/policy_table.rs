@@ -1,0 +1,166 @@
+//! Numbers of policies, so that a slot can name the policy that it was written under.
+//!
+//! There are 32 766 numbers. One is reused when no [`PreparedPolicy`] with it exists any more and every state
+//! written under it has recovered: a client that sends a new policy with every request takes up no memory. If no
+//! number is free, a policy has none, and its states are overflow entries.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::RwLock;
+use sluicegate_core::{Policy, Timestamp};
+
+use crate::{budget::Budget, slot::MAX_POLICY_NUMBER, slot_codec::SlotCodec};
+
+/// Microseconds after a recorded write in which further writes are not recorded.
+const SLACK: u64 = 1_000_000;
+/// Bytes of a numbered policy, including its text and its entries in both tables.
+const POLICY_BYTES: usize = 304;
+/// Policies that get a number even if the store is full.
+const MIN_NUMBERS: usize = 64;
+/// Numbers that are checked for one to reuse.
+const PROBE_LIMIT: usize = 16;
+
+/// A policy with its number in a [`MemoryStore`](crate::MemoryStore), which then need not look the policy up. Cheap
+/// to clone; made by [`MemoryStore::prepare`](crate::MemoryStore::prepare).
+#[derive(Clone, Debug)]
+pub struct PreparedPolicy(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    policy: Policy,
+    /// The number and the encoding of states in slots, if it has a number.
+    numbered: Option<(u64, SlotCodec)>,
+    /// Upper bound on the time until a state in a slot recovers, in microseconds.
+    drain: u64,
+    /// The time from which a write of a slot is recorded again: `SLACK` after the last recorded one.
+    noted: AtomicU64,
+}
+
+impl PreparedPolicy {
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// The number and the encoding of states in slots, if it has a number.
+    #[inline]
+    pub(crate) fn numbered(&self) -> Option<(u64, &SlotCodec)> {
+        self.0.numbered.as_ref().map(|(number, codec)| (*number, codec))
+    }
+
+    /// Records that a slot is written under it.
+    #[inline]
+    pub(crate) fn note_written(&self, now: Timestamp) {
+        // All threads share the cache line: it is written only once a second.
+        if self.0.noted.load(Ordering::Relaxed) < now.as_micros() {
+            self.0.noted.store(now.as_micros() + SLACK, Ordering::Relaxed);
+        }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        let over = self.0.noted.load(Ordering::Relaxed) + self.0.drain;
+        Arc::strong_count(&self.0) == 1 && over < now.as_micros()
+    }
+}
+
+/// All policies that have a number.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyTable(RwLock<NumberedPolicies>);
+
+#[derive(Debug, Default)]
+struct NumberedPolicies {
+    /// By number, from 1.
+    policies: Vec<PreparedPolicy>,
+    numbers: HashMap<String, usize>,
+    /// The next number to check for reuse.
+    hand: usize,
+}
+
+impl PolicyTable {
+    /// Prepares a policy, with a number if one is free. Without `now`, which is then not the time of all keys,
+    /// numbers are not reused.
+    pub(crate) fn prepare(
+        &self,
+        policy: &Policy,
+        now: Option<Timestamp>,
+        budget: &Budget,
+    ) -> PreparedPolicy {
+        let Some(codec) = SlotCodec::new(policy) else { return PreparedPolicy::new(policy, None) };
+        let text = policy.to_string();
+        if let Some(prepared) = self.0.read().find(&text) {
+            return prepared;
+        }
+        let mut numbered = self.0.write();
+        if let Some(prepared) = numbered.find(&text) {
+            return prepared;
+        }
+        let Some(index) = numbered.free(now, budget) else {
+            return PreparedPolicy::new(policy, None);
+        };
+        let prepared = PreparedPolicy::new(policy, Some((index as u64 + 1, codec)));
+        if let Some(now) = now {
+            prepared.note_written(now);
+        }
+        if index < numbered.policies.len() {
+            let old = std::mem::replace(&mut numbered.policies[index], prepared.clone());
+            numbered.numbers.remove(&old.policy().to_string());
+        } else {
+            numbered.policies.push(prepared.clone());
+            budget.resize(0, POLICY_BYTES);
+        }
+        numbered.numbers.insert(text, index);
+        prepared
+    }
+
+    /// The policy with the number that it has; without one if it has none.
+    pub(crate) fn find_or_unnumbered(&self, policy: &Policy) -> PreparedPolicy {
+        let numbered = self.0.read().find(&policy.to_string());
+        numbered.unwrap_or_else(|| PreparedPolicy::new(policy, None))
+    }
+
+    /// The policy with a number.
+    pub(crate) fn get(&self, number: u64) -> Option<PreparedPolicy> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.0.read().policies.get(index).cloned()
+    }
+}
+
+impl NumberedPolicies {
+    fn find(&self, text: &str) -> Option<PreparedPolicy> {
+        self.numbers.get(text).and_then(|&index| self.policies.get(index)).cloned()
+    }
+
+    /// The index for a new policy.
+    fn free(&mut self, now: Option<Timestamp>, budget: &Budget) -> Option<usize> {
+        let length = self.policies.len();
+        // The first few numbers are useful even if the store is full.
+        if (length as u64) < MAX_POLICY_NUMBER
+            && (length < MIN_NUMBERS || budget.fits(POLICY_BYTES))
+        {
+            return Some(length);
+        }
+        let now = now?;
+        for _ in 0..PROBE_LIMIT {
+            self.hand = (self.hand + 1) % length;
+            if self.policies[self.hand].is_over(now) {
+                return Some(self.hand);
+            }
+        }
+        None
+    }
+}
+
+impl PreparedPolicy {
+    fn new(policy: &Policy, numbered: Option<(u64, SlotCodec)>) -> Self {
+        let drain = numbered.as_ref().map_or(0, |(_, codec)| codec.drain());
+        let noted = AtomicU64::new(0);
+        Self(Arc::new(Inner { policy: policy.clone(), numbered, drain, noted }))
+    }
+}

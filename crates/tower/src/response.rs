@@ -1,0 +1,56 @@
+//! Responses: rate limit headers, and rejections.
+
+use http::{HeaderMap, Response};
+use sluicegate_core::Decision;
+
+use crate::{Head, HeaderStyle, NamedPolicy, Rejection, RejectionHandler, settings::Shared};
+
+impl<S, R> Shared<S, R> {
+    /// The rate limit headers of a response, if any.
+    #[inline(always)]
+    pub(crate) fn response_headers(
+        &self,
+        decision: Option<Decision>,
+        policy: &NamedPolicy,
+    ) -> Option<Box<ResponseHeaders>> {
+        let headers = self.settings.headers;
+        let decision =
+            decision.filter(|_| headers != HeaderStyle::None && !self.settings.shadow)?;
+        Some(Box::new(ResponseHeaders { headers, policy: policy.clone(), decision }))
+    }
+
+    /// The response to a rejected request.
+    #[inline(never)]
+    pub(crate) fn reject<C>(
+        &self,
+        head: Head<'_>,
+        policy: &NamedPolicy,
+        denied: Option<Decision>,
+    ) -> Response<C>
+    where
+        R: RejectionHandler<C>,
+    {
+        let denied = denied.as_ref();
+        let mut response = self.refuse.refuse(&Rejection { head, policy, denied });
+        if let Some(denied) = denied {
+            HeaderStyle::write_retry_after(denied, response.headers_mut());
+            self.settings.headers.write(policy.inner(), denied, response.headers_mut());
+        }
+        response
+    }
+}
+
+/// The rate limit headers of one response.
+#[derive(Debug)]
+pub(crate) struct ResponseHeaders {
+    headers: HeaderStyle,
+    policy: NamedPolicy,
+    decision: Decision,
+}
+
+impl ResponseHeaders {
+    #[inline(never)]
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
+        self.headers.write(self.policy.inner(), &self.decision, headers);
+    }
+}
