@@ -43,7 +43,7 @@ impl Permission {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether so many questions in a row were refused that all may be.
+    /// Whether enough consecutive commands were rejected that all may be.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.refused.load(Ordering::Relaxed) >= self.most
     }

@@ -205,7 +205,7 @@ fn fast_gcra(limit: &Gcra, initial_state: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// What is told of a key that owes so many ticks, in integers.
+    /// The decision on a key with this debt in ticks, as integers.
     fn told(policy: &str, cost: u32, debt: i64) -> Option<[i64; 7]> {
         let plan = Plan::new(&policy.parse().unwrap());
         plan.decision_from_debt(Operation::Take(cost), debt)
