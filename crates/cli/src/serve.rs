@@ -80,14 +80,15 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = stop_signal()?;
-        let rules = !config.rules.is_empty();
+        // Before the rules are read, which takes time: it would end the process.
+        let hangup = (!config.rules.is_empty()).then(hangup_signal).transpose()?;
         let server = Server::bind(config).await?;
         // A closed standard output is no reason not to serve.
         let mut out = io::stdout().lock();
         let _ = print_addresses(&server, &mut out);
         drop(out);
-        if rules {
-            reload_signal(server.reloader())?;
+        if let Some(hangup) = hangup {
+            reload_on(hangup, server.reloader());
         }
         server.run(stop).await?;
         Ok(())
@@ -120,26 +121,34 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Reloads the rules on every `SIGHUP`.
+/// `SIGHUP`, which no longer ends the process.
 #[cfg(unix)]
-fn reload_signal(reloader: Reloader) -> io::Result<()> {
+fn hangup_signal() -> io::Result<tokio::signal::unix::Signal> {
     use tokio::signal::unix::{SignalKind, signal};
 
-    let mut hangup = signal(SignalKind::hangup())?;
+    signal(SignalKind::hangup())
+}
+
+/// Reloads the rules on every `SIGHUP`, one that has come already included.
+#[cfg(unix)]
+fn reload_on(mut hangup: tokio::signal::unix::Signal, reloader: Reloader) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             // Errors are logged.
             let _ = reloader.reload().await;
         }
     });
+}
+
+/// There is no such signal.
+#[cfg(not(unix))]
+fn hangup_signal() -> io::Result<()> {
     Ok(())
 }
 
 /// There is no such signal.
 #[cfg(not(unix))]
-fn reload_signal(_: Reloader) -> io::Result<()> {
-    Ok(())
-}
+fn reload_on((): (), _: Reloader) {}
 
 /// Completes when the process receives a signal to stop.
 #[cfg(not(unix))]

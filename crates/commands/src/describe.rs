@@ -1,43 +1,43 @@
-//! What `SG.INFO` tells of a key.
+//! The reply of `SG.INFO`.
 
 use std::time::Duration;
 
 use sluicegate_core::{Entry, Timestamp};
 
-/// What is stored of a key, in words and numbers. Spans are whole microseconds.
+/// The state of a key. Spans are whole microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
-    /// The policy that it was last written under, in canonical form.
+    /// The policy of its last write, in canonical form.
     pub policy: String,
-    /// Until the key is as if never used.
+    /// Time until the key is fully recovered.
     pub reset_after_us: i64,
-    /// Until it may be forgotten: longer than `reset_after_us` for a log with `keep`.
+    /// Time until the entry may be removed: longer than `reset_after_us` for a log with `keep`.
     pub lifetime_us: i64,
-    /// The size of its byte form.
+    /// Size of its encoding.
     pub bytes: i64,
-    /// Each limit of the policy, as written.
+    /// The limits of the policy, in order.
     pub limits: Vec<LimitDescription>,
 }
 
-/// What is in use of one limit.
+/// The usage of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitDescription {
     /// The limit, in canonical form.
     pub limit: String,
-    /// What an idle key admits at once, in units.
+    /// Units that an idle key admits at once.
     pub capacity: i64,
     /// Units in use, rounded up.
     pub used: i64,
-    /// How many requests of cost 1 it would pass at once.
+    /// Requests of cost 1 that would pass now.
     pub remaining: i64,
-    /// Until nothing is in use, in microseconds.
+    /// Time until nothing is in use.
     pub reset_after_us: i64,
 }
 
 impl Description {
-    /// `entry` as it stands at `now`, or `None` if it has recovered, which is the same as no entry.
+    /// The state of `entry` at `now`; `None` if it has recovered, which equals no entry.
     #[must_use]
     pub fn of(entry: &Entry, now: Timestamp) -> Option<Self> {
         let lifetime = entry.lifetime(now);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_in_words_and_numbers() {
+    fn description_of_two_limits_has_all_numbers() {
         let policy: Policy = "gcra:30/60s:burst=16,sliding-log:9/1m:keep=2m".parse().unwrap();
         let mut entry = None;
         assert!(
@@ -85,11 +85,11 @@ mod tests {
         assert_eq!(description.reset_after_us, 60_000_000);
         assert_eq!(description.lifetime_us, 120_000_000);
         assert_eq!(description.bytes, i64::try_from(entry.encode().len()).unwrap());
-        let told = description.limits.iter().map(|limit| {
+        let numbers = description.limits.iter().map(|limit| {
             (&*limit.limit, limit.capacity, limit.used, limit.remaining, limit.reset_after_us)
         });
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            numbers.collect::<Vec<_>>(),
             [
                 ("gcra:30/1m:burst=16", 16, 3, 13, 6_000_000),
                 ("sliding-log:9/1m:keep=2m", 9, 3, 6, 60_000_000),

@@ -1,31 +1,32 @@
-//! Errors of commands, in the words that every protocol replies with.
+//! Errors of commands, with the text that every protocol replies with.
 
 use std::fmt;
 
 use sluicegate_core::{PolicyError, ReserveError, StateError, closest};
 
 use crate::{
-    argument::{MAX_KEY, shown},
+    limits::MAX_KEY,
     table::{COMMANDS, find},
+    text::quote,
 };
 
-/// A command that cannot be carried out. Its text is the whole error reply, the class word first:
+/// Why a command fails. Its text is the whole error reply and starts with the class:
 /// `ERR` for arguments, `SGPOLICY` for a policy, `SGSTATE` for a state that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The name of no command, with the first arguments, each shown and quoted.
+    /// An unknown command.
     #[error(
         "ERR unknown command '{name}', with args beginning with: {arguments}{}",
         SimilarCommand(name)
     )]
     UnknownCommand {
-        /// The name, as given but made printable.
+        /// The name, shortened and made printable.
         name: String,
         /// The first arguments, each in quotes and followed by a space.
         arguments: String,
     },
-    /// Too few arguments, or too many. Holds the name of the command in lower case.
+    /// Too few or too many arguments. Holds the name of the command in lower case.
     #[error("ERR wrong number of arguments for '{0}' command{syntax}", syntax = Syntax(.0))]
     Arity(String),
     /// `SG.MTAKE` with more or fewer takes than its `n` says.
@@ -35,21 +36,21 @@ pub enum CommandError {
         Syntax("sg.mtake")
     )]
     TakeCount {
-        /// What `n` says.
+        /// The value of `n`.
         announced: usize,
-        /// Takes that are complete.
+        /// Number of complete takes.
         given: usize,
-        /// Whether there is one more, without its policy or cost.
+        /// Whether another take follows, without its policy or cost.
         incomplete: bool,
     },
-    /// An invalid number, or one that is out of bounds.
+    /// A number that is invalid or out of bounds.
     #[error(
         "ERR invalid {argument} `{value}`: expected a whole number{unit} from {least} to {most}"
     )]
     Number {
-        /// Which argument.
+        /// Name of the argument.
         argument: &'static str,
-        /// What was given, shortened and made printable.
+        /// The argument, shortened and made printable.
         value: String,
         /// What it counts, as ` of microseconds`; empty for units.
         unit: &'static str,
@@ -61,14 +62,14 @@ pub enum CommandError {
     /// A key that is too long, or empty. Holds its length in bytes.
     #[error("ERR invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
     Key(usize),
-    /// A word that is not an option of the command.
+    /// An unknown option.
     #[error("ERR unknown option `{option}` for {command}: {expected}")]
     UnknownOption {
         /// The command, in upper case.
         command: &'static str,
-        /// What was given, shortened and made printable.
+        /// The argument, shortened and made printable.
         option: String,
-        /// What is expected or was probably meant.
+        /// What is expected, or a similar name.
         expected: String,
     },
     /// An option given twice.
@@ -77,13 +78,13 @@ pub enum CommandError {
     /// An option without its value.
     #[error("ERR option {0} has no value: expected {0} and a whole number, such as `{0} 5`")]
     MissingValue(&'static str),
-    /// `AT` on a server that keeps its own time.
+    /// `AT` on a server without `--test-clock`.
     #[error("ERR option AT is unavailable: the server runs without --test-clock")]
     NoTestClock,
-    /// `AT` for a command that waits by the clock of the server.
+    /// `AT` for `SG.WAIT`.
     #[error("ERR option AT is unavailable: SG.WAIT waits by the clock of the server")]
     NoTestClockToWait,
-    /// Parameters of `CL.THROTTLE` that make a burst which takes too long to recover.
+    /// A burst in `CL.THROTTLE` that takes too long to recover.
     #[error(
         "ERR invalid max_burst `{max_burst}` with count `{count}` and period `{period}`: expected one \
          that recovers within 35 years; use a smaller max_burst"
@@ -99,48 +100,48 @@ pub enum CommandError {
     /// An invalid policy.
     #[error("SGPOLICY {0}")]
     Policy(#[from] PolicyError),
-    /// The name of no policy.
+    /// An unknown name of a policy.
     #[error("SGPOLICY unknown policy `@{name}`: {expected}")]
     NoPolicy {
         /// The name, shortened and made printable.
         name: String,
-        /// What is expected or was probably meant.
+        /// What is expected, or a similar name.
         expected: String,
     },
-    /// The name of a policy where no rules are loaded. Holds the name, shortened and made printable.
+    /// A name of a policy where no rules are loaded. Holds the name, shortened and made printable.
     #[error(
         "SGPOLICY unknown policy `@{0}`: only a Sluicegate server with rules knows names; expected a \
          policy such as `gcra:30/1m`"
     )]
     NoRules(String),
-    /// A policy that is not UTF-8. Holds where it stops being that, in bytes.
+    /// A policy that is not UTF-8. Holds the offset of the first invalid byte.
     #[error("SGPOLICY invalid policy: byte {0} is not UTF-8; expected ASCII such as `gcra:30/1m`")]
     PolicyEncoding(usize),
-    /// A policy that cannot be reserved from.
+    /// A policy that does not support reservations.
     #[error("ERR {0}")]
     Reserve(#[from] ReserveError),
-    /// What the key holds is not a state that can be read.
+    /// The key holds an invalid state.
     #[error("SGSTATE key `{key}` holds {error}")]
     State {
         /// The key, shortened and made printable.
         key: String,
-        /// What it holds.
+        /// Why it is invalid.
         error: StateError,
     },
-    /// The key holds the state of redis-cell, and nothing says under which policy. Holds the key,
+    /// The key holds state of redis-cell, and its policy is unknown. Holds the key,
     /// shortened and made printable.
     #[error(
         "SGSTATE key `{0}` holds state of redis-cell; use a policy with a limit of the gcra family to \
          take it over"
     )]
     RedisCell(String),
-    /// The key holds another type, in a store that other programs use too. Holds the key, shortened
+    /// The key holds another type: other programs use the store too. Holds the key, shortened
     /// and made printable.
     #[error("WRONGTYPE key `{0}` does not hold a string, so Sluicegate did not write it")]
     WrongType(String),
 }
 
-/// How a command is called: `; expected SG.TAKE key policy [COST cost]`.
+/// The syntax of a command: `; expected SG.TAKE key policy [COST cost]`.
 struct Syntax<'a>(&'a str);
 
 impl fmt::Display for Syntax<'_> {
@@ -152,7 +153,7 @@ impl fmt::Display for Syntax<'_> {
     }
 }
 
-/// The command that a wrong name probably means: `; did you mean 'SG.TAKE'?`.
+/// A command with a similar name: `(did you mean 'SG.TAKE'?)`.
 struct SimilarCommand<'a>(&'a str);
 
 impl fmt::Display for SimilarCommand<'_> {
@@ -170,10 +171,10 @@ impl fmt::Display for SimilarCommand<'_> {
 }
 
 impl CommandError {
-    /// The error for a `name` that no command has, called with `arguments`.
+    /// The error for an unknown command with these `arguments`.
     #[must_use]
     pub fn unknown_command(name: &[u8], arguments: &[&[u8]]) -> Self {
-        /// So much is quoted of the arguments in all.
+        /// Bytes after which no more arguments are quoted.
         const QUOTED: usize = 128;
         let mut quoted = String::new();
         for argument in arguments {
@@ -181,31 +182,31 @@ impl CommandError {
                 break;
             }
             quoted.push('\'');
-            quoted.push_str(&shown(argument));
+            quoted.push_str(&quote(argument));
             quoted.push_str("' ");
         }
-        Self::UnknownCommand { name: shown(name), arguments: quoted }
+        Self::UnknownCommand { name: quote(name), arguments: quoted }
     }
 
-    /// The error for a `key` that holds something else than a state that can be read.
+    /// The error for a `key` that holds an invalid state.
     #[must_use]
     pub fn state(key: &[u8], error: StateError) -> Self {
-        Self::State { key: shown(key), error }
+        Self::State { key: quote(key), error }
     }
 
     /// The error for a `key` that holds the state of redis-cell.
     #[must_use]
     pub fn redis_cell(key: &[u8]) -> Self {
-        Self::RedisCell(shown(key))
+        Self::RedisCell(quote(key))
     }
 
     /// The error for a `key` that holds another type.
     #[must_use]
     pub fn wrong_type(key: &[u8]) -> Self {
-        Self::WrongType(shown(key))
+        Self::WrongType(quote(key))
     }
 
-    /// The error for a name that no policy has; one is called `similar`.
+    /// The error for an unknown name of a policy; `similar` is an existing one.
     #[must_use]
     pub fn no_policy(name: &[u8], similar: Option<&str>) -> Self {
         let expected = match similar {
@@ -214,10 +215,10 @@ impl CommandError {
                 "expected a name from the server's rules, or a policy such as `gcra:30/1m`".into()
             }
         };
-        Self::NoPolicy { name: shown(name), expected }
+        Self::NoPolicy { name: quote(name), expected }
     }
 
-    /// The error for a number of arguments that the command `name` does not take.
+    /// The error for a wrong number of arguments of the command `name`.
     #[must_use]
     pub fn arity(name: &str) -> Self {
         Self::Arity(name.to_ascii_lowercase())

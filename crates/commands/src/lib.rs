@@ -1,16 +1,16 @@
-//! The words of the commands: arguments in, a request out, and the words of every error.
+//! The commands: arguments in, a request out; all error texts.
 //!
-//! Every face that speaks RESP uses this one description, so that a command means the same and
-//! fails in the same words everywhere.
+//! Server and module use this one description, so that a command has the same meaning and the same
+//! errors in both.
 //!
 //! - [`COMMANDS`]: name, arity, flags, keys, summary and arguments of each command.
-//! - [`parse`]: the arguments of a command as a [`Request`], or a [`CommandError`]; [`parse_at`] for
-//!   a face that knows policies by their [texts](PolicyText) and need not parse them again.
+//! - [`parse`]: the arguments of a command as a [`Request`], or a [`CommandError`]; [`parse_at`]
+//!   lets the caller find policies by their [texts](PolicyText) instead of parsing them again.
 //! - [`throttle_integers`] and [`Description`]: replies that are not simply
 //!   [`Decision::to_integers`](sluicegate_core::Decision::to_integers).
-//! - [`Texts`]: what a face knows of policies by their texts; [`mod@line`]: who waits for a key.
+//! - [`PolicyTextCache`]: from policy text to a value; [`wait_queue`]: clients that wait for a key.
 //!
-//! Nothing here keeps a decision, tells the time, or knows of a connection.
+//! This crate stores no decision, reads no clock, and has no connections.
 //!
 //! ```
 //! use sluicegate_commands::{Options, Request, parse};
@@ -29,18 +29,26 @@
 mod argument;
 mod describe;
 mod error;
-pub mod line;
+mod limits;
 mod parse;
 mod plain;
+mod policy_text;
+mod policy_text_cache;
+mod request;
 mod table;
-mod texts;
+mod text;
 mod throttle;
+pub mod wait_queue;
 
-pub use argument::{MAX_KEY, PolicyText, key, shown};
+pub use argument::key;
 pub use describe::{Description, LimitDescription};
 pub use error::CommandError;
-pub use parse::{DEFAULT_TIMEOUT, MAX_MANY, MAX_SPAN, Options, Request, Take, parse, parse_at};
+pub use limits::{DEFAULT_TIMEOUT, MAX_KEY, MAX_MANY, MAX_SPAN};
+pub use parse::{parse, parse_at};
 pub use plain::plain_error;
+pub use policy_text::PolicyText;
+pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
+pub use request::{Options, Request, Take};
 pub use table::{Argument, ArgumentKind, COMMANDS, Command, Keys, find, position};
-pub use texts::{TextKey, Texts, Unknown};
+pub use text::quote;
 pub use throttle::throttle_integers;

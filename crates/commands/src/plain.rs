@@ -1,8 +1,8 @@
-//! Errors of the system and of libraries, as a part of our own.
+//! Texts of foreign errors, for use in ours.
 
 use std::fmt;
 
-/// The text of an error without the number of the operating system, on one line, and in lower case like ours.
+/// The text of a foreign error without its OS error number, on one line, and in lower case.
 ///
 /// ```
 /// use sluicegate_commands::plain_error;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_plain() {
+    fn plain_error_foreign_texts_are_normalised() {
         for (text, expected) in [
             ("Connection refused (os error 111)", "connection refused"),
             ("x: Permission denied (os error 13); y", "x: Permission denied; y"),

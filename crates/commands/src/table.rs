@@ -1,21 +1,23 @@
-//! The commands: what each is called, takes, does and needs.
+//! The table of commands: names, arguments, keys, flags and summaries.
+
+use crate::{limits::MAX_MANY, text::decimal};
 
 /// A command, as `COMMAND` and `COMMAND DOCS` describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// In upper case. Clients may write it in any.
+    /// In upper case. Clients may use any case.
     pub name: &'static str,
-    /// How many arguments, the name among them; negative: at least so many.
+    /// Number of arguments, including the name; if negative, the minimum.
     pub arity: i64,
-    /// In Redis's words.
+    /// The flags of `COMMAND INFO`.
     pub flags: &'static [&'static str],
     /// Which arguments are keys.
     pub keys: Keys,
-    /// What it does, in a sentence.
+    /// One sentence for `COMMAND DOCS`.
     pub summary: &'static str,
-    /// The group that its documentation is filed under.
+    /// The group in `COMMAND DOCS`.
     pub group: &'static str,
-    /// What it takes, its name aside.
+    /// The arguments after the name.
     pub arguments: &'static [Argument],
 }
 
@@ -28,28 +30,28 @@ pub enum Keys {
     First,
     /// All of them.
     All,
-    /// The first argument says how many; they are the second and each third after it.
+    /// The first argument is their number; they are the second argument and each third one after it.
     Counted,
 }
 
 /// One argument of a command, or a block of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// What it is.
+    /// Its name in the syntax.
     pub name: &'static str,
-    /// Of what kind.
+    /// Its type.
     pub kind: ArgumentKind,
-    /// The word that it is introduced by.
+    /// The keyword before it.
     pub token: Option<&'static str>,
-    /// Whether it may be left out.
+    /// Whether it is optional.
     pub optional: bool,
     /// Whether it may be repeated.
     pub multiple: bool,
-    /// What it consists of, if it is a block.
+    /// The arguments of a block.
     pub parts: &'static [Self],
 }
 
-/// The kinds of arguments, in Redis's words.
+/// The types of arguments in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// `key`
@@ -58,14 +60,14 @@ pub enum ArgumentKind {
     Text,
     /// `integer`
     Integer,
-    /// `pure-token`: a word that stands for itself.
+    /// `pure-token`: a keyword without a value.
     Token,
-    /// `block`: several, one after the other.
+    /// `block`: a sequence of arguments.
     Block,
 }
 
 impl ArgumentKind {
-    /// The word for it.
+    /// The type as `COMMAND DOCS` writes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,31 +81,31 @@ impl ArgumentKind {
 }
 
 impl Argument {
-    /// An argument that must be given.
+    /// A mandatory argument.
     #[must_use]
     pub const fn new(name: &'static str, kind: ArgumentKind) -> Self {
         Self { name, kind, token: None, optional: false, multiple: false, parts: &[] }
     }
 
-    /// An argument that may be given.
+    /// An optional argument.
     #[must_use]
     pub const fn optional(name: &'static str, kind: ArgumentKind) -> Self {
         Self { optional: true, ..Self::new(name, kind) }
     }
 
-    /// A whole number that may be given behind the word `token`.
+    /// An optional whole number after the keyword `token`.
     #[must_use]
     pub const fn option(token: &'static str, name: &'static str) -> Self {
         Self { token: Some(token), ..Self::optional(name, ArgumentKind::Integer) }
     }
 
-    /// A word that may be left out.
+    /// An optional keyword.
     #[must_use]
     pub const fn word(token: &'static str) -> Self {
         Self { token: Some(token), ..Self::optional(token, ArgumentKind::Token) }
     }
 
-    /// How it is written: `key`, `[COST cost]`, `key policy cost [key policy cost ...]`.
+    /// Its syntax: `key`, `[COST cost]`, `key policy cost [key policy cost ...]`.
     fn syntax(&self) -> String {
         let name = match self.parts {
             [] => self.name.to_owned(),
@@ -121,7 +123,7 @@ impl Argument {
         }
     }
 
-    /// Arguments that may be given again and again.
+    /// A block of arguments that may be repeated.
     #[must_use]
     pub const fn repeated(name: &'static str, parts: &'static [Self]) -> Self {
         Self { multiple: true, parts, ..Self::new(name, ArgumentKind::Block) }
@@ -129,31 +131,31 @@ impl Argument {
 }
 
 impl Command {
-    /// Whether it takes `count` arguments, its name among them.
+    /// Whether `count` arguments are valid, including the name.
     #[must_use]
     pub const fn takes(&self, count: usize) -> bool {
         let least = self.arity.unsigned_abs();
         if self.arity < 0 { count as u64 >= least } else { count as u64 == least }
     }
 
-    /// How it is called: `SG.TAKE key policy [COST cost]`.
+    /// Its syntax: `SG.TAKE key policy [COST cost]`.
     #[must_use]
     pub fn syntax(&self) -> String {
         let arguments = self.arguments.iter().map(|argument| format!(" {}", argument.syntax()));
         std::iter::once(self.name.to_owned()).chain(arguments).collect()
     }
 
-    /// The keys among `arguments`, the name first. `None` if it takes none, or if they do not say.
+    /// The keys among `arguments`, which start with the name. `None` if the command has no keys or the
+    /// arguments are invalid.
     #[must_use]
     pub fn keys_of<'a>(&self, arguments: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
-        let places = self.places_of_keys(arguments)?.into_iter();
-        Some(places.filter_map(|place| arguments.get(place).copied()).collect())
+        let indexes = self.key_indexes(arguments)?.into_iter();
+        Some(indexes.filter_map(|index| arguments.get(index).copied()).collect())
     }
 
-    /// At which places of `arguments`, the name first, keys stand. `None` as for
-    /// [`keys_of`](Self::keys_of).
+    /// The indexes of the keys among `arguments`, otherwise as [`keys_of`](Self::keys_of).
     #[must_use]
-    pub fn places_of_keys(&self, arguments: &[&[u8]]) -> Option<Vec<usize>> {
+    pub fn key_indexes(&self, arguments: &[&[u8]]) -> Option<Vec<usize>> {
         if !self.takes(arguments.len()) {
             return None;
         }
@@ -162,40 +164,42 @@ impl Command {
             Keys::First => (arguments.len() > 1).then(|| vec![1]),
             Keys::All => Some((1..arguments.len()).collect()),
             Keys::Counted => {
-                let most = crate::MAX_MANY as u64;
-                let count = crate::argument::number("n", arguments.get(1)?, 1, most).ok()?;
-                let (mut places, mut place) = (Vec::new(), 2);
-                for _ in 0..count {
-                    places.push(place);
-                    place += if is_cost(arguments.get(place + 2)?) { 4 } else { 3 };
+                let count = usize::try_from(decimal(arguments.get(1)?)?).ok()?;
+                if !(1..=MAX_MANY).contains(&count) {
+                    return None;
                 }
-                (place <= arguments.len()).then_some(places)
+                let (mut indexes, mut index) = (Vec::new(), 2);
+                for _ in 0..count {
+                    indexes.push(index);
+                    index += if is_cost(arguments.get(index + 2)?) { 4 } else { 3 };
+                }
+                (index <= arguments.len()).then_some(indexes)
             }
         }
     }
 }
 
-/// Whether a word of `SG.MTAKE` stands before a cost.
+/// Whether an argument of `SG.MTAKE` is the keyword before a cost.
 pub(crate) fn is_cost(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"COST")
 }
 
-/// The command of that name, in any case.
+/// The command with that name, in any case.
 #[must_use]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     position(name).map(|index| &COMMANDS[index])
 }
 
-/// Where in [`COMMANDS`] the command of that name stands, in any case.
+/// The index in [`COMMANDS`] of the command with that name, in any case.
 #[must_use]
 #[inline]
 pub fn position(name: &[u8]) -> Option<usize> {
     COMMANDS.iter().position(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
 }
 
-/// What a command is to be parsed as.
+/// How a command is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum CommandKind {
     Throttle,
     Take,
     Peek,
@@ -208,18 +212,18 @@ pub(crate) enum Verb {
     TakeMany,
 }
 
-/// What each of [`COMMANDS`] is to be parsed as, at the same place.
-pub(crate) const VERBS: [Verb; COMMANDS.len()] = [
-    Verb::Throttle,
-    Verb::Take,
-    Verb::Peek,
-    Verb::Charge,
-    Verb::Refund,
-    Verb::Reserve,
-    Verb::Wait,
-    Verb::Reset,
-    Verb::Info,
-    Verb::TakeMany,
+/// The kind of each of [`COMMANDS`], in the same order.
+pub(crate) const COMMAND_KINDS: [CommandKind; COMMANDS.len()] = [
+    CommandKind::Throttle,
+    CommandKind::Take,
+    CommandKind::Peek,
+    CommandKind::Charge,
+    CommandKind::Refund,
+    CommandKind::Reserve,
+    CommandKind::Wait,
+    CommandKind::Reset,
+    CommandKind::Info,
+    CommandKind::TakeMany,
 ];
 
 const KEY: Argument = Argument::new("key", ArgumentKind::Key);
@@ -227,7 +231,7 @@ const POLICY: Argument = Argument::new("policy", ArgumentKind::Text);
 const COST: Argument = Argument::option("COST", "cost");
 const DECISION: &[Argument] = &[KEY, POLICY, COST];
 
-/// All commands that decide, and those that look after what is stored.
+/// All commands on keys.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "CL.THROTTLE",
@@ -345,14 +349,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_any_case() {
+    fn find_any_case_returns_command() {
         assert_eq!(find(b"sg.Take").unwrap().name, "SG.TAKE");
         assert_eq!(find(b"SG.TAK"), None);
         assert_eq!(find(b""), None);
     }
 
     #[test]
-    fn keys_are_where_the_command_says() {
+    fn keys_of_every_kind_returns_keys() {
         let check = |line: &str, expected: Option<&[&str]>| {
             let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
             let keys = find(arguments[0]).unwrap().keys_of(&arguments);
@@ -372,19 +376,19 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_parsed_as_its_name_says() {
-        for (command, verb) in COMMANDS.iter().zip(VERBS) {
-            let name = match verb {
-                Verb::TakeMany => "SG.MTAKE".to_owned(),
-                Verb::Throttle => "CL.THROTTLE".to_owned(),
-                verb => format!("SG.{verb:?}").to_uppercase(),
+    fn command_kinds_match_names() {
+        for (command, kind) in COMMANDS.iter().zip(COMMAND_KINDS) {
+            let name = match kind {
+                CommandKind::TakeMany => "SG.MTAKE".to_owned(),
+                CommandKind::Throttle => "CL.THROTTLE".to_owned(),
+                kind => format!("SG.{kind:?}").to_uppercase(),
             };
             assert_eq!(command.name, name);
         }
     }
 
     #[test]
-    fn syntax_shows_options_and_repetitions() {
+    fn syntax_options_and_repetitions_in_brackets() {
         let all: Vec<_> = COMMANDS.iter().map(Command::syntax).collect();
         assert_eq!(all[0], "CL.THROTTLE key max_burst count period [quantity]");
         assert_eq!(all[1], "SG.TAKE key policy [COST cost]");
@@ -393,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_described() {
+    fn commands_summary_and_arity_are_consistent() {
         for command in COMMANDS {
             assert_eq!(command.name, command.name.to_ascii_uppercase());
             assert!(command.summary.ends_with('.'), "{}", command.name);

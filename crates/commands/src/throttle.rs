@@ -1,21 +1,19 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: the arguments and the reply of redis-cell.
 //!
-//! It is the policy `gcra:count/period s:burst=max_burst+1`. Unlike the original it refuses values
-//! out of range, a quantity of 0 takes nothing, and seconds are rounded up, so that nobody who
-//! waits as told is denied.
+//! The policy is `gcra:count/period s:burst=max_burst+1`. Unlike the original, values out of range are
+//! errors, a quantity of 0 takes nothing, and seconds are rounded up, so that a client that waits
+//! `retry_after` is allowed.
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, Gcra, GcraName, Limit, LimitError, Operation, Policy, Retry};
+use sluicegate_core::{Decision, Operation, Retry};
 
 use crate::{
     CommandError, PolicyText, Request,
-    argument::{any_key, number, span, units},
+    argument::{any_key, units},
 };
 
-const SECONDS_MAX: u64 = 366 * 86_400;
-
-/// The request that `arguments` say, the command's name first.
+/// Parses `arguments`, which start with the name of the command.
 #[inline]
 pub(crate) fn parse<'a, P>(
     arguments: &[&'a [u8]],
@@ -35,26 +33,8 @@ pub(crate) fn parse<'a, P>(
     Ok(Request::Throttle { key, policy, operation })
 }
 
-/// The policy that the three numbers say.
-pub(crate) fn policy(
-    max_burst: &[u8],
-    count: &[u8],
-    period: &[u8],
-) -> Result<Policy, CommandError> {
-    let max_burst = number("max_burst", max_burst, 0, u64::from(u32::MAX) - 1)?;
-    let count = units("count", count, 1)?;
-    let period = span("period", period, " of seconds", 1, SECONDS_MAX)?;
-
-    let burst = u32::try_from(max_burst + 1).unwrap_or(u32::MAX); // it was checked
-    let limit =
-        Gcra::new(GcraName::Gcra, count, Duration::from_secs(period), Some(burst), false).map_err(
-            |_: LimitError| CommandError::Drain { max_burst, count: count.into(), period },
-        )?;
-    Ok(Policy::from(Limit::Gcra(limit)))
-}
-
-/// The five integers that `CL.THROTTLE` answers: limited (1 or 0), limit, remaining, retry after in
-/// seconds (-1 when allowed, and when it would never pass), reset after in seconds. Seconds are
+/// The reply of `CL.THROTTLE`: limited (1 or 0), limit, remaining, retry after in
+/// seconds (-1 if allowed, or if it can never pass), reset after in seconds. Seconds are
 /// rounded up.
 #[must_use]
 pub fn throttle_integers(decision: &Decision) -> [i64; 5] {
@@ -81,8 +61,8 @@ mod tests {
 
     use super::*;
 
-    fn ask(entry: &mut Option<Entry>, now: u64, words: &str) -> [i64; 5] {
-        let line = format!("CL.THROTTLE user123 {words}");
+    fn throttle(entry: &mut Option<Entry>, now: u64, arguments: &str) -> [i64; 5] {
+        let line = format!("CL.THROTTLE user123 {arguments}");
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let Request::Throttle { policy, operation, .. } =
             parse(&arguments, PolicyText::parse).unwrap()
@@ -94,30 +74,30 @@ mod tests {
     }
 
     #[test]
-    fn the_five_integers() {
+    fn throttle_every_outcome_returns_five_integers() {
         let entry = &mut None;
-        assert_eq!(ask(entry, 0, "15 30 60"), [0, 16, 15, -1, 2]);
-        assert_eq!(ask(entry, 0, "15 30 60 0"), [0, 16, 15, -1, 2], "a peek");
-        assert_eq!(ask(entry, 0, "15 30 60 15"), [0, 16, 0, -1, 32]);
-        assert_eq!(ask(entry, 0, "15 30 60"), [1, 16, 0, 2, 32]);
-        assert_eq!(ask(entry, 1, "15 30 60"), [1, 16, 0, 2, 32], "1 999 999 us is 2 s");
-        assert_eq!(ask(entry, 0, "15 30 60 17"), [1, 16, 0, -1, 32], "never");
-        assert_eq!(ask(entry, 2_000_000, "15 30 60"), [0, 16, 0, -1, 32]);
+        assert_eq!(throttle(entry, 0, "15 30 60"), [0, 16, 15, -1, 2]);
+        assert_eq!(throttle(entry, 0, "15 30 60 0"), [0, 16, 15, -1, 2], "a peek");
+        assert_eq!(throttle(entry, 0, "15 30 60 15"), [0, 16, 0, -1, 32]);
+        assert_eq!(throttle(entry, 0, "15 30 60"), [1, 16, 0, 2, 32]);
+        assert_eq!(throttle(entry, 1, "15 30 60"), [1, 16, 0, 2, 32], "1 999 999 us is 2 s");
+        assert_eq!(throttle(entry, 0, "15 30 60 17"), [1, 16, 0, -1, 32], "never");
+        assert_eq!(throttle(entry, 2_000_000, "15 30 60"), [0, 16, 0, -1, 32]);
     }
 
     #[test]
-    fn a_burst_of_nothing_extra_is_pacing() {
+    fn throttle_max_burst_zero_paces() {
         let entry = &mut None;
-        assert_eq!(ask(entry, 0, "0 1 1"), [0, 1, 0, -1, 1]);
-        assert_eq!(ask(entry, 1, "0 1 1"), [1, 1, 0, 1, 1]);
-        assert_eq!(ask(entry, 1_000_000, "0 1 1"), [0, 1, 0, -1, 1]);
+        assert_eq!(throttle(entry, 0, "0 1 1"), [0, 1, 0, -1, 1]);
+        assert_eq!(throttle(entry, 1, "0 1 1"), [1, 1, 0, 1, 1]);
+        assert_eq!(throttle(entry, 1_000_000, "0 1 1"), [0, 1, 0, -1, 1]);
     }
 
     #[test]
-    fn a_rate_above_a_thousand_a_second_holds() {
+    fn throttle_rate_above_1000_per_second_is_exact() {
         let entry = &mut None;
-        assert_eq!(ask(entry, 0, "5999 6000 1 6000"), [0, 6000, 0, -1, 1]);
-        assert_eq!(ask(entry, 0, "5999 6000 1"), [1, 6000, 0, 1, 1]);
-        assert_eq!(ask(entry, 500_000, "5999 6000 1"), [0, 6000, 2999, -1, 1]);
+        assert_eq!(throttle(entry, 0, "5999 6000 1 6000"), [0, 6000, 0, -1, 1]);
+        assert_eq!(throttle(entry, 0, "5999 6000 1"), [1, 6000, 0, 1, 1]);
+        assert_eq!(throttle(entry, 500_000, "5999 6000 1"), [0, 6000, 2999, -1, 1]);
     }
 }

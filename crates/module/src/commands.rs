@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
 
     /// Tells the server which arguments are keys, where there are keys with others between them.
     fn tell_keys(&self, index: usize) {
-        for place in COMMANDS[index].places_of_keys(&self.words).unwrap_or_default() {
+        for place in COMMANDS[index].key_indexes(&self.words).unwrap_or_default() {
             self.context.report_key(place);
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
             }
             Request::TakeMany { takes, at } => {
                 let moment = Moment::new(server, at);
-                let places = COMMANDS[index].places_of_keys(&self.words).unwrap_or_default();
+                let places = COMMANDS[index].key_indexes(&self.words).unwrap_or_default();
                 let take =
                     |(place, take): (usize, &sluicegate_commands::Take<'_, Arc<CachedPolicy>>)| {
                         let operation = Operation::Take(take.cost);

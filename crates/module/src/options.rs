@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use sluicegate_commands::shown;
+use sluicegate_commands::quote;
 
 use crate::{
     api::{self, Text, api},
@@ -61,7 +61,7 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
         let name = switch.name.to_string_lossy();
         match pair.get(1) {
             Some(value) => switch.set(on(value).ok_or_else(|| {
-                format!("invalid option `{name} {}`: expected `yes` or `no`", shown(value))
+                format!("invalid option `{name} {}`: expected `yes` or `no`", quote(value))
             })?),
             None => {
                 return Err(format!("option `{name}` has no value: expected `yes` or `no`"));
@@ -106,7 +106,7 @@ fn find(name: &[u8]) -> Result<&'static Switch, String> {
     let found = ALL.iter().find(|it| name.eq_ignore_ascii_case(it.name.to_bytes()));
     found.copied().ok_or_else(|| {
         let [first, second, third] = ALL.map(|it| it.name.to_string_lossy());
-        format!("unknown option `{}`: expected {first}, {second} or {third}", shown(name))
+        format!("unknown option `{}`: expected {first}, {second} or {third}", quote(name))
     })
 }
 

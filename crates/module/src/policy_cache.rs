@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluicegate_commands::{CommandError, PolicyText, Texts};
+use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache};
 use sluicegate_core::Policy;
 
 use crate::{gcra::InPlaceGcra, log::InPlaceLog, stats};
 
-type PolicyCache = Texts<Arc<CachedPolicy>>;
+type PolicyCache = PolicyTextCache<Arc<CachedPolicy>>;
 
 /// A policy with its fast path.
 #[derive(Debug)]
@@ -56,10 +56,10 @@ fn look_up(
     cache: &mut PolicyCache,
     text: PolicyText<'_>,
 ) -> Result<Arc<CachedPolicy>, CommandError> {
-    cache.find(text).or_else(|unknown| {
+    cache.get(text).or_else(|miss| {
         stats::PARSED.add();
         let cached = Arc::new(CachedPolicy::new(text.parse()?));
-        cache.keep(unknown, text, Arc::clone(&cached));
+        cache.insert(miss, text, Arc::clone(&cached));
         Ok(cached)
     })
 }

@@ -117,6 +117,13 @@ impl Reservation {
         self.resize_within(bytes, self.budget.max)
     }
 
+    /// The same for what clients send and do not read: a quarter of the budget is left for connections and short
+    /// requests, so that a few long ones cannot keep others from being served.
+    #[must_use]
+    pub(crate) fn resize_for_payload(&mut self, bytes: usize) -> bool {
+        self.resize_within(bytes, self.budget.max / 4 * 3)
+    }
+
     /// The same where all together may reserve no more than `max` of the budget.
     #[must_use]
     pub(crate) fn resize_within(&mut self, bytes: usize, max: usize) -> bool {

@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 use crate::{
     home::{HomeRule, Question, Take, Trouble, here},
     shared::Shared,
+    turn::{Turn, Turns},
 };
 
 impl Shared {
@@ -55,14 +56,15 @@ impl Shared {
     }
 
     /// Answers several questions independently, in their order and at one time. Where the state is in this
-    /// process, others go first whenever a turn is over.
+    /// process, others go first whenever one of the `turns` is over.
     pub(crate) async fn decide_many(
         &self,
+        turns: &Turns,
         questions: &[Question<'_>],
         now: Timestamp,
     ) -> Vec<Result<Answer, Trouble>> {
         if let Some(store) = self.home.memory() {
-            return self.decide_in_turns(store, questions, now).await;
+            return self.decide_in_turns(store, turns, questions, now).await;
         }
         if !self.blocks.is_used() {
             return self.home.ask_many(questions, now).await;
@@ -82,13 +84,20 @@ impl Shared {
     async fn decide_in_turns(
         &self,
         store: &MemoryStore,
+        turns: &Turns,
         questions: &[Question<'_>],
         now: Timestamp,
     ) -> Vec<Result<Answer, Trouble>> {
         let mut answers = Vec::with_capacity(questions.len());
-        let mut start = self.now();
+        let (mut turn, mut start) = (Turn::new(turns), self.now());
         for &question in questions {
-            if self.is_late(start) {
+            let must_wait = turns.are_many() && !turn.is_in_lane();
+            if must_wait || self.is_late(start) {
+                // In the lane as the rest of a pipeline: else each of many such requests had a turn between two
+                // looks at the sockets.
+                if !turn.is_in_lane() {
+                    turn.lane().await;
+                }
                 yield_now().await;
                 start = self.now();
             }
@@ -149,7 +158,8 @@ mod tests {
         let rule = shared.home.rule(&logs, OnError::Deny, now);
         let question = Question { key: b"k", rule: &rule, operation: Operation::Take(1) };
         let questions = vec![question; 50_000];
-        let mut deciding = pin!(shared.decide_many(&questions, now));
+        let lane = Turns::default();
+        let mut deciding = pin!(shared.decide_many(&lane, &questions, now));
         let mut context = Context::from_waker(Waker::noop());
         let mut turns = 1;
         let answers = loop {

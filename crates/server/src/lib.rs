@@ -45,6 +45,7 @@ mod state_file;
 mod stats;
 mod stream;
 mod tls;
+mod turn;
 mod wait;
 mod web;
 mod worker;

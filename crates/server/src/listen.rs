@@ -3,11 +3,15 @@
 use std::{future::pending, io, net::SocketAddr};
 
 use sluicegate_commands::plain_error;
-use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{Config, face::Face, stream::Socket};
+
+/// Clients that may connect before they are accepted, as far as the system allows (`net.core.somaxconn`).
+/// One more is dropped by the system, and tries again after a second.
+const BACKLOG: u32 = 65_535;
 
 /// What clients connect to.
 #[derive(Debug)]
@@ -46,9 +50,9 @@ struct Unix {
 
 impl Listeners {
     pub(crate) async fn bind(config: &Config) -> io::Result<Self> {
-        let resp = bind(Face::Resp, config.listen).await?;
-        let http = bind_some(Face::Http, config.http).await?;
-        let grpc = bind_some(Face::Grpc, config.grpc).await?;
+        let resp = bind(Face::Resp, config.listen)?;
+        let http = bind_some(Face::Http, config.http)?;
+        let grpc = bind_some(Face::Grpc, config.grpc)?;
         #[cfg(unix)]
         let unix = match &config.unix {
             Some(path) => Some(Unix::bind(path, config.unix_permissions)?),
@@ -102,15 +106,21 @@ impl Listeners {
     }
 }
 
-async fn bind_some(face: Face, address: Option<SocketAddr>) -> io::Result<Option<TcpListener>> {
-    match address {
-        Some(address) => Ok(Some(bind(face, address).await?)),
-        None => Ok(None),
-    }
+fn bind_some(face: Face, address: Option<SocketAddr>) -> io::Result<Option<TcpListener>> {
+    address.map(|address| bind(face, address)).transpose()
 }
 
-async fn bind(face: Face, address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// As [`TcpListener::bind`], but for the backlog.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn bind(face: Face, address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address).map_err(|error| {
         let (setting, ip, port) = (face.setting(), address.ip(), address.port());
         let text = match error.kind() {
             io::ErrorKind::AddrInUse => format!(
@@ -222,5 +232,26 @@ impl Drop for Unix {
     fn drop(&mut self) {
         // It may be gone already.
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::{fs, net::TcpStream, time::Duration};
+
+    use super::*;
+
+    /// A burst of clients that connect does not make another one try again after a second.
+    #[tokio::test]
+    async fn many_clients_may_connect_before_one_is_accepted() {
+        let most = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        let listener = bind(Face::Resp, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        for count in 0..most.min(3000) {
+            let connected = TcpStream::connect_timeout(&address, Duration::from_millis(500));
+            // It stays with the system until it is accepted.
+            drop(connected.unwrap_or_else(|error| panic!("after {count} clients: {error}")));
+        }
     }
 }

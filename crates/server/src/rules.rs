@@ -7,7 +7,7 @@
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use arc_swap::Guard;
-use sluicegate_commands::{CommandError, PolicyText, TextKey, Texts};
+use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextKey};
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_headers::Fields;
 
@@ -39,7 +39,7 @@ impl Known {
 /// The rules of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    texts: Texts<Known>,
+    cache: PolicyTextCache<Known>,
     rules: Vec<Option<Held>>,
     /// Where there is room in `rules`.
     free: Vec<usize>,
@@ -108,20 +108,20 @@ impl Rules {
         make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
         let version = version.to_le_bytes();
-        let key = TextKey::parts([b"@", name, &version]);
+        let key = PolicyTextKey::parts([b"@", name, &version]);
         self.find_key(key, Some(name), || make(name))
     }
 
     #[inline]
     fn find_key(
         &mut self,
-        key: TextKey<'_>,
+        key: PolicyTextKey<'_>,
         name: Option<&[u8]>,
         make: impl FnOnce() -> Result<Rule, CommandError>,
     ) -> Result<Known, CommandError> {
-        self.texts.find(key).or_else(|unknown| {
+        self.cache.get(key).or_else(|miss| {
             let known = self.add(make()?, name);
-            let gone = self.texts.keep(unknown, key, known);
+            let gone = self.cache.insert(miss, key, known);
             self.replaced.extend(gone.map(Known::place));
             Ok(known)
         })

@@ -126,7 +126,11 @@ impl Writer {
             let mut failure = String::new();
             loop {
                 match wanted.recv_timeout(every) {
-                    Ok(()) => break snapshot(&shared, &mut file, &mut failure),
+                    Ok(()) => {
+                        // What is lost now is logged, whatever was logged before.
+                        failure.clear();
+                        break snapshot(&shared, &mut file, &mut failure);
+                    }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         snapshot(&shared, &mut file, &mut failure);
                     }

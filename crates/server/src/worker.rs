@@ -29,6 +29,7 @@ use crate::{
     shared::{Client, Seat, Shared, stopped},
     stats::Stats,
     stream::{Socket, Stream},
+    turn::Turns,
 };
 
 /// How long a server that stops waits for its clients to take their answers: it ends within five
@@ -53,8 +54,8 @@ pub(crate) struct Worker {
     pub(crate) grpc: Rc<Services>,
     /// Read and reply buffers that the connections share.
     pub(crate) buffers: resp::BufferPool,
-    /// How long the connections of RESP occupy this worker.
-    pub(crate) turns: resp::Turns,
+    /// How long clients occupy this worker.
+    pub(crate) turns: Turns,
     /// Work since the clock was last read for it: a decision is 1.
     pub(crate) work: Cell<u32>,
     /// Decisions that the batch which is being read has asked for.
@@ -78,7 +79,7 @@ impl Worker {
             deferred: RefCell::default(),
             grpc,
             buffers: resp::BufferPool::default(),
-            turns: resp::Turns::default(),
+            turns: Turns::default(),
             work: Cell::new(0),
             gathered: Cell::new(0),
             stopping: Cell::new(false),

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::run::{output, run};
+use crate::run::{output, run, sluicegate};
 
 /// A file of rules, until dropped.
 struct File(PathBuf);
@@ -168,6 +168,40 @@ fn rules_test_without_tests_warns_or_fails() {
     assert_eq!(ended.err, expected);
     let file = File::new("tested.yaml", RULES);
     assert_eq!(run(&["rules", "test", "--require-tests", file.name()], "").code, Some(0));
+}
+
+/// A signal that comes while the rules are read for the first time does not end the server.
+#[cfg(unix)]
+#[test]
+fn a_signal_before_the_start_has_the_rules_read_again() {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
+
+    // A pipe is read when somebody writes to it: until then the server starts.
+    let pipe = File::new("pipe.yaml", "");
+    fs::remove_file(&pipe.0).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe.0).status().unwrap().success());
+    let mut server = sluicegate()
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "off", "--grpc", "off", "--rules"])
+        .arg(&pipe.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut writer = fs::OpenOptions::new().write(true).open(&pipe.0).unwrap();
+    let id = server.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    std::io::Write::write_all(&mut writer, b"policies: {plan: 'fixed-window:5/1d'}\n").unwrap();
+    drop(writer);
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line:?}");
+    // It reads them once more.
+    drop(fs::OpenOptions::new().write(true).open(&pipe.0).unwrap());
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 /// The signal is asked for by hand, and heard although nothing is watched that changed.

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read as _},
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
 };
 
@@ -301,4 +301,32 @@ fn a_signal_stops_it_gracefully() {
         let log = Server::start(&[]).stop(signal);
         assert!(log.contains("started") && log.contains("stopped"), "{log}");
     }
+}
+
+/// A snapshot that fails is logged once for as long as it fails, and again at the end, where state is lost.
+#[cfg(unix)]
+#[test]
+fn a_last_snapshot_that_fails_is_logged() {
+    use std::{io::Write, net::TcpStream};
+
+    let folder = std::env::temp_dir().join(format!("sluicegate-{}-last", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("state");
+    let server =
+        Server::start(&["--state-file", file.to_str().unwrap(), "--snapshot-every", "20ms"]);
+    fs::remove_dir_all(&folder).unwrap();
+    let mut peer =
+        BufReader::new(TcpStream::connect(server.address.trim_start_matches("resp://")).unwrap());
+    let mut failed = 0;
+    while failed < 3 {
+        peer.get_mut().write_all(b"INFO persistence\r\nPING\r\n").unwrap();
+        for line in peer.by_ref().lines().map(Result::unwrap).take_while(|line| line != "+PONG") {
+            if let Some(count) = line.strip_prefix("snapshots_failed:") {
+                failed = count.trim().parse().unwrap();
+            }
+        }
+    }
+    drop(peer);
+    let log = server.stop("-TERM");
+    assert_eq!(log.matches("ERROR").count(), 2, "{log}");
 }

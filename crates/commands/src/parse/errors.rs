@@ -1,4 +1,4 @@
-//! Mistakes in commands, each with its whole error: it names the value and what is valid.
+//! Mistakes in commands, each with its whole error, which names the value and what is valid.
 //!
 //! The list is that of a review of what newcomers type, which counted 33 mistakes, and more.
 
@@ -229,7 +229,7 @@ fn check(table: &[(&str, &str)], options: Options) {
 }
 
 #[test]
-fn policy_not_utf_8_is_an_error_with_its_place() {
+fn parse_policy_not_utf_8_is_an_error_with_offset() {
     let error = parse(&[b"SG.TAKE", b"k", b"gcra:\xff"], Options::default()).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use sluicegate_core::Policy;
 
 use super::*;
 
@@ -20,7 +21,7 @@ fn decision(line: &str) -> (Operation, Option<u64>) {
 }
 
 #[test]
-fn operations_and_their_defaults() {
+fn parse_operations_with_defaults_returns_decide() {
     let reserve =
         |cost, max_wait| Operation::Reserve { cost, max_wait: Duration::from_micros(max_wait) };
     let table = [
@@ -41,7 +42,7 @@ fn operations_and_their_defaults() {
 }
 
 #[test]
-fn the_other_commands() {
+fn parse_other_commands_returns_request() {
     let policy: Policy = "gcra:1/s".parse().unwrap();
     let at = Some(Timestamp::from_micros(5).unwrap());
     let wait = |cost, micros| Request::Wait {
@@ -70,7 +71,7 @@ fn the_other_commands() {
 }
 
 #[test]
-fn many_takes_with_or_without_the_word_cost_are_the_same() {
+fn parse_mtake_with_and_without_cost_keyword_is_equal() {
     let plain = parse(&words("SG.MTAKE 2 k gcra:1/s 3 cost gcra:1/s 4 AT 5"), CLOCK).unwrap();
     for line in [
         "SG.MTAKE 2 k gcra:1/s COST 3 cost gcra:1/s cost 4 AT 5",
@@ -81,7 +82,7 @@ fn many_takes_with_or_without_the_word_cost_are_the_same() {
 }
 
 #[test]
-fn keys_are_1_to_65536_bytes() {
+fn parse_key_of_1_to_65536_bytes_is_accepted() {
     for length in [0, 1, 65_536, 65_537] {
         let key = vec![0xff; length];
         let lines: [&[&[u8]]; 9] = [
@@ -91,7 +92,7 @@ fn keys_are_1_to_65536_bytes() {
             &[b"SG.RESERVE", &key, b"gcra:1/s"],
             &[b"SG.WAIT", &key, b"gcra:1/s"],
             &[b"SG.MTAKE", b"1", &key, b"gcra:1/s", b"1"],
-            // redis-cell allows an empty key; so it may also be read and reset.
+            // redis-cell allows an empty key: it can also be read and reset.
             &[b"CL.THROTTLE", &key, b"1", b"1", b"1"],
             &[b"SG.RESET", &key],
             &[b"SG.INFO", &key],
@@ -107,14 +108,14 @@ fn keys_are_1_to_65536_bytes() {
 }
 
 #[test]
-fn a_policy_is_whatever_its_text_is_made_into() {
+fn parse_at_policy_is_what_resolve_returns() {
     let at = |line: &str| {
         let words = words(line);
         let index = crate::position(words[0]).unwrap();
-        let mut asked = Vec::new();
+        let mut resolved = Vec::new();
         let parsed = parse_at(index, &words, NO_CLOCK, |text| {
-            asked.push(format!("{text:?}"));
-            Ok(asked.len())
+            resolved.push(format!("{text:?}"));
+            Ok(resolved.len())
         });
         let held = match parsed.unwrap() {
             Request::Throttle { policy, .. }
@@ -123,7 +124,7 @@ fn a_policy_is_whatever_its_text_is_made_into() {
             Request::TakeMany { takes, .. } => takes.iter().map(|take| take.policy).collect(),
             Request::Reset { .. } | Request::Info { .. } => Vec::new(),
         };
-        assert_eq!(held, (1..=asked.len()).collect::<Vec<_>>(), "{line}");
+        assert_eq!(held, (1..=resolved.len()).collect::<Vec<_>>(), "{line}");
         held.len()
     };
     assert_eq!(at("CL.THROTTLE k a b c"), 1);
@@ -169,9 +170,9 @@ fn arguments() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
-    /// Whatever is asked: a request, or an error in one printable line that begins with its class.
+    /// Whatever is resolved: a request, or an error in one printable line that begins with its class.
     #[test]
-    fn any_arguments_are_understood_or_refused(arguments in arguments(), test_clock: bool) {
+    fn parse_any_arguments_returns_request_or_one_line_error(arguments in arguments(), test_clock: bool) {
         let slices: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         if let Err(error) = parse(&slices, Options { test_clock }) {
             let text = error.to_string();

@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use sluicegate_commands::{
     CommandError,
-    line::{MAX_PROJECTED_ENTRY, Standing, departs},
+    wait_queue::{MAX_PROJECTED_ENTRY, ObservedEntry, departs},
 };
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
@@ -363,8 +363,8 @@ impl WaitingTake<'_> {
                 Outcome::Deny { retry: Retry::Never } => None,
             });
         };
-        let standing = Standing { entry, there: now, here: now };
-        Ok(queues(|queues| queues.projected(self.request, id, standing)))
+        let observed = ObservedEntry { entry, store_time: now, local_time: now };
+        Ok(queues(|queues| queues.projected(self.request, id, observed)))
     }
 
     fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, CommandError> {

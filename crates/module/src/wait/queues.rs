@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sluicegate_commands::line::{self, Refusal, Standing};
+use sluicegate_commands::wait_queue::{self, ObservedEntry, QueueFull, QueuedRequest};
 use sluicegate_core::Timestamp;
 
 use super::server::Client;
@@ -32,9 +32,9 @@ pub(crate) struct Request {
 
 impl Request {
     /// The request as the queue sees it.
-    pub(crate) fn in_queue(&self) -> line::Request {
+    pub(crate) fn in_queue(&self) -> QueuedRequest {
         let Self { cached, cost, deadline, .. } = self;
-        line::Request { policy: cached.policy.clone(), cost: *cost, deadline: *deadline }
+        QueuedRequest { policy: cached.policy.clone(), cost: *cost, deadline: *deadline }
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct QueueEntry {
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueues {
     waiters: HashMap<u64, QueueEntry>,
-    queues: line::Lines<Arc<QueueKey>, line::Request>,
+    queues: wait_queue::WaitQueues<Arc<QueueKey>, QueuedRequest>,
 }
 
 static QUEUES: Mutex<Option<WaitQueues>> = Mutex::new(None);
@@ -80,16 +80,16 @@ impl WaitQueues {
     ///
     /// # Errors
     /// The limit that is reached.
-    pub(crate) fn room(&self, key: &QueueKey) -> Result<(), Refusal> {
-        self.queues.room(key)
+    pub(crate) fn room(&self, key: &QueueKey) -> Result<(), QueueFull> {
+        self.queues.check_capacity(key)
     }
 
     /// Adds a request, to the end of its queue unless its departure is assigned. Returns its number.
     pub(crate) fn add(&mut self, waiter: QueueEntry) -> u64 {
         let key = Arc::clone(&waiter.request.key);
         let id = match waiter.departure {
-            Some(_) => self.queues.hold(key),
-            None => self.queues.join(key, waiter.request.in_queue()),
+            Some(_) => self.queues.reserve(key),
+            None => self.queues.enqueue(key, waiter.request.in_queue()),
         };
         self.waiters.insert(id, waiter);
         id
@@ -105,7 +105,7 @@ impl WaitQueues {
     }
 
     /// The first request of the queue of `key`.
-    pub(crate) fn head(&self, key: &QueueKey) -> Option<&(u64, line::Request)> {
+    pub(crate) fn head(&self, key: &QueueKey) -> Option<&(u64, QueuedRequest)> {
         self.queues.head(key)
     }
 
@@ -116,37 +116,37 @@ impl WaitQueues {
 
     /// A request outside of the queue has changed the key.
     pub(crate) fn changed(&mut self, key: &QueueKey) {
-        self.queues.changed(key);
+        self.queues.invalidate(key);
     }
 
     /// When `request` would pass after those ahead of it: see
-    /// [`projected`](line::Lines::projected).
+    /// [`earliest_pass`](wait_queue::WaitQueues::earliest_pass).
     pub(crate) fn projected(
         &mut self,
         request: &Request,
         id: Option<u64>,
-        standing: Standing,
+        observed: ObservedEntry,
     ) -> Option<Timestamp> {
-        self.queues.projected(&*request.key, id, &request.in_queue(), standing)
+        self.queues.earliest_pass(&*request.key, id, &request.in_queue(), observed)
     }
 
     /// Removes a request that has passed from its queue. Returns the new head.
     pub(crate) fn passed(&mut self, id: u64) -> Option<u64> {
         let waiter = self.waiters.get(&id)?;
-        self.queues.step_out(&*waiter.request.key, id).map(|head| head.0)
+        self.queues.leave(&*waiter.request.key, id).map(|head| head.0)
     }
 
     /// Moves a request out of its queue, to be held until `departure`. Returns the new head.
     pub(crate) fn step_out(&mut self, id: u64, departure: Timestamp) -> Option<u64> {
         let waiter = self.waiters.get_mut(&id)?;
         waiter.departure = Some(departure);
-        self.queues.step_out(&*waiter.request.key, id).map(|head| head.0)
+        self.queues.leave(&*waiter.request.key, id).map(|head| head.0)
     }
 
     /// Removes a request. Returns it, and the new head if it was the head.
     pub(crate) fn remove(&mut self, id: u64) -> Option<(QueueEntry, Option<u64>)> {
         let waiter = self.waiters.remove(&id)?;
-        let next = self.queues.leave(&*waiter.request.key, id).map(|head| head.0);
+        let next = self.queues.remove(&*waiter.request.key, id).map(|head| head.0);
         Some((waiter, next))
     }
 }

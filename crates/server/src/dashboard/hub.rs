@@ -22,7 +22,7 @@ use futures_util::stream::unfold;
 use hyper::body::Frame;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use sluicegate_commands::shown;
+use sluicegate_commands::quote;
 use tokio::{
     sync::watch,
     task::spawn_local,
@@ -102,7 +102,7 @@ impl Hub {
     /// `key` as logs and lists of this server show it.
     pub(crate) fn shown_key(&self, key: &[u8]) -> String {
         match self.mode {
-            DashboardMode::On => shown(key),
+            DashboardMode::On => quote(key),
             DashboardMode::Masked => self.mask(key),
             DashboardMode::NoKeys | DashboardMode::Off => "(hidden)".to_owned(),
         }

@@ -130,8 +130,12 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
         let questions: Vec<_> = questions
             .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
             .collect();
-        for (answer, question) in
-            worker.shared.decide_many(&questions, now).await.into_iter().zip(&questions)
+        for (answer, question) in worker
+            .shared
+            .decide_many(&worker.turns, &questions, now)
+            .await
+            .into_iter()
+            .zip(&questions)
         {
             worker.shared.lines.asked(question.key, question.rule.policy(), question.operation);
             let answer = answer?;

@@ -8,7 +8,7 @@ use hyper::{
         ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
     },
 };
-use sluicegate_commands::{CommandError, shown};
+use sluicegate_commands::{CommandError, quote};
 
 use sluicegate_headers as headers;
 
@@ -64,7 +64,7 @@ impl Problem {
     }
 
     pub(super) fn no_path(path: &str, near: Option<&str>) -> Self {
-        let path = shown(path.as_bytes());
+        let path = quote(path.as_bytes());
         let detail = match near {
             Some(near) => format!("unknown path `{path}`: did you mean `{near}`?"),
             None => format!("unknown path `{path}`: see /openapi.json for all paths"),
@@ -73,7 +73,7 @@ impl Problem {
     }
 
     pub(crate) fn no_method(method: &Method, takes: &Method) -> Self {
-        let method = shown(method.as_str().as_bytes());
+        let method = quote(method.as_str().as_bytes());
         let detail = format!("invalid method `{method}`: expected {takes}");
         let allow = if takes == Method::GET { "GET, HEAD" } else { "POST" };
         Self::new(StatusCode::METHOD_NOT_ALLOWED, detail).with(ALLOW, allow)
@@ -94,7 +94,7 @@ impl Problem {
     }
 
     pub(super) fn no_json(media_type: Option<&HeaderValue>) -> Self {
-        let found = media_type.map(|it| shown(it.as_bytes()));
+        let found = media_type.map(|it| quote(it.as_bytes()));
         let detail = match found {
             Some(found) => format!("invalid Content-Type `{found}`: expected `application/json`"),
             None => "missing Content-Type: expected `application/json`".to_owned(),
@@ -127,7 +127,7 @@ impl Problem {
         let detail = format!(
             "invalid host `{}`: expected `localhost`, a loopback address, or a name in \
              --http-allowed-hosts",
-            shown(host)
+            quote(host)
         );
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }

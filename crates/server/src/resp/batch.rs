@@ -113,11 +113,15 @@ impl<'a> Gathered<'a> {
         let writer = &mut Writer::new(out, session.version);
         let gathers = self.gathers.as_slice();
         let light = first_heavy.unwrap_or(gathers.len());
+        // One long take is made at once; several, only while few connections do that.
+        let must_wait = gathers.len() > light + 1
+            && session.worker.turns.are_many()
+            && !session.turn.is_in_lane();
         let mut decided = 0;
         while decided < gathers.len() {
             let end = if decided < light {
                 light.min(decided + CHUNK)
-            } else if decided > light && shared.is_late(session.now) {
+            } else if must_wait || decided > light && shared.is_late(session.now) {
                 break;
             } else {
                 decided + 1

@@ -104,7 +104,7 @@ pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
 
 fn valid_info<'a>(option: &[u8], value: &'a [u8]) -> Result<&'a [u8], String> {
     if !is(option, "LIB-NAME") && !is(option, "LIB-VER") {
-        let option = sluicegate_commands::shown(option);
+        let option = sluicegate_commands::quote(option);
         return Err(format!("ERR Unrecognized option '{option}'"));
     }
     if value.iter().all(u8::is_ascii_graphic) && value.len() <= 256 {

@@ -7,7 +7,7 @@
 //! - a connection that waits, for its client or for others of its worker, holds no buffer, but for what it
 //!   must keep: that is reserved from the server's budget, or the client is closed;
 //! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first
-//!   ([`turn`](super::turn)).
+//!   ([`turn`](crate::turn)).
 
 mod deferred;
 mod transfer;
@@ -268,13 +268,16 @@ impl<'a> Connection<'a> {
                 }
                 Batch::Wait(waiting) => {
                     self.flush().await?;
-                    self.pause();
                     // Seldom, and long: in a box, so that it is no part of each connection.
                     if !self.compact() || !Box::pin(self.wait(*waiting)).await? {
                         return Ok(false);
                     }
                     // It was we who let it wait.
                     self.asked = self.measure(1, 0);
+                    // One that is answered at once is part of the turn.
+                    if self.session.turn.is_over(self.asked) && !self.give_way().await {
+                        return Ok(false);
+                    }
                 }
                 Batch::Close => return Ok(false),
             }

@@ -33,7 +33,7 @@ pub(super) fn hello(
                 rest
             }
             [word, ..] => {
-                let word = sluicegate_commands::shown(word);
+                let word = sluicegate_commands::quote(word);
                 return Err(format!("ERR Syntax error in HELLO option '{word}'"));
             }
         };

@@ -22,7 +22,7 @@ use crate::{
     face::Face,
     home::{Home, HomeRule, Question, Trouble},
     shared::Shared,
-    stats::Stats,
+    worker::Worker,
 };
 
 /// When so many questions were put off, they are asked before more is read; and so many where memory is scarce.
@@ -114,18 +114,12 @@ impl Deferred {
     }
 
     /// Does all of it, and puts the replies into `out` among those that are `known`.
-    pub(super) async fn answer(
-        self,
-        shared: &Shared,
-        stats: &Stats,
-        known: &[u8],
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) async fn answer(self, worker: &Worker, known: &[u8], out: &mut Vec<u8>) {
         let mut copied = 0;
         for Part { place, version, now, job } in self.parts {
             out.extend_from_slice(&known[copied..place]);
             copied = place;
-            job.answer(shared, stats, now, &mut Writer::new(out, version)).await;
+            job.answer(worker, now, &mut Writer::new(out, version)).await;
         }
         out.extend_from_slice(&known[copied..]);
     }
@@ -138,7 +132,7 @@ impl Session<'_> {
         match self.shared.home {
             Home::Memory(_) => {
                 let writer = &mut Writer::new(out, self.version);
-                let done = job.answer(self.shared, self.worker.stats(), self.now, writer);
+                let done = job.answer(self.worker, self.now, writer);
                 done.now_or_never().expect("state in this process is not waited for");
             }
             Home::Redis { .. } => self.worker.deferred.borrow_mut().push(self, job, out.len()),
@@ -159,10 +153,11 @@ impl Job {
         }
     }
 
-    async fn answer(self, shared: &Shared, stats: &Stats, now: Timestamp, writer: &mut Writer<'_>) {
+    async fn answer(self, worker: &Worker, now: Timestamp, writer: &mut Writer<'_>) {
+        let shared = &*worker.shared;
         let (home, lines) = (&shared.home, &shared.lines);
         let done = match self {
-            Self::Decide(asked) => return decide(&asked, shared, stats, now, writer).await,
+            Self::Decide(asked) => return decide(&asked, worker, now, writer).await,
             Self::Reset(key) => home.reset(&key, now).await.map(|there| {
                 lines.changed(&key);
                 writer.integer(there.into());
@@ -185,26 +180,23 @@ impl Job {
             }),
         };
         if let Err(trouble) = done {
-            stats.errors.add();
+            worker.stats().errors.add();
             writer.error(trouble.to_string());
         }
     }
 }
 
-async fn decide(
-    asked: &[Asked],
-    shared: &Shared,
-    stats: &Stats,
-    now: Timestamp,
-    writer: &mut Writer<'_>,
-) {
+async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut Writer<'_>) {
+    let (shared, stats) = (&*worker.shared, worker.stats());
     let questions = asked.iter().map(|Asked { key, rule, operation, .. }| Question {
         key,
         rule,
         operation: *operation,
     });
     let questions: Vec<_> = questions.collect();
-    for (answer, asked) in shared.decide_many(&questions, now).await.into_iter().zip(asked) {
+    for (answer, asked) in
+        shared.decide_many(&worker.turns, &questions, now).await.into_iter().zip(asked)
+    {
         match answer {
             Ok(answer) => {
                 stats.decided(Face::Resp, answer.source, &answer.decision);

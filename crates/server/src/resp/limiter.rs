@@ -7,9 +7,8 @@ use super::{
     batch::{Gather, Gathered, Reply},
     job::Job,
     session::{Next, Session},
-    turn::Turn,
 };
-use crate::{rules::Known, wait::Waiting};
+use crate::{rules::Known, turn::Turn, wait::Waiting};
 
 /// Carries out the command that stands at `index` of the commands of `sluicegate_commands`: a
 /// decision at the time of the batch is gathered; before anything else, what was gathered is

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_commands::shown;
+use sluicegate_commands::quote;
 use sluicegate_resp::Writer;
 
 use crate::{
@@ -30,7 +30,7 @@ pub(super) fn keys(
     let cursor = number(cursor).ok_or_else(|| {
         format!(
             "ERR invalid cursor `{}`: expected 0 or the cursor of the last reply",
-            shown(cursor)
+            quote(cursor)
         )
     })?;
     let mut count = COUNT;
@@ -43,18 +43,18 @@ pub(super) fn keys(
             let text = *options.next().ok_or("ERR missing value of COUNT: expected 1 to 1000")?;
             let given = number(text).and_then(|it| usize::try_from(it).ok());
             count = given.filter(|it| (1..=MAX_COUNT).contains(it)).ok_or_else(|| {
-                format!("ERR invalid COUNT `{}`: expected 1 to {MAX_COUNT}", shown(text))
+                format!("ERR invalid COUNT `{}`: expected 1 to {MAX_COUNT}", quote(text))
             })?;
         } else if option.eq_ignore_ascii_case(b"MATCH") {
             let text = *options.next().ok_or("ERR missing value of MATCH: expected prefix*")?;
             filter.prefix = prefix(text).ok_or_else(|| {
                 format!(
                     "ERR invalid MATCH `{}`: expected a prefix and `*`, as `user:*`",
-                    shown(text)
+                    quote(text)
                 )
             })?;
         } else {
-            let option = shown(option);
+            let option = quote(option);
             return Err(format!("ERR unknown option `{option}`: expected COUNT, MATCH or DENIED"));
         }
     }

@@ -16,10 +16,8 @@ mod serve;
 mod session;
 mod settings;
 mod table;
-mod turn;
 
 pub(crate) use again::Again;
 pub(crate) use job::Deferred;
 pub(crate) use pool::BufferPool;
 pub(crate) use serve::serve;
-pub(crate) use turn::Turns;

@@ -15,11 +15,11 @@ use super::{
     job::Job,
     keys, limiter, list, settings,
     table::{self, Word},
-    turn::Turn,
 };
 use crate::{
     face::Face,
     shared::{Client, Shared},
+    turn::Turn,
     wait::{Failure, Waiting},
     worker::Worker,
 };

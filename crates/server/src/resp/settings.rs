@@ -1,6 +1,6 @@
 //! Small commands that tell of the server, or pretend to change it.
 
-use sluicegate_commands::shown;
+use sluicegate_commands::quote;
 use sluicegate_core::Timestamp;
 use sluicegate_resp::Writer;
 
@@ -102,7 +102,7 @@ pub(super) fn slow_log(arguments: &[&[u8]], writer: &mut Writer<'_>) -> Result<(
 
 /// The error for a subcommand that `command` does not have.
 pub(super) fn unknown(word: &[u8], command: &str) -> String {
-    format!("ERR unknown subcommand '{}'. Try {command} HELP.", shown(word))
+    format!("ERR unknown subcommand '{}'. Try {command} HELP.", quote(word))
 }
 
 /// Whether `text` is what `pattern` describes: `*` is anything, `?` any byte.

@@ -6,50 +6,58 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_commands::line::{self, Refusal, Request, Standing};
+use sluicegate_commands::wait_queue::{ObservedEntry, QueueFull, QueuedRequest, WaitQueues};
 use sluicegate_core::{Policy, Timestamp};
 use tokio::sync::Notify;
 
 /// The lines of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    inner: Mutex<line::Lines<Arc<[u8]>, Waiter>>,
+    inner: Mutex<WaitQueues<Arc<[u8]>, Waiter>>,
     /// How many wait in all: to see without a lock that nobody does.
     total: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    request: Request,
+    request: QueuedRequest,
     turn: Arc<Notify>,
 }
 
-impl AsRef<Request> for Waiter {
-    fn as_ref(&self) -> &Request {
+impl AsRef<QueuedRequest> for Waiter {
+    fn as_ref(&self) -> &QueuedRequest {
         &self.request
     }
 }
 
 impl Lines {
     /// A place for one that has a departure.
-    pub(super) fn hold(&self, key: &Arc<[u8]>) -> Result<Place<'_>, Refusal> {
+    pub(super) fn hold(&self, key: &Arc<[u8]>) -> Result<Place<'_>, QueueFull> {
         self.enter(key, None)
     }
 
     /// A place at the end of the line.
-    pub(super) fn join(&self, key: &Arc<[u8]>, request: Request) -> Result<Place<'_>, Refusal> {
+    pub(super) fn join(
+        &self,
+        key: &Arc<[u8]>,
+        request: QueuedRequest,
+    ) -> Result<Place<'_>, QueueFull> {
         self.enter(key, Some(request))
     }
 
-    fn enter(&self, key: &Arc<[u8]>, request: Option<Request>) -> Result<Place<'_>, Refusal> {
+    fn enter(
+        &self,
+        key: &Arc<[u8]>,
+        request: Option<QueuedRequest>,
+    ) -> Result<Place<'_>, QueueFull> {
         let mut inner = self.inner.lock();
-        inner.room(&**key)?;
+        inner.check_capacity(&**key)?;
         let turn = Arc::<Notify>::default();
         let number = match request {
             Some(request) => {
-                inner.join(Arc::clone(key), Waiter { request, turn: Arc::clone(&turn) })
+                inner.enqueue(Arc::clone(key), Waiter { request, turn: Arc::clone(&turn) })
             }
-            None => inner.hold(Arc::clone(key)),
+            None => inner.reserve(Arc::clone(key)),
         };
         self.total.store(inner.waiting(), Ordering::SeqCst);
         Ok(Place { lines: self, key: Arc::clone(key), number, turn })
@@ -75,7 +83,7 @@ impl Lines {
             return;
         }
         let mut inner = self.inner.lock();
-        inner.changed(key);
+        inner.invalidate(key);
         if let Some((_, head)) = inner.head(key)
             && concerns(&head.request.policy)
         {
@@ -105,22 +113,26 @@ impl Place<'_> {
     }
 
     /// When `request`, which is its own, would pass if those before it went first: see
-    /// [`projected`](line::Lines::projected).
-    pub(super) fn projected(&self, request: &Request, standing: Standing) -> Option<Timestamp> {
-        self.lines.inner.lock().projected(&*self.key, Some(self.number), request, standing)
+    /// [`earliest_pass`](WaitQueues::earliest_pass).
+    pub(super) fn projected(
+        &self,
+        request: &QueuedRequest,
+        observed: ObservedEntry,
+    ) -> Option<Timestamp> {
+        self.lines.inner.lock().earliest_pass(&*self.key, Some(self.number), request, observed)
     }
 
     /// It has passed: out of the line, which moves up, but not gone. It still counts.
     pub(super) fn step_out(&mut self) {
         let mut inner = self.lines.inner.lock();
-        tell(inner.step_out(&*self.key, self.number));
+        tell(inner.leave(&*self.key, self.number));
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut inner = self.lines.inner.lock();
-        tell(inner.leave(&*self.key, self.number));
+        tell(inner.remove(&*self.key, self.number));
         self.lines.total.store(inner.waiting(), Ordering::SeqCst);
     }
 }
@@ -136,21 +148,21 @@ fn tell(head: Option<&(u64, Waiter)>) {
 mod tests {
     use std::time::Duration;
 
-    use sluicegate_commands::line::MAX_WAITERS_OF_KEY;
+    use sluicegate_commands::wait_queue::MAX_WAITERS_OF_KEY;
     use sluicegate_core::Timestamp;
 
     use super::*;
 
-    fn request() -> Request {
+    fn request() -> QueuedRequest {
         let policy = "gcra:1/1s".parse().unwrap();
-        Request { policy, cost: 1, deadline: Timestamp::EPOCH }
+        QueuedRequest { policy, cost: 1, deadline: Timestamp::EPOCH }
     }
 
     #[test]
     fn refused_places_leave_no_line() {
         let (lines, key) = (Lines::default(), Arc::from(&b"a"[..]));
         let held: Vec<_> = (0..MAX_WAITERS_OF_KEY).map(|_| lines.hold(&key).unwrap()).collect();
-        assert_eq!(lines.join(&key, request()).unwrap_err(), Refusal::Key);
+        assert_eq!(lines.join(&key, request()).unwrap_err(), QueueFull::Key);
         assert_eq!(lines.waiting(), MAX_WAITERS_OF_KEY);
         drop(held);
         assert_eq!(lines.waiting(), 0);

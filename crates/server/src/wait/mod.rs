@@ -13,12 +13,12 @@ mod line;
 
 use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
-use sluicegate_commands::line::{MAX_PROJECTED_ENTRY, Request, Standing, departs};
+use sluicegate_commands::wait_queue::{MAX_PROJECTED_ENTRY, ObservedEntry, QueuedRequest, departs};
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp};
 use sluicegate_redis::{Answer, Source};
 use tokio::{sync::watch, time::sleep};
 
-pub(crate) use sluicegate_commands::line::Refusal;
+pub(crate) use sluicegate_commands::wait_queue::QueueFull;
 
 pub(crate) use self::line::Lines;
 use self::line::Place;
@@ -48,7 +48,7 @@ pub(crate) struct Waiting {
 /// Why a request that was to wait got no answer. Its text is a whole error reply.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    Refused(Refusal),
+    Refused(QueueFull),
     /// The server buffers as much for its clients as it may.
     NoMemory,
     Trouble(Trouble),
@@ -64,8 +64,8 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
+impl From<QueueFull> for Failure {
+    fn from(refusal: QueueFull) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -128,7 +128,7 @@ async fn decide(
         }
         return Ok(ask.departure(ask.later(now), decision, stopping).await?);
     }
-    let request = Request { policy: policy.clone(), cost, deadline: ask.deadline };
+    let request = QueuedRequest { policy: policy.clone(), cost, deadline: ask.deadline };
     let mut place = shared.lines.join(&key, request)?;
     match ask.turn(now, &place, stopping.clone()).await? {
         Asked::Passed(at, decision) => {
@@ -263,8 +263,9 @@ impl Ask<'_> {
             }
         };
         let Self { cost, deadline, .. } = self;
-        let request = Request { policy: self.rule.policy().clone(), cost, deadline };
-        let at = place.projected(&request, Standing { entry, there, here: now });
+        let request = QueuedRequest { policy: self.rule.policy().clone(), cost, deadline };
+        let at =
+            place.projected(&request, ObservedEntry { entry, store_time: there, local_time: now });
         Ok(at.map(|at| now + until(there, at)))
     }
 

@@ -58,6 +58,7 @@ use crate::{
     face::Face,
     shared::{Seat, stopped},
     stream::Socket,
+    turn::Turn,
     worker::Worker,
 };
 
@@ -103,6 +104,7 @@ pub(crate) async fn serve<A, F, B>(
     // There is none before the first byte, nor while a client of HTTP/1.1 rests.
     let mut session: Option<Box<dyn Session>> = None;
     let mut charged = connection.hold_nothing();
+    let mut turn = Turn::new(&worker.turns);
     let mut rested = progress.requests();
     // Whether a client of HTTP/2 was told to leave, as it asks nothing and others need the memory.
     let mut leaves = false;
@@ -128,17 +130,22 @@ pub(crate) async fn serve<A, F, B>(
     loop {
         let next = poll_fn(|context| match &mut session {
             None => stream.poll_version(context).map(Event::Spoken),
-            Some(it) => match it.poll(context) {
-                Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
-                Poll::Pending => {
-                    progress.settle();
-                    if connection.is_scarce() && progress.is_at_rest() {
-                        Poll::Ready(Event::Rest)
-                    } else {
-                        Poll::Pending
+            Some(it) => {
+                stream.begin_turn();
+                match it.poll(context) {
+                    Poll::Ready(ended) => Poll::Ready(Event::Ended(ended)),
+                    Poll::Pending if stream.is_turn_over() => Poll::Ready(Event::Turn),
+                    Poll::Pending => {
+                        turn.end();
+                        progress.settle();
+                        if connection.is_scarce() && progress.is_at_rest() {
+                            Poll::Ready(Event::Rest)
+                        } else {
+                            Poll::Pending
+                        }
                     }
                 }
-            },
+            }
         });
         let event = tokio::select! {
             biased;
@@ -170,6 +177,13 @@ pub(crate) async fn serve<A, F, B>(
                 drop(session);
                 linger(stream).await;
                 return;
+            }
+            Event::Turn => {
+                if !turn.try_lane() {
+                    // Seldom, and therefore in a box, so that it is no part of each connection.
+                    Box::pin(turn.lane()).await;
+                }
+                yield_now().await;
             }
             Event::Rest => rest(&mut session, &stream, &mut charged),
             Event::Stop => {
@@ -229,6 +243,8 @@ enum Event {
     Killed,
     /// The first bytes have come, and tell whether HTTP/2 is spoken; `None`: the client has left.
     Spoken(Option<bool>),
+    /// Its turn is over, though not what it sends: others go first.
+    Turn,
     /// It asks nothing, and others need the memory.
     Rest,
     Ended(hyper::Result<()>),

@@ -16,7 +16,9 @@ use super::progress::Progress;
 use crate::stream::Stream;
 
 /// The most bytes that are read at a time: what a client sends ahead of its turn stays small.
-const MAX_READ: u64 = 8 * 1024;
+const MAX_READ: usize = 8 * 1024;
+/// The most writes before others of the worker go first: a few bytes may ask for an answer of their own.
+const MAX_WRITES: usize = 32;
 /// The first bytes, which tell what is spoken.
 const FIRST: usize = 24;
 
@@ -31,11 +33,17 @@ struct Connection {
     stream: Stream,
     /// What was read and is to be read again.
     unread: Bytes,
+    /// Bytes that were read, and writes, since the worker turned to this connection.
+    read: usize,
+    writes: usize,
+    /// Whether it was to read or write more than one turn may.
+    is_over: bool,
 }
 
 impl Watched {
     pub(super) fn new(stream: Stream, progress: Rc<Progress>) -> Self {
-        let connection = Connection { stream, unread: Bytes::new() };
+        let connection =
+            Connection { stream, unread: Bytes::new(), read: 0, writes: 0, is_over: false };
         Self { connection: Rc::new(RefCell::new(connection)), progress }
     }
 
@@ -58,6 +66,19 @@ impl Watched {
             }
             connection.unread = [&connection.unread, new].concat().into();
         }
+    }
+
+    /// The worker turns to this connection: it may read and write again.
+    #[inline]
+    pub(super) fn begin_turn(&self) {
+        let mut connection = self.connection.borrow_mut();
+        (connection.read, connection.writes, connection.is_over) = (0, 0, false);
+    }
+
+    /// Whether the connection waits for its next turn, and for nothing else that would wake it.
+    #[inline]
+    pub(super) fn is_turn_over(&self) -> bool {
+        self.connection.borrow().is_over
     }
 
     /// Has these bytes of a request read again.
@@ -115,11 +136,17 @@ impl AsyncRead for Watched {
             connection.unread.advance(length);
             return Poll::Ready(Ok(()));
         }
+        if connection.read >= MAX_READ {
+            // Frames without a request may come for ever, and cost little to send: others go first.
+            connection.is_over = true;
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         // Leaves the buffer uninitialized, as a smaller one would be zeroed for each read.
-        let mut part = (&mut connection.stream).take(MAX_READ);
+        let mut part = (&mut connection.stream).take(MAX_READ as u64);
         ready!(Pin::new(&mut part).poll_read(context, buffer))?;
         let new = buffer.filled().get(before..).unwrap_or_default();
+        connection.read += new.len();
         if new.is_empty() && buffer.remaining() > 0 && self.progress.close_read() {
             // It is seen again when the request is answered.
             return Poll::Pending;
@@ -136,7 +163,13 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let stream = &mut self.connection.borrow_mut().stream;
+        let mut connection = self.connection.borrow_mut();
+        if connection.writes >= MAX_WRITES {
+            connection.is_over = true;
+            return Poll::Pending;
+        }
+        connection.writes += 1;
+        let stream = &mut connection.stream;
         let written = Pin::new(stream).poll_write(context, bytes);
         let sent = match &written {
             Poll::Ready(Ok(sent)) => *sent,

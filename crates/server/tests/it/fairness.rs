@@ -369,3 +369,39 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let end = &rest[rest.len().saturating_sub(200)..];
     assert!(end.ends_with("262144 bytes behind a command that waits\r\n"), "{end}");
 }
+
+/// Requests that are to wait and are answered at once take no longer turns than others.
+#[test]
+fn waits_that_are_answered_at_once_let_others_pass() {
+    let server = one_worker();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("SG.TAKE w sliding-log:100/1h COST 100")[0], 1);
+    let (clients, times) = (size("SLUICEGATE_GREEDY_CLIENTS", 150), 150);
+    let text = "SG.WAIT w sliding-log:100/1h TIMEOUT 1\r\n".repeat(times);
+    let (waited, took) = beside_pipelines(&server, clients, &text, times);
+    figure(&format!("{clients} clients with {times} of `SG.WAIT`"), &waited);
+    let most = waited[waited.len() - 1];
+    assert!(most < took / 2 + Duration::from_millis(100), "{most:?} of {took:?}");
+}
+
+/// However many commands take long, few of them have a turn before others are looked at.
+#[test]
+fn many_long_commands_let_others_pass() {
+    let server = one_worker();
+    fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
+    let clients = size("SLUICEGATE_GREEDY_CLIENTS", 150);
+    let takes: String =
+        policies().take(TAKES / 8).map(|policy| format!(" large {policy} 1")).collect();
+    let text = format!("SG.MTAKE {}{takes}\r\n", TAKES / 8);
+    let mut peers: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+    let waited = beside(&server, || {
+        peers.iter_mut().for_each(|peer| peer.send(&text));
+        for peer in &mut peers {
+            assert!(matches!(peer.hear(), Value::Array(replies) if replies.len() == TAKES / 8));
+        }
+    });
+    figure(&format!("{clients} clients with a long SG.MTAKE"), &waited);
+    // One waits for the first turns of all, the others for those in the lane.
+    let long = waited.iter().filter(|&&it| it > Duration::from_millis(200)).count();
+    assert!(long <= 2, "{long}: {:?}", &waited[waited.len() - long..]);
+}

@@ -267,7 +267,10 @@ fn unfinished_commands_are_within_the_budget() {
     let (bytes, most) =
         (process.server.told("buffer_bytes"), process.server.told("buffer_max_bytes"));
     let rejected = process.server.told("buffer_rejections");
-    assert!(bytes <= most && most == 64 << 20, "{bytes} of {most}");
+    assert!(
+        bytes <= most / 4 * 3 && most == 64 << 20,
+        "{bytes} of {most}: none is left for other clients"
+    );
     assert!(rejected > 0, "all fit: {bytes} of {most}");
     assert_eq!(served.integers("SG.TAKE k gcra:1/1h")[0], 1, "others are served");
     drop((streams, served));

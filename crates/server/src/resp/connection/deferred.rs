@@ -30,8 +30,7 @@ impl Connection<'_> {
             let few = known.as_slice().to_vec();
             self.worker.buffers.put(mem::replace(&mut known, few));
         }
-        let (shared, stats) = (self.session.shared(), self.worker.stats());
-        deferred.answer(shared, stats, &known, &mut self.out).await;
+        deferred.answer(self.worker, &known, &mut self.out).await;
         true
     }
 }

@@ -38,6 +38,7 @@ impl Connection<'_> {
     /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
     /// is not read from; and when that has lasted, what comes is dropped, so that its leaving is noticed.
     pub(super) async fn left(&mut self) -> io::Result<()> {
+        self.pause();
         loop {
             if !self.overrun && !self.has_room_ahead() {
                 sleep(MAX_STALL).await;
@@ -97,7 +98,7 @@ impl Connection<'_> {
             if length == self.unread.capacity() {
                 let capacity = (2 * length).min(MAX_UNREAD);
                 let grown = self.unread_reserved.bytes() + capacity - length;
-                if !self.unread_reserved.resize(grown) {
+                if !self.unread_reserved.resize_for_payload(grown) {
                     return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
                 }
                 self.unread.reserve_exact(capacity - length);
@@ -164,7 +165,7 @@ impl Connection<'_> {
             self.out.drain(..self.sent);
             self.sent = 0;
             self.out.shrink_to_fit();
-            if !self.out_reserved.resize(self.out.len()) {
+            if !self.out_reserved.resize_for_payload(self.out.len()) {
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
@@ -216,7 +217,7 @@ impl Connection<'_> {
         // What is small is free: ten thousand such clients are within what they cost anyway.
         let found = self.parser.shrink();
         let bytes = if left <= SMALL { 0 } else { self.unread.capacity() + found };
-        let fits = self.unread_reserved.resize(bytes);
+        let fits = self.unread_reserved.resize_for_payload(bytes);
         if !fits {
             self.reject(NO_MEMORY);
         }

@@ -17,4 +17,5 @@ mod refused;
 mod slow;
 mod spellings;
 mod store;
+mod turns;
 mod waiting;

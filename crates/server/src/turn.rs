@@ -28,7 +28,7 @@ pub(crate) struct Turns {
 
 /// The turn of one connection.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     /// Start of the turn; `None` until a batch begins.
     began: Option<Timestamp>,
@@ -48,48 +48,48 @@ impl Default for Turns {
 impl Turns {
     /// Whether so many connections wait for the lane that each may hold only little memory.
     #[inline]
-    pub(super) fn are_many(&self) -> bool {
+    pub(crate) fn are_many(&self) -> bool {
         self.waiting.get() > MANY
     }
 }
 
 impl<'a> Turn<'a> {
-    pub(super) const fn new(turns: &'a Turns) -> Self {
+    pub(crate) const fn new(turns: &'a Turns) -> Self {
         Self { turns, began: None, permit: None }
     }
 
     /// Begins a turn at `now`, unless one has begun.
     #[inline]
-    pub(super) fn begin(&mut self, now: Timestamp) {
+    pub(crate) fn begin(&mut self, now: Timestamp) {
         self.began.get_or_insert(now);
     }
 
     /// Ends the turn, and leaves the lane.
     #[inline]
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.began = None;
         self.permit = None;
     }
 
     /// Whether other connections are to be served first.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         self.began.is_some_and(|began| now >= began + self.length())
     }
 
     /// Whether this turn is one in the lane.
-    pub(super) const fn is_in_lane(&self) -> bool {
+    pub(crate) const fn is_in_lane(&self) -> bool {
         self.permit.is_some()
     }
 
     /// Ends the turn. `true`: the next one is in the lane, without waiting for others.
-    pub(super) fn try_lane(&mut self) -> bool {
+    pub(crate) fn try_lane(&mut self) -> bool {
         self.end();
         self.permit = self.turns.lane.try_acquire().ok();
         self.is_in_lane()
     }
 
     /// Waits for the lane, in order of arrival.
-    pub(super) async fn lane(&mut self) {
+    pub(crate) async fn lane(&mut self) {
         let _waits = WaitGuard::new(&self.turns.waiting);
         // An error is a closed semaphore, which this one never is.
         self.permit = self.turns.lane.acquire().await.ok();
