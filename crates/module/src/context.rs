@@ -40,7 +40,7 @@ pub(crate) fn set_no_consumers(value: bool) {
 /// Creates the string that all calls share, before the first.
 pub(crate) fn begin() {
     let option = c"PXAT";
-    // SAFETY: it copies so many bytes. Without a context, the string lasts until it is freed.
+    // SAFETY: it copies that number of bytes. Without a context, the string lasts until it is freed.
     let made = unsafe { (api().create_string)(null_mut(), option.as_ptr(), option.count_bytes()) };
     PXAT.store(made, Ordering::Relaxed);
 }
@@ -163,7 +163,7 @@ impl<'a> Context<'a> {
     /// A string that names a key.
     pub(crate) fn name(self, bytes: &[u8]) -> Owned<'a> {
         let start = bytes.as_ptr().cast::<c_char>();
-        // SAFETY: it copies so many bytes.
+        // SAFETY: it copies that number of bytes.
         let raw = unsafe { (api().create_string)(self.raw, start, bytes.len()) };
         Owned { name: Name { raw, held: PhantomData }, context: self }
     }
@@ -299,7 +299,7 @@ impl<'a> Context<'a> {
 
     pub(crate) fn reply_bytes(self, bytes: &[u8]) {
         let start = bytes.as_ptr().cast::<c_char>();
-        // SAFETY: it copies so many bytes.
+        // SAFETY: it copies that number of bytes.
         unsafe { (api().reply_bytes)(self.raw, start, bytes.len()) };
     }
 

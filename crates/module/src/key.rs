@@ -1,4 +1,4 @@
-//! A key that is open: its bytes in place, its time to live, and what of it is replicated.
+//! An open key: its bytes in place, its time to live, and its replication.
 
 use std::{ffi::c_int, ptr::NonNull};
 
@@ -14,17 +14,17 @@ use crate::{
 pub(crate) struct Key<'a> {
     context: Context<'a>,
     name: Name<'a>,
-    /// A key that is not there has no handle when opened only for reading.
+    /// `None` for a missing key that is opened for reading.
     handle: Option<NonNull<KeyHandle>>,
 }
 
 impl<'a> Key<'a> {
-    /// Opens the key, to look at it only.
+    /// Opens the key for reading.
     pub(crate) fn to_read(context: Context<'a>, name: Name<'a>) -> Self {
         Self::open(context, name, api::OPEN_READ)
     }
 
-    /// Opens the key, to change it if need be.
+    /// Opens the key for reading and writing.
     #[inline]
     pub(crate) fn to_write(context: Context<'a>, name: Name<'a>) -> Self {
         Self::open(context, name, api::OPEN_READ | api::OPEN_WRITE)
@@ -91,7 +91,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Makes the key, with these bytes.
+    /// Creates the key with these bytes.
     pub(crate) fn make(&mut self, bytes: &[u8]) {
         // Valkey puts a short string that is set as a whole into the entry of its key. So one that is
         // written once takes up less; the next to change it in place moves it out.
@@ -107,13 +107,13 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether it ends by itself.
+    /// Whether it expires.
     pub(crate) fn ends(&self) -> bool {
         // SAFETY: the handle is open.
         self.handle.is_some_and(|it| unsafe { (api().get_expire)(it.as_ptr()) } != api::NO_EXPIRE)
     }
 
-    /// Lets it end by itself, at so many milliseconds since the Unix epoch.
+    /// Sets its expiry, in milliseconds since the Unix epoch.
     #[inline]
     pub(crate) fn set_end(&mut self, millis: i64) {
         if let Some(handle) = self.handle {
@@ -122,7 +122,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Those who watch it are told that it has changed.
+    /// Notifies clients that watch the key.
     #[inline]
     pub(crate) fn changed(&self) {
         // SAFETY: context and name are valid.
@@ -149,7 +149,7 @@ impl<'a> Key<'a> {
         self.changed();
     }
 
-    /// Gives it a time to live, if it has lost its own, and replicates that.
+    /// Sets an expiry if the key has lost it, and replicates that.
     pub(crate) fn repair_ttl(&mut self, ends: i64) {
         if !self.ends() {
             self.set_end(ends);

@@ -1,4 +1,4 @@
-//! What can be set: when the module is loaded, as `name yes` behind its path, and by `CONFIG` under
+//! Options: set when the module is loaded, as `name yes` after its path, and by `CONFIG` as
 //! `sluicegate.name`.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::{
     edge,
 };
 
-/// Something that is on or off.
+/// An option that is on or off.
 #[derive(Debug)]
 pub(crate) struct Switch {
     name: &'static CStr,
@@ -39,11 +39,11 @@ impl Switch {
     }
 }
 
-/// Requests may say what time it is (`AT us`).
+/// Commands may set the time (`AT us`).
 pub(crate) static TEST_CLOCK: Switch = Switch::new(c"test-clock", false);
-/// `SG.PANIC` is there, which lets an entry of the module panic.
+/// The command `SG.PANIC` exists, which makes an entry of the module panic.
 pub(crate) static TEST_PANIC: Switch = Switch::new(c"test-panic", false);
-/// Denials are events of their keys.
+/// Denials are published as keyspace events.
 pub(crate) static NOTIFY_DENIALS: Switch = Switch::new(c"notify-denials", true);
 
 static ALL: [&Switch; 3] = [&NOTIFY_DENIALS, &TEST_CLOCK, &TEST_PANIC];
@@ -90,7 +90,7 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
     Ok(())
 }
 
-/// Takes over what the server was told of the options before.
+/// Applies options of the configuration of the server.
 ///
 /// # Errors
 /// What is wrong with it, in words.

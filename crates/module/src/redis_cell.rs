@@ -1,6 +1,6 @@
-//! What redis-cell stores of a key: the theoretical arrival time as decimal nanoseconds since the
-//! Unix epoch. It is understood, and written anew in our form at the first change. (The way back is
-//! not offered: redis-cell aborts the server on what it does not know.)
+//! State of redis-cell: the theoretical arrival time in nanoseconds since the Unix epoch, as decimal digits. It is
+//! read, and replaced by a state of Sluicegate at the first change. (The reverse does not work: redis-cell aborts
+//! the server if it finds another state.)
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Entry, Limit, Policy, Timestamp};

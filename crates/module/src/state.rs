@@ -1,8 +1,7 @@
-//! What is asked of a key: decided by the core, stored where it stands, replicated by its effect.
+//! Operations on keys: decided by the core, stored in place, replicated by their effect.
 //!
-//! Nothing is written that need not be: a peek writes nothing, and a denial only where the core
-//! keeps something of it (`count=all`, or another rule than before), or where a key has lost its
-//! time to live.
+//! Writes are minimal: a peek writes nothing, and a denial only if the core records it (`count=all`, or another
+//! policy than before), or if the key has lost its expiry.
 
 use sluicegate_commands::{CommandError, Description};
 use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply};
@@ -53,7 +52,7 @@ fn change(
     change_whole(key, &cached.policy, operation, moment)
 }
 
-/// Reads the whole state, lets the core decide, and stores the whole.
+/// Reads the state, lets the core decide, and stores the state.
 fn change_whole(
     key: &mut Key<'_>,
     policy: &Policy,
@@ -101,7 +100,7 @@ pub(crate) fn reset(
     Ok(used)
 }
 
-/// What is stored of the key, in words and numbers.
+/// Describes the state of the key.
 pub(crate) fn describe(
     context: Context<'_>,
     name: Name<'_>,
@@ -115,7 +114,7 @@ pub(crate) fn describe(
     Ok(Description::of(&decode(&key, bytes)?, now))
 }
 
-/// What is kept of a key, for who projects what is to come; `None`: it is of more than `most` bytes.
+/// The entry of a key, for a projection of the wait queue; `None` if it has more than `most` bytes.
 pub(crate) fn entry(
     context: Context<'_>,
     name: Name<'_>,
@@ -134,7 +133,7 @@ pub(crate) fn entry(
 struct Loaded {
     entry: Option<Entry>,
     there: bool,
-    /// Whether it is in the form of redis-cell.
+    /// Whether the state is one of redis-cell.
     foreign: bool,
 }
 

@@ -1,4 +1,4 @@
-//! SingleKeyCommand question: the script of a policy run on one key, wherever that key is.
+//! One command to the node that has a key, with its redirects and retries.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ use crate::{
     slot::slot,
 };
 
-/// Nodes that one question may be sent on to, one after the other.
+/// Maximum number of redirects of one command.
 pub(crate) const MAX_REDIRECTS: usize = 5;
 
-/// A question, in the words that a server takes.
+/// A command to a node, and the meaning of its reply.
 pub(crate) trait StoreCommand {
     type Answer;
 
-    /// How many times the script may ask for calendars.
+    /// Maximum number of times that the script may request calendars.
     const CALENDARS: usize;
 
-    /// The command for this server; with the `whole` text of a script that it does not know.
+    /// The command for this node, with the `whole` text of a script that the node does not know.
     fn command(&mut self, node: &Arc<NodeConnection>, whole: bool) -> Result<Cmd, StoreError>;
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Self::Answer>;
 
-    /// The script must know these calendars.
+    /// Adds the calendars that the script has requested.
     fn supply_calendars(
         &mut self,
         now: Timestamp,
@@ -42,8 +42,8 @@ pub(crate) trait StoreCommand {
     ) -> Result<(), StoreError>;
 }
 
-/// Asks the server that holds `slot`. It is asked once: asked again is only what a server says that it
-/// has not done.
+/// Sends a command to the node that holds `slot`. It is sent again only if a node replies that it has not applied
+/// it.
 pub(crate) async fn ask<A: StoreCommand>(
     context: &Context,
     topology: &Topology,
@@ -53,7 +53,7 @@ pub(crate) async fn ask<A: StoreCommand>(
 ) -> Result<A::Answer, StoreError> {
     let mut node = topology.node(slot, deadline).await?;
     let (mut whole, mut asking, mut told_calendars) = (false, false, 0);
-    // Besides, a script may be unknown to each node, as may the module, and calendars must be told.
+    // Each node may also lack the script and the module, and calendars may be requested.
     for _ in 0..MAX_REDIRECTS * 3 + 1 + A::CALENDARS {
         let command = question.command(&node, whole)?;
         let reply = if asking {
@@ -100,22 +100,22 @@ pub(crate) async fn ask<A: StoreCommand>(
     Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
 }
 
-/// A question about one key: by the module where the server has it, else by script.
+/// An operation on one key: by the module if the node has it, otherwise by script.
 struct SingleKeyCommand<'a> {
     context: &'a Context,
     key: &'a [u8],
     plan: &'a Plan,
     operation: Operation,
     at: Option<Timestamp>,
-    /// What a script is sent, once one is needed.
+    /// The arguments of the script, once it is needed.
     arguments: Option<Arguments<'a>>,
-    /// Whether it was the module that was asked.
+    /// Whether the last command was one of the module.
     native: bool,
-    /// The module goes by its own clock, and may not know the policy.
+    /// Set for a given time, and for a policy that the module does not know.
     by_script: bool,
 }
 
-/// Asks about one key.
+/// Applies an operation to one key.
 pub(crate) async fn call(
     context: &Context,
     topology: &Topology,
@@ -176,7 +176,7 @@ impl StoreCommand for SingleKeyCommand<'_> {
     }
 }
 
-/// What follows from a reply for the connection.
+/// Updates the state of the connection after a reply.
 pub(crate) fn follow<T>(
     context: &Context,
     topology: &Topology,

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[doc = $text:literal])+ $name:ident,)+) => {
-        /// What a store has counted since it was made.
+        /// Counters of a store since it was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -30,7 +30,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Each with its name.
+            /// All counters with their names.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
@@ -52,7 +52,7 @@ macro_rules! counters {
 counters! {
     /// Decisions that the store made.
     store,
-    /// Denials repeated here.
+    /// Denials from the denial cache.
     cache,
     /// Decisions from a lease.
     lease,
@@ -62,24 +62,24 @@ counters! {
     fallback_allow,
     /// Decisions that `on_error = local` made.
     fallback_local,
-    /// Questions that got no answer in time.
+    /// Operations without a reply in time.
     timeouts,
-    /// Questions that could not be asked, or that the server refused to answer.
+    /// Operations that could not be sent, or that the server rejected.
     unavailable,
-    /// Questions about a key whose state cannot be used.
+    /// Operations on a key whose state cannot be used.
     corrupt,
-    /// Decisions of the store that its module made, and no script.
+    /// Decisions of the store by its module, not by a script.
     module,
-    /// Scripts sent in full, since the server did not know them.
+    /// Scripts sent in full, because the server did not know them.
     scripts_sent,
-    /// Questions that another node of the cluster had to be asked.
+    /// Operations that were redirected to another node of the cluster.
     redirects,
-    /// Connections made.
+    /// Connections established.
     connections,
     /// Times that the circuit breaker of a node opened.
     breaker_opened,
-    /// Units of leases that went back.
+    /// Units of leases that were refunded.
     lease_returned,
-    /// Units of leases that were neither used nor went back.
+    /// Units of leases that were neither used nor refunded.
     lease_forfeited,
 }

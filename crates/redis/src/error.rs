@@ -1,4 +1,4 @@
-//! Why a question got no answer.
+//! Errors of the store.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use sluicegate_core::ReserveError;
 
 use crate::script::StateFault;
 
-/// Why a question got no answer. A refusal is an answer, never an error.
+/// An error of the store. A denial is a decision, never an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The server cannot be reached, or says that it cannot or will not answer now (`READONLY`, `OOM`,
-    /// `NOPERM`, ...). Whether it has done what was asked is not known when a connection broke.
+    /// The server cannot be reached, or replies that it cannot apply the operation now (`READONLY`, `OOM`,
+    /// `NOPERM`, ...). If the connection broke, the server may have applied it.
     #[error("{what}: {0}", what = what(.0))]
     Unavailable(String),
-    /// There was no answer in time. The server may still do what was asked.
+    /// There was no reply in time. The server may still apply the operation.
     #[error("the store is unavailable: no reply within {0:?}")]
     Timeout(Duration),
-    /// What the key holds cannot be used: another type, a state that a later version wrote, or something
-    /// else. The text is the server's error, and names the key. Nothing was changed.
+    /// The value of the key cannot be used: another type, a state of a later version, or something else. The text
+    /// is the error of the server, and names the key. Nothing was changed.
     #[error("the key's state cannot be used: {1}")]
     Corrupt(StateFault, String),
-    /// The policy cannot be reserved from.
+    /// The policy does not support reserve.
     #[error(transparent)]
     Reserve(#[from] ReserveError),
-    /// A URL or an option that is none.
+    /// An invalid URL or option.
     #[error("{0}")]
     Settings(String),
 }
 
 impl StoreError {
-    /// Whether it is the store that is away, so that what a rule says about that applies.
+    /// Whether the store is unavailable, so that the fallback applies.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Timeout(_))
     }
 }
 
-/// What an error reply is about: a user that may not, or a store that cannot.
+/// The cause of an error reply: a missing permission, or an unavailable store.
 fn what(reason: &str) -> &'static str {
     let has = |classes: &[&str]| classes.iter().any(|class| reason.contains(class));
     if has(&["WRONGPASS"]) {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_and_permissions_are_not_called_unavailable() {
+    fn store_error_names_credentials_and_permissions() {
         for (reason, expected) in [
             (
                 "h:1: WRONGPASS invalid",

@@ -1,4 +1,4 @@
-//! What is kept of a key, as it is.
+//! Reads the stored entry of a key.
 
 use redis::{Pipeline, Value};
 use sluicegate_commands::CommandError;
@@ -10,11 +10,11 @@ use crate::{
 };
 
 impl RedisStore {
-    /// What is kept of `key`, if anything is, and the server's time: the entry may have recovered by then.
+    /// The entry of `key`, if there is one, and the time of the server, by which the entry may have recovered.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] where the key holds something else, [`StoreError::Unavailable`] and
-    /// [`StoreError::Timeout`] while the store is away.
+    /// [`StoreError::Corrupt`] if the key holds something else, [`StoreError::Unavailable`] and
+    /// [`StoreError::Timeout`] while the store is unavailable.
     pub async fn entry(&self, key: &[u8]) -> Result<(Option<Entry>, Timestamp), StoreError> {
         let inner = self.inner();
         let (key, deadline) = (inner.key(key), Deadline::after(inner.context.options.deadline));
@@ -48,7 +48,7 @@ impl RedisStore {
     }
 }
 
-/// What a key holds.
+/// Parses the value of a key.
 fn read(key: &[u8], value: &Value) -> Result<Option<Entry>, StoreError> {
     let corrupt = |fault, error: &CommandError| Err(StoreError::Corrupt(fault, error.to_string()));
     match value {
@@ -74,12 +74,12 @@ fn read(key: &[u8], value: &Value) -> Result<Option<Entry>, StoreError> {
     }
 }
 
-/// Whether it is what redis-cell stores: digits, which no state of ours begins with.
+/// Whether the value is one of redis-cell: digits, with which no state of Sluicegate begins.
 fn is_redis_cell(bytes: &[u8]) -> bool {
     (1..=20).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_digit)
 }
 
-/// What `TIME` answers.
+/// Parses the reply to `TIME`.
 fn clock(value: &Value) -> Result<Timestamp, StoreError> {
     let number = |value: &Value| match value {
         Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),

@@ -1,12 +1,12 @@
-//! How the store is doing, as far as is known without asking.
+//! Health of the store, without a call to it.
 
 use crate::{RedisStore, RoundTrips, net::topology::Topology};
 
-/// One server, as it was seen last.
+/// Last known state of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Where it is.
+    /// Its address.
     pub endpoint: String,
     /// Whether there is a connection to it.
     pub connected: bool,
@@ -26,7 +26,7 @@ impl RedisStore {
         }
     }
 
-    /// Every server that has been asked, as it was seen last. Asks none.
+    /// The last known state of every server. Calls none.
     #[must_use]
     pub fn health(&self) -> Vec<Health> {
         let nodes = match &self.inner().topology {

@@ -1,4 +1,4 @@
-//! Takes from leases: whose turn it is to ask for a chunk, and what becomes of what is left.
+//! Takes from leases: refills them from the store one request at a time, and refunds unspent units.
 
 use std::{
     sync::{Arc, Weak},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl RedisStore {
-    /// Takes from a lease, or asks for the next chunk, one after the other.
+    /// Takes from a lease, or takes the next chunk, one request at a time.
     pub(crate) async fn take_leased(
         &self,
         key: &[u8],
@@ -50,7 +50,7 @@ impl RedisStore {
                     Ok(guard) => turn = Some(guard),
                     Err(late) => return inner.fall_back(key, policy, Operation::Take(cost), late),
                 }
-                // Whoever had the turn before may have got enough for all, or none.
+                // The previous holder of the lock may have refilled the lease, or been denied.
                 let now = inner.context.now();
                 if let Some(answer) = inner.denials.denied(key, policy, cost, now) {
                     inner.context.counts.cache.one();
@@ -72,7 +72,7 @@ impl RedisStore {
                         inner.context.counts.store.one();
                         return Ok(Answer { decision, source: Source::Store });
                     }
-                    // Less may fit.
+                    // Less units may be allowed.
                     Ok(_) => inner.leases.denied(key),
                     Err(error) if error.is_unavailable() => {
                         return inner.fall_back(key, policy, Operation::Take(cost), error);
@@ -89,7 +89,7 @@ impl RedisStore {
         }
     }
 
-    /// Gives back what is left of a lease, once.
+    /// Refunds unspent units, once, in the background.
     fn give_back(&self, leftover: UnspentLease) {
         let store = self.clone();
         self.inner().context.spawn(async move { store.return_now(leftover).await });
@@ -114,7 +114,7 @@ impl RedisStore {
         counts.lease_forfeited.add((leftover.left - returned).into());
     }
 
-    /// Begins to look after leases that are over, if nobody does.
+    /// Starts the task that refunds expired leases, unless it runs.
     fn keep_leases(&self) {
         if self.inner().leases.has_keeper.swap(true, Ordering::Relaxed) {
             return;
@@ -132,7 +132,7 @@ impl RedisStore {
         });
     }
 
-    /// Gives back what is left of all leases. A store that is dropped without forfeits it.
+    /// Refunds the unspent units of all leases. A store that is dropped without this call forfeits them.
     pub async fn close(&self) {
         for leftover in self.inner().leases.expired(None) {
             self.return_now(leftover).await;

@@ -1,16 +1,16 @@
-//! State in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
+//! State in Redis or Valkey: one decision is one script call on one key, by the clock of the server.
 //!
-//! - [`RedisStore`]: one server, a cluster, or a primary that sentinels watch; over TLS; with a deadline
+//! - [`RedisStore`]: one server, a cluster, or a primary that sentinels monitor; over TLS; with a deadline
 //!   for each decision.
-//! - [`PreparedPolicy`]: a policy, what is answered while the store is away ([`OnError`]), and whether keys that
-//!   are asked for again and again are leased.
+//! - [`PreparedPolicy`]: a policy, the decision while the store is unavailable ([`OnError`]), and whether keys
+//!   with much traffic are leased.
 //! - [`Answer`]: a decision and its [`Source`]: the store, its last denial, a lease, or this process.
 //!
-//! [`script`] is what runs inside the server, and the words in which it is asked and answers. The
-//! Lua is in `lua/`, a file an algorithm.
+//! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
-//! From the outside in: `store`, `leased` and `many` (who answers), `local` (denials, leases, what stands in),
-//! `call` (one question, and what is to be asked again), `net` (servers and connections).
+//! From top to bottom: `store`, `lease_refill`, `pipeline` and `multi_key` (decisions), `local` (denial cache,
+//! leases, fallback), `call` (one command, its retries and redirects), `net` (servers and connections), `reply`
+//! and `script_command`.
 
 mod answer;
 mod call;

@@ -1,8 +1,8 @@
 //! One decision on several keys, all or nothing.
 //!
-//! Where one server decides on all of them (it is no cluster, or they share a slot), it is one script call.
-//! Elsewhere the keys are asked one after the other, and where one denies, what was charged before is
-//! refunded: for that long the keys before it admit less than they could, never more.
+//! If one server has all keys (without a cluster, or in one slot), it is one script call. Otherwise the keys are
+//! taken one after the other, and if one denies, the previous charges are refunded: until then, those keys admit
+//! less than they could, never more.
 
 use std::{borrow::Cow, ops::Deref};
 
@@ -25,24 +25,24 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// One of several keys that are asked together.
+/// A key of a take on several keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyedTake<'a> {
-    /// Whom it is about.
+    /// The key.
     pub key: &'a [u8],
-    /// The rule.
+    /// The policy.
     pub policy: &'a PreparedPolicy,
-    /// Units asked for.
+    /// Units to take.
     pub cost: u32,
 }
 
-/// A decision on several keys, and who made it. Reads like the [`Joint`] itself.
+/// A decision on several keys, and its source. Dereferences to the [`Joint`].
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiKeyAnswer {
-    /// What was decided.
+    /// The decision.
     pub joint: Joint,
-    /// Who decided it: about the key that binds, where keys were asked one by one.
+    /// Its source; that of the binding key if the keys were taken one after the other.
     pub source: Source,
 }
 
@@ -54,7 +54,7 @@ impl Deref for MultiKeyAnswer {
     }
 }
 
-/// A key as it is in the store.
+/// A take with the name of its key in the store.
 #[derive(Clone, Debug)]
 struct PreparedTake<'a> {
     key: Cow<'a, [u8]>,
@@ -63,14 +63,14 @@ struct PreparedTake<'a> {
 }
 
 impl RedisStore {
-    /// Takes from several keys, from all of them or from none. A key that is given twice is asked once,
-    /// the first time.
+    /// Takes from several keys, from all of them or from none. Of a key that is given twice,
+    /// only the first take counts.
     ///
     /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the
     /// order given, and what was charged is refunded on a denial, once. Of those, a policy with `count=all`
     /// keeps what it was charged, as the record of the denial.
     ///
-    /// While the store is away, each key's rule says how it stands. Leases are not used.
+    /// While the store is unavailable, the fallback of each policy decides. Uses no leases.
     ///
     /// # Errors
     /// As [`RedisStore::take`]; [`StoreError::Settings`] for no key.
@@ -176,7 +176,7 @@ impl Inner {
                 self.context.counts.store.one();
                 let now = self.context.now();
                 for ((side, asked), decision) in sides.iter().zip(asked).zip(&joint.each) {
-                    // That it would have passed is not what it has used.
+                    // An allowed key of a denied take was not charged.
                     let tells = joint.decision.allowed() || !decision.allowed();
                     if stores && side.cost > 0 && tells {
                         self.denials.record(
@@ -218,7 +218,7 @@ impl Inner {
         joint(call::ask(&self.context, &self.topology, slot, &mut several, deadline).await?)
     }
 
-    /// Keys of which a denial still stands deny all, without asking. Not where a denial is to be recorded.
+    /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
     fn cached_denial(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
         if !sides.iter().all(|side| side.policy.is_cached()) {
             return None;
@@ -232,15 +232,14 @@ impl Inner {
         if known.iter().all(Option::is_none) {
             return None;
         }
-        // Of the others nothing is known: as if they were never used.
+        // The others count as unused.
         let each = sides.iter().zip(known).map(|(side, known)| {
             known.map_or_else(|| side.policy.plan().unused_decision(), |answer| answer.decision)
         });
         Joint::of(each.collect())
     }
 
-    /// What the rules say of each key while the store is away: looked at first, so that what is decided
-    /// here is all or nothing too.
+    /// The fallback decision. Peeks first, so that it is all or nothing too.
     fn fallback_multi_key(
         &self,
         sides: &[PreparedTake<'_>],
@@ -294,7 +293,7 @@ impl Inner {
                 *answer = back;
             }
         }
-        // How those behind it stand; a denial of theirs is recorded, where that counts.
+        // Peeks at the remaining keys; takes where the policy records denials.
         let rest = sides[answers.len()..].iter().map(async |side| {
             let operation = if stores && records(side.policy) {
                 Operation::Take(side.cost)
@@ -307,7 +306,7 @@ impl Inner {
             answers.push(answer?);
         }
         let each = answers.iter().map(|answer| match answer.decision {
-            // Nobody waits for a turn that was not taken.
+            // A take that was not applied has no delay.
             Decision { outcome: Outcome::Allow { .. }, .. } if denied => {
                 Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..answer.decision }
             }
@@ -318,8 +317,8 @@ impl Inner {
         Ok(MultiKeyAnswer { joint, source })
     }
 
-    /// Gives back what was charged, once: how each key then stands. What was decided here, or is to be
-    /// recorded, stays.
+    /// Refunds charges, once, and returns the state of each key. Fallback decisions and policies that record denials
+    /// are not refunded.
     async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
         let back = sides.iter().zip(answers).map(async |(side, &answer)| {
             let charged = answer.source == Source::Store && side.cost > 0;
@@ -343,27 +342,27 @@ impl Inner {
     }
 }
 
-/// Whether a denial under the rule is recorded.
+/// Whether the policy records denials.
 fn records(policy: &PreparedPolicy) -> bool {
     policy.policy().limits().iter().any(Limit::count_all)
 }
 
-/// A question about several keys of one slot, by script.
+/// A take on several keys of one slot, by script.
 struct MultiKeyCommand<'a> {
     context: &'a Context,
     sides: &'a [PreparedTake<'a>],
     script: &'static Script,
     word: &'static str,
     at: Option<Timestamp>,
-    /// The server's time, where it has told it.
+    /// The time of the server, if a reply had it.
     around: Option<Timestamp>,
-    /// What it has asked for, beyond those of the policies.
+    /// Calendars that the script requested beyond those of the policies.
     calendars: Vec<Calendar>,
 }
 
 impl StoreCommand for MultiKeyCommand<'_> {
     type Answer = Vec<Decision>;
-    // Each key may have been written under calendars of its own.
+    // The state of each key may use other calendars.
     const CALENDARS: usize = sluicegate_core::MAX_TOGETHER * 2;
 
     fn command(&mut self, _: &Arc<NodeConnection>, whole: bool) -> Result<Cmd, StoreError> {

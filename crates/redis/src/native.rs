@@ -1,9 +1,9 @@
-//! The commands of the module, which stand in for scripts where a server has it: the same keys, bytes
-//! and answers, several times faster.
+//! The commands of the module, used instead of scripts if a server has it: the same keys, bytes and replies,
+//! several times faster.
 //!
-//! Each connection asks once whether its server has it, and a server without is asked again now and
-//! then. A server that has lost it says that it does not know the command, and so has done nothing: it
-//! is asked by script within the same question, and from then on.
+//! Each new connection checks for the module, and a server without it is checked again periodically. A server
+//! that has unloaded it replies with an unknown command, and has changed nothing: the client repeats the command
+//! as a script, and uses scripts from then on.
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 use sluicegate_core::{Operation, ReserveError};
@@ -13,27 +13,27 @@ use crate::{
     script::Plan,
 };
 
-/// The longest wait that the module's commands can say, in microseconds; no debt is longer.
+/// Maximum wait in a command of the module, in microseconds; no debt is longer.
 const MAX_SPAN: u128 = 1 << 50;
 
-/// Whether the server has the module. Who may not ask may not use it either, most likely.
+/// Whether the server has the module. A user without the permission to check most likely may not use it either.
 pub(crate) async fn has_module(connection: &mut MultiplexedConnection) -> bool {
     connection.send_packed_command(&probe_command()).await.is_ok_and(|told| lists_command(&told))
 }
 
-/// Asks whether it has it.
+/// The command that checks for the module.
 pub(crate) fn probe_command() -> Cmd {
     let mut command = redis::cmd("COMMAND");
     command.arg("INFO").arg("SG.TAKE");
     command
 }
 
-/// Whether the answer says so.
+/// Whether the reply to [`probe_command`] lists the command.
 pub(crate) fn lists_command(answer: &Value) -> bool {
     matches!(answer, Value::Array(found) if matches!(&found[..], [Value::Array(_)]))
 }
 
-/// The question, for the module.
+/// The operation as a command of the module.
 pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<Cmd, ReserveError> {
     plan.check_operation(operation)?;
     let (name, cost) = match operation {
@@ -60,10 +60,10 @@ pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<C
     Ok(command)
 }
 
-/// What its reply says.
+/// Parses the reply of the module.
 pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
     match reply {
-        // It tells whether there was something.
+        // The integer says whether there was state.
         Value::Int(_) if operation == Operation::Reset => {
             ReplyKind::Decided(plan.unused_decision())
         }
@@ -71,10 +71,10 @@ pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> R
             let gone = error.code() == "ERR"
                 && error.details().is_some_and(|it| it.starts_with("unknown command"));
             match error.code() {
-                // It may be allowed to run scripts.
+                // The user may be allowed to run scripts.
                 "NOPERM" => ReplyKind::NoModule { at_all: true },
                 _ if gone => ReplyKind::NoModule { at_all: true },
-                // Another version, that does not know this policy.
+                // Another version, which does not know this policy.
                 "SGPOLICY" => ReplyKind::NoModule { at_all: false },
                 _ => parse_general(reply),
             }

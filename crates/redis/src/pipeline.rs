@@ -1,4 +1,4 @@
-//! MultiKeyCommand questions at once.
+//! Independent operations in one round trip per cluster slot.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -18,18 +18,18 @@ use crate::{
     store::Inner,
 };
 
-/// One of several questions.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyedOperation<'a> {
-    /// Whom it is about.
+    /// The key.
     pub key: &'a [u8],
-    /// The rule.
+    /// The policy.
     pub policy: &'a PreparedPolicy,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
 }
 
-/// A question that the store is to be asked, and where its answer belongs.
+/// An operation for the store, with its index in the batch.
 struct PendingOperation<'a> {
     place: usize,
     key: Cow<'a, [u8]>,
@@ -39,10 +39,9 @@ struct PendingOperation<'a> {
 }
 
 impl RedisStore {
-    /// Asks about several keys, each for itself: their answers in the same order. The store is sent one
-    /// pipeline for each slot (a server that is no cluster has one), all at the same time; each question
-    /// is decided atomically, all of them together are not. Questions about one key are decided in the
-    /// order given, unless the server has forgotten a script meanwhile. Leases are not used.
+    /// Applies several operations independently, and returns their answers in the same order. Sends one pipeline
+    /// per cluster slot (one without a cluster), all at the same time. Each operation is atomic, the batch is not.
+    /// Operations on one key are applied in order, unless the server has flushed its scripts. Uses no leases.
     pub async fn ask_many(
         &self,
         operations: &[KeyedOperation<'_>],
@@ -83,7 +82,7 @@ impl RedisStore {
 }
 
 impl Inner {
-    /// Asks about the keys of one slot.
+    /// Applies the operations of one slot.
     async fn ask_slot(
         &self,
         slot: u16,
@@ -92,7 +91,7 @@ impl Inner {
     ) -> Vec<(usize, Result<Answer, StoreError>)> {
         let all: Vec<_> = open.iter().collect();
         let mut parsed = self.send_slot(slot, &all, false, deadline).await;
-        // What the server does not know: once more, in the same order.
+        // Sends commands again that the server did not know, in the same order.
         let unknown = |parsed: &Result<ReplyKind, _>| {
             matches!(parsed, Ok(ReplyKind::NoScript | ReplyKind::NoModule { at_all: true }))
         };
@@ -110,8 +109,8 @@ impl Inner {
         join_all(answers).await
     }
 
-    /// Sends one pipeline, and reads what is answered to each of `open`. With `texts`, each script is
-    /// sent in full where it is needed first.
+    /// Sends one pipeline, and parses the reply to each of `open`. With `texts`, the first call of each script has
+    /// its whole text.
     async fn send_slot(
         &self,
         slot: u16,
@@ -169,7 +168,7 @@ impl Inner {
         }
     }
 
-    /// The answer to one question: what was not done at all is asked again by itself.
+    /// The answer to one operation. Sends it again, alone, if it was not applied.
     async fn resolve_redirects(
         &self,
         open: &PendingOperation<'_>,

@@ -1,4 +1,4 @@
-//! A policy, and how it is to be asked for.
+//! Policies prepared for the store.
 
 use std::{
     fmt,
@@ -42,16 +42,16 @@ pub enum OnError {
 pub struct PreparedPolicy(Arc<Inner>);
 
 struct Inner {
-    /// Which rule: clones are the same, and no two others.
+    /// Identity: the same for all clones, and unique otherwise.
     number: u64,
     policy: Policy,
     plan: Arc<Plan>,
     on_error: OnError,
     /// The policy of [`OnError::Local`].
     local: Policy,
-    /// Most units of a chunk; 0 or 1: no leases.
+    /// Maximum units of a chunk; 0 or 1 for no leases.
     chunk: u32,
-    /// Whether what is denied stands until the time told.
+    /// Whether denials may be cached until their retry time.
     cached: bool,
 }
 
@@ -152,7 +152,7 @@ impl PreparedPolicy {
         self.0.cached
     }
 
-    /// Whether the last answers are to be known when the store is away.
+    /// Whether usage in replies is recorded for the fallback.
     pub(crate) fn is_remembered(&self) -> bool {
         matches!(self.0.on_error, OnError::Local(_))
     }

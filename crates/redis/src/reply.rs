@@ -8,21 +8,21 @@ use crate::{
     script::{Calendar, Item, Plan, Reply, StateFault},
 };
 
-/// What a reply of the server asks for.
+/// The meaning of a reply.
 pub(crate) enum ReplyKind<T = Decision> {
     Decided(T),
-    /// Nothing was done: the script must first know more.
+    /// Not applied: the script needs these calendars.
     Calendars {
         now: Timestamp,
         calendars: Vec<Calendar>,
     },
-    /// Nothing was done: the server does not know the script.
+    /// Not applied: the server does not know the script.
     NoScript,
-    /// Nothing was done: the server does not have the module, or (unless `at_all`) not for this policy.
+    /// Not applied: the server does not have the module, or (unless `at_all`) the module does not know the policy.
     NoModule {
         at_all: bool,
     },
-    /// Nothing was done: another node holds the slot, from now on or (`ASK`) for this question.
+    /// Not applied: another node holds the slot, permanently (`moved`) or for this command (`ASK`).
     Redirect {
         to: String,
         moved: bool,
@@ -79,7 +79,7 @@ pub(crate) fn unexpected_reply(what: &dyn std::fmt::Display) -> StoreError {
 }
 
 impl ReplyKind {
-    /// The same of another kind of answer.
+    /// Converts the decision, if there is one.
     pub(crate) fn map<T>(
         self,
         map: impl FnOnce(Decision) -> Result<T, StoreError>,
@@ -97,8 +97,7 @@ impl ReplyKind {
     }
 }
 
-/// Which other node holds the slot, and whether it does from now on (`MOVED`) or for this question
-/// (`ASK`).
+/// The node that holds the slot, and whether it does so permanently (`MOVED`) or for this command (`ASK`).
 pub(crate) fn redirect_target(reply: &Value) -> Option<(String, bool)> {
     let Value::ServerError(error) = reply else { return None };
     let moved = match error.code() {

@@ -1,7 +1,6 @@
-//! Which slot of a cluster a key belongs to, as Redis Cluster defines it: CRC-16/XMODEM of the key, or
-//! of what stands between its first `{` and the next `}`.
+//! Slots of a Redis Cluster: CRC-16/XMODEM of the key, or of the part between its first `{` and the next `}`.
 
-/// So many slots does a cluster have.
+/// Number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of `key`.
@@ -9,7 +8,7 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-/// The part of the key that counts.
+/// The part of the key that is hashed.
 fn tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
     let inner = &key[open + 1..];
@@ -47,12 +46,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_that_of_the_specification() {
+    fn crc16_check_value_is_that_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
     }
 
     #[test]
-    fn only_a_tag_counts() {
+    fn slot_hashes_only_the_tag() {
         // What `CLUSTER KEYSLOT` of Redis 7.0 says.
         for (key, expected) in [
             (&b"foo"[..], 12182),

@@ -1,4 +1,4 @@
-//! The store: who answers a question.
+//! The store on Redis or Valkey.
 
 use std::{borrow::Cow, collections::HashMap, fmt, sync::Arc};
 
@@ -16,14 +16,14 @@ use crate::{
     script::TEST_PREFIX,
 };
 
-/// Most rules that are kept for those who come with a policy alone.
+/// Maximum number of prepared policies for callers that only have a policy.
 const MAX_PREPARED: usize = 1024;
 
 /// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
 ///
-/// Cheap to clone; all clones are the same store. Needs a tokio runtime. A question is asked once, and
-/// within its deadline; a caller who is gone by then is not waited for, but what was asked may still be
-/// done (so that less is admitted, never more).
+/// Cheap to clone; all clones are the same store. Needs a tokio runtime. Each operation is sent once, within its
+/// deadline. After the deadline, or if the caller drops the future, the server may still apply it: less is
+/// admitted then, never more.
 ///
 /// ```no_run
 /// use sluicegate_redis::{RedisStore, PreparedPolicy};
@@ -46,20 +46,19 @@ pub(crate) struct Inner {
     pub(crate) denials: DenialCache,
     pub(crate) leases: Leases,
     pub(crate) local: LocalFallback,
-    /// Rules by what they say, for those who come with a policy alone.
+    /// Prepared policies, for callers that only have a policy.
     prepared: RwLock<HashMap<(String, OnError), PreparedPolicy>>,
 }
 
 impl RedisStore {
-    /// The store at `url`, once it answers. What is wrong with it is logged.
+    /// Connects to the store at `url`, and logs its problems.
     ///
     /// `redis://[[user]:password@]host[:port][/database]`; with `rediss` over TLS; with
     /// `redis+cluster` any nodes of a cluster, joined by commas; with `redis+sentinel` any sentinels,
     /// and behind them `/NAME` of the primary.
     ///
     /// # Errors
-    /// [`StoreError::Settings`] for what is no such URL, [`StoreError::Unavailable`] if nothing answers
-    /// there.
+    /// [`StoreError::Settings`] for an invalid URL, [`StoreError::Unavailable`] if no server replies.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(url, Options::default()).await
     }
@@ -84,10 +83,10 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// The store at `url`, which is connected to when it is first asked.
+    /// The store at `url`, which connects at its first operation.
     ///
     /// # Errors
-    /// [`StoreError::Settings`] for what is no such URL, and for options that cannot be.
+    /// [`StoreError::Settings`] for an invalid URL or invalid options.
     pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
         if options.deadline.is_zero() {
             return Err(StoreError::Settings(
@@ -106,8 +105,7 @@ impl RedisStore {
         })))
     }
 
-    /// The rule of `policy`: the same one for all who ask for it, so that what one of them was answered
-    /// the others need not ask. Who has rules of their own need not come here.
+    /// Prepares `policy`. All callers get the same prepared policy, and thereby share its cached denials.
     #[must_use]
     pub fn prepare(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
         self.0.prepare(policy, on_error)
@@ -125,8 +123,7 @@ impl RedisStore {
         Self(inner)
     }
 
-    /// Takes `cost` units, all or none: from what is leased, or by asking the store, unless its last
-    /// denial still stands.
+    /// Takes `cost` units, all or none: from a lease, or from the store, unless its last denial still applies.
     ///
     /// # Errors
     /// As [`RedisStore::ask`].
@@ -139,14 +136,14 @@ impl RedisStore {
         self.ask(key, policy, Operation::Take(cost)).await
     }
 
-    /// Applies `operation` to `key`. While the store is away, the rule's [`OnError`](crate::OnError) says
-    /// what a take, a peek and a reserve are answered.
+    /// Applies `operation` to `key`. While the store is unavailable, the [`OnError`](crate::OnError) of the policy
+    /// decides takes, peeks and reserves.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] where the key holds something else, [`StoreError::Reserve`] for a reserve
-    /// that the policy cannot do; [`StoreError::Unavailable`] and [`StoreError::Timeout`] for a charge, a
-    /// refund and a reset, which are not made up. A refund whose outcome is not known is not sent again:
-    /// neither should you.
+    /// [`StoreError::Corrupt`] if the key holds something else, [`StoreError::Reserve`] for a reserve
+    /// that the policy does not support; [`StoreError::Unavailable`] and [`StoreError::Timeout`] for a charge, a
+    /// refund and a reset, which have no fallback. A refund with an unknown outcome is not sent again, and the
+    /// caller should not send it again either.
     pub async fn ask(
         &self,
         key: &[u8],
@@ -174,9 +171,9 @@ impl RedisStore {
         answer
     }
 
-    /// Asks as at `now`, for simulations: the key is put behind
-    /// [`TEST_PREFIX`](crate::script::TEST_PREFIX), and lives for an hour at least. Asks the store itself:
-    /// no cache, no lease, no fallback.
+    /// Applies `operation` at the time `now`, for simulations: the key gets the prefix
+    /// [`TEST_PREFIX`](crate::script::TEST_PREFIX), and lives for at least an hour. Uses no cache, lease or
+    /// fallback.
     ///
     /// # Errors
     /// As [`Store::apply`](sluicegate_core::Store::apply).
@@ -194,13 +191,13 @@ impl RedisStore {
         call::call(&inner.context, &inner.topology, &key, policy.plan(), request, deadline).await
     }
 
-    /// What was counted since the store was made.
+    /// Counters since the store was created.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.context.counts.read()
     }
 
-    /// The options that it was made with.
+    /// The options of the store.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.0.context.options
@@ -214,8 +211,8 @@ impl Inner {
         if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() }
     }
 
-    /// Forgets what `operation` will make untrue of a key. To be told again when it is
-    /// [done](Self::done), for what was learned meanwhile.
+    /// Drops cached data of a key that `operation` makes obsolete. [`done`](Self::done) drops data that other
+    /// requests cache until then.
     pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
         if operation == Operation::Reset {
             self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
@@ -223,7 +220,7 @@ impl Inner {
         self.done(key, operation);
     }
 
-    /// `operation` was answered, or failed.
+    /// Updates the caches after `operation` has succeeded or failed.
     pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
         self.done(key, operation);
         if operation == Operation::Reset && is_done {
@@ -238,7 +235,7 @@ impl Inner {
         }
     }
 
-    /// Asks the store; while it is away, answers as the rule says.
+    /// Applies `operation` in the store, or by the fallback while the store is unavailable.
     pub(crate) async fn request(
         &self,
         key: &[u8],
@@ -258,7 +255,7 @@ impl Inner {
         }
     }
 
-    /// Keeps what the answer says of the key, for the requests that follow.
+    /// Caches the denial or usage in a reply.
     pub(crate) fn record(
         &self,
         key: &[u8],
@@ -269,7 +266,7 @@ impl Inner {
     ) {
         let cost = match operation {
             Operation::Take(cost @ 1..) => cost,
-            // What these say is of use to the fallback alone.
+            // Only the fallback uses the replies to these.
             Operation::Take(0)
             | Operation::Peek(_)
             | Operation::Charge(_)
@@ -283,7 +280,7 @@ impl Inner {
         self.denials.record(key, policy, cost, token, self.context.now(), decision);
     }
 
-    /// Asks the store, and nobody else.
+    /// Applies `operation` in the store, without cache or fallback.
     pub(crate) async fn decide(
         &self,
         key: &[u8],
@@ -316,7 +313,7 @@ impl Inner {
         self.local.decide((key, policy), operation, (&self.denials, counts), now, error)
     }
 
-    /// The rule of a policy that was given without one.
+    /// Prepares a policy, once for all callers.
     fn prepare(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
         let denials = (policy.to_string(), on_error);
         if let Some(policy) = self.prepared.read().get(&denials) {
@@ -324,7 +321,7 @@ impl Inner {
         }
         let mut prepared = self.prepared.write();
         if prepared.len() >= MAX_PREPARED {
-            // Policies that are made up for each request are not to grow it.
+            // Bounded, because clients may send a new policy with each request.
             prepared.clear();
         }
         prepared
@@ -334,7 +331,7 @@ impl Inner {
     }
 }
 
-/// Asks the store itself, each time: no cache, no lease, no fallback.
+/// Applies every operation in the store: no cache, no lease, no fallback.
 impl sluicegate_core::Store for RedisStore {
     type Error = StoreError;
 

@@ -8,10 +8,10 @@ use crate::{
     yaml,
 };
 
-/// What rules files in a folder end in.
+/// Extensions of rules files in a folder.
 const ENDINGS: [&str; 3] = [".yaml", ".yml", ".toml"];
 
-/// The rules files in a manifest, each placed where it stands in `text`, and the errors of others.
+/// The rules files in a manifest, with their positions in `text`, and the errors of others.
 /// `None` for a tree that is not a `ConfigMap`.
 pub(crate) fn files(tree: &Node, text: &str) -> Option<(Vec<Node>, Vec<Fault>)> {
     let Kind::Map(fields) = &tree.kind else { return None };
@@ -52,8 +52,8 @@ fn file(entry: &Entry, text: &str) -> Result<Node, Fault> {
     tree.map(|tree| moved(&tree, &place)).map_err(|fault| fault.moved(&place))
 }
 
-/// Where something in a file stands in the manifest: a block scalar keeps its lines, indented. What is
-/// written otherwise is placed at its name.
+/// Converts positions in a file to positions in the manifest: a block scalar has its lines, indented. For other
+/// scalars, the position is that of the name.
 fn placed(entry: &Entry, inner: &str, text: &str) -> impl Fn(Position) -> Position {
     let first = inner.lines().next().unwrap_or_default();
     let line = text.lines().nth(entry.at.line).unwrap_or_default();

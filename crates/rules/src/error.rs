@@ -5,7 +5,7 @@ use std::fmt;
 /// An invalid rules file: the position, the invalid value, and what is expected.
 ///
 /// [`Display`](fmt::Display) is one line, `line 3, column 13: ...`; [`RulesError::excerpt`] shows
-/// the place.
+/// the position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct RulesError {
     at: Position,
@@ -13,8 +13,7 @@ pub struct RulesError {
     excerpt: String,
 }
 
-/// Where something stands in a text, both counted from 1; the column in characters. Zero where
-/// nothing is known of it.
+/// Position in a text: line and column, both from 1, the column in characters. Zero if it is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line, from 1.
@@ -24,7 +23,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place so many characters further on in the line.
+    /// The position `characters` further in the line.
     pub(crate) const fn skip(self, characters: usize) -> Self {
         Self { line: self.line, column: self.column + characters }
     }
@@ -36,7 +35,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A fault before the text that it is in is known.
+/// A fault in a text that is not known yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     at: Position,
@@ -48,7 +47,7 @@ impl Fault {
         Self { at, message: message.into() }
     }
 
-    /// The same at another place.
+    /// The same fault at another position.
     pub(crate) fn moved(self, place: &impl Fn(Position) -> Position) -> Self {
         Self { at: place(self.at), ..self }
     }

@@ -1,4 +1,4 @@
-//! Examples, run in virtual time on state of their own.
+//! Runs the examples in rules files, in virtual time, each with its own state.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,21 +11,21 @@ use crate::{
     set::RuleSet,
 };
 
-/// When every example begins: 2026-01-01T00:00:00Z, where windows on the clock begin too.
+/// Start of every example: 2026-01-01T00:00:00Z, at which windows with `align=clock` start too.
 const START: Duration = Duration::from_secs(1_767_225_600);
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Debug)]
 struct ExampleResult {
     allowed: bool,
-    /// The rule that binds, with its level.
+    /// The binding rule, with its level.
     rule: Option<String>,
     remaining: Option<u32>,
     retry: Option<Retry>,
 }
 
 impl RuleSet {
-    /// Runs an example in virtual time: what is not as it says, a line each; none if all is.
+    /// Runs an example in virtual time, and returns one line for each difference from the expected results.
     #[must_use]
     pub fn run_example(&self, example: &Example) -> Vec<String> {
         let mut runner = ExampleRunner { rules: self, entries: HashMap::new(), faults: Vec::new() };
@@ -49,7 +49,7 @@ impl RuleSet {
     }
 }
 
-/// A charge, with the match that it is of.
+/// A charge and its match.
 type Charged<'m, 'r> = (&'m Match<'r>, &'m Charge<'r>);
 
 struct ExampleRunner<'s> {
@@ -67,7 +67,7 @@ impl<'s> ExampleRunner<'s> {
         let policies: Vec<_> = charges().map(|it| it.policy.to_string()).collect();
         let keys: Vec<_> =
             charges().map(|it| String::from_utf8_lossy(&it.key).into_owned()).collect();
-        // A policy may be told by its name, or in any of its spellings.
+        // An example may give a policy by name, or in any spelling.
         let canonical = |text: &String| {
             let named = self.rules.policy(text.strip_prefix('@').unwrap_or(text));
             let policy = named.cloned().map(Ok).unwrap_or_else(|| text.parse());
@@ -117,7 +117,7 @@ impl<'s> ExampleRunner<'s> {
             let matches: Vec<_> = all.into_iter().flatten().collect();
             return self.decide_matches(&matches, 1, now);
         };
-        // Each descriptor for itself; quota limits deny only together.
+        // Descriptors are independent; quota limits only deny together.
         let mut worst: Option<ExampleResult> = None;
         let (mut quotas, mut over) = (0, 0);
         for matches in &all {
@@ -136,7 +136,7 @@ impl<'s> ExampleRunner<'s> {
         ExampleResult { allowed: result.allowed && !all_over, ..result }
     }
 
-    /// All that is enforced passes, or nothing is charged; what is only counted comes behind.
+    /// Takes from all enforced rules or from none, and then charges the shadow rules.
     fn decide_matches(
         &mut self,
         matches: &[Match<'_>],
@@ -175,8 +175,8 @@ impl<'s> ExampleRunner<'s> {
         result
     }
 
-    /// Takes from all keys or from none. A key that several rules share is asked once, for the first:
-    /// the answer is about those that come with it.
+    /// Takes from all keys or from none. A key that several rules share is taken once, for the first of them. Returns
+    /// the charges that were taken.
     fn ask<'m, 'r>(
         &mut self,
         charges: &[Charged<'m, 'r>],
@@ -203,7 +203,7 @@ impl<'s> ExampleRunner<'s> {
         (owners, joint)
     }
 
-    /// Whether all was as expected.
+    /// Whether the result is as expected.
     fn compare(&mut self, expect: &Expect, found: &ExampleResult, place: &str) -> bool {
         let before = self.faults.len();
         let word = |allowed| if allowed { "allow" } else { "deny" };
@@ -239,7 +239,7 @@ impl<'s> ExampleRunner<'s> {
     }
 }
 
-/// A request that the server rejects before it asks any rule.
+/// The result of a request that the server rejects before it evaluates rules.
 const REJECTED: ExampleResult =
     ExampleResult { allowed: false, rule: None, remaining: None, retry: None };
 

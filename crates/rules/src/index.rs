@@ -1,10 +1,9 @@
-//! Which of many conditions may hold for a request, without asking them all.
+//! Index of conditions: finds those that may hold for a request without testing all.
 //!
-//! Each is filed under one of its tests, the one that fewest others share: an exact value, the
-//! literal beginning or end of a pattern, a network, a pattern of paths. A request is looked up
-//! once an attribute that something is filed under, however many are filed; what is found is then
-//! asked in full. So what a lookup costs hangs on the attributes in use and on what really
-//! fits, and hardly on how many rules there are.
+//! Each rule is indexed by one of its conditions, the one whose keys the fewest others share: an exact value, the
+//! literal beginning or end of a pattern, a network, a pattern of paths. A request needs one lookup per indexed
+//! attribute, and then tests the candidates in full. The time depends on the attributes in use and the number of
+//! candidates, and hardly on the number of rules.
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
@@ -22,36 +21,36 @@ use crate::{
     request::Request,
 };
 
-/// What may apply to a request, by position among all.
+/// Positions of the rules that may apply to a request.
 pub(crate) type Found = SmallVec<[u32; 8]>;
 
-/// Conditions by what they can be found under.
+/// Positions of rules by the keys of their conditions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     attributes: Vec<(Attribute, AttributeIndex)>,
     networks: PrefixIndex<Network>,
     paths: Option<Box<Paths>>,
-    /// Patterns of paths, where rules ignore differences: by which.
+    /// Patterns of paths by the differences that they ignore.
     loose_paths: Vec<(PathOptions, Paths)>,
-    /// What must be asked each time.
+    /// Rules that must always be tested.
     always: Vec<u32>,
-    /// Of each, which condition holds if it is found; [`UNKNOWN`] if that is not known.
+    /// For each rule, the index of the condition that holds if the rule is found; [`UNKNOWN`] if none is sure to.
     known: Vec<u8>,
 }
 
 const UNKNOWN: u8 = u8::MAX;
 
-/// What is filed under one attribute.
+/// The index of one attribute.
 #[derive(Clone, Debug, Default)]
 struct AttributeIndex {
     exact: InlineMap<40, Items>,
     prefixes: PrefixIndex<Bytes>,
-    /// Ends of values, back to front.
+    /// Ends of values, reversed.
     suffixes: PrefixIndex<Bytes>,
     present: Vec<u32>,
 }
 
-/// One way to file a condition.
+/// A key of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum IndexKey {
     Exact(Attribute, Bytes),
@@ -70,7 +69,7 @@ impl Index {
         }
         let mut builder = IndexBuilder::default();
         for (conditions, item) in all.zip(0..) {
-            // How many others stand in the worst of the places that it would have to be filed in.
+            // The number of conditions that share its most frequent key.
             let crowd = |condition: &Condition| {
                 let index_keys = index_keys(condition);
                 let worst = index_keys.iter().map(|place| (shared[place], rank(place))).max();
@@ -90,12 +89,12 @@ impl Index {
         builder.build()
     }
 
-    /// Which condition of what was found is known to hold.
+    /// The index of the condition that holds because the rule was found.
     pub(crate) fn known(&self, at: usize) -> Option<usize> {
         self.known.get(at).filter(|known| **known != UNKNOWN).map(|known| usize::from(*known))
     }
 
-    /// Everything whose conditions may hold, in order.
+    /// The positions of all rules whose conditions may hold, in order.
     pub(crate) fn find(&self, request: &Request<'_>) -> Found {
         let mut found = Found::from_slice(&self.always);
         for (attribute, index_of) in &self.attributes {
@@ -126,13 +125,13 @@ impl Index {
     }
 }
 
-/// Whether what is found under a condition is sure to fulfil it.
+/// Whether a lookup by the condition finds only requests for which it holds.
 fn tells_all(condition: &Condition) -> bool {
     condition.tests.iter().all(|test| match test {
         Test::Present => condition.attribute != Attribute::Client,
         Test::Network(_) => true,
         Test::Glob(glob) => glob.is_one_sided(),
-        // What is behind `**` is not looked at.
+        // The lookup ignores segments after `**`.
         Test::Path(pattern) => pattern
             .segments()
             .split_last()
@@ -140,7 +139,7 @@ fn tells_all(condition: &Condition) -> bool {
     })
 }
 
-/// Where a condition can be filed: in all of these places.
+/// All keys by which a condition must be indexed.
 fn index_keys(condition: &Condition) -> Vec<IndexKey> {
     if condition.not {
         return Vec::new();
@@ -162,7 +161,7 @@ fn index_keys(condition: &Condition) -> Vec<IndexKey> {
     literals.chain(tests).collect()
 }
 
-/// Of places as crowded, those that tell most.
+/// Preference among keys that equally many conditions share: the most selective first.
 const fn rank(place: &IndexKey) -> usize {
     match place {
         IndexKey::Exact(..) => 0,
@@ -173,7 +172,7 @@ const fn rank(place: &IndexKey) -> usize {
     }
 }
 
-/// An index that is being made.
+/// Builds an index.
 #[derive(Default)]
 struct IndexBuilder {
     index: Index,
@@ -181,7 +180,7 @@ struct IndexBuilder {
     prefixes: AHashMap<Attribute, Ends>,
 }
 
-/// Beginnings and ends of values, with what is filed under each.
+/// Beginnings and ends of values, with the positions of their rules.
 type Ends = [Vec<(Bytes, u32)>; 2];
 
 impl IndexBuilder {
@@ -200,7 +199,7 @@ impl IndexBuilder {
                 }
                 IndexKey::Prefix(attribute, prefix) => self.ends(attribute)[0].push((prefix, item)),
                 IndexKey::Suffix(attribute, suffix) => self.ends(attribute)[1].push((suffix, item)),
-                // Of an address, presence is nothing that a shelf could tell by its text.
+                // The client address is not a string, so that its presence cannot be looked up.
                 IndexKey::Present(Attribute::Client) => self.index.always.push(item),
                 IndexKey::Present(attribute) => self.index_of(&attribute).present.push(item),
                 IndexKey::Network(_) | IndexKey::Path(..) => {}
@@ -260,19 +259,18 @@ impl AttributeIndex {
     }
 }
 
-/// Patterns of paths as a tree of their segments, from one of its nodes on.
+/// A node of the tree of path patterns by segment.
 #[derive(Clone, Debug, Default)]
 struct Paths {
-    /// What ends here.
+    /// Patterns that end here.
     ends: Items,
-    /// What goes on with any segments; what is behind those is not looked at.
+    /// Patterns that continue with `**`; segments after that are ignored.
     any: Items,
-    /// Elsewhere, so that a node lies in one line with the segment that leads to it: most are leaves, of
-    /// which another is asked for each time.
+    /// Boxed, so that a node and the segment that leads to it share a cache line: most nodes are leaves.
     deeper: Option<Box<PathNode>>,
 }
 
-/// What goes on with one more segment.
+/// Patterns that continue with one more segment.
 #[derive(Clone, Debug, Default)]
 struct PathNode {
     literals: InlineMap<16, Paths>,
@@ -336,7 +334,7 @@ mod tests {
     use crate::inline_map::bytes_of_an_entry;
 
     #[test]
-    fn what_is_looked_up_lies_in_one_line() {
+    fn index_entries_fit_into_one_cache_line() {
         assert_eq!(bytes_of_an_entry::<40, Items>(), 64);
         assert_eq!(bytes_of_an_entry::<16, Paths>(), 64);
     }

@@ -1,17 +1,17 @@
-//! Texts that are looked up as a whole, each with what is under it in one line of memory.
+//! A map by strings, with each short key and its value in one cache line.
 
 use ahash::RandomState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-/// Something for each of many texts, of which those of up to `N` bytes lie where they are compared.
+/// Values by string. Keys of up to `N` bytes are stored inline.
 #[derive(Clone, Debug)]
 pub(crate) struct InlineMap<const N: usize, T> {
     entries: HashTable<Entry<N, T>>,
     hasher: RandomState,
 }
 
-/// Aligned, as one that lies across two lines is waited for twice.
+/// Aligned, because an entry across two cache lines costs two misses.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Entry<const N: usize, T> {
@@ -36,7 +36,7 @@ impl<const N: usize, T> InlineMap<N, T> {
 }
 
 impl<const N: usize, T: Default> InlineMap<N, T> {
-    /// What is under `text`, which is made if nothing is.
+    /// The value of `text`, which is inserted if it is missing.
     pub(crate) fn entry(&mut self, text: &[u8]) -> &mut T {
         let Self { entries, hasher } = self;
         let same = |entry: &Entry<N, T>| *entry.text == *text;

@@ -1,9 +1,8 @@
-//! Keys: what a request is counted under, built from parts so that no two tuples of them collide.
+//! Keys of rules, built from parts so that different parts never result in the same key.
 //!
-//! A key is text that a person can read and type, `rule:login|203.0.113.7`: a prefix that says whose
-//! it is, and each part behind a `|`. In a part, `%`, `|`, `{`, `}`, `=`, blanks and controls are
-//! escaped as `%XX`; a lone `%` is a part that the request doesn't have. Braces stand only where a
-//! cluster of Redis shall keep keys together.
+//! A key is readable, such as `rule:login|203.0.113.7`: the prefix of its rule, and each part after a `|`. In a part,
+//! `%`, `|`, `{`, `}`, `=`, spaces and controls are escaped as `%XX`; a lone `%` is a part that the request does not
+//! have. Braces only occur where a Redis cluster must keep keys in one slot.
 
 use std::{borrow::Cow, fmt, net::IpAddr};
 
@@ -22,23 +21,22 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPart {
     source: KeySource,
-    /// Whether a request without it shares a key with the others without it; else the rule does
-    /// not apply to it.
+    /// Whether all requests without this part share a key; otherwise the rule does not apply to them.
     optional: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum KeySource {
     Attribute(Attribute),
-    /// The network that the client is in: so many bits of an address of IPv4 and of IPv6.
+    /// The network of the client: prefix lengths for IPv4 and IPv6.
     Client(u8, u8),
 }
 
-/// An IPv6 client has at least so much of the address space to himself.
+/// Prefix length of the network that one IPv6 client has at least.
 const IPV6_BITS: u8 = 64;
 
 impl KeyPart {
-    /// The part that `text` says: an attribute, `client/24/56`, and `?` behind what may be absent.
+    /// Parses a part: an attribute or `client/24/56`, with a `?` at the end if it is optional.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let (name, optional) = text.strip_suffix('?').map_or((text, false), |name| (name, true));
         let fault = || {
@@ -69,7 +67,7 @@ impl KeyPart {
         Ok(Self { source, optional })
     }
 
-    /// Whether a request that doesn't have it is counted all the same.
+    /// Whether the rule applies to requests without this part.
     #[must_use]
     pub const fn is_optional(&self) -> bool {
         self.optional
@@ -82,19 +80,19 @@ impl KeyPart {
         }
     }
 
-    /// Takes paths for one that differ only in what `options` ignore.
+    /// Ignores the differences between paths in `options`.
     pub(crate) fn ignore(&mut self, options: PathOptions) {
         if self.source == KeySource::Attribute(Attribute::Path) && !options.is_strict() {
             self.source = KeySource::Attribute(Attribute::LoosePath(options));
         }
     }
 
-    /// Whether only the rule's path says what it stands for.
+    /// Whether the part is captured by the path of the rule.
     pub(crate) const fn is_capture(&self) -> bool {
         matches!(self.source, KeySource::Attribute(Attribute::Capture(_)))
     }
 
-    /// Writes the part of `request` behind a bar; `false` where the request has none and needs one.
+    /// Appends the part of `request` after a bar; `false` if it is missing and not optional.
     pub(crate) fn write<'p>(
         &self,
         request: &Request<'_>,
@@ -128,7 +126,7 @@ impl KeyPart {
     }
 }
 
-/// An address, or the network that so many bits of it say.
+/// An address, or its network of that prefix length.
 fn client(address: IpAddr, bits: u8) -> String {
     Network::around(address, bits).to_string()
 }

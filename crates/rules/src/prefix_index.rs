@@ -1,53 +1,51 @@
-//! Prefixes that nest: of addresses, and of texts.
+//! Index of nested prefixes: of addresses, and of strings.
 //!
-//! Of two prefixes one lies within the other, or they have nothing in common. So, sorted, all that
-//! contain a value lie on one line of ancestors, found by one binary search: what is asked costs
-//! the logarithm of how many there are.
+//! Two prefixes nest or are disjoint. Therefore, in sorted order, all prefixes that contain a value are one chain of
+//! ancestors, which one binary search finds: a lookup takes logarithmic time.
 
 use std::{ops::Deref, slice};
 
 use smallvec::SmallVec;
 
-/// A prefix: sorted so that one which contains another comes before it, and what lies between them
-/// lies within the first.
+/// A prefix. The order puts a prefix before those that it contains, and these directly after it.
 pub(crate) trait Prefix: Ord {
-    /// What a prefix may contain.
+    /// The values that a prefix may contain.
     type Value: ?Sized;
-    /// How many of their first bytes two prefixes have in common, as far as heads leave them out.
+    /// Length of the common beginning of two prefixes, in bytes that heads leave out.
     fn common(&self, other: &Self) -> usize;
 
-    /// As much of it as is compared first, without what all have in common: what sorts before another has no
-    /// greater head.
+    /// The part that is compared first, without the beginning that all have in common. Heads are sorted like
+    /// prefixes.
     fn head(&self, common: usize) -> u64;
-    /// The same of a value; `None` where it doesn't begin as `one` of them does.
+    /// The head of a value; `None` if its beginning differs from that of `one`.
     fn head_of(value: &Self::Value, common: usize, one: &Self) -> Option<u64>;
 
-    /// Whether it comes no later than `value` does among all.
+    /// Whether the prefix sorts before `value` or equal to it.
     fn at_most(&self, value: &Self::Value) -> bool;
-    /// Whether it contains `value`.
+    /// Whether the prefix contains `value`.
     fn contains(&self, value: &Self::Value) -> bool;
-    /// Whether it contains all that `other` does.
+    /// Whether the prefix contains `other`.
     fn covers(&self, other: &Self) -> bool;
 }
 
 /// Items by prefix.
 ///
-/// The heads lie close together: the search is done there, and few of the nodes are ever touched.
+/// The search only reads the heads, which are adjacent in memory, and then few nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixIndex<P: Prefix> {
-    /// Bytes that all begin with, and that heads leave out.
+    /// Length of the common beginning of all prefixes, which heads leave out.
     common: usize,
     heads: Vec<u64>,
     nodes: Vec<PrefixNode<P>>,
 }
 
-/// Within one line of memory.
+/// A node fits into one cache line.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct PrefixNode<P> {
     prefix: P,
     items: Items,
-    /// The innermost that contains it; [`NONE`] if none does.
+    /// The innermost prefix that contains this one; [`NONE`] if none does.
     within: u32,
 }
 
@@ -59,7 +57,7 @@ impl<P> PrefixNode<P> {
     }
 }
 
-/// Items of one place: hardly ever more than one, so that two words are enough.
+/// Items of one node, in two words, because there is rarely more than one.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Items {
     #[default]
@@ -68,7 +66,7 @@ pub(crate) enum Items {
     More(Box<More>),
 }
 
-/// In a box of its own: a vector alone has three words.
+/// Boxed, because a vector takes three words.
 #[derive(Clone, Debug)]
 pub(crate) struct More(Vec<u32>);
 
@@ -117,7 +115,7 @@ impl<P: Prefix> PrefixIndex<P> {
             let within = within.and_then(|at| u32::try_from(at).ok()).unwrap_or(NONE);
             nodes.push(PrefixNode { prefix, items: Items::One(item), within });
         }
-        // What the first and the last have in common, all between them have.
+        // All prefixes between the first and the last have their common beginning.
         let ends = nodes.first().zip(nodes.last());
         let common = ends.map_or(0, |(first, last)| first.prefix.common(&last.prefix));
         Self { common, heads: nodes.iter().map(|it| it.prefix.head(common)).collect(), nodes }
@@ -127,7 +125,7 @@ impl<P: Prefix> PrefixIndex<P> {
         self.nodes.is_empty()
     }
 
-    /// How many heads are `head`, from the first of them on.
+    /// Number of heads equal to `head`, from `first` on.
     fn run(&self, first: usize, head: u64) -> usize {
         let heads = &self.heads[first..];
         let mut reach = 1;
@@ -139,12 +137,12 @@ impl<P: Prefix> PrefixIndex<P> {
         known + unknown.partition_point(|it| *it == head)
     }
 
-    /// Tells the items of all prefixes that contain `value`.
+    /// Passes the items of all prefixes that contain `value` to `tell`.
     pub(crate) fn find(&self, value: &P::Value, mut tell: impl FnMut(&[u32])) {
         let Some(one) = self.nodes.first() else { return };
         let Some(head) = P::head_of(value, self.common, &one.prefix) else { return };
         let before = self.heads.partition_point(|it| *it < head);
-        // Hardly ever more than one, so they are not searched for among all that follow.
+        // Rarely more than one, therefore not a search over all that follow.
         let same = self.run(before, head);
         let alike = &self.nodes[before..before + same];
         let behind = before + alike.partition_point(|nest| nest.prefix.at_most(value));
@@ -158,10 +156,10 @@ impl<P: Prefix> PrefixIndex<P> {
     }
 }
 
-/// Bytes that lie where they are used, unless there are many.
+/// Bytes that are stored inline if they are short.
 pub(crate) type Bytes = SmallVec<[u8; 24]>;
 
-/// A prefix of a text.
+/// A prefix of a string.
 impl Prefix for Bytes {
     type Value = [u8];
 
@@ -190,7 +188,7 @@ impl Prefix for Bytes {
     }
 }
 
-/// The first eight bytes as a number, which sorts as they do.
+/// The first eight bytes as a number with the same order.
 fn first_eight(bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
     let length = bytes.len().min(8);
@@ -206,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_prefixes_of_a_value_are_found(
+        fn prefix_index_find_returns_all_prefixes(
             prefixes in prop_oneof![
                 prop::collection::vec("[ab]{0,5}|a{12}[ab]{0,6}", 0..30),
                 prop::collection::vec("a{7}b[ab]{0,12}", 0..30),

@@ -1,4 +1,4 @@
-//! All rules, compiled.
+//! Compiled sets of rules.
 
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::Policy;
@@ -44,7 +44,7 @@ pub struct RuleSet {
     pub(crate) policies: Vec<Policy>,
     pub(crate) names: AHashMap<Box<str>, usize>,
     pub(crate) rules: Vec<Rule>,
-    /// The rules that are found by their conditions, in order, and how.
+    /// The rules that are found by their conditions, in order.
     pub(crate) cards: Cards,
     pub(crate) index: Index,
     pub(crate) domains: AHashMap<Box<str>, Domain>,
@@ -81,8 +81,7 @@ impl RuleSet {
         names
     }
 
-    /// All policies that rules use, for who prepares them: a [`Charge`](crate::Charge) has an index
-    /// into these.
+    /// All policies referenced by rules, for preparation: a [`Charge`](crate::Charge) has an index into these.
     #[must_use]
     pub fn all_policies(&self) -> &[Policy] {
         &self.policies
@@ -115,9 +114,8 @@ impl RuleSet {
         self.domains.contains_key(domain)
     }
 
-    /// The rules that apply to `request`, in the order written: all of them are to be asked, and
-    /// all must let it pass. What is behind one that says `stop`, or that blocks or lets through
-    /// without a limit, does not apply.
+    /// The rules that apply to `request`, in file order. The request passes if all of them allow it. Rules after one
+    /// with `stop`, `block` or `unlimited` do not apply.
     ///
     /// A target that servers read differently has the rules of all its readings, without repetitions: it must
     /// pass whatever the server behind the limiter makes of it. Reject a request that is
@@ -201,8 +199,8 @@ impl RuleSet {
         self.descriptors_as_found(domain, descriptors, |_| ())
     }
 
-    /// As [`descriptors`](Self::descriptors), for who can do something with what applies to a descriptor
-    /// while the next is looked at. `found` is also told of a limit that another replaces.
+    /// Like [`descriptors`](Self::descriptors), but calls `found` with the matches of each descriptor before it
+    /// evaluates the next one, also with limits that another one replaces.
     pub fn descriptors_as_found(
         &self,
         domain: &str,
@@ -213,7 +211,7 @@ impl RuleSet {
         let mut all: Vec<Matches<'_>> = Vec::with_capacity(descriptors.len());
         let mut replaced: Vec<&str> = Vec::new();
         for descriptor in descriptors {
-            // Filled where it stays.
+            // Filled in place, to avoid a copy.
             all.push(Matches::new());
             let Some(matches) = all.last_mut() else { continue };
             if let Some((name, tree)) =

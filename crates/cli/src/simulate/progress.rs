@@ -1,4 +1,4 @@
-//! How far a file is read: a bar on standard error, where somebody looks at it.
+//! Progress of reading a file: a bar on standard error, if that is a terminal.
 
 use std::{
     fs::File,

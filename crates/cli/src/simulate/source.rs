@@ -102,7 +102,7 @@ impl Input {
             Self::Traffic => Ok(traffic(options)),
         };
         let mut counts = HeavyHitters::default();
-        // What is wrong with it is told when it is decided.
+        // Errors are reported when the events are decided.
         if let Ok(mut source) = source {
             while let Ok(batch) = source.next_batch() {
                 if batch.is_empty() {
@@ -132,7 +132,7 @@ impl Source {
             Self::Trace(reader, damage) => {
                 let batch = reader.next_batch();
                 match damage.get() {
-                    // Of a trace all is meant; and its last line may be broken for that reason alone.
+                    // A trace must be complete; its last line may be broken because of the damage.
                     Some(damage) if batch.as_ref().map_or(true, |it| it.is_empty()) => {
                         bail!("cannot read the trace: {damage}")
                     }
@@ -186,7 +186,7 @@ impl Source {
     }
 }
 
-/// Finds out what the bytes are, and reads them as that.
+/// Detects the format of the input, and opens it.
 fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     let unreadable = |error| anyhow!("cannot read the traffic: {}", plain_error(&error));
     let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2).map_err(unreadable)?;
@@ -232,7 +232,7 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
     Ok(Source::Log(Box::new(reader), damage))
 }
 
-/// Reads the beginning, up to `most` bytes or until `enough`, and puts it back.
+/// Reads up to `most` bytes, or until `enough`, and puts them back.
 fn peek(
     mut bytes: Box<dyn Read>,
     most: u64,
@@ -250,7 +250,7 @@ fn peek(
     Ok((Box::new(Cursor::new(start.clone()).chain(bytes)), start))
 }
 
-/// Whether what has been read tells what it is.
+/// Whether `start` is enough to detect the format.
 fn is_enough(start: &[u8]) -> bool {
     let lines = start.iter().filter(|byte| **byte == b'\n').count();
     lines >= SAMPLE_LINES || (lines > 0 && is_trace(start))
@@ -264,8 +264,7 @@ fn is_trace(start: &[u8]) -> bool {
     lines(start).next().is_some_and(|line| line.windows(TRACE.len()).any(|part| part == TRACE))
 }
 
-/// What the first line looks like that looks like something: a log that was cut in the middle
-/// begins with a line that is broken.
+/// The format of the first line that has a known one, because a truncated log may begin with a broken line.
 fn guess(start: &[u8]) -> Option<LogFormat> {
     if is_trace(start) {
         return None;

@@ -1,12 +1,12 @@
-//! What the last answers of the store said: denials that still stand, and what a key has used.
+//! Cache of the last replies of the store: denials that still apply, and the usage of keys.
 //!
-//! A denial that says never stands for its rule and cost. One with `retry_after` stands until that time, counted from when the question was sent: in no
-//! state machine does time alone, or another's taking, make a key pass earlier. Refunds, resets, charges
-//! and other rules may; what this process asks of that kind forgets what was known, also for questions
-//! that are under way meanwhile, and what others ask is noticed after `max_denial_cache` at the latest.
+//! A denial applies to its policy and cost. One with `retry_after` applies until that time, counted from when the
+//! command was sent: under no algorithm do time or other takes let a key pass earlier. Refunds, resets, charges
+//! and other policies may. Those of this process drop the cached denials, also for commands in flight; those of
+//! other processes take effect here after `max_denial_cache` at the latest.
 //!
-//! Bounded: two generations, and when the young one is full, it becomes the old one, which is dropped. Keys are known by
-//! a hash of 128 bits that is keyed at random, because a client chooses how long they are.
+//! Bounded by two generations: when the young one is full, it replaces the old one. Keys are stored as a randomly
+//! keyed hash of 128 bits, because clients choose the length of keys.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,45 +18,45 @@ use smallvec::SmallVec;
 use crate::{Answer, PreparedPolicy, Source};
 
 const SHARDS: usize = 16;
-/// Costs of a key whose denials are known at a time.
+/// Maximum number of denials per key, each of another cost.
 const MAX_COSTS: usize = 4;
 
-/// What the last answers said, by key.
+/// The last replies by key.
 #[derive(Debug)]
 pub(crate) struct DenialCache {
     shards: Box<[Mutex<Shard>]>,
     hashers: [RandomState; 2],
-    /// Keys of a generation of a shard.
+    /// Maximum number of keys per generation of a shard.
     capacity: usize,
     max_age: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Grows when something is forgotten on purpose.
+    /// Incremented when an entry is dropped because it is obsolete.
     epoch: u64,
     young: HashMap<KeyHash, Entry, RandomState>,
     old: HashMap<KeyHash, Entry, RandomState>,
 }
 
-/// What a key is known by: two keys have the same with a probability of 2^-128.
+/// Hash of a key. Two keys collide with a probability of 2^-128.
 type KeyHash = [u64; 2];
 
 #[derive(Clone, Debug)]
 struct Entry {
-    /// The rule that it was asked under.
+    /// Number of the prepared policy.
     policy: u64,
     denials: SmallVec<[Denial; 1]>,
     last: Option<LastUsage>,
 }
 
-/// A denial that stands.
+/// A denial that applies until `until`.
 #[derive(Clone, Copy, Debug)]
 struct Denial {
     cost: u32,
-    /// Until then, by the time at which the question was sent.
+    /// End of the denial, from the time at which the command was sent.
     until: Timestamp,
-    /// The same by the time at which the answer came: who waits so long is not too early. `None`: it never
+    /// When the request passes, from the time of the reply, so that a client is never early. `None` if it never
     /// passes.
     passes: Option<Timestamp>,
     resets: Timestamp,
@@ -64,27 +64,27 @@ struct Denial {
     binding: usize,
 }
 
-/// What a key had used, under whichever rule it was asked about.
+/// Usage of a key in the last reply, under any policy.
 #[derive(Clone, Copy, Debug)]
 struct LastUsage {
     at: Timestamp,
     used: u32,
     reset_after: Duration,
-    /// Whether what is in use drains evenly.
+    /// Whether the usage drains evenly.
     drains: bool,
     /// Index of the limit that `used` is about.
     binding: usize,
 }
 
-/// Usage that the store reported, as far as it has not drained since.
+/// Usage in the last reply of the store that has not drained since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedUsage {
     pub(crate) used: u32,
-    /// Index of the limit in the policy that was asked under.
+    /// Index of the limit in the policy of that request.
     pub(crate) binding: usize,
 }
 
-/// A question that is under way: what is learned from its answer is no more than it can say.
+/// A command in flight. Its reply is not recorded if the entry became obsolete in the meantime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueryToken {
     sent: Timestamp,
@@ -109,7 +109,7 @@ impl DenialCache {
         &self.shards[usize::try_from(hash[0] % SHARDS as u64).unwrap_or_default()]
     }
 
-    /// The denial of `cost` that still stands.
+    /// The denial of `cost` that still applies.
     pub(crate) fn denied(
         &self,
         key: &[u8],
@@ -139,12 +139,12 @@ impl DenialCache {
         Some(Answer { decision, source: Source::Cache })
     }
 
-    /// A question is sent.
+    /// Registers a command that is about to be sent.
     pub(crate) fn begin_query(&self, key: &[u8], now: Timestamp) -> QueryToken {
         QueryToken { sent: now, epoch: self.shard(self.hash(key)).lock().epoch }
     }
 
-    /// The answer came, to a take of `cost` units or (0) to another operation.
+    /// Records the reply to a take of `cost` units, or to another operation (`cost` 0).
     pub(crate) fn record(
         &self,
         key: &[u8],
@@ -187,7 +187,7 @@ impl DenialCache {
         let other = found.is_some_and(|entry| entry.policy != policy.number());
         if denial.is_none() && last.is_none() {
             if other {
-                // Under another rule the state is another, and what was denied may pass.
+                // Another policy has changed the state, and the denied request may pass.
                 shard.remove(key);
             }
             return;
@@ -203,20 +203,20 @@ impl DenialCache {
         shard.insert(key, entry, self.capacity);
     }
 
-    /// Something is asked, or was answered, that may make the key pass earlier. Its usage stays known.
+    /// Drops denials of a key, because an operation may let it pass earlier. Keeps its usage.
     pub(crate) fn forget(&self, key: &[u8]) {
         let key = self.hash(key);
         self.shard(key).lock().forget(key);
     }
 
-    /// The key is reset, and has used nothing.
+    /// Drops denials and usage of a key that was reset.
     pub(crate) fn reset(&self, key: &[u8]) {
         let key = self.hash(key);
         self.shard(key).lock().remove(key);
     }
 
-    /// Hands what the last answer said of the key's usage to `count`, once: it is counted elsewhere from
-    /// then on. `count` runs under the lock of the key, before another request for it is decided.
+    /// Passes the usage in the last reply to `count`, once, because the fallback counts it from then on. `count`
+    /// runs under the lock of the key, before another request for it is decided.
     pub(crate) fn take_usage(&self, key: &[u8], now: Timestamp, count: impl FnOnce(ReportedUsage)) {
         let key = self.hash(key);
         let mut shard = self.shard(key).lock();
@@ -298,13 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_stands_from_when_the_question_was_sent_for_its_rule_and_cost() {
+    fn denied_applies_from_sending_for_its_policy_and_cost() {
         let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
         let token = cache.begin_query(b"k", at(1000));
         cache.record(b"k", &rule, 1, token, at(4000), &denial("gcra:10/1s:burst=1", 1));
 
         let answer = cache.denied(b"k", &rule, 1, at(5000)).unwrap();
-        // It is told what to wait by when the answer came, so as not to be too early.
+        // `retry_after` starts at the time of the reply, so that the client is not early.
         assert_eq!(answer.to_integers(), [0, 1, 0, 99_000, 99_000, 0, 0]);
         assert_eq!(answer.source, Source::Cache);
         assert!(cache.denied(b"k", &rule, 1, at(100_999)).is_some());
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_passes_is_denied_again_for_as_long_as_any() {
+    fn denied_never_passing_lasts_for_the_maximum_age() {
         let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
         let token = cache.begin_query(b"k", at(1000));
         cache.record(b"k", &rule, 2, token, at(4000), &denial("gcra:10/1s:burst=1", 2));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_no_longer_than_the_bound() {
+    fn denied_long_denial_ends_at_the_maximum_age() {
         let (cache, rule) = (cache(), "fixed-window:1/1h".parse().unwrap());
         cache.record(
             b"k",
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_it_forgets_it_even_while_it_is_under_way() {
+    fn forget_drops_denials_of_commands_in_flight() {
         let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
         let denied = denial("gcra:10/1s:burst=1", 1);
         cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_that_count_are_asked_each_time() {
+    fn denied_count_all_is_never_cached() {
         let (cache, rule) = (cache(), "fixed-window:1/1h:count=all".parse().unwrap());
         let denied = denial("fixed-window:1/1h:count=all", 1);
         cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn record_many_keys_is_bounded() {
         let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
         let denied = denial("gcra:10/1s:burst=1", 1);
         for key in 0..100_000_u32 {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_drains_as_its_machine_does() {
+    fn take_usage_drains_like_its_algorithm() {
         let cache = cache();
         let on_error = crate::OnError::Local(crate::Share::ALL);
         for (policy, after, used) in [

@@ -1,9 +1,9 @@
-//! What is decided here while the store is unavailable.
+//! Fallback decisions while the store is unavailable.
 //!
-//! Under `local`, a key has a state of its own in this process. It counts what was admitted here over all
-//! outages, and no answer of the store lowers it: so a share `b + r T` is admitted in any time `T`, however
-//! often the store fails in it. What the store reports as used raises it. The table is bounded, and drops no
-//! key that is in use: a new key that has no room is denied.
+//! Under `local`, a key has a state in this process. It counts requests that were admitted here over all outages,
+//! and no reply of the store lowers it: therefore at most a share `b + r T` is admitted in any time `T`, however
+//! often the store fails. Usage that the store reports raises it. The table is bounded, and never evicts a key
+//! with active limits: if it is full, new keys are denied.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     net::breaker::PROBE_EVERY,
 };
 
-/// What is decided here while the store is away.
+/// Decides while the store is unavailable.
 #[derive(Debug)]
 pub(crate) struct LocalFallback {
-    /// Made when the store is away for the first time.
+    /// Created when the store is unavailable for the first time.
     store: OnceLock<MemoryStore>,
     max_bytes: usize,
 }
@@ -29,15 +29,15 @@ impl LocalFallback {
         Self { store: OnceLock::new(), max_bytes }
     }
 
-    /// The key was reset: nothing of it is in use here either.
+    /// Resets a key that was reset in the store.
     pub(crate) fn reset(&self, key: &[u8], now: Timestamp) {
         if let Some(store) = self.store.get() {
             store.reset(key, now);
         }
     }
 
-    /// What the rule says, because of `error`. What only changes a state (charge, refund, reset) is not
-    /// made up: it fails.
+    /// The fallback decision because of `error`. Operations that only change state (charge, refund, reset) have
+    /// none, and return `error`.
     pub(crate) fn decide(
         &self,
         (key, prepared): (&[u8], &PreparedPolicy),
@@ -67,7 +67,7 @@ impl LocalFallback {
             }
             OnError::Deny => {
                 counts.fallback_deny.one();
-                // When it may be known more.
+                // The next probe may find the store available.
                 Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
             }
             OnError::Allow => {
@@ -87,10 +87,10 @@ impl LocalFallback {
     }
 }
 
-/// Raises the local usage of `key` to the share of what the store reported, where that is more.
+/// Raises the local usage of `key` to the share of the usage that the store reported, if that is higher.
 ///
-/// What was admitted here stays counted, because the store does not know of it: without that, each
-/// outage would admit the share once more.
+/// Requests that were admitted here stay counted, because the store does not know them: otherwise each outage
+/// would admit the share again.
 fn raise_usage(
     store: &MemoryStore,
     key: &[u8],
@@ -100,18 +100,18 @@ fn raise_usage(
     now: Timestamp,
 ) {
     let limits = local.policy().limits();
-    // Under another policy more may have been in use than this one admits at all.
+    // The usage under another policy may exceed the capacity of this one.
     let most = limits.iter().map(Limit::capacity).max().unwrap_or_default();
     let reported = share.used(used).min(most);
     let here = store.with_entry(key, |entry| {
         let mut usage = entry.usage(now).map(|(_, usage)| usage.used);
-        // The limits of another policy have other indices: the least of them is counted.
+        // The limits of another policy have other indices: the lowest usage counts.
         if entry.policy() == local.policy() { usage.nth(binding) } else { usage.min() }
     });
     let here = u32::try_from(here.flatten().unwrap_or_default()).unwrap_or(u32::MAX);
     let more = reported.saturating_sub(here);
     if more > 0 {
-        // A charge cannot be denied. A table that is full does not keep it, and denies the key too.
+        // A charge cannot be denied. A full table does not store it, and denies the key as well.
         let operation = Operation::Charge(more);
         let _ = store.apply_prepared(Request { key, policy: local, operation }, now);
     }

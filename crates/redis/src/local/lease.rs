@@ -1,17 +1,16 @@
-//! Leases: a key that is asked for again and again is asked for in chunks, which are handed out here.
+//! Leases: for a key with much traffic, the process takes chunks from the store, and allows requests from them.
 //!
-//! A chunk is taken whole before any of it is used, and lasts for `lease_lifetime` (ℓ). So with n
-//! processes that hold chunks of up to c units, what they admit in [s, t] was taken in [s - ℓ, t]: at
-//! most `B + r(t - s) + min(n c, r ℓ)`, and `r` in the long run.
+//! A chunk is taken as a whole before any of it is used, and lasts for `lease_lifetime` (ℓ). With n processes that
+//! hold chunks of up to c units, the units admitted in [s, t] were taken in [s - ℓ, t]: at most
+//! `B + r(t - s) + min(n c, r ℓ)`, and `r` in the long run.
 //!
-//! Chunks begin with what is asked for, and double while they are used up in time, to at most the rule's
-//! and half of what the store says remains: so a cold key is asked for one by one, and a key that is
-//! nearly exhausted is not asked for more than there is.
+//! The first chunk has the cost of its request. Chunks double while they are used up in time, to at most the
+//! chunk of the policy and half of the remaining units: a cold key is taken one by one, and a nearly exhausted key
+//! is not taken as a whole.
 //!
-//! What is left of a chunk when its time is over goes back, once, as far as it is still owed: that part
-//! of the key's debt which has drained meanwhile was given to somebody else already, and to give it back
-//! would be to give it twice. The last chunk of a key is the newest part of its debt, so that what is
-//! owed of it after `e` is what is owed in all, less `e`. What cannot be given back is forfeited.
+//! The unspent units of an expired chunk are refunded, once, as far as they are still owed: debt that has drained
+//! was admitted elsewhere, and a refund would admit it twice. The last chunk is the newest part of the debt,
+//! therefore the debt that remains of it after `e` is the whole debt less `e`. Other units are forfeited.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -22,7 +21,7 @@ use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
 use crate::{Answer, PreparedPolicy, Source};
 
 const SHARDS: usize = 16;
-/// Keys above this length are asked for one by one: a lease keeps its key, to give back what is left.
+/// Maximum length of a leased key, because a lease stores its key for the refund.
 const MAX_KEY: usize = 512;
 
 /// All leases of a process.
@@ -33,7 +32,7 @@ pub(crate) struct Leases {
     count: AtomicUsize,
     max_leases: usize,
     lifetime: Duration,
-    /// Whether somebody looks after those that are over.
+    /// Whether a task refunds expired leases.
     pub(crate) has_keeper: AtomicBool,
 }
 
@@ -43,19 +42,19 @@ type LeaseMap = HashMap<Box<[u8]>, Lease, RandomState>;
 struct Lease {
     policy: PreparedPolicy,
     left: u32,
-    /// Until when what is left may be used.
+    /// When the unspent units expire.
     until: Timestamp,
     /// The size of the next chunk.
     next: u32,
-    /// When all that was owed after the last chunk has drained.
+    /// When the debt after the last chunk has drained.
     owed_until: Timestamp,
     last: Decision,
     decided_at: Timestamp,
-    /// Whoever holds it asks for the next chunk.
+    /// Held by the request that takes the next chunk.
     refill_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Units to give back.
+/// Unspent units of a lease that has ended.
 #[derive(Debug)]
 pub(crate) struct UnspentLease {
     pub(crate) key: Box<[u8]>,
@@ -64,14 +63,14 @@ pub(crate) struct UnspentLease {
     owed_until: Timestamp,
 }
 
-/// What a lease says to a take.
+/// Result of a take from a lease.
 #[derive(Debug)]
 pub(crate) enum LeaseOutcome {
-    /// It is allowed.
+    /// Allowed.
     Taken(Answer),
-    /// The store is to be asked: by whoever holds the turn, for so many units.
+    /// The caller must take this many units from the store, while it holds the lock.
     Refill(Arc<tokio::sync::Mutex<()>>, u32),
-    /// There are too many leases, or the key is too long for one.
+    /// There are too many leases, or the key is too long.
     Full,
 }
 
@@ -133,8 +132,8 @@ impl Leases {
         LeaseOutcome::Refill(refill_lock, cost)
     }
 
-    /// The store has granted a chunk, of which `cost` units are used at once. How many units are lost,
-    /// because the lease has another rule by now, or is no more.
+    /// Adds a chunk that the store has granted, of which `cost` units are used immediately. Returns the number of
+    /// units that are lost, because the lease has another policy by now or does not exist.
     pub(crate) fn granted(
         &self,
         key: &[u8],
@@ -148,7 +147,7 @@ impl Leases {
         else {
             return chunk - cost;
         };
-        // What was left of the chunk before keeps its end.
+        // Unspent units of the previous chunk keep their end.
         let mut lost = 0;
         if lease.left == 0 || now >= lease.until {
             lost = std::mem::take(&mut lease.left);
@@ -161,22 +160,22 @@ impl Leases {
         lost
     }
 
-    /// The store has not granted a chunk.
+    /// Resets the size of chunks, because the store has denied one.
     pub(crate) fn denied(&self, key: &[u8]) {
         if let Some(lease) = self.shard(key).lock().get_mut(key) {
             lease.next = 1;
         }
     }
 
-    /// Forgets the lease of a key that is reset: what is left of it was given back with all the rest.
+    /// Clears the lease of a key that is reset, which has returned its units too. Returns their number.
     pub(crate) fn forget(&self, key: &[u8]) -> u32 {
         let lease =
             self.shard(key).lock().get_mut(key).map(|lease| std::mem::take(&mut lease.left));
         lease.unwrap_or_default()
     }
 
-    /// Takes out what is left of leases that are over (of all, for `None`), and drops those that were
-    /// not used in their last life.
+    /// Takes the unspent units of leases that have expired by `now` (of all, for `None`), and drops leases that no
+    /// request uses.
     pub(crate) fn expired(&self, now: Option<Timestamp>) -> Vec<UnspentLease> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -228,7 +227,7 @@ impl Lease {
         (self.left > 0).then_some(leftover)
     }
 
-    /// What the store said last, with what is left here.
+    /// The last decision of the store, with the unspent units added.
     fn answer(&self, now: Timestamp) -> Answer {
         let elapsed = now.as_micros().saturating_sub(self.decided_at.as_micros());
         let reset_after = self.last.reset_after.saturating_sub(Duration::from_micros(elapsed));
@@ -240,7 +239,7 @@ impl Lease {
 }
 
 impl UnspentLease {
-    /// How many units are still owed, and so may go back, if the store hears of it within `late`.
+    /// Number of units that are still owed, and may be refunded, if the refund arrives within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
         let Some(gcra) = self.policy.policy().as_gcra() else { return 0 };
         let then = (now + late).as_micros();
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_double_and_are_handed_out() {
+    fn take_busy_key_doubles_its_chunks() {
         let leases = Leases::new(10, Duration::from_secs(1));
         let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(8).unwrap();
         let mut chunks = Vec::new();
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_ends_with_its_time_and_goes_back_as_far_as_it_is_owed() {
+    fn take_expired_lease_returns_the_units_still_owed() {
         let leases = Leases::new(10, Duration::from_secs(1));
         let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
@@ -318,13 +317,13 @@ mod tests {
         let mut expired = None;
         leases.take(b"k", &rule, 1, at(1000), &mut expired);
         let expired = expired.unwrap();
-        // 50 ms of debt are left, of which 15 may pass until the store hears of it.
+        // 50 ms of debt remain, of which 15 may pass until the refund arrives.
         assert_eq!((expired.left, expired.owed(at(1000), Duration::from_millis(15))), (90, 35));
         assert!(leases.expired(None).is_empty());
     }
 
     #[test]
-    fn there_are_never_too_many() {
+    fn take_beyond_the_maximum_number_is_full() {
         let leases = Leases::new(2, Duration::from_secs(1));
         let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         for key in [b"a", b"b"] {
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_nearly_exhausted_is_asked_for_little() {
+    fn take_nearly_exhausted_key_gets_small_chunks() {
         let leases = Leases::new(2, Duration::from_secs(1));
         let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         let _ = ask(&leases, &rule, 1, at(0));

@@ -1,4 +1,4 @@
-//! The primitives of leases, so that `shuttle` can put its own in their place.
+//! The synchronisation primitives of leases, which `shuttle` replaces.
 
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(shuttle)]
 use shuttle::sync::{Mutex, MutexGuard};
 
-/// A lock, whichever kind it is.
+/// A mutex of `parking_lot` or `shuttle`.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 

@@ -1,4 +1,4 @@
-//! Making connections to one server, and pausing between them.
+//! Establishes connections to one server, with pauses after failures.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::{StoreError, native};
 
-/// How long to wait after a first connection that could not be made, and after any later one; each more
-/// or less by chance, so that clients that lost a server together do not come back together.
+/// Pauses after the first failed attempt and after later ones, with jitter, so that clients that lost a server at
+/// the same time do not reconnect at the same time.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(20),
     Duration::from_millis(50),
     Duration::from_millis(100),
     Duration::from_millis(250),
 ];
-/// A connection that ends sooner counts as one that could not be made.
+/// A connection that ends sooner counts as a failed attempt.
 const SHORT_LIVED: Duration = Duration::from_millis(5);
 impl NodeConnection {
-    /// Begins to make a connection, if there is none and nobody does.
+    /// Starts to connect, unless there is a connection or an attempt.
     pub(super) fn connect(self: &Arc<Self>) {
         let begins = self.state.send_if_modified(|state| {
             let down = matches!(state, State::Down { .. });
@@ -38,7 +38,7 @@ impl NodeConnection {
             if self.report.is_some() {
                 self.keep();
             }
-            // Not by the caller, who may be gone before it is made.
+            // In the background, because the caller may be cancelled.
             self.context.spawn(Arc::clone(self).make());
         }
     }
@@ -51,12 +51,12 @@ impl NodeConnection {
         let missed = self.missed.fetch_add(1, Ordering::Relaxed);
         let until = self.context.now() + pause(missed);
         tracing::debug!(%why, "cannot connect");
-        // There is nothing to count: no question can be asked.
+        // Opens the breaker without counting, because no command can be sent.
         self.unavailable(&why);
         self.state.send_replace(State::Down { why, until });
     }
 
-    /// Replaces the connection by a new one. Questions that are in flight get their answers on the old one.
+    /// Replaces the connection. Commands in flight get their replies on the old one.
     pub(super) async fn replace(self: &Arc<Self>) {
         if let Ok(up) = self.open().await {
             self.use_from_now_on(up);
@@ -64,14 +64,14 @@ impl NodeConnection {
     }
 
     fn use_from_now_on(&self, up: OpenConnection) {
-        // Behind an address there may be another server than before.
+        // The address may belong to another server than before.
         self.module.store(up.has_module, Ordering::Relaxed);
         self.schedule_module_probe();
         self.context.counts.connections.one();
         self.state.send_replace(State::Up(up));
     }
 
-    /// A new connection, or why there is none.
+    /// A new connection, or the reason of the failure.
     async fn open(self: &Arc<Self>) -> Result<OpenConnection, String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let node = Arc::downgrade(self);
@@ -101,7 +101,7 @@ impl NodeConnection {
         }
     }
 
-    /// The connection of this number (any, for `None`) is of no use any more: another is made.
+    /// The connection of this number (any, for `None`) has failed, and is replaced.
     pub(crate) fn lost(self: &Arc<Self>, number: Option<u64>, why: &str) {
         let now = self.context.now();
         let mut wait = Duration::ZERO;
@@ -132,7 +132,7 @@ impl NodeConnection {
     }
 }
 
-/// How long to wait after so many connections that could not be made.
+/// Pause after `missed` failed attempts.
 fn pause(missed: u32) -> Duration {
     let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
     jitter(pause.copied().unwrap_or_default())

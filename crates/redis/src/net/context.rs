@@ -1,4 +1,4 @@
-//! What all connections of a store have in common, and how one is made.
+//! State that all connections of a store share, and how a connection is established.
 
 use std::{
     fmt, fs,
@@ -23,12 +23,12 @@ use super::{
 };
 use crate::{OnError, Options, StoreError, counters::CounterValues, latency::LatencyHistogram};
 
-/// Commands that wait to be written; redis-rs holds 50 unless told otherwise.
+/// Commands that wait to be written; the default of redis-rs is 50.
 const PIPELINE_BUFFER: usize = 4096;
-/// Bytes after which what waits is written; 8 KiB unless told otherwise.
+/// Bytes after which commands are written; the default of redis-rs is 8 KiB.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
-/// What all connections of a store have in common.
+/// State that all connections of a store share.
 pub(crate) struct Context {
     pub(crate) url: Url,
     pub(crate) options: Options,
@@ -37,18 +37,18 @@ pub(crate) struct Context {
     /// Durations of round trips.
     pub(crate) round_trips: LatencyHistogram,
     certificates: TlsCertificates,
-    /// Which sentinel is asked first.
+    /// Index of the sentinel to query first.
     sentinel: AtomicUsize,
     /// Replaces clock and servers.
     #[cfg(test)]
     pub(crate) virtual_server: std::sync::OnceLock<super::virtual_server::VirtualServer>,
 }
 
-/// Which server a connection is to.
+/// The server of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     At(Address),
-    /// Wherever the sentinels say that the primary of this name is.
+    /// The primary of this name, according to the sentinels.
     Primary {
         sentinels: Vec<Address>,
         name: String,
@@ -100,7 +100,7 @@ impl Context {
         self.clock.now()
     }
 
-    /// Does something behind the scenes, on the runtime that lasts.
+    /// Runs `task` in the background, on the configured runtime if there is one.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match &self.options.runtime {
             Some(runtime) => drop(runtime.spawn(task)),
@@ -108,7 +108,7 @@ impl Context {
         }
     }
 
-    /// A new connection; `pushed` hears when it is closed.
+    /// Establishes a connection; `pushed` is called when it is closed.
     pub(crate) async fn connect(
         &self,
         endpoint: &Endpoint,
@@ -119,7 +119,7 @@ impl Context {
             Endpoint::Primary { sentinels, name } => self.primary(sentinels, name).await?,
         };
         let Url { user, password, database, .. } = &self.url;
-        // RESP3, since it alone tells of a connection that is closed while nothing is asked.
+        // RESP3, because only then redis-rs reports that an idle connection was closed.
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("sluicegate", env!("CARGO_PKG_VERSION"))
@@ -197,8 +197,8 @@ impl Context {
         client.get_multiplexed_async_connection_with_config(config).await.map_err(unavailable)
     }
 
-    /// Where a sentinel says that the primary is. Each call begins with another one, because after a
-    /// failover some of them know of the new primary seconds before the others.
+    /// The address of the primary according to a sentinel. Each call begins with another one, because after a
+    /// failover some of them know the new primary seconds before the others.
     pub(super) async fn primary(
         &self,
         sentinels: &[Address],

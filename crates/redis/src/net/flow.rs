@@ -1,8 +1,8 @@
-//! Commands on one connection that have no reply yet, and whether replies come at all.
+//! Commands on one connection that have no reply yet, and whether the connection has stalled.
 //!
-//! A node that stops answering still executes later whatever was sent to it. So once replies have not come
-//! for [`STALL`], nothing more is sent but a `PING` now and then, until one comes: what is executed late is
-//! what was in flight when the node stopped, and what was sent within that time.
+//! A node that stops replying may execute commands later. Therefore after [`STALL`] without a reply only a `PING`
+//! is sent periodically, until a reply comes. Only the commands in flight when the node stopped, and those sent
+//! within [`STALL`], are executed late.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -44,7 +44,7 @@ impl Flow {
         Sent(before + commands)
     }
 
-    /// The reply to it came.
+    /// Records the reply to a command.
     pub(crate) fn answered(&self, Sent(number): Sent, now: Timestamp) {
         self.answered.fetch_max(number, Ordering::Relaxed);
         self.moved_at.store(now.as_micros(), Ordering::Relaxed);
@@ -58,8 +58,7 @@ impl Flow {
             && self.sent.load(Ordering::Relaxed) > self.answered.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller is to send a `PING`: callers may have left whose replies came, which nobody
-    /// counts.
+    /// Whether the caller must send a `PING`. Callers that were cancelled do not record their replies.
     pub(crate) fn pings(&self, now: Timestamp) -> bool {
         let (last, relaxed) = (self.ping_at.load(Ordering::Relaxed), Ordering::Relaxed);
         Self::is_past(last, PING_EVERY, now)

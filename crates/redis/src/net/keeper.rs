@@ -1,11 +1,10 @@
-//! Watches over the connection to one server: probes it, opens and closes its circuit breaker, and finds
-//! the primary again.
+//! Supervises the connection to one server: probes it, opens and closes its circuit breaker, and finds the
+//! primary again.
 //!
-//! A probe is a script that changes a key if it exists, and it does not. Only a server that runs scripts and
-//! takes writes does that; a `PING` is answered by a primary that was demoted, and a `DEL` by a server
-//! without memory. While the breaker is open, the server is probed every [`PROBE_EVERY`]; while it is
-//! closed, when a question got no answer, and when there were no questions for [`IDLE`]. So an outage is
-//! noticed and ends without a question too.
+//! A probe is a script that would change a key that does not exist. Only a server that runs scripts and accepts
+//! writes runs it; a demoted primary replies to `PING`, and a server without memory to `DEL`. While the breaker is
+//! open, the server is probed every [`PROBE_EVERY`]; while it is closed, after a command without reply, and after
+//! [`IDLE`] without commands. Therefore an outage starts and ends without commands too.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
@@ -30,30 +29,30 @@ use crate::{
     script_command::begin,
 };
 
-/// How long a connection may be idle before the server is probed.
+/// Time without commands after which the server is probed.
 const IDLE: Duration = Duration::from_secs(1);
-/// The least time between two probes.
+/// Minimum time between two probes.
 const SPACING: Duration = Duration::from_millis(20);
-/// How often sentinels are asked where the primary is while the one that they named takes no writes.
+/// Time between two queries of the sentinels while their primary accepts no writes.
 const RESOLVE_EVERY: Duration = Duration::from_millis(400);
-/// How often the connection to a server that takes no writes is replaced: its address may lead to another
-/// one by now.
+/// Time between two replacements of a connection to a server that accepts no writes, because its address may
+/// belong to another server by now.
 const REPLACE_EVERY: Duration = Duration::from_secs(2);
 
-/// What a probe says.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Probe {
-    /// The server answers, and takes writes.
+    /// The server replies, and accepts writes.
     Works,
-    /// It answers, but later than a question may wait.
+    /// It replies, but later than the deadline of a command.
     Slow(Duration),
-    /// It answers that it takes no writes.
+    /// It replies that it accepts no writes.
     Refuses(String),
-    /// The user may not run what every take runs.
+    /// The user may not run the commands of a take.
     MayNot(String),
-    /// The user may not use the key of the probe, so nothing is known of writes.
+    /// The user may not use the key of the probe, so that writes are unknown.
     Forbidden(String),
-    /// No answer, or no connection.
+    /// No reply, or no connection.
     Fails(String),
 }
 
@@ -63,7 +62,7 @@ pub(super) fn jitter(span: Duration) -> Duration {
     span / 2 + span * random / 1024
 }
 
-/// Whether the server says that it takes no writes now, whichever key they are to.
+/// Whether the reply says that the server accepts no writes now, on any key.
 pub(crate) fn refuses_writes(reply: &Value) -> bool {
     const CODES: [&str; 10] = [
         "READONLY",
@@ -83,22 +82,22 @@ pub(crate) fn refuses_writes(reply: &Value) -> bool {
     if is_about_slot(error.details()) {
         return false;
     }
-    // In a script, the server's own error may be behind other words.
+    // In a script, the error of the server may follow other text.
     CODES.contains(&error.code())
         || error.details().is_some_and(|details| IN_SCRIPT.iter().any(|it| details.contains(it)))
 }
 
-/// What the user may not do, where a permission is missing.
+/// A missing permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// Run a command, on whichever key.
+    /// To run a command, on any key.
     Command,
-    /// Use this key.
+    /// To use this key.
     Key,
 }
 
 impl Missing {
-    /// What the reply says of it. The servers have words of their own for each version, and for scripts.
+    /// The missing permission in a reply. Each version has its own texts, and others for scripts.
     pub(crate) fn of(reply: &Value) -> Option<Self> {
         const ANY: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
         const KEY: [&str; 2] = ["one of the keys", "access a key"];
@@ -122,7 +121,7 @@ fn is_about_slot(details: Option<&str>) -> bool {
 }
 
 impl NodeConnection {
-    /// Begins to watch over the connection, if nobody does.
+    /// Starts the keeper task, unless it runs.
     pub(super) fn keep(self: &Arc<Self>) {
         if !self.is_kept.swap(true, Ordering::Relaxed) {
             let (node, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
@@ -130,7 +129,7 @@ impl NodeConnection {
                 let mut keeper = Keeper { node, resolved_at: None };
                 let mut pause = IDLE;
                 loop {
-                    // Whether it was woken does not matter.
+                    // Returns when it is woken or after the pause.
                     let _ = timeout(jitter(pause), wake.notified()).await;
                     let Some(next) = keeper.turn().await else { return };
                     pause = next;
@@ -140,7 +139,7 @@ impl NodeConnection {
         }
     }
 
-    /// No question can be asked, or is answered.
+    /// No command can be sent, or gets a reply.
     pub(super) fn unavailable(&self, why: &str) {
         if self.breaker.open() {
             self.opened(why);
@@ -163,27 +162,27 @@ impl NodeConnection {
         }
     }
 
-    /// The user may use no key: every question is still asked, since another key may be allowed.
+    /// The user may use no key. Every command is still sent, because another key may be allowed.
     fn barred(&self, why: &str) {
         why.clone_into(&mut self.why.lock());
         let was_open = self.breaker.close();
         if self.permission.bar() || was_open {
             self.log(|report, now| report.change(true, now));
         }
-        // A question may have been decided meanwhile.
+        // A command may have been applied since.
         if !self.permission.has_refusals() {
             self.unbarred();
         }
     }
 
-    /// A question was decided, so the user may use some key.
+    /// A command was applied, so that the user may use some key.
     pub(super) fn unbarred(&self) {
         if self.permission.unbar() && !self.breaker.is_open() {
             self.log(|report, now| report.change(false, now));
         }
     }
 
-    /// The server is not asked any more, because others hold its slots.
+    /// The server gets no more commands, because others hold its slots.
     pub(super) fn retire(&self) {
         if self.breaker.is_open() {
             tracing::info!(node = %self.endpoint, "the node has left the cluster");
@@ -201,15 +200,15 @@ impl NodeConnection {
     }
 }
 
-/// Watches over one connection.
+/// Supervises one connection.
 struct Keeper {
     node: Weak<NodeConnection>,
-    /// When the primary was last looked for, since the server takes no writes.
+    /// When the primary was searched last, because the server accepts no writes.
     resolved_at: Option<Timestamp>,
 }
 
 impl Keeper {
-    /// Looks once. How long until the next time; `None`: the connection is not used any more.
+    /// Checks once. Returns the pause until the next check; `None` if the connection is not used any more.
     async fn turn(&mut self) -> Option<Duration> {
         let node = self.node.upgrade()?;
         let is_open = node.breaker.is_open();
@@ -232,20 +231,20 @@ impl Keeper {
         probe: Probe,
     ) {
         match probe {
-            // Neither may it use the key of the probe, which has the same prefix as all others.
+            // The user may not use the key of the probe either, which has the same prefix.
             Probe::Forbidden(why) if node.permission.is_in_doubt() => node.barred(&why),
             Probe::Forbidden(_) if is_suspect => {
                 node.works();
                 self.find_primary(node).await;
             }
-            // The user may be allowed what else it asks for.
+            // The user may be allowed the other commands.
             Probe::MayNot(why) if node.permission.is_in_doubt() => node.unavailable(&why),
             Probe::Works | Probe::Forbidden(_) | Probe::MayNot(_) => {
                 self.resolved_at = None;
                 node.decided();
                 node.works();
             }
-            // Questions that were too late have been counted.
+            // Late commands are counted already.
             Probe::Slow(_) if !is_open => {}
             Probe::Slow(span) => {
                 let millis = span.as_millis();
@@ -259,7 +258,7 @@ impl Keeper {
         }
     }
 
-    /// Looks for the primary elsewhere, now and then.
+    /// Searches for the primary, at most every [`RESOLVE_EVERY`] or [`REPLACE_EVERY`].
     async fn find_primary(&mut self, node: &Arc<NodeConnection>) {
         let now = node.context.now();
         let is_due = match (&node.endpoint, self.resolved_at) {
@@ -286,7 +285,7 @@ impl Keeper {
 }
 
 impl NodeConnection {
-    /// Asks the server whether it takes writes.
+    /// Checks whether the server accepts writes.
     async fn probe(self: &Arc<Self>) -> Probe {
         let deadline = Deadline::after(PROBE_TIMEOUT);
         let OpenConnection { mut connection, number, flow, .. } =
@@ -315,7 +314,7 @@ impl NodeConnection {
                         let key = String::from_utf8_lossy(&self.probe_key()).into_owned();
                         Probe::Forbidden(format!("{} (such as `{key}`)", why(error)))
                     }
-                    // Its questions are sent on.
+                    // Its commands are redirected.
                     (Value::ServerError(error), _) if self.is_in_cluster() && is_demoted(error) => {
                         Probe::Works
                     }
@@ -326,7 +325,7 @@ impl NodeConnection {
                     _ => Probe::Works,
                 }
             }
-            // Replies may never come on this connection, whatever the server does.
+            // The connection may never return replies again, even if the server recovers.
             _ => {
                 let why = format!("{} does not answer", self.endpoint);
                 self.lost(Some(number), &why);
@@ -337,10 +336,10 @@ impl NodeConnection {
 }
 
 impl NodeConnection {
-    /// Runs the script of the probe; or a command of the module, for a user who may run no scripts.
+    /// Runs the script of the probe, or a command of the module if the user may run no scripts.
     async fn try_write(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         let key = self.probe_key();
-        // A node of a cluster would send on a script that names a key of another.
+        // A node of a cluster would redirect a script with a key of another node.
         let keys = u8::from(!self.is_in_cluster());
         let call = |whole| -> Cmd {
             let mut call = begin(Script::probe(), whole);

@@ -1,11 +1,11 @@
-//! The connection to one server: made when it is needed, replaced when it breaks.
+//! The connection to one server: established when it is needed, replaced when it breaks.
 //!
-//! A question is sent once. Whether a server has done what it was asked when the connection broke is
-//! not known, so nothing is asked again; that a connection has been closed is noticed at once, and a
-//! new one made behind the scenes, so that an idle one that broke costs no question.
+//! A command is sent once. If the connection breaks, the server may have applied it, therefore it is not sent
+//! again. A closed connection is noticed immediately and replaced in the background, so that no command fails
+//! because an idle connection broke.
 //!
-//! `keeper` probes the server, and opens and closes its circuit breaker; `flow` bounds what is in flight
-//! to a server that stops answering.
+//! `keeper` probes the server, and opens and closes its circuit breaker; `flow` bounds the commands in flight to a
+//! server that stops replying.
 
 use std::{
     fmt,
@@ -35,10 +35,10 @@ use super::{
 };
 use crate::{StoreError, native};
 
-/// How long a probe may take before its connection is given up.
+/// Maximum time of a probe; afterwards its connection is closed.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// When an answer must be there, and how long that was from the start.
+/// When a reply is due, and the time that the command had.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -50,7 +50,7 @@ impl Deadline {
         Self { at: Instant::now() + span, span }
     }
 
-    /// What `future` gives, if it is in time.
+    /// The result of `future`, if it is in time.
     pub(crate) async fn within<T>(&self, future: impl Future<Output = T>) -> Result<T, StoreError> {
         timeout_at(self.at, future).await.map_err(|_| StoreError::Timeout(self.span))
     }
@@ -62,32 +62,32 @@ pub(crate) struct NodeConnection {
     pub(super) context: Arc<Context>,
     pub(super) state: watch::Sender<State>,
     pub(super) breaker: Breaker,
-    /// Why it was opened last.
+    /// Why the breaker was opened last.
     pub(super) why: Mutex<String>,
-    /// What the log says of it; `None`: nothing.
+    /// Outages in the log; `None` to log nothing.
     pub(super) report: Option<Mutex<OutageLog>>,
-    /// Whether somebody watches over the connection.
+    /// Whether a keeper task runs.
     pub(super) is_kept: AtomicBool,
-    /// Wakes who does.
+    /// Wakes the keeper.
     pub(super) wake: Arc<Notify>,
-    /// Whether an answer came since that was looked at.
+    /// Whether a reply came since the keeper checked.
     pub(super) has_answered: AtomicBool,
-    /// Whether a question got no answer, or one that says that the server takes no writes.
+    /// Whether a command got no reply, or one that says that the server accepts no writes.
     pub(super) is_suspect: AtomicBool,
-    /// What the user may not do.
+    /// Missing permissions of the user.
     pub(super) permission: Permission,
-    /// Connections made so far.
+    /// Number of connection attempts.
     pub(super) made: AtomicU64,
-    /// Connections that could not be made since the last that could.
+    /// Failed attempts since the last connection.
     pub(super) missed: AtomicU32,
     /// Whether the server has the module.
     pub(super) module: AtomicBool,
-    /// When to ask it again, in microseconds.
+    /// When to check for the module again, in microseconds.
     module_probe_at: AtomicU64,
 }
 
 pub(super) enum State {
-    /// There is none, and none is tried to be made before this time.
+    /// No connection, and no attempt before this time.
     Down {
         why: String,
         until: Timestamp,
@@ -101,7 +101,7 @@ pub(super) enum State {
 pub(super) struct OpenConnection {
     pub(super) connection: MultiplexedConnection,
     pub(super) number: u64,
-    /// Where it leads.
+    /// The address of the server.
     pub(super) address: Arc<Address>,
     pub(super) flow: Arc<Flow>,
     pub(super) since: Timestamp,
@@ -122,7 +122,7 @@ impl NodeConnection {
         Self::with(endpoint, context, Some(Mutex::new(OutageLog::new())))
     }
 
-    /// One that is asked once, and about which nothing is logged.
+    /// A connection for one command, which is not logged.
     pub(crate) fn seed(endpoint: Endpoint, context: Arc<Context>) -> Arc<Self> {
         Self::with(endpoint, context, None)
     }
@@ -161,7 +161,7 @@ impl NodeConnection {
         matches!(&*self.state.borrow(), State::Up(_))
     }
 
-    /// Where the connection leads, if there is one.
+    /// The address of the server, if there is a connection.
     pub(super) fn address(&self) -> Option<Arc<Address>> {
         match &*self.state.borrow() {
             State::Up(up) => Some(Arc::clone(&up.address)),
@@ -186,7 +186,7 @@ impl NodeConnection {
         self.breaker.is_open()
     }
 
-    /// Whether the server has the module, as far as is known. If not, it is asked again now and then.
+    /// Whether the server has the module, as far as is known. If not, checks again periodically.
     pub(crate) fn has_module(self: &Arc<Self>) -> bool {
         if self.module.load(Ordering::Relaxed) {
             return true;
@@ -194,7 +194,7 @@ impl NodeConnection {
         if let Some(every) = self.context.options.look_for_module {
             let (now, at) = (self.context.now(), self.module_probe_at.load(Ordering::Relaxed));
             let next = (now + every).as_micros();
-            // The first question is asked while there is no connection, which looks itself.
+            // A new connection checks itself, therefore this is only due later.
             let due = at != 0 && now.as_micros() >= at;
             let relaxed = Ordering::Relaxed;
             if due && self.module_probe_at.compare_exchange(at, next, relaxed, relaxed).is_ok() {
@@ -204,7 +204,7 @@ impl NodeConnection {
         false
     }
 
-    /// The server has said that it does not have it.
+    /// Records that the server does not have the module any more.
     pub(crate) fn lost_module(&self) {
         if self.module.swap(false, Ordering::Relaxed) {
             tracing::info!(server = %self.endpoint, "the module was unloaded: using scripts");
@@ -217,7 +217,7 @@ impl NodeConnection {
         self.module_probe_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
     }
 
-    /// Asks whether it has it by now.
+    /// Checks whether the server has the module by now.
     async fn probe_module(self: Arc<Self>) {
         let Some(Ok(OpenConnection { mut connection, .. })) = self.up() else { return };
         let there = timeout(PROBE_TIMEOUT, native::has_module(&mut connection)).await;
@@ -226,7 +226,7 @@ impl NodeConnection {
         }
     }
 
-    /// What the server answers to one command: errors of its own are values too.
+    /// The reply to one command; errors of the server are values too.
     pub(crate) async fn command(
         self: &Arc<Self>,
         command: &Cmd,
@@ -238,7 +238,7 @@ impl NodeConnection {
         self.exchange(1, deadline, run).await
     }
 
-    /// What it answers to each of several, which are sent as one.
+    /// The reply to each of several commands, which are sent as one pipeline.
     pub(crate) async fn commands(
         self: &Arc<Self>,
         commands: &Pipeline,
@@ -301,7 +301,7 @@ impl NodeConnection {
         }
     }
 
-    /// Asks on a connection whose replies do not come, so as to see when they do.
+    /// Sends a `PING` on a stalled connection, to see when replies come again.
     async fn ping(self: Arc<Self>, OpenConnection { mut connection, flow, .. }: OpenConnection) {
         let sent = flow.send(1, self.context.now());
         let ping = redis::cmd("PING");
@@ -310,7 +310,7 @@ impl NodeConnection {
         }
     }
 
-    /// The connection, once there is one.
+    /// The connection, which is established if there is none.
     pub(super) async fn connection(
         self: &Arc<Self>,
         deadline: Deadline,
@@ -330,7 +330,7 @@ impl NodeConnection {
         })
     }
 
-    /// The connection if there is one, the error if there is to be none for now.
+    /// The connection if there is one, or the error while no attempt is due.
     fn up(&self) -> Option<Result<OpenConnection, StoreError>> {
         match &*self.state.borrow() {
             State::Up(up) => Some(Ok(up.clone())),
@@ -341,21 +341,21 @@ impl NodeConnection {
         }
     }
 
-    /// The server says that it takes no writes: `keeper` asks it, and looks where else the primary is.
+    /// The server replied that it accepts no writes: `keeper` probes it, and looks for the primary.
     pub(crate) fn refused(&self) {
         self.suspect();
     }
 
-    /// The user may not ask a question: `keeper` looks whether that is so for all of them.
+    /// The user lacks the permission for a command: `keeper` checks whether that holds for all commands.
     pub(crate) fn forbidden(&self) {
         self.permission.refused(self.context.now());
-        // `keeper` looks often enough while it is so.
+        // `keeper` probes often enough already.
         if self.permission.is_in_doubt() && !self.permission.is_barred() {
             self.suspect();
         }
     }
 
-    /// A question was decided.
+    /// A command was applied.
     pub(crate) fn decided(&self) {
         if self.permission.has_refusals() {
             self.permission.answered();
@@ -363,7 +363,7 @@ impl NodeConnection {
         }
     }
 
-    /// A question got no answer.
+    /// A command got no reply.
     fn failed(&self, error: &StoreError) {
         if self.breaker.failed() {
             match error {

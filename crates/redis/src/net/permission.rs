@@ -1,9 +1,9 @@
-//! What a user may not do on one server, as the replies to its questions tell.
+//! Missing permissions of the user on one server, according to replies.
 //!
-//! A user who may not use one key may be allowed another, and a client may choose its keys. So refused
-//! keys never open the circuit breaker: every question is still asked. When so many in a row were refused
-//! that the user may be allowed none (a wrong prefix), the store counts as unavailable until one is
-//! answered, or for [`LASTS`] after the last refusal.
+//! A user without permission for one key may use another, and clients choose keys. Therefore rejected keys never
+//! open the circuit breaker: every command is still sent. After `most` consecutive rejections the user may have
+//! permission for no key (a wrong prefix): the store counts as unavailable until a command is applied, or for
+//! [`LASTS`] after the last rejection.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -43,7 +43,7 @@ impl Permission {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether so many questions in a row were refused that all may be.
+    /// Whether enough consecutive commands were rejected that all may be.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.refused.load(Ordering::Relaxed) >= self.most
     }

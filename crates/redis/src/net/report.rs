@@ -1,27 +1,27 @@
-//! What the log says of a node: one line when it becomes unavailable, one when it answers again.
+//! Log lines about a node: one when it becomes unavailable, one when it answers again.
 //!
-//! A node that flaps has its first outages told one by one; after that, lines are spaced, and the next
-//! one says how many outages it stands for.
+//! The first outages of a flapping node have a line each; later lines are rate limited, and count the outages
+//! since the previous one.
 
 use std::time::Duration;
 
 use sluicegate_core::Timestamp;
 
-/// Outages in a row that have lines of their own.
+/// Consecutive outages with a line each.
 const BURST: u32 = 20;
-/// Time after which one more outage has.
+/// Time after which one more outage gets a line.
 const REFILL: Duration = Duration::from_secs(3);
 
-/// What was logged of a node, and what was not yet.
+/// Outages of a node, logged or not.
 #[derive(Debug)]
 pub(crate) struct OutageLog {
     /// Since when the node has been unavailable.
     down_since: Option<Timestamp>,
-    /// Whether the log says that it is.
+    /// Whether that is logged.
     is_told: bool,
-    /// Outages that no line has told.
+    /// Outages that are not logged.
     untold: u32,
-    /// Outages that may be told now.
+    /// Outages that may be logged now.
     budget: u32,
     refilled_at: Timestamp,
 }
@@ -29,11 +29,11 @@ pub(crate) struct OutageLog {
 /// A line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutageLine {
-    /// The node is unavailable; `more` outages before this one have not been told.
+    /// The node is unavailable; `more` previous outages were not logged.
     Unavailable { more: u32 },
-    /// The node answers again, after so long.
+    /// The node answers again, after this time.
     Available { after: Duration },
-    /// The node answers, and was unavailable so many times that have not been told.
+    /// The node answers, and was unavailable `times` times that were not logged.
     WasUnavailable { times: u32 },
 }
 
@@ -60,7 +60,7 @@ impl OutageLog {
         std::mem::take(&mut self.is_told).then_some(OutageLine::Available { after })
     }
 
-    /// The line that may be logged by now, if one could not be before.
+    /// The line that may be logged now, if one was held back.
     pub(crate) fn due(&mut self, now: Timestamp) -> Option<OutageLine> {
         let periods = micros_since(self.refilled_at, now).as_micros() / REFILL.as_micros();
         if periods > 0 {

@@ -1,4 +1,4 @@
-//! Which server holds which key.
+//! The map from keys to servers.
 
 use std::{
     collections::HashMap,
@@ -22,17 +22,17 @@ use super::{
 };
 use crate::{StoreError, slot::SLOTS};
 
-/// How long one node may take to tell which node holds what.
+/// Maximum time to read the map from one node.
 const MAP_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long after the map was read it is not read again.
+/// Minimum time between two reads of the map.
 const SETTLING: Duration = Duration::from_millis(50);
-/// The same where no node has told it, more or less.
+/// Time until the map is read again after a failure, with jitter.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// Which server holds which key.
+/// The map from keys to servers.
 #[derive(Debug)]
 pub(crate) enum Topology {
-    /// One server holds all.
+    /// One server holds all keys.
     One(Arc<NodeConnection>),
     Cluster(Arc<Cluster>),
 }
@@ -75,7 +75,7 @@ impl Topology {
         }
         cluster.refresh();
         if cluster.has_no_map() {
-            // The first questions need it. Where it could not be read, others see to that.
+            // The first commands need the map. If it cannot be read, the background task retries.
             let mut watcher = cluster.reading.subscribe();
             let read = watcher.wait_for(|it| *it != Reading::Never);
             if let Ok(Reading::Failed(why)) = deadline.within(read).await?.as_deref() {
@@ -87,15 +87,14 @@ impl Topology {
         })
     }
 
-    /// The map may be old: it is read again behind the scenes.
+    /// Reads the map again in the background, because it may be old.
     pub(crate) fn refresh(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.refresh();
         }
     }
 
-    /// A node says that another one holds the slot: now and from now on (`moved`), or for this
-    /// question (`ASK`).
+    /// The node of a redirect: permanently (`moved`), or for this command (`ASK`).
     pub(crate) fn redirected(
         &self,
         slot: u16,
@@ -105,7 +104,7 @@ impl Topology {
     ) -> Option<Arc<NodeConnection>> {
         let Self::Cluster(cluster) = self else { return None };
         let (host, port) = to.rsplit_once(':')?;
-        // An empty host is that of the node that says so.
+        // An empty host is that of the node that replied.
         let host = match (host, from.endpoint()) {
             ("", Endpoint::At(address)) => address.host.clone(),
             _ => host.trim_matches(['[', ']']).to_owned(),
@@ -141,19 +140,19 @@ impl Topology {
 pub(crate) struct Cluster {
     context: Arc<Context>,
     map: RwLock<Map>,
-    /// Whether somebody reads the map.
+    /// Whether a task reads the map.
     refreshing: AtomicBool,
-    /// What became of the first map.
+    /// Result of reading the first map.
     reading: watch::Sender<Reading>,
     report: Mutex<OutageLog>,
 }
 
-/// What became of the first map of a cluster.
+/// Result of reading the first map of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reading {
-    /// It was not read yet.
+    /// Not read yet.
     Never,
-    /// No node has it.
+    /// No node returned it.
     Failed(String),
     Done,
 }
@@ -181,7 +180,7 @@ impl Map {
 }
 
 impl Cluster {
-    /// Every node that is known.
+    /// Every known node.
     pub(crate) fn nodes(&self) -> Vec<Arc<NodeConnection>> {
         let mut nodes: Vec<_> = self.map.read().nodes.values().cloned().collect();
         nodes.sort_by_key(|node| node.endpoint().to_string());
@@ -209,7 +208,7 @@ impl Cluster {
                     tracing::debug!(%error, "cannot read the slots of the cluster");
                 }
                 if !cluster.has_no_map() {
-                    // Not again at once: a cluster takes its time to settle.
+                    // A cluster takes some time to settle after a change.
                     sleep(if read.is_ok() { SETTLING } else { jitter(RETRY_PAUSE) }).await;
                     cluster.refreshing.store(false, Ordering::Relaxed);
                     return;
@@ -220,7 +219,7 @@ impl Cluster {
         });
     }
 
-    /// Why no node can be asked, where that is so.
+    /// Why no node is available, if that is so.
     pub(crate) fn unavailable(&self) -> Option<String> {
         if let Reading::Failed(why) = &*self.reading.borrow() {
             return Some(why.clone());
@@ -239,7 +238,7 @@ impl Cluster {
                 self.reading.send_replace(Reading::Done);
                 report.change(false, now)
             }
-            // Each node that is known logs its own.
+            // Each known node logs its own outage.
             Err(_) if !self.has_no_map() => None,
             Err(error) => {
                 let why = match error {
@@ -259,7 +258,7 @@ impl Cluster {
         read
     }
 
-    /// Asks one node after the other for the map.
+    /// Reads the map from one node after the other.
     async fn query_nodes(&self) -> Result<(), StoreError> {
         let node_of: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let seeds = self.context.url.hosts.iter().cloned();
@@ -301,7 +300,7 @@ impl Cluster {
     }
 }
 
-/// What `CLUSTER SLOTS` says: first and last slot, and the primary that holds them.
+/// Parses the reply to `CLUSTER SLOTS`: first and last slot, and the primary that holds them.
 fn ranges(value: &Value, from: &NodeConnection) -> Option<Vec<(u16, u16, Address)>> {
     let Value::Array(entries) = value else { return None };
     let range = |entry: &Value| {
@@ -316,7 +315,7 @@ fn ranges(value: &Value, from: &NodeConnection) -> Option<Vec<(u16, u16, Address
             Value::Nil => String::new(),
             _ => return None,
         };
-        // A node that does not know its own address says nothing: it is where we asked.
+        // A node that does not know its own address has the one of the connection.
         let host = match from.endpoint() {
             Endpoint::At(address) if host.is_empty() || host == "?" => address.host.clone(),
             _ => host,

@@ -1,20 +1,20 @@
-//! Where the store is, as a URL says it.
+//! URLs of stores.
 
 use crate::StoreError;
 
-/// The port of a server that a URL gives none.
+/// Default port of a server.
 const PORT: u16 = 6379;
-/// The same of a sentinel.
+/// Default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) kind: Kind,
@@ -26,12 +26,12 @@ pub(crate) struct Url {
     pub(crate) database: i64,
 }
 
-/// What there is at the hosts.
+/// Kind of the hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Single,
     Cluster,
-    /// Sentinels, which know where the primary of this name is.
+    /// Sentinels that monitor the primary of this name.
     Sentinel(String),
 }
 
@@ -136,7 +136,7 @@ fn address(text: &str, default: u16) -> Option<Address> {
     (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
 }
 
-/// With `%xx` read; `None` for nothing.
+/// Decodes `%xx`; `None` for an empty string.
 fn decoded(text: &str) -> Result<Option<String>, StoreError> {
     let wrong = || {
         StoreError::Settings(
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_say_where_the_store_is() {
+    fn url_parse_accepts_every_kind() {
         for (text, expected) in [
             ("redis://a", "Single a:6379 tls=false None None 0"),
             ("rediss://u:p%40ss@[::1]:7/3", r#"Single [::1]:7 tls=true Some("u") Some("p@ss") 3"#),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_shown() {
+    fn url_debug_hides_the_password() {
         let url = Url::parse("redis://u:secret@a").unwrap();
         assert!(!format!("{url:?}").contains("secret"));
     }

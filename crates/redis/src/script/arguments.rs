@@ -1,13 +1,13 @@
-//! What is sent to a script behind its key.
+//! Arguments of scripts after the key.
 
 use std::borrow::Cow;
 
 use sluicegate_core::{Operation, Timestamp};
 
-/// The greatest number that Lua tells apart from the next.
+/// The greatest integer that Lua represents exactly.
 const MAX_LUA_INTEGER: u64 = 1 << 53;
 
-/// The arguments of one script call, in order. `lua/main.lua` says what they are.
+/// The arguments of one script call, in the order of `lua/main.lua`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments<'a>(Vec<Cow<'a, [u8]>>);
 
@@ -17,7 +17,7 @@ impl<'a> Arguments<'a> {
         self.0.iter().map(AsRef::as_ref)
     }
 
-    /// A take that a script has a short way for: `question` begins with four bytes for the cost.
+    /// A take on the fast path of a script: `question` begins with four bytes for the cost.
     pub(super) fn fast(question: &[u8], cost: u32, at: Option<Timestamp>) -> Self {
         let mut question = question.to_vec();
         question[..4].copy_from_slice(&cost.to_le_bytes());
@@ -58,7 +58,7 @@ impl<'a> Arguments<'a> {
         list.push(calendars.into());
         match at {
             Some(at) => list.push(digits(at.as_micros())),
-            // What is empty at the end need not be sent.
+            // Empty arguments at the end are not sent.
             None => {
                 while list.last().is_some_and(|last| last.is_empty()) {
                     list.pop();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_at_the_end_is_not_sent() {
+    fn general_empty_arguments_at_the_end_are_not_sent() {
         let at = Some(Timestamp::EPOCH);
         for (operation, calendars, at, expected) in [
             (Operation::Take(3), "", None, &["take", "3", "policy"][..]),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_question_begins_with_its_cost() {
+    fn fast_argument_begins_with_the_cost() {
         let arguments = Arguments::fast(&[7; 36], 258, None);
         assert_eq!(arguments.iter().next().unwrap()[..5], [2, 1, 0, 0, 7]);
         assert_eq!(arguments.iter().len(), 1);

@@ -1,20 +1,20 @@
-//! Windows of the calendar around a time, for a script, which knows none.
+//! Windows of the calendar around a time, for scripts, which have no calendar.
 
 use sluicegate_core::{
     CalendarUnit, Entry, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply,
 };
 
-/// A period of the calendar in a time zone, of which a script must know the windows.
+/// A period of the calendar in a time zone, whose windows a script needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calendar {
     /// Unit, length and name of the zone, as in the byte form.
     name: Vec<u8>,
-    /// A window of that period: the core tells when it begins and ends.
+    /// A policy with that window, by which the core computes boundaries.
     policy: Policy,
 }
 
 impl Calendar {
-    /// `None` for a zone that the core does not know.
+    /// `None` for a zone that is unknown to the core.
     pub(super) fn new(unit: CalendarUnit, zone: &str) -> Option<Self> {
         let window = Window::Calendar { unit, zone: zone.to_owned() };
         let limit = FixedWindow::new(1, &window, false).ok()?;
@@ -23,7 +23,7 @@ impl Calendar {
         Some(Self { name, policy: Limit::FixedWindow(limit).into() })
     }
 
-    /// The calendar that a script calls by this name.
+    /// The calendar of a name in the reply of a script.
     pub(super) fn named(name: &[u8]) -> Option<Self> {
         const UNITS: [CalendarUnit; 4] =
             [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
@@ -31,7 +31,7 @@ impl Calendar {
         Self::new(*UNITS.get(usize::from(*unit))?, zone)
     }
 
-    /// When the window that contains `micros` begins and ends.
+    /// Start and end of the window that contains `micros`.
     fn window(&self, micros: u64) -> (u64, u64) {
         // A state of the calendar ends with start, end and count, seven bytes each.
         let bytes = charged(&self.policy, Timestamp::saturating_from_micros(micros));
@@ -43,8 +43,7 @@ impl Calendar {
         (number(0), number(7))
     }
 
-    /// Appends the name, and when the window before that of `around`, that one, and the next begin,
-    /// and when the last of them ends.
+    /// Appends the name, the starts of the window of `around` and of its neighbours, and the end of the last.
     fn boundaries(&self, around: Timestamp, out: &mut Vec<u8>) {
         let (start, end) = self.window(around.as_micros());
         let before = start.checked_sub(1).map_or(start, |micros| self.window(micros).0);
@@ -56,7 +55,7 @@ impl Calendar {
     }
 }
 
-/// The windows of these calendars around a time, as a script takes them.
+/// The windows of these calendars around a time, as an argument of scripts.
 pub(crate) fn boundaries<'a>(
     calendars: impl Iterator<Item = &'a Calendar>,
     around: Timestamp,
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_those_of_the_core() {
+    fn window_is_that_of_the_core() {
         // 2026-03-29, when clocks in Berlin went forward: a day of 23 hours.
         let calendar = Calendar::new(CalendarUnit::Day, "Europe/Berlin").unwrap();
         let (start, end) = calendar.window(1_774_785_600_000_000);
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calendar_is_found_by_its_name() {
+    fn named_finds_calendars_by_name() {
         let calendar = Calendar::new(CalendarUnit::Year, "Asia/Shanghai").unwrap();
         assert_eq!(Calendar::named(&calendar.name), Some(calendar));
         for wrong in [b"".as_slice(), b"\0", b"\x04\x03UTC", b"\0\x04Mars", b"\0\x01\xff"] {
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_ends_of_time_there_are_boundaries_too() {
+    fn boundaries_exist_at_the_ends_of_time() {
         let calendar = Calendar::new(CalendarUnit::Month, "UTC").unwrap();
         for edge in [Timestamp::EPOCH, Timestamp::MAX] {
             let out = boundaries([calendar.clone()].iter(), edge);

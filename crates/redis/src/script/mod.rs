@@ -1,11 +1,10 @@
-//! The scripts: what is sent to the server, and what it answers.
+//! The scripts, their arguments and their replies.
 //!
-//! A [`Plan`] belongs to a policy. It knows the [`Script`] that decides under it (assembled from the
-//! files in `lua/`, by the machines that the policy has: parameters come as arguments, so that there
-//! are few scripts and none leaks in the server's cache), the arguments that say an operation, and
-//! how to read the reply.
+//! A [`Plan`] belongs to a policy. It has the [`Script`] that decides under the policy, the arguments of an operation,
+//! and parses the reply. A script is assembled from the files in `lua/`, by the algorithms of the policy. Parameters
+//! are arguments, so that there are few scripts in the cache of the server.
 //!
-//! One decision is one `EVALSHA` on one key. The server's clock decides.
+//! One decision is one `EVALSHA` on one key, by the clock of the server.
 
 mod arguments;
 mod calendar;

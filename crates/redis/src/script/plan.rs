@@ -1,4 +1,4 @@
-//! What is sent for a policy.
+//! Scripts and arguments for a policy.
 
 use sluicegate_core::{
     Decision, Entry, Gcra, GcraName, Limit, Operation, Policy, ReserveError, Timestamp, Window,
@@ -12,23 +12,23 @@ use super::{
     text::Script,
 };
 
-/// What the keys begin with for which a question may say what time it is. For tests and simulations:
-/// such keys live for an hour at least, whatever the time said.
+/// Prefix of keys for which a command may set the time, for tests and simulations. Such keys live for at least an
+/// hour, whatever that time.
 pub const TEST_PREFIX: &[u8] = b"sg:test:";
 
-/// How to ask under a policy: made once, kept with it, and cheap to use.
+/// Script and precomputed arguments of a policy. Created once per policy, and cheap to use.
 #[derive(Debug)]
 pub struct Plan {
     script: &'static Script,
-    /// The policy as the commands of the module take it.
+    /// The policy string, for commands of the module.
     text: String,
-    /// What a key is like of which nothing is in use.
+    /// The decision of a reset.
     unused_decision: Decision,
-    /// The byte form of a key of which nothing is in use.
+    /// The encoded entry of an unused key.
     initial_state: Vec<u8>,
-    /// What a take is asked with, its cost aside, where the script has a short way for it.
+    /// The argument of a take without its cost, if the script has a fast path.
     fast: Option<Vec<u8>>,
-    /// The limit, where there is but one, and of the gcra family.
+    /// The limit, if there is one only, of the gcra family.
     gcra: Option<Gcra>,
     calendars: Vec<Calendar>,
     can_reserve: bool,
@@ -68,7 +68,7 @@ impl Plan {
         &self.text
     }
 
-    /// The byte form of a key of which nothing is in use.
+    /// The encoded entry of an unused key.
     pub(crate) fn initial_state(&self) -> &[u8] {
         &self.initial_state
     }
@@ -78,12 +78,12 @@ impl Plan {
         self.calendars.iter()
     }
 
-    /// What a reset answers.
+    /// The decision of a reset.
     pub(crate) fn unused_decision(&self) -> Decision {
         self.unused_decision
     }
 
-    /// Whether `operation` may be asked under the policy.
+    /// Checks whether the policy supports `operation`.
     pub(crate) fn check_operation(&self, operation: Operation) -> Result<(), ReserveError> {
         match operation {
             Operation::Reserve { .. } if !self.can_reserve => Err(ReserveError),
@@ -91,11 +91,11 @@ impl Plan {
         }
     }
 
-    /// What is sent behind the key for `operation`. `around` is the caller's guess of the server's
-    /// time, which needs to be right to a day or so, and only for windows of the calendar.
+    /// The arguments after the key for `operation`. `around` is an estimate of the time of the server, which must be
+    /// right within a day, and is only used for windows of the calendar.
     ///
     /// # Errors
-    /// [`ReserveError`] for a reserve under a policy that has a limit of another machine than gcra.
+    /// [`ReserveError`] for a reserve under a policy with a limit that is not of the gcra family.
     pub fn arguments(
         &self,
         operation: Operation,
@@ -104,7 +104,7 @@ impl Plan {
         self.arguments_with(operation, around, None, &[])
     }
 
-    /// [`Plan::arguments`] with the time of the question itself, for a key that begins with
+    /// [`Plan::arguments`] with the time of the operation, for a key that begins with
     /// [`TEST_PREFIX`].
     ///
     /// # Errors
@@ -117,9 +117,8 @@ impl Plan {
         self.arguments_with(operation, now, Some(now), &[])
     }
 
-    /// The arguments to ask once more with, after the script has answered
-    /// [`Reply::Calendars`](super::Reply::Calendars). `at` is the time of the question itself, if it
-    /// was given.
+    /// The arguments of a second call, after the script has replied
+    /// [`Reply::Calendars`](super::Reply::Calendars). `at` is the time of the operation, if it was given.
     ///
     /// # Errors
     /// As [`Plan::arguments`].
@@ -133,11 +132,11 @@ impl Plan {
         self.arguments_with(operation, now, at, calendars)
     }
 
-    /// The decision on `operation` that a script tells by one integer, and not by an array: how many
-    /// ticks the key owed before, for a take under one limit of the gcra family.
+    /// The decision on a take under one limit of the gcra family, for which the script replies with one integer: the
+    /// debt of the key before, in ticks.
     ///
     /// # Errors
-    /// [`ReplyError`] where no script of ours answers so.
+    /// [`ReplyError`] if no script replies like that.
     pub fn decision_from_debt(
         &self,
         operation: Operation,
@@ -174,8 +173,7 @@ fn unused_decision(policy: &Policy) -> Decision {
         .expect("every policy may be reset under")
 }
 
-/// What `lua/fast_gcra.lua` or `lua/fast_log.lua` takes, its cost aside, if the policy is one that they
-/// know.
+/// The argument of `lua/fast_gcra.lua` or `lua/fast_log.lua` without its cost, if one of them supports the policy.
 fn fast(policy: &Policy, initial_state: &[u8]) -> Option<Vec<u8>> {
     match policy.limits() {
         [Limit::Gcra(limit)] if !limit.borrow() => fast_gcra(limit, initial_state),
@@ -207,7 +205,7 @@ fn fast_gcra(limit: &Gcra, initial_state: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// What is told of a key that owes so many ticks, in integers.
+    /// The decision on a key with this debt in ticks, as integers.
     fn told(policy: &str, cost: u32, debt: i64) -> Option<[i64; 7]> {
         let plan = Plan::new(&policy.parse().unwrap());
         plan.decision_from_debt(Operation::Take(cost), debt)
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_is_made_of_what_a_key_owed() {
+    fn decision_from_debt_follows_the_core() {
         let policy = "gcra:10/1s:burst=5";
         assert_eq!(told(policy, 1, 0), Some([1, 5, 4, 0, 100_000, 0, 0]));
         assert_eq!(told(policy, 2, 250_001), Some([1, 5, 0, 0, 450_001, 0, 0]));
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_script_tells_so_is_an_error() {
+    fn decision_from_debt_impossible_reply_is_an_error() {
         for (policy, cost, debt) in [
             ("gcra:10/1s", 1, -1),
             ("gcra:10/1s", 11, 0),

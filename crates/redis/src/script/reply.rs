@@ -1,11 +1,11 @@
-//! What a script answers.
+//! Replies of scripts.
 
 use sluicegate_core::{Decision, Timestamp};
 use smallvec::SmallVec;
 
 use super::calendar::Calendar;
 
-/// One element of the array that a script answers.
+/// One element of the reply of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An integer.
@@ -14,13 +14,13 @@ pub enum Item<'a> {
     Bytes(&'a [u8]),
 }
 
-/// An answer.
+/// The reply of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// It was decided.
+    /// A decision.
     Decision(Decision),
-    /// Nothing was done, because the script must first know the windows of calendars around the
-    /// server's time: [`Plan::arguments_again`](super::Plan::arguments_again).
+    /// Not applied, because the script needs the windows of calendars around the time of the
+    /// server: [`Plan::arguments_again`](super::Plan::arguments_again).
     Calendars {
         /// The server's time.
         now: Timestamp,
@@ -29,16 +29,16 @@ pub enum Reply {
     },
 }
 
-/// An answer that no script of ours gives.
+/// A reply that no script returns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the script's reply cannot be read: {0}")]
 pub struct ReplyError(pub(super) String);
 
 impl Reply {
-    /// The answer that the elements of an array say.
+    /// Parses the elements of an array.
     ///
     /// # Errors
-    /// [`ReplyError`] for anything else, and for a calendar of a zone that is not known here.
+    /// [`ReplyError`] for anything else, and for a calendar of an unknown zone.
     pub fn read(items: &[Item<'_>]) -> Result<Self, ReplyError> {
         let wrong = || ReplyError(format!("{items:?}"));
         let integers = items.iter().map(|item| match item {
@@ -61,7 +61,7 @@ impl Reply {
     }
 }
 
-/// Why a key's state cannot be used, as the first words of a script's error say.
+/// Why the state of a key cannot be used, according to the error of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateFault {
@@ -74,7 +74,7 @@ pub enum StateFault {
 }
 
 impl StateFault {
-    /// What an error reply says about the state, if it does: `WRONGTYPE` and `SGSTATE` are the classes
+    /// The fault that an error reply names, if any: `WRONGTYPE` and `SGSTATE` are the classes
     /// of such errors.
     #[must_use]
     pub fn of(error: &str) -> Option<Self> {
