@@ -275,7 +275,7 @@ fn replace_split_slot_with_equal_state_fails() {
             })
         };
         // A reader that saw the directory before the split looks into the old segment first.
-        while let Some(seen) = old.lines().peek::<false>(HASH, 1) {
+        while let Some(seen) = old.bucket_view().peek::<false>(HASH, 1) {
             if Model::try_take(&seen) {
                 break;
             }
