@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluicegate_resp::Value;
 use sluicegate_server::StoreConfig;
-use sluicegate_testing::{Engine, FakeClock, Server, now, rest, size};
+use sluicegate_testing::{Engine, FakeClock, Server, eventually, now, rest, size};
 
 use crate::{
     elsewhere::{Process, process_with},
@@ -127,6 +127,17 @@ fn a_restart_after_a_step_of_the_wall_clock_keeps_the_bound() {
     assert_eq!(fresh.integers("SG.TAKE new gcra:1/1h")[0], 1);
 }
 
+/// Sets the store's clock to `offset` seconds from the real one, which was `real` at the start. For a few commands
+/// the store may still use the time of before.
+fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
+    clock.set(offset);
+    eventually("the store has the time that is set", || {
+        let ahead = || store.ask::<(i64, i64)>("TIME").0 - real - offset;
+        let ahead = [(); 3].map(|()| ahead());
+        if ahead.iter().all(|it| (0..600).contains(it)) { Ok(()) } else { Err(ahead) }
+    });
+}
+
 /// The store's clock decides where state is in a store: the same bounds, whatever the server remembers.
 #[test]
 fn a_store_whose_clock_steps_keeps_the_bound() {
@@ -146,19 +157,18 @@ fn a_store_whose_clock_steps_keeps_the_bound() {
     };
     let server = serve();
     let mut peer = server.connect();
+    let real = store.ask::<(i64, i64)>("TIME").0;
     for (policy, refilled, longest) in POLICIES {
-        clock.set(0);
-        // The store may still have the time of before in hand, for one command.
-        let _ = take(&mut peer, "gcra:1/1s");
+        set_store_clock(&clock, &store, real, 0);
         assert_eq!(passes(&mut peer, policy), 20, "{policy}");
-        clock.set(3600);
+        set_store_clock(&clock, &store, real, 3600);
         // This one remembers denials, and repeats them until they end by its own clock.
         assert_eq!(take(&mut peer, policy)[0], 0, "{policy}: a denial that is remembered");
         // One that remembers nothing asks the store.
         let fresh = serve();
         let forward = passes(&mut fresh.connect(), policy);
         assert_eq!(forward, refilled, "{policy} an hour on");
-        clock.set(-3600);
+        set_store_clock(&clock, &store, real, -3600);
         let told = take(&mut serve().connect(), policy);
         assert_eq!(told[0], 0, "{policy}, two hours back");
         assert!((1..=longest + 2 * HOUR).contains(&told[3]), "{policy}: {told:?}");
