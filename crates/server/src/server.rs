@@ -4,7 +4,7 @@ use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, tim
 
 use rustls::ServerConfig;
 use sluicegate_core::Clock;
-use sluicegate_memory::{SystemClock, limit_free_memory, release_free_memory};
+use sluicegate_memory::{SystemClock, release_free_memory};
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
@@ -116,7 +116,6 @@ impl Server {
     /// What the system says if it starts no thread. An accept that fails is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let Self { listeners, shared, state_file } = self;
-        limit_free_memory();
         let workers = Workers::start(&shared)?;
         let snapshots = state::Writer::start(&shared, state_file)?;
         let watching = ruleset::Watch::start(&shared)?;
