@@ -39,7 +39,7 @@ mod tsc;
 
 pub use budget::{Usage, WhenFull};
 pub use clock::SystemClock;
-pub use heap::release_free_memory;
+pub use heap::{limit_free_memory, release_end_of_heap, release_free_memory};
 pub use multi_key::KeyedTake;
 pub use policy_table::PreparedPolicy;
 pub use snapshot::SnapshotError;

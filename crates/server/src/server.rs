@@ -4,7 +4,7 @@ use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, tim
 
 use rustls::ServerConfig;
 use sluicegate_core::Clock;
-use sluicegate_memory::{SystemClock, release_free_memory};
+use sluicegate_memory::{SystemClock, limit_free_memory, release_free_memory};
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
@@ -116,6 +116,7 @@ impl Server {
     /// What the system says if it starts no thread. An accept that fails is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let Self { listeners, shared, state_file } = self;
+        limit_free_memory();
         let workers = Workers::start(&shared)?;
         let snapshots = state::Writer::start(&shared, state_file)?;
         let watching = ruleset::Watch::start(&shared)?;
@@ -139,7 +140,7 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 _ = upkeep.tick() => {
-                    release_memory(&shared);
+                    release_memory(&shared, &workers);
                     shared.dashboard.sample(&shared);
                     shared.blocks.expire(shared.now());
                 }
@@ -172,10 +173,10 @@ impl Server {
 }
 
 /// Returns freed memory to the system when clients have let go of much of it.
-fn release_memory(shared: &Shared) {
+fn release_memory(shared: &Shared, workers: &Workers) {
     if shared.buffers.take_release_due() {
-        // It takes milliseconds, and clients are to be accepted meanwhile.
-        drop(spawn_blocking(release_free_memory));
+        // It takes milliseconds, in which clients are accepted.
+        workers.release_memory(spawn_blocking(release_free_memory));
     }
 }
 

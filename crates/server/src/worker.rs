@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_memory::release_end_of_heap;
 use tokio::{
     runtime::{Builder, LocalOptions, LocalRuntime},
     sync::{mpsc, oneshot, watch},
@@ -122,6 +123,8 @@ impl Worker {
 
 enum Job {
     Serve(Socket, Seat),
+    /// Return free memory of this thread to the system.
+    ReleaseMemory,
     Stop,
 }
 
@@ -172,6 +175,18 @@ impl Workers {
         }
     }
 
+    /// Has every worker return free memory of its thread, after memory of the process was released in `released`.
+    pub(crate) fn release_memory(&self, released: impl Future<Output: Send> + Send + 'static) {
+        let jobs: Vec<_> = self.handles.iter().map(|handle| handle.jobs.clone()).collect();
+        tokio::spawn(async move {
+            released.await;
+            for jobs in jobs {
+                // An error is a worker that has ended.
+                let _ = jobs.send(Job::ReleaseMemory);
+            }
+        });
+    }
+
     /// Answers all that was read, closes all connections and ends the threads.
     pub(crate) async fn stop(self) {
         for handle in &self.handles {
@@ -203,6 +218,7 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
                             Face::Grpc => tasks.spawn_local(envoy::serve(socket, seat, worker)),
                         };
                     }
+                    Some(Job::ReleaseMemory) => release_end_of_heap(),
                     Some(Job::Stop) => break,
                     // The server was dropped.
                     None => return tasks.shutdown().await,

@@ -55,14 +55,9 @@ fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)
 
 /// The memory above `before` that is held now, once all clients have left, is little.
 fn all_is_returned(process: &Process, before: usize) -> usize {
-    is_returned(process, before, 8 * 1024)
-}
-
-/// The same but for `slack` KiB.
-fn is_returned(process: &Process, before: usize, slack: usize) -> usize {
     process.server.until_told("connected_clients", 1);
     process.server.until_told("buffer_bytes", 0);
-    let most = before + before / 10 + slack;
+    let most = before + before / 10 + 8 * 1024;
     eventually("memory goes back to the system", || {
         let now = process.resident();
         if now <= most { Ok(now.saturating_sub(before)) } else { Err((now, most)) }
@@ -308,8 +303,7 @@ fn idle_clients_hold_no_buffers() {
     println!("figure: {count} idle clients hold {held} KiB, {} bytes each", held * 1024 / count);
     assert!(held * 1024 / count <= 7_000, "{} bytes each", held * 1024 / count);
     drop(streams);
-    // In about half of the runs the heap of one worker keeps its pages, though no block of a connection is left.
-    let left = is_returned(&process, before, 8 * 1024 + held / 2);
+    let left = all_is_returned(&process, before);
     println!("figure: {left} KiB after they left");
 }
 
