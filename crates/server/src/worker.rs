@@ -47,10 +47,10 @@ pub(crate) struct Worker {
     /// Its own of those in `shared`.
     stats: Arc<Stats>,
     pub(crate) rules: RefCell<Rules>,
-    /// What was asked last.
-    pub(crate) again: RefCell<resp::Again>,
+    /// The last command.
+    pub(crate) repeats: RefCell<resp::RepeatCache>,
     /// What the batch that is being read asks of a store elsewhere.
-    pub(crate) deferred: RefCell<resp::Deferred>,
+    pub(crate) deferred: RefCell<resp::DeferredReplies>,
     /// What answers calls of gRPC.
     pub(crate) grpc: Rc<Services>,
     /// Read and reply buffers that the connections share.
@@ -76,7 +76,7 @@ impl Worker {
             shared,
             stats,
             rules: RefCell::default(),
-            again: RefCell::default(),
+            repeats: RefCell::default(),
             deferred: RefCell::default(),
             grpc,
             buffers: resp::BufferPool::default(),

@@ -51,17 +51,4 @@ pub(super) const OLD: &[&[&str]] = &[
         "crates/server/src/worker.rs",
     ],
     &["crates/server/src/dashboard/watch.rs", "crates/server/src/stats.rs"],
-    &[
-        "crates/server/src/resp/batch.rs",
-        "crates/server/src/resp/client.rs",
-        "crates/server/src/resp/command.rs",
-        "crates/server/src/resp/connection.rs",
-        "crates/server/src/resp/connection/transfer.rs",
-        "crates/server/src/resp/greeting.rs",
-        "crates/server/src/resp/info.rs",
-        "crates/server/src/resp/job.rs",
-        "crates/server/src/resp/limiter.rs",
-        "crates/server/src/resp/session.rs",
-        "crates/server/src/resp/settings.rs",
-    ],
 ];

@@ -1,14 +1,14 @@
-//! What a batch has put off: done while the connection waits, with as little kept as for any other wait.
+//! Deferred operations of a batch: applied while the connection waits, with as little kept as in any other wait.
 
 use std::mem;
 
-use super::{Connection, NO_MEMORY};
-use crate::resp::job::Deferred;
+use super::Connection;
+use crate::{buffers::NO_MEMORY, resp::store_operation::DeferredReplies};
 
 impl Connection<'_> {
-    /// Does what was put off, and puts the replies where they belong. `false`: there is no memory for what is kept
+    /// Applies the operations, and inserts the replies where they belong. `false`: there is no memory for what is kept
     /// until then, and the client is to be closed.
-    pub(super) async fn answer_deferred(&mut self, deferred: Deferred) -> bool {
+    pub(super) async fn answer_deferred(&mut self, deferred: DeferredReplies) -> bool {
         self.pause();
         let mut known = mem::take(&mut self.out);
         let mut reserved = self.worker.shared.buffers.reserve_nothing();
@@ -20,7 +20,7 @@ impl Connection<'_> {
             fits
         };
         if !fits {
-            // Nothing of it was done: the error stands where the first of its replies would.
+            // None was applied: the error replaces the first of their replies.
             known.truncate(deferred.start());
             known.append(&mut self.out);
             self.out = known;

@@ -1,4 +1,4 @@
-//! The reply of `SG.INFO`.
+//! The state of a key, as `SG.INFO` describes it.
 
 use std::time::Duration;
 

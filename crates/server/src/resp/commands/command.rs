@@ -1,53 +1,80 @@
-//! `COMMAND`: what clients ask in order to know which arguments are keys, and people for help.
+//! `COMMAND [COUNT | DOCS [name ...] | INFO [name ...] | GETKEYS command ... | LIST]`: describes the commands, for
+//! clients that need to know which arguments are keys, and for people.
 
-use sluicegate_commands::{Argument, Command, Keys};
+use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys};
 use sluicegate_resp::Writer;
 
-use super::{settings::unknown, table};
+use super::spec::{FAST, SUBCOMMAND};
+use crate::resp::{
+    call::{Call, CommandTable, Next, ServerCommand, unknown_subcommand},
+    session::WORK,
+};
 
-/// `COMMAND [COUNT | DOCS [name ...] | INFO [name ...] | GETKEYS command ... | LIST]`.
-pub(super) fn call(arguments: &[&[u8]], writer: &mut Writer<'_>) -> Result<(), String> {
+pub(super) struct CommandInfo;
+
+impl ServerCommand for CommandInfo {
+    const SPEC: &'static CommandSpec = &CommandSpec {
+        name: "COMMAND",
+        arity: -1,
+        flags: FAST,
+        keys: Keys::None,
+        summary: "Describes the commands.",
+        group: "server",
+        arguments: SUBCOMMAND,
+    };
+    const WORK: u32 = WORK;
+
+    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
+        let (table, rest) = (call.table, call.rest());
+        run_subcommand(table, rest, &mut call.writer())?;
+        Ok(Next::Go)
+    }
+}
+
+fn run_subcommand(
+    table: &CommandTable,
+    arguments: &[&[u8]],
+    writer: &mut Writer<'_>,
+) -> Result<(), String> {
     let [word, rest @ ..] = arguments else {
-        writer.array(table::all().len());
-        table::all().for_each(|command| entry(command, writer));
+        writer.array(table.specs().len());
+        table.specs().for_each(|spec| entry(spec, writer));
         return Ok(());
     };
     match (&*word.to_ascii_uppercase(), rest) {
-        (b"COUNT", []) => writer.integer(i64::try_from(table::all().len()).unwrap_or(i64::MAX)),
+        (b"COUNT", []) => writer.integer(i64::try_from(table.specs().len()).unwrap_or(i64::MAX)),
         (b"LIST", []) => {
-            writer.array(table::all().len());
-            table::all().for_each(|command| writer.bulk(command.name.to_ascii_lowercase()));
+            writer.array(table.specs().len());
+            table.specs().for_each(|spec| writer.bulk(spec.name.to_ascii_lowercase()));
         }
-        (b"INFO", []) => return call(&[], writer),
+        (b"INFO", []) => return run_subcommand(table, &[], writer),
         (b"INFO", names) => {
             writer.array(names.len());
             for name in names {
-                match table::find(name) {
-                    Some((_, command, _)) => entry(command, writer),
+                match table.find(name) {
+                    Some(spec) => entry(spec, writer),
                     None => writer.null(),
                 }
             }
         }
         (b"DOCS", []) => {
-            writer.map(table::all().len());
-            table::all().for_each(|command| docs(command, writer));
+            writer.map(table.specs().len());
+            table.specs().for_each(|spec| docs(spec, writer));
         }
         (b"DOCS", names) => {
-            let found = names.iter().filter_map(|name| table::find(name));
-            let found: Vec<_> = found.map(|(_, command, _)| command).collect();
+            let found: Vec<_> = names.iter().filter_map(|name| table.find(name)).collect();
             writer.map(found.len());
-            found.into_iter().for_each(|command| docs(command, writer));
+            found.into_iter().for_each(|spec| docs(spec, writer));
         }
         (b"GETKEYS", [name, ..]) => {
-            let (_, command, _) = table::find(name).ok_or("ERR Invalid command specified")?;
-            if !command.takes(rest.len()) {
+            let spec = table.find(name).ok_or("ERR Invalid command specified")?;
+            if !spec.takes(rest.len()) {
                 return Err("ERR Invalid number of arguments specified for command".into());
             }
-            if command.keys == Keys::None {
+            if spec.keys == Keys::None {
                 return Err("ERR The command has no key arguments".into());
             }
-            let keys =
-                command.keys_of(rest).ok_or("ERR Invalid arguments specified for command")?;
+            let keys = spec.keys_of(rest).ok_or("ERR Invalid arguments specified for command")?;
             writer.array(keys.len());
             keys.into_iter().for_each(|key| writer.bulk(key));
         }
@@ -55,20 +82,20 @@ pub(super) fn call(arguments: &[&[u8]], writer: &mut Writer<'_>) -> Result<(), S
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
             return Err(format!("ERR wrong number of arguments for 'command|{word}' command"));
         }
-        _ => return Err(unknown(word, "COMMAND")),
+        _ => return Err(unknown_subcommand(word, CommandInfo::SPEC.name)),
     }
     Ok(())
 }
 
-/// One command as `COMMAND INFO` tells it.
-fn entry(command: &Command, writer: &mut Writer<'_>) {
+/// The reply of `COMMAND INFO` for one spec.
+fn entry(spec: &CommandSpec, writer: &mut Writer<'_>) {
     writer.array(10);
-    writer.bulk(command.name.to_ascii_lowercase());
-    writer.integer(command.arity);
-    writer.set(command.flags.len());
-    command.flags.iter().for_each(|flag| writer.simple(flag));
-    let (first, last, step) = match command.keys {
-        // Where the arguments say which are keys, a range cannot.
+    writer.bulk(spec.name.to_ascii_lowercase());
+    writer.integer(spec.arity);
+    writer.set(spec.flags.len());
+    spec.flags.iter().for_each(|flag| writer.simple(flag));
+    let (first, last, step) = match spec.keys {
+        // The arguments determine the keys: no range describes them.
         Keys::None | Keys::Counted => (0, 0, 0),
         Keys::First => (1, 1, 1),
         Keys::All => (1, -1, 1),
@@ -76,17 +103,17 @@ fn entry(command: &Command, writer: &mut Writer<'_>) {
     writer.integer(first);
     writer.integer(last);
     writer.integer(step);
-    let categories = categories(command);
+    let categories = categories(spec);
     writer.set(categories.len());
     categories.iter().for_each(|category| writer.simple(category));
     writer.array(0); // tips
-    key_specification(command, writer);
+    key_specification(spec, writer);
     writer.array(0); // subcommands
 }
 
-/// The ACL categories that a command's flags and keys put it in.
-fn categories(command: &Command) -> Vec<&'static str> {
-    let has = |flag| command.flags.contains(&flag);
+/// The ACL categories of a command, by its flags and its group.
+fn categories(spec: &CommandSpec) -> Vec<&'static str> {
+    let has = |flag| spec.flags.contains(&flag);
     let mut categories = Vec::new();
     for (flag, category) in
         [("write", "@write"), ("readonly", "@read"), ("admin", "@admin"), ("blocking", "@blocking")]
@@ -95,7 +122,7 @@ fn categories(command: &Command) -> Vec<&'static str> {
             categories.push(category);
         }
     }
-    if command.group == "connection" {
+    if spec.group == "connection" {
         categories.push("@connection");
     }
     if has("admin") {
@@ -105,8 +132,8 @@ fn categories(command: &Command) -> Vec<&'static str> {
     categories
 }
 
-fn key_specification(command: &Command, writer: &mut Writer<'_>) {
-    let (index, find, numbers): (_, _, [(&str, i64); 3]) = match command.keys {
+fn key_specification(spec: &CommandSpec, writer: &mut Writer<'_>) {
+    let (index, find, numbers): (_, _, [(&str, i64); 3]) = match spec.keys {
         Keys::None => return writer.array(0),
         Keys::First => (1, "range", [("lastkey", 0), ("keystep", 1), ("limit", 0)]),
         Keys::All => (1, "range", [("lastkey", -1), ("keystep", 1), ("limit", 0)]),
@@ -116,7 +143,7 @@ fn key_specification(command: &Command, writer: &mut Writer<'_>) {
     writer.map(3);
     writer.bulk("flags");
     let flags: &[&str] =
-        if command.flags.contains(&"write") { &["RW", "UPDATE"] } else { &["RO", "ACCESS"] };
+        if spec.flags.contains(&"write") { &["RW", "UPDATE"] } else { &["RO", "ACCESS"] };
     writer.set(flags.len());
     flags.iter().for_each(|flag| writer.simple(flag));
     writer.bulk("begin_search");
@@ -139,31 +166,31 @@ fn key_specification(command: &Command, writer: &mut Writer<'_>) {
     }
 }
 
-/// One command as `COMMAND DOCS` tells it: its name, and a map behind.
-fn docs(command: &Command, writer: &mut Writer<'_>) {
-    writer.bulk(command.name.to_ascii_lowercase());
-    writer.map(if command.arguments.is_empty() { 3 } else { 4 });
+/// The reply of `COMMAND DOCS` for one command: its name, and a map.
+fn docs(spec: &CommandSpec, writer: &mut Writer<'_>) {
+    writer.bulk(spec.name.to_ascii_lowercase());
+    writer.map(if spec.arguments.is_empty() { 3 } else { 4 });
     writer.bulk("summary");
-    writer.bulk(command.summary);
+    writer.bulk(spec.summary);
     writer.bulk("since");
     writer.bulk(env!("CARGO_PKG_VERSION"));
     writer.bulk("group");
-    writer.bulk(command.group);
-    if !command.arguments.is_empty() {
+    writer.bulk(spec.group);
+    if !spec.arguments.is_empty() {
         writer.bulk("arguments");
-        argument_docs(command.arguments, writer);
+        argument_docs(spec.arguments, writer);
     }
 }
 
 fn argument_docs(arguments: &[Argument], writer: &mut Writer<'_>) {
     writer.array(arguments.len());
     for argument in arguments {
-        let is_key = argument.kind == sluicegate_commands::ArgumentKind::Key;
+        let is_key = argument.kind == ArgumentKind::Key;
         let flags = [(argument.optional, "optional"), (argument.multiple, "multiple")];
         let flags: Vec<_> = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect();
         let pairs =
             [is_key, argument.token.is_some(), !flags.is_empty(), !argument.parts.is_empty()];
-        writer.map(2 + pairs.iter().filter(|&&there| there).count());
+        writer.map(2 + pairs.iter().filter(|&&is_present| is_present).count());
         writer.bulk("name");
         writer.bulk(argument.name);
         writer.bulk("type");

@@ -1,28 +1,4 @@
-//! Bytes of arguments: how errors quote them, and decimal numbers.
-
-/// Bytes of an argument that an error quotes.
-const MAX_QUOTED: usize = 40;
-
-/// `bytes` as an error quotes them: printable ASCII, cut after 40 bytes.
-///
-/// ```
-/// assert_eq!(sluicegate_commands::quote(b"it's\r\n\xff"), r"it's\r\n\xff");
-/// assert_eq!(sluicegate_commands::quote(&[b'x'; 41]), "x".repeat(40) + "...");
-/// ```
-#[must_use]
-pub fn quote(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in &bytes[..bytes.len().min(MAX_QUOTED)] {
-        match byte {
-            b'\'' | b'"' => text.push(char::from(*byte)),
-            other => text.extend(other.escape_ascii().map(char::from)),
-        }
-    }
-    if bytes.len() > MAX_QUOTED {
-        text.push_str("...");
-    }
-    text
-}
+//! Decimal numbers.
 
 /// A whole number in decimal digits: no sign, no space, no leading zero.
 pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
@@ -61,7 +37,7 @@ mod tests {
             (b"5\0", None),
         ];
         for (text, expected) in table {
-            assert_eq!(decimal(text), expected, "{}", quote(text));
+            assert_eq!(decimal(text), expected, "{}", text.escape_ascii());
         }
     }
 }

@@ -1,29 +1,31 @@
-//! `INFO [section ...]`: how the server is doing, in lines of `name:value`.
+//! `INFO [section ...]`: statistics and status, in lines of `name:value`.
 
 use std::fmt::Write as _;
 
+use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys};
 use sluicegate_core::Timestamp;
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::{Health, OnError};
-use sluicegate_resp::Writer;
 
-use super::{session::Session, table};
 use crate::{
     home::Home,
-    shared::Shared,
+    resp::{
+        call::{Call, Next, ServerCommand},
+        session::WORK,
+    },
     stats::{Counter, Stats},
 };
 
-/// What the server is called.
+/// Name of the server.
 pub(super) const NAME: &str = "sluicegate";
-/// The version of Redis whose clients find here all that they need. Some look at this number to
-/// decide what they may send.
+/// The version of Redis whose clients find here everything that they need. Some clients decide by this number
+/// what they may send.
 pub(super) const COMPATIBLE: &str = "7.4.0";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A section: its title, and what writes its lines.
-type Section = (&'static str, fn(&Shared, &mut String));
+/// A section: its title, and the function that writes its lines.
+type Section = (&'static str, fn(&Call<'_, '_, '_>, &mut String));
 
 const SECTIONS: [Section; 12] = [
     ("Server", server),
@@ -40,8 +42,32 @@ const SECTIONS: [Section; 12] = [
     ("Keyspace", keyspace),
 ];
 
-/// `INFO [section ...]`.
-pub(super) fn call(session: &Session<'_>, wanted: &[&[u8]], writer: &mut Writer<'_>) {
+pub(super) struct Info;
+
+impl ServerCommand for Info {
+    const SPEC: &'static CommandSpec = &CommandSpec {
+        name: "INFO",
+        arity: -1,
+        flags: &["loading", "stale"],
+        keys: Keys::None,
+        summary: "Returns statistics and status.",
+        group: "server",
+        arguments: &[Argument {
+            multiple: true,
+            ..Argument::optional("section", ArgumentKind::Text)
+        }],
+    };
+    const WORK: u32 = WORK;
+
+    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
+        let text = sections(call, call.rest());
+        call.writer().verbatim(b"txt", text);
+        Ok(Next::Go)
+    }
+}
+
+/// The sections that are `wanted`; all if none is named.
+fn sections(call: &Call<'_, '_, '_>, wanted: &[&[u8]]) -> String {
     let all = |word: &&[u8]| {
         ["all", "default", "everything"]
             .iter()
@@ -55,17 +81,18 @@ pub(super) fn call(session: &Session<'_>, wanted: &[&[u8]], writer: &mut Writer<
                 text.push_str("\r\n");
             }
             let _ = write!(text, "# {title}\r\n");
-            lines(session.shared, &mut text);
+            lines(call, &mut text);
         }
     }
-    writer.verbatim(b"txt", text);
+    text
 }
 
 fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-fn server(shared: &Shared, text: &mut String) {
+fn server(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     line(text, "server_name", NAME);
     line(text, "sluicegate_version", VERSION);
     line(text, "redis_version", COMPATIBLE);
@@ -79,7 +106,8 @@ fn server(shared: &Shared, text: &mut String) {
     line(text, "test_clock", if shared.config.test_clock { "yes" } else { "no" });
 }
 
-fn clients(shared: &Shared, text: &mut String) {
+fn clients(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     line(text, "connected_clients", shared.clients.len());
     line(text, "maxclients", shared.config.max_clients);
     line(text, "blocked_clients", shared.lines.waiting());
@@ -88,7 +116,8 @@ fn clients(shared: &Shared, text: &mut String) {
     line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
-fn memory(shared: &Shared, text: &mut String) {
+fn memory(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     let Some(usage) = shared.home.memory().map(MemoryStore::usage) else {
         return line(text, "bytes", 0);
     };
@@ -105,8 +134,9 @@ fn memory(shared: &Shared, text: &mut String) {
     );
 }
 
-/// State is read before clients are accepted; they wait for `loading:0`.
-fn persistence(shared: &Shared, text: &mut String) {
+/// The state is read before clients are accepted, which wait for `loading:0`.
+fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     line(text, "loading", 0);
     line(text, "async_loading", 0);
     let told = shared.snapshots.told();
@@ -121,8 +151,9 @@ fn persistence(shared: &Shared, text: &mut String) {
     line(text, "last_snapshot_status", if told.failing { "failed" } else { "ok" });
 }
 
-/// Where the state is, and how the store is doing that keeps it.
-fn store(shared: &Shared, text: &mut String) {
+/// The store, and its health.
+fn store(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     let Home::Redis { store, .. } = &shared.home else { return line(text, "store", "memory") };
     line(text, "store", "redis");
     let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
@@ -139,13 +170,11 @@ fn store(shared: &Shared, text: &mut String) {
     line(text, "store_servers", servers.len());
     line(text, "store_connected", servers.iter().filter(|it| it.connected).count());
     line(text, "store_breaker_open", servers.iter().filter(|it| it.breaker_open).count());
-    for (index, Health { endpoint: place, connected, breaker_open, .. }) in
-        servers.iter().enumerate()
-    {
+    for (index, Health { endpoint, connected, breaker_open, .. }) in servers.iter().enumerate() {
         let (connected, breaker_open) = (u8::from(*connected), u8::from(*breaker_open));
         let _ = write!(
             text,
-            "store_server_{index}:address={place},connected={connected},breaker_open={breaker_open}\r\n"
+            "store_server_{index}:address={endpoint},connected={connected},breaker_open={breaker_open}\r\n"
         );
     }
     for (name, count) in store.counters().iter() {
@@ -153,8 +182,9 @@ fn store(shared: &Shared, text: &mut String) {
     }
 }
 
-/// The rules in force, and what became of their files.
-fn rules(shared: &Shared, text: &mut String) {
+/// The active rules, and the last reload of their files.
+fn rules(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     let (version, told) = (shared.rules.now(), shared.rules.told());
     line(text, "rules_version", version.number());
     line(text, "rules", version.rules().rules().len());
@@ -163,7 +193,8 @@ fn rules(shared: &Shared, text: &mut String) {
     line(text, "rules_last_status", if told.problem.is_some() { "failed" } else { "ok" });
 }
 
-fn stats(shared: &Shared, text: &mut String) {
+fn stats(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
     let (allowed, denied) = (shared.sum(Stats::allowed), shared.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
@@ -183,7 +214,8 @@ fn stats(shared: &Shared, text: &mut String) {
     }
 }
 
-fn workers(shared: &Shared, text: &mut String) {
+fn workers(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     line(text, "workers", shared.workers.len());
     for (index, stats) in shared.workers.iter().enumerate() {
         let clients = shared.clients.of_worker(index);
@@ -195,26 +227,28 @@ fn workers(shared: &Shared, text: &mut String) {
     }
 }
 
-fn replication(_: &Shared, text: &mut String) {
+fn replication(_: &Call<'_, '_, '_>, text: &mut String) {
     line(text, "role", "master");
     line(text, "connected_slaves", 0);
 }
 
-fn command_stats(shared: &Shared, text: &mut String) {
-    for (index, command) in table::all().enumerate() {
+fn command_stats(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
+    for (index, spec) in call.table.specs().enumerate() {
         let calls = shared.sum(|stats| stats.calls(index));
         if calls > 0 {
-            let name = command.name.to_ascii_lowercase();
+            let name = spec.name.to_ascii_lowercase();
             let _ = write!(text, "cmdstat_{name}:calls={calls}\r\n");
         }
     }
 }
 
-fn cluster(_: &Shared, text: &mut String) {
+fn cluster(_: &Call<'_, '_, '_>, text: &mut String) {
     line(text, "cluster_enabled", 0);
 }
 
-fn keyspace(shared: &Shared, text: &mut String) {
+fn keyspace(call: &Call<'_, '_, '_>, text: &mut String) {
+    let shared = call.session.shared;
     let keys = shared.home.memory().map_or(0, MemoryStore::len);
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");

@@ -1,22 +1,54 @@
-//! `CLIENT`: who is connected, what it says of itself, and sending it away.
+//! `CLIENT subcommand ...`: lists, names and closes clients.
 
 use std::{fmt::Write as _, sync::atomic::Ordering};
 
-use sluicegate_resp::Writer;
+use sluicegate_commands::{CommandSpec, Keys, quote};
+use sluicegate_resp::{Version, Writer};
 
-use super::{greeting::number, session::Session, settings::unknown, table};
-use crate::shared::Client;
+use super::spec::{ADMIN, SUBCOMMAND};
+use crate::{
+    resp::{
+        call::{Call, CommandTable, Next, ServerCommand, unknown_subcommand},
+        session::{Session, WORK},
+    },
+    shared,
+};
 
-/// The list of clients ends here, in bytes: no single reply may exceed what a client may be owed.
+/// Bytes after which the list of clients ends, because pending replies are bounded.
 const MAX_LIST: usize = 900_000;
+/// Clients from which on a list of them takes long.
+const MANY_CLIENTS: usize = 200;
 
-/// `CLIENT subcommand ...`.
-pub(super) fn call(
-    session: &Session<'_>,
-    arguments: &[&[u8]],
-    writer: &mut Writer<'_>,
-) -> Result<(), String> {
-    let [word, rest @ ..] = arguments else { return Err(unknown(b"", "CLIENT")) };
+pub(super) struct Client;
+
+impl ServerCommand for Client {
+    const SPEC: &'static CommandSpec = &CommandSpec {
+        name: "CLIENT",
+        arity: -2,
+        flags: ADMIN,
+        keys: Keys::None,
+        summary: "Lists, names and closes clients.",
+        group: "connection",
+        arguments: SUBCOMMAND,
+    };
+    const WORK: u32 = WORK;
+
+    fn needs_lane(call: &Call<'_, '_, '_>) -> bool {
+        call.rest().first().is_some_and(|word| is(word, "LIST") || is(word, "KILL"))
+            && call.session.shared.clients.len() > MANY_CLIENTS
+    }
+
+    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
+        run_subcommand(call)?;
+        Ok(Next::Go)
+    }
+}
+
+fn run_subcommand(call: &mut Call<'_, '_, '_>) -> Result<(), String> {
+    let [word, rest @ ..] = call.rest() else { return Err(call.arity_error(Client::SPEC)) };
+    let session = &*call.session;
+    let table = call.table;
+    let writer = &mut Writer::new(call.out, session.version);
     let upper = word.to_ascii_uppercase();
     match (&*upper, rest) {
         (b"ID", []) => writer.integer(i64::try_from(session.client.id).unwrap_or(i64::MAX)),
@@ -39,11 +71,11 @@ pub(super) fn call(
             }
             writer.simple("OK");
         }
-        (b"INFO", []) => writer.verbatim(b"txt", line(session, session.client) + "\n"),
+        (b"INFO", []) => writer.verbatim(b"txt", line(session, table, session.client) + "\n"),
         (b"LIST", []) => {
             let mut lines = String::new();
             for client in session.shared.clients.all() {
-                lines += &line(session, &client);
+                lines += &line(session, table, &client);
                 lines.push('\n');
                 if lines.len() > MAX_LIST {
                     break;
@@ -89,12 +121,12 @@ pub(super) fn call(
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
             return Err(format!("ERR wrong number of arguments for 'client|{word}' command"));
         }
-        _ => return Err(unknown(word, "CLIENT")),
+        _ => return Err(unknown_subcommand(word, Client::SPEC.name)),
     }
     Ok(())
 }
 
-/// A name for a client: nothing that would break its line in the list.
+/// Checks a name for a client: it must not break the line of the client in the list.
 pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
     if name.iter().all(u8::is_ascii_graphic) && name.len() <= 256 {
         return Ok(name);
@@ -104,7 +136,7 @@ pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], String> {
 
 fn valid_info<'a>(option: &[u8], value: &'a [u8]) -> Result<&'a [u8], String> {
     if !is(option, "LIB-NAME") && !is(option, "LIB-VER") {
-        let option = sluicegate_commands::quote(option);
+        let option = quote(option);
         return Err(format!("ERR Unrecognized option '{option}'"));
     }
     if value.iter().all(u8::is_ascii_graphic) && value.len() <= 256 {
@@ -114,10 +146,10 @@ fn valid_info<'a>(option: &[u8], value: &'a [u8]) -> Result<&'a [u8], String> {
     Err(format!("ERR {option} cannot contain spaces, newlines or special characters."))
 }
 
-/// A client in a line of words.
-fn line(session: &Session<'_>, client: &Client) -> String {
+/// A client in one line.
+fn line(session: &Session<'_>, table: &CommandTable, client: &shared::Client) -> String {
     let details = client.details.lock().clone();
-    let command = table::all().nth(client.command.load(Ordering::Relaxed));
+    let command = table.specs().nth(client.command.load(Ordering::Relaxed));
     let age = session.now.as_micros().saturating_sub(client.since.as_micros()) / 1_000_000;
     let mut line = String::new();
     let _ = write!(
@@ -129,7 +161,7 @@ fn line(session: &Session<'_>, client: &Client) -> String {
         session.shared.addresses.resp,
         details.name.escape_ascii(),
         command.map_or("NULL".into(), |command| command.name.to_ascii_lowercase()),
-        number(details.version),
+        version_number(details.version),
         details.library.escape_ascii(),
         details.library_version.escape_ascii(),
     );
@@ -139,7 +171,7 @@ fn line(session: &Session<'_>, client: &Client) -> String {
 /// `CLIENT KILL addr:port`, or filters and values: `ID`, `ADDR`, `SKIPME`.
 fn kill(session: &Session<'_>, arguments: &[&[u8]], writer: &mut Writer<'_>) -> Result<(), String> {
     if let [address] = arguments {
-        let named = |client: &Client| client.address.as_bytes() == *address;
+        let named = |client: &shared::Client| client.address.as_bytes() == *address;
         if close(session, false, named) == 0 {
             return Err("ERR No such client".into());
         }
@@ -170,8 +202,8 @@ fn kill(session: &Session<'_>, arguments: &[&[u8]], writer: &mut Writer<'_>) -> 
     Ok(())
 }
 
-/// Closes the clients that are `meant`; how many they were.
-fn close(session: &Session<'_>, skip_me: bool, meant: impl Fn(&Client) -> bool) -> i64 {
+/// Closes the clients that are `meant`, and returns their number.
+fn close(session: &Session<'_>, skip_me: bool, meant: impl Fn(&shared::Client) -> bool) -> i64 {
     let mut closed = 0;
     for client in session.shared.clients.all() {
         if meant(&client) && !(skip_me && client.id == session.client.id) {
@@ -184,4 +216,12 @@ fn close(session: &Session<'_>, skip_me: bool, meant: impl Fn(&Client) -> bool) 
 
 fn is(given: &[u8], word: &str) -> bool {
     given.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// The number of a protocol version.
+pub(super) const fn version_number(version: Version) -> i64 {
+    match version {
+        Version::Resp2 => 2,
+        Version::Resp3 => 3,
+    }
 }
