@@ -9,6 +9,7 @@ use crate::{
     decimal::decimal,
     limits::{MAX_KEY, MAX_SPAN},
     quote::quote,
+    spec::CommandSpec,
 };
 
 /// What a host allows in arguments.
@@ -116,48 +117,61 @@ pub(crate) struct GivenOptions {
     pub(crate) at: Option<Timestamp>,
 }
 
-/// Parses the options of a command, of which it has those in `known`.
-pub(crate) struct OptionReader {
-    pub(crate) command: &'static str,
-    pub(crate) known: &'static [OptionName],
-    /// What the host allows.
-    pub(crate) allowed: Options,
+/// The options that a command has.
+struct OptionReader {
+    command: &'static str,
+    known: &'static [OptionName],
+    allowed: Options,
 }
 
 impl GivenOptions {
     /// Units of the request: `COST`, or 1.
-    pub(crate) fn cost_or_one(&self) -> u32 {
+    pub(crate) fn cost(&self) -> u32 {
         self.cost.unwrap_or(1)
     }
 }
 
-impl OptionReader {
-    /// Parses options in any order, each at most once.
-    #[inline]
-    pub(crate) fn parse(&self, mut rest: &[&[u8]]) -> Result<GivenOptions, CommandError> {
-        let mut given = GivenOptions::default();
-        while let [name, values @ ..] = rest {
-            let option = self.name(name)?;
-            let [value, after @ ..] = values else {
-                return Err(CommandError::MissingValue(option.name()));
-            };
-            let repeated = match option {
-                OptionName::Cost => given.cost.replace(units("COST", value, 0)?).is_some(),
-                OptionName::MaxWait => {
-                    given.max_wait.replace(duration("MAXWAIT", value)?).is_some()
-                }
-                OptionName::Timeout => given.timeout.replace(duration("TIMEOUT", value)?).is_some(),
-                OptionName::At => given.at.replace(time(value)?).is_some(),
-            };
-            if repeated {
-                return Err(CommandError::RepeatedOption(option.name()));
-            }
-            rest = after;
+/// Parses options in any order, each at most once. The command has those in `known`, as far as the host allows.
+#[inline]
+pub(crate) fn parse_options(
+    spec: &'static CommandSpec,
+    known: &'static [OptionName],
+    allowed: Options,
+    mut rest: &[&[u8]],
+) -> Result<GivenOptions, CommandError> {
+    let reader = OptionReader { command: spec.name, known, allowed };
+    let mut given = GivenOptions::default();
+    while let [name, values @ ..] = rest {
+        let option = reader.name(name)?;
+        let [value, after @ ..] = values else {
+            return Err(CommandError::MissingValue(option.name()));
+        };
+        let repeated = match option {
+            OptionName::Cost => given.cost.replace(units("COST", value, 0)?).is_some(),
+            OptionName::MaxWait => given.max_wait.replace(duration("MAXWAIT", value)?).is_some(),
+            OptionName::Timeout => given.timeout.replace(duration("TIMEOUT", value)?).is_some(),
+            OptionName::At => given.at.replace(time(value)?).is_some(),
+        };
+        if repeated {
+            return Err(CommandError::RepeatedOption(option.name()));
         }
-        Ok(given)
+        rest = after;
     }
+    Ok(given)
+}
 
-    pub(crate) fn name(&self, name: &[u8]) -> Result<OptionName, CommandError> {
+/// Whether the command has no option called `name`.
+pub(crate) fn is_unknown_option(
+    spec: &'static CommandSpec,
+    known: &'static [OptionName],
+    allowed: Options,
+    name: &[u8],
+) -> bool {
+    OptionReader { command: spec.name, known, allowed }.name(name).is_err()
+}
+
+impl OptionReader {
+    fn name(&self, name: &[u8]) -> Result<OptionName, CommandError> {
         let option = OptionName::ALL
             .into_iter()
             .find(|option| name.eq_ignore_ascii_case(option.name().as_bytes()));

@@ -1,10 +1,10 @@
 //! The commands on keys: arguments, actions, replies and error texts.
 //!
 //! Server and module run this one [`table`], so that a command has the same meaning and the same errors in both.
-//! A command is one file in `commands/` and one line of the table. It acts on a [`Host`]: the program that holds
-//! the state, reads the clock and replies.
+//! A command is one file in `commands/` and one line of the table. It makes of its arguments an [`Action`], which the
+//! program that holds the state carries out.
 //!
-//! - [`table`]: all commands, as values that the caller makes of each; [`check`] only parses.
+//! - [`table`]: all commands, as values that the caller makes of each; [`parse`] finds one by its name.
 //! - [`CommandSpec`]: name, arity, flags, keys, summary and arguments of a command.
 //! - [`CommandError`]: why a command fails.
 //! - [`PolicyTextCache`]: from policy text to a value; [`wait_queue`]: clients that wait for a key.
@@ -12,13 +12,12 @@
 //! This crate stores no decision, reads no clock, and has no connections.
 
 mod arguments;
-mod check;
+mod command;
 mod commands;
 mod decimal;
 mod decision_format;
 mod description;
 mod error;
-mod host;
 mod limits;
 mod plain;
 mod policy_text;
@@ -29,14 +28,16 @@ mod table;
 pub mod wait_queue;
 
 pub use arguments::{KeyArgument, Options, key};
+pub use command::{
+    Action, Command, EntryReply, FromCommand, Host, Parsed, ReplyWriter, TakeRequest,
+};
 pub use decision_format::DecisionFormat;
 pub use description::{Description, LimitDescription};
 pub use error::CommandError;
-pub use host::{Command, EntryReply, FromCommand, Host, ReplyWriter, TakeRequest};
 pub use limits::{DEFAULT_TIMEOUT, MAX_KEY, MAX_MANY, MAX_SPAN};
 pub use plain::plain_error;
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
-pub use table::{check, table, unknown_command};
+pub use table::{parse, table, unknown_command};

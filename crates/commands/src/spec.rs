@@ -193,5 +193,16 @@ pub(crate) const FAST_WRITE: &[&str] = &["write", "denyoom", "fast"];
 /// Flags of a command that reads one key in constant time.
 pub(crate) const FAST_READ: &[&str] = &["readonly", "fast"];
 
-/// Group of the commands on keys in `COMMAND DOCS`.
-pub(crate) const GROUP: &str = "module";
+/// A command on one key.
+pub(crate) const ONE_KEY: CommandSpec = CommandSpec {
+    name: "",
+    arity: -2,
+    flags: FAST_WRITE,
+    keys: Keys::First,
+    summary: "",
+    group: "module",
+    arguments: &[KEY],
+};
+/// A command that decides about one key under a policy.
+pub(crate) const DECISION: CommandSpec =
+    CommandSpec { arity: -3, arguments: &[KEY, POLICY, COST], ..ONE_KEY };

@@ -5,11 +5,10 @@ use sluicegate_core::closest;
 use crate::{
     CommandError,
     arguments::Options,
-    check::Checker,
+    command::{Command, FromCommand, Parsed},
     commands::{
         ClThrottle, SgCharge, SgInfo, SgMtake, SgPeek, SgRefund, SgReserve, SgReset, SgTake, SgWait,
     },
-    host::{Command, FromCommand},
     quote::quote,
     spec::CommandSpec,
 };
@@ -38,44 +37,43 @@ pub fn table<T: FromCommand>() -> Vec<T> {
     ]
 }
 
-/// Parses `arguments`, which start with the name of a command of the [`table`], and applies nothing.
+/// Parses `arguments`, which start with the name of a command of the [`table`], in any case.
 ///
 /// ```
-/// use sluicegate_commands::{Options, check};
+/// use sluicegate_commands::{Action, Options, parse};
 ///
-/// assert_eq!(check(&[b"sg.take", b"user7", b"gcra:30/1m", b"COST", b"2"], Options::default()), Ok(()));
+/// let action = parse(&[b"sg.take", b"user7", b"gcra:30/1m", b"COST", b"2"], Options::default())?;
+/// assert!(matches!(action, Action::Apply { .. }));
 ///
-/// let error = check(&[b"SG.TAKE", b"user7", b"gcra:30/1m", b"COST", b"-2"], Options::default());
+/// let error = parse(&[b"SG.TAKE", b"user7", b"gcra:30/1m", b"COST", b"-2"], Options::default());
 /// assert_eq!(
 ///     error.unwrap_err().to_string(),
 ///     "ERR invalid COST `-2`: expected a whole number from 0 to 4294967295",
 /// );
+/// # Ok::<(), sluicegate_commands::CommandError>(())
 /// ```
 ///
 /// # Errors
-/// [`CommandError`], as the command itself returns it.
-pub fn check(arguments: &[&[u8]], options: Options) -> Result<(), CommandError> {
-    let (name, rest) = arguments.split_first().map_or((&b""[..], &[][..]), |it| (*it.0, it.1));
-    let checks: Vec<CommandCheck> = table();
-    let found = checks.iter().find(|it| name.eq_ignore_ascii_case(it.spec.name.as_bytes()));
-    let found = found.ok_or_else(|| unknown_command(name, rest))?;
-    (found.run)(&mut Checker { options }, arguments)
+/// [`CommandError`], whose text is the whole error reply.
+pub fn parse<'a>(arguments: &[&'a [u8]], mut options: Options) -> Parsed<'a, Options> {
+    let name = arguments.first().copied().unwrap_or_default();
+    let parsers: Vec<CommandParser> = table();
+    let found = parsers.iter().find(|it| name.eq_ignore_ascii_case(it.spec.name.as_bytes()));
+    let rest = arguments.get(1..).unwrap_or_default();
+    let parser = found.ok_or_else(|| unknown_command(name, rest))?;
+    (parser.parse)(&mut options, arguments)
 }
 
-/// A command with its action on a [`Checker`].
-struct CommandCheck {
+/// A command that is parsed without a cache of policies.
+struct CommandParser {
     spec: &'static CommandSpec,
-    run: fn(&mut Checker, &[&[u8]]) -> Result<(), CommandError>,
+    parse: for<'a> fn(&mut Options, &[&'a [u8]]) -> Parsed<'a, Options>,
 }
 
-impl FromCommand for CommandCheck {
+impl FromCommand for CommandParser {
     fn from_command<C: Command>() -> Self {
-        Self { spec: C::SPEC, run: run_check::<C> }
+        Self { spec: C::SPEC, parse: |options, arguments| C::parse(options, arguments) }
     }
-}
-
-fn run_check<C: Command>(checker: &mut Checker, arguments: &[&[u8]]) -> Result<(), CommandError> {
-    C::run(checker, arguments)
 }
 
 /// The error for a command that does not exist; `rest` are the arguments after its name.
@@ -106,10 +104,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn check_any_case_finds_the_command() {
-        assert_eq!(check(&[b"sg.Take", b"k", b"gcra:1/s"], Options::default()), Ok(()));
+    fn parse_any_case_finds_the_command() {
+        assert!(parse(&[b"sg.Take", b"k", b"gcra:1/s"], Options::default()).is_ok());
         for name in ["SG.TAK", ""] {
-            let error = check(&[name.as_bytes()], Options::default()).unwrap_err().to_string();
+            let error = parse(&[name.as_bytes()], Options::default()).unwrap_err().to_string();
             assert!(error.starts_with("ERR unknown command"), "{error}");
         }
     }
@@ -167,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn run_with_fewer_arguments_than_arity_is_an_error() {
+    fn parse_with_fewer_arguments_than_arity_is_an_error() {
         for spec in table::<&CommandSpec>() {
             let least = usize::try_from(spec.arity.unsigned_abs()).unwrap();
             for count in 1..least {
                 let mut arguments = vec![spec.name.as_bytes()];
                 arguments.resize(count, b"1");
-                let error = check(&arguments, Options::default());
-                assert_eq!(error, Err(CommandError::Arity(spec)), "{} {count}", spec.name);
+                let error = parse(&arguments, Options::default()).unwrap_err();
+                assert_eq!(error, CommandError::Arity(spec), "{} {count}", spec.name);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The commands of the shared table, run inside the server.
 
-use std::{ffi::c_int, sync::Arc, time::Duration};
+use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
-    Command, CommandError, CommandSpec, DecisionFormat, EntryReply, FromCommand, Host, KeyArgument,
+    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
     Keys, Options, PolicyText, ReplyWriter, TakeRequest,
 };
-use sluicegate_core::{Decision, Operation, Timestamp};
+use sluicegate_core::{Decision, Operation};
 
 use crate::{
     api::{self, Ctx, Run, Text},
@@ -55,8 +55,9 @@ unsafe extern "C" fn run<C: Command>(ctx: *mut Ctx, argv: *mut *mut Text, argc: 
         });
         return api::OK;
     }
-    let mut call = Call { context, argv, count: arguments.len() };
-    match edge::guard("command", None, || Some(C::run(&mut call, &arguments))) {
+    let call = Call { context, argv, count: arguments.len() };
+    let act = || C::parse(&mut Parsing, &arguments).and_then(|action| call.act(action));
+    match edge::guard("command", None, || Some(act())) {
         Some(Ok(())) => {}
         Some(Err(error)) => call.reply_error(&error.to_string()),
         None => context.reply_error(edge::PANICKED),
@@ -87,9 +88,11 @@ struct Call<'a> {
     count: usize,
 }
 
-impl<'a> Host<'a> for Call<'a> {
+/// What arguments are parsed with.
+struct Parsing;
+
+impl<'a> Host<'a> for Parsing {
     type Policy = Arc<CachedPolicy>;
-    type Outcome = ();
 
     #[inline]
     fn options(&self) -> Options {
@@ -100,82 +103,60 @@ impl<'a> Host<'a> for Call<'a> {
     fn policy(&mut self, text: PolicyText<'a>) -> Result<Arc<CachedPolicy>, CommandError> {
         policy_cache::find(text)
     }
-
-    #[inline]
-    fn apply(
-        &mut self,
-        key: KeyArgument<'a>,
-        policy: Arc<CachedPolicy>,
-        operation: Operation,
-        at: Option<Timestamp>,
-        format: DecisionFormat,
-    ) -> Result<(), CommandError> {
-        let moment = Moment::new(self.context.now(), at);
-        let decision = self.decide(self.name(key), &policy, operation, moment)?;
-        self.reply_decision(&decision, format);
-        Ok(())
-    }
-
-    fn take_batch(
-        &mut self,
-        takes: Vec<TakeRequest<'a, Arc<CachedPolicy>>>,
-        at: Option<Timestamp>,
-    ) -> Result<(), CommandError> {
-        let moment = Moment::new(self.context.now(), at);
-        let decide = |take: &TakeRequest<'a, Arc<CachedPolicy>>| {
-            self.decide(self.name(take.key), &take.policy, Operation::Take(take.cost), moment)
-        };
-        // All are decided before the first reply, so that a panic leaves no reply unfinished.
-        let answers: Vec<_> = takes.iter().map(decide).collect();
-        self.context.reply_array(answers.len());
-        for answer in answers {
-            match answer {
-                Ok(decision) => self.reply_decision(&decision, DecisionFormat::Sluicegate),
-                Err(error) => self.reply_error(&error.to_string()),
-            }
-        }
-        Ok(())
-    }
-
-    fn wait(
-        &mut self,
-        take: TakeRequest<'a, Arc<CachedPolicy>>,
-        timeout: Duration,
-    ) -> Result<(), CommandError> {
-        let TakeRequest { key, policy, cost } = take;
-        let name = self.name(key);
-        match wait::begin(self.context, name, policy, cost, timeout)? {
-            WaitStart::Answered(decision) => {
-                self.count(name, &decision);
-                self.reply_decision(&decision, DecisionFormat::Sluicegate);
-            }
-            WaitStart::Waits => {}
-            WaitStart::Refused(error) => self.reply_error(&error),
-        }
-        Ok(())
-    }
-
-    fn reset(&mut self, key: KeyArgument<'a>, at: Option<Timestamp>) -> Result<(), CommandError> {
-        let name = self.name(key);
-        let had_state = state::reset(self.context, name, at.unwrap_or(self.context.now()))?;
-        wait::changed(self.context, name);
-        self.context.reply_integer(had_state.into());
-        Ok(())
-    }
-
-    fn read(
-        &mut self,
-        key: KeyArgument<'a>,
-        at: Option<Timestamp>,
-        reply: EntryReply,
-    ) -> Result<(), CommandError> {
-        let entry = state::stored(self.context, self.name(key))?;
-        reply(entry.as_ref(), at.unwrap_or(self.context.now()), &mut self.context);
-        Ok(())
-    }
 }
 
 impl<'a> Call<'a> {
+    /// Carries out an action, and replies.
+    #[inline]
+    fn act(&self, action: Action<'_, Arc<CachedPolicy>>) -> Result<(), CommandError> {
+        let (context, now) = (self.context, self.context.now());
+        match action {
+            Action::Apply { key, policy, operation, at, format } => {
+                let moment = Moment::new(now, at);
+                let decision = self.decide(self.name(key), &policy, operation, moment)?;
+                self.reply_decision(&decision, format);
+            }
+            Action::TakeBatch { takes, at } => {
+                let moment = Moment::new(now, at);
+                let decide = |take: &TakeRequest<'_, Arc<CachedPolicy>>| {
+                    let operation = Operation::Take(take.cost);
+                    self.decide(self.name(take.key), &take.policy, operation, moment)
+                };
+                // All are decided before the first reply, so that a panic leaves no reply unfinished.
+                let answers: Vec<_> = takes.iter().map(decide).collect();
+                context.reply_array(answers.len());
+                for answer in answers {
+                    match answer {
+                        Ok(decision) => self.reply_decision(&decision, DecisionFormat::Sluicegate),
+                        Err(error) => self.reply_error(&error.to_string()),
+                    }
+                }
+            }
+            Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
+                let name = self.name(key);
+                match wait::begin(context, name, policy, cost, timeout)? {
+                    WaitStart::Answered(decision) => {
+                        self.count(name, &decision);
+                        self.reply_decision(&decision, DecisionFormat::Sluicegate);
+                    }
+                    WaitStart::Waits => {}
+                    WaitStart::Refused(error) => self.reply_error(&error),
+                }
+            }
+            Action::Reset { key, at } => {
+                let name = self.name(key);
+                let had_state = state::reset(context, name, at.unwrap_or(now))?;
+                wait::changed(context, name);
+                context.reply_integer(had_state.into());
+            }
+            Action::Read { key, at, reply } => {
+                let entry = state::stored(context, self.name(key))?;
+                reply(entry.as_ref(), at.unwrap_or(now), &mut { context });
+            }
+        }
+        Ok(())
+    }
+
     /// The name of a key as a string of the server.
     #[inline]
     fn name(&self, key: KeyArgument<'_>) -> Name<'a> {

@@ -9,8 +9,8 @@ use sluicegate_core::Operation;
 use crate::{
     CommandError, DecisionFormat, PolicyText,
     arguments::{KeyArgument, units},
-    host::{Command, Host},
-    spec::{Argument, ArgumentKind, CommandSpec, FAST_WRITE, GROUP, KEY, Keys},
+    command::{Action, Command, Host, Parsed},
+    spec::{Argument, ArgumentKind, CommandSpec, KEY, ONE_KEY},
 };
 
 /// `CL.THROTTLE`.
@@ -20,10 +20,7 @@ impl Command for ClThrottle {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "CL.THROTTLE",
         arity: -5,
-        flags: FAST_WRITE,
-        keys: Keys::First,
         summary: "Takes from a gcra limit, with the arguments and the reply of redis-cell.",
-        group: GROUP,
         arguments: &[
             KEY,
             Argument::new("max_burst", ArgumentKind::Integer),
@@ -31,13 +28,11 @@ impl Command for ClThrottle {
             Argument::new("period", ArgumentKind::Integer),
             Argument::optional("quantity", ArgumentKind::Integer),
         ],
+        ..ONE_KEY
     };
 
     #[inline]
-    fn run<'a, H: Host<'a>>(
-        host: &mut H,
-        arguments: &[&'a [u8]],
-    ) -> Result<H::Outcome, CommandError> {
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
         let (key, max_burst, count, period, quantity) = match *arguments {
             [_, key, max_burst, count, period] => (key, max_burst, count, period, 1),
             [_, key, max_burst, count, period, quantity] => {
@@ -48,7 +43,7 @@ impl Command for ClThrottle {
         let key = KeyArgument::new_or_empty(key, 1)?;
         let policy = host.policy(PolicyText::Throttle { max_burst, count, period })?;
         let operation = if quantity == 0 { Operation::Peek(0) } else { Operation::Take(quantity) };
-        host.apply(key, policy, operation, None, DecisionFormat::RedisCell)
+        Ok(Action::Apply { key, policy, operation, at: None, format: DecisionFormat::RedisCell })
     }
 }
 
@@ -56,16 +51,19 @@ impl Command for ClThrottle {
 mod tests {
     use sluicegate_core::{Entry, Timestamp, apply};
 
-    use crate::commands::tests::{Recorded, record};
+    use super::*;
+    use crate::{Options, parse};
 
     fn throttle(entry: &mut Option<Entry>, now: u64, arguments: &str) -> [i64; 5] {
         let line = format!("CL.THROTTLE user123 {arguments}");
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        let Ok(Recorded::Apply { policy, operation, format, .. }) = record(&arguments) else {
+        let Ok(Action::Apply { policy, operation, format, .. }) =
+            parse(&arguments, Options::default())
+        else {
             panic!("{line}");
         };
         let now = Timestamp::from_micros(now).unwrap();
-        let decision = apply(&policy.parse().unwrap(), entry, now, operation).unwrap();
+        let decision = apply(&policy, entry, now, operation).unwrap();
         let mut integers = Vec::new();
         format.write(&decision, |written| integers.extend_from_slice(written));
         integers.try_into().unwrap()

@@ -2,7 +2,7 @@
 //!
 //! The list is that of a review of what newcomers type, which counted 33 mistakes, and more.
 
-use crate::{Options, check as check_command};
+use crate::{Options, parse};
 
 const COUNT: &str = "ERR wrong number of arguments for";
 const MTAKE: &str = "SG.MTAKE n key policy [COST] cost [key policy [COST] cost ...]";
@@ -220,7 +220,7 @@ fn check(table: &[(&str, &str)], options: Options) {
         }
         let expected =
             expected.strip_suffix(": TIME").map_or(expected.clone(), |it| format!("{it}: {TIME}"));
-        let found = check_command(&words, options).map_err(|error| error.to_string());
+        let found = parse(&words, options).map(|_| ()).map_err(|error| error.to_string());
         if found != Err(expected.clone()) {
             wrong.push(format!("{line}\n  expected {expected}\n  found    {found:?}"));
         }
@@ -229,8 +229,8 @@ fn check(table: &[(&str, &str)], options: Options) {
 }
 
 #[test]
-fn check_policy_not_utf_8_is_an_error_with_offset() {
-    let error = check_command(&[b"SG.TAKE", b"k", b"gcra:\xff"], Options::default()).unwrap_err();
+fn parse_policy_not_utf_8_is_an_error_with_offset() {
+    let error = parse(&[b"SG.TAKE", b"k", b"gcra:\xff"], Options::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "SGPOLICY invalid policy: byte 5 is not UTF-8; expected ASCII such as `gcra:30/1m`"
@@ -238,18 +238,16 @@ fn check_policy_not_utf_8_is_an_error_with_offset() {
 }
 
 #[test]
-fn check_no_arguments_is_an_unknown_command() {
-    let error = check_command(&[], Options::default()).unwrap_err().to_string();
+fn parse_no_arguments_is_an_unknown_command() {
+    let error = parse(&[], Options::default()).unwrap_err().to_string();
     assert!(error.starts_with("ERR unknown"), "{error}");
 }
 
 #[test]
 fn long_value_is_cut() {
     let cost = "9".repeat(500);
-    let error = check_command(
-        &[b"SG.TAKE", b"k", b"gcra:1/s", b"COST", cost.as_bytes()],
-        Options::default(),
-    );
+    let error =
+        parse(&[b"SG.TAKE", b"k", b"gcra:1/s", b"COST", cost.as_bytes()], Options::default());
     let expected = format!("ERR invalid COST `{}...`: {UNITS}", "9".repeat(40));
     assert_eq!(error.unwrap_err().to_string(), expected);
 }

@@ -4,10 +4,10 @@ use sluicegate_core::{Entry, Timestamp};
 
 use crate::{
     CommandError,
-    arguments::{KeyArgument, OptionName, OptionReader},
+    arguments::{KeyArgument, OptionName::At, parse_options},
+    command::{Action, Command, Host, Parsed, ReplyWriter},
     description::Description,
-    host::{Command, Host, ReplyWriter},
-    spec::{CommandSpec, FAST_READ, GROUP, KEY, Keys},
+    spec::{CommandSpec, FAST_READ, ONE_KEY},
 };
 
 /// `SG.INFO`.
@@ -16,28 +16,15 @@ pub(crate) struct SgInfo;
 impl Command for SgInfo {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "SG.INFO",
-        arity: -2,
         flags: FAST_READ,
-        keys: Keys::First,
         summary: "Describes what is stored for a key.",
-        group: GROUP,
-        arguments: &[KEY],
+        ..ONE_KEY
     };
 
-    fn run<'a, H: Host<'a>>(
-        host: &mut H,
-        arguments: &[&'a [u8]],
-    ) -> Result<H::Outcome, CommandError> {
-        let [_, key, options @ ..] = arguments else {
-            return Err(CommandError::Arity(Self::SPEC));
-        };
-        let given = OptionReader {
-            command: Self::SPEC.name,
-            known: &[OptionName::At],
-            allowed: host.options(),
-        }
-        .parse(options)?;
-        host.read(KeyArgument::new_or_empty(key, 1)?, given.at, reply)
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
+        let [_, key, options @ ..] = arguments else { return Err(CommandError::Arity(Self::SPEC)) };
+        let given = parse_options(Self::SPEC, &[At], host.options(), options)?;
+        Ok(Action::Read { key: KeyArgument::new_or_empty(key, 1)?, at: given.at, reply })
     }
 }
 

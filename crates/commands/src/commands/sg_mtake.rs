@@ -2,10 +2,10 @@
 
 use crate::{
     CommandError, PolicyText,
-    arguments::{KeyArgument, OptionName, OptionReader, number, units},
-    host::{Command, Host, TakeRequest},
+    arguments::{KeyArgument, OptionName::At, is_unknown_option, number, parse_options, units},
+    command::{Action, Command, Host, Parsed, TakeRequest},
     limits::MAX_MANY,
-    spec::{Argument, ArgumentKind, CommandSpec, GROUP, KEY, Keys, POLICY, is_cost},
+    spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
 };
 
 /// `SG.MTAKE`.
@@ -27,7 +27,6 @@ impl Command for SgMtake {
         flags: &["write", "denyoom", "movablekeys"],
         keys: Keys::Counted,
         summary: "Takes from several keys, independently of each other.",
-        group: GROUP,
         arguments: &[
             Argument::new("n", ArgumentKind::Integer),
             Argument::repeated(
@@ -40,32 +39,24 @@ impl Command for SgMtake {
                 ],
             ),
         ],
+        ..ONE_KEY
     };
 
-    fn run<'a, H: Host<'a>>(
-        host: &mut H,
-        arguments: &[&'a [u8]],
-    ) -> Result<H::Outcome, CommandError> {
-        let [_, count, rest @ ..] = arguments else {
-            return Err(CommandError::Arity(Self::SPEC));
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
+        let (count, rest) = match arguments {
+            [_, count, rest @ ..] if rest.len() >= 3 => (count, rest),
+            _ => return Err(CommandError::Arity(Self::SPEC)),
         };
-        if rest.len() < 3 {
-            return Err(CommandError::Arity(Self::SPEC));
-        }
         let count = number("n", count, 1, MAX_MANY as u64)?;
         let count = usize::try_from(count).expect("`number` checks the bounds");
-        let reader = OptionReader {
-            command: Self::SPEC.name,
-            known: &[OptionName::At],
-            allowed: host.options(),
-        };
         // The count is checked first, because with a wrong one every later error would be misleading.
         let (raw_takes, options) = split_takes(count, rest)?;
-        if options.len() >= 3 && reader.name(options[0]).is_err() {
+        let allowed = host.options();
+        if options.len() >= 3 && is_unknown_option(Self::SPEC, &[At], allowed, options[0]) {
             let (more, incomplete) = (options.len() / 3, !options.len().is_multiple_of(3));
             return Err(wrong_count(count, count + more, incomplete));
         }
-        let given = reader.parse(options)?;
+        let given = parse_options(Self::SPEC, &[At], allowed, options)?;
         let mut takes = Vec::with_capacity(raw_takes.len());
         for RawTake { key, index, policy, cost } in raw_takes {
             takes.push(TakeRequest {
@@ -74,7 +65,7 @@ impl Command for SgMtake {
                 cost: units("cost", cost, 0)?,
             });
         }
-        host.take_batch(takes, given.at)
+        Ok(Action::TakeBatch { takes, at: given.at })
     }
 }
 

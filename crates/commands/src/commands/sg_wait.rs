@@ -2,10 +2,14 @@
 
 use crate::{
     CommandError, PolicyText,
-    arguments::{KeyArgument, OptionName, OptionReader},
-    host::{Command, Host, TakeRequest},
+    arguments::{
+        KeyArgument,
+        OptionName::{Cost, Timeout},
+        parse_options,
+    },
+    command::{Action, Command, Host, Parsed, TakeRequest},
     limits::DEFAULT_TIMEOUT,
-    spec::{Argument, COST, CommandSpec, GROUP, KEY, Keys, POLICY},
+    spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
 };
 
 /// `SG.WAIT`.
@@ -14,30 +18,22 @@ pub(crate) struct SgWait;
 impl Command for SgWait {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "SG.WAIT",
-        arity: -3,
         flags: &["write", "denyoom", "blocking"],
-        keys: Keys::First,
         summary: "Takes units, and replies when they fit or when the timeout is sure to be missed.",
-        group: GROUP,
         arguments: &[KEY, POLICY, COST, Argument::option("TIMEOUT", "microseconds")],
+        ..DECISION
     };
 
-    fn run<'a, H: Host<'a>>(
-        host: &mut H,
-        arguments: &[&'a [u8]],
-    ) -> Result<H::Outcome, CommandError> {
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
         let [_, key, policy, options @ ..] = arguments else {
             return Err(CommandError::Arity(Self::SPEC));
         };
-        let given = OptionReader {
-            command: Self::SPEC.name,
-            known: &[OptionName::Cost, OptionName::Timeout],
-            allowed: host.options(),
-        }
-        .parse(options)?;
-        let key = KeyArgument::new(key, 1)?;
-        let policy = host.policy(PolicyText::Text(policy))?;
-        let take = TakeRequest { key, policy, cost: given.cost_or_one() };
-        host.wait(take, given.timeout.unwrap_or(DEFAULT_TIMEOUT))
+        let given = parse_options(Self::SPEC, &[Cost, Timeout], host.options(), options)?;
+        let take = TakeRequest {
+            key: KeyArgument::new(key, 1)?,
+            policy: host.policy(PolicyText::Text(policy))?,
+            cost: given.cost(),
+        };
+        Ok(Action::Wait { take, timeout: given.timeout.unwrap_or(DEFAULT_TIMEOUT) })
     }
 }

@@ -1,120 +1,27 @@
-//! What commands do with a host, and that no arguments do harm.
+//! Arguments, and the actions that commands make of them.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluicegate_core::{Operation, Timestamp};
+use sluicegate_core::{Operation, Policy, Timestamp};
 
 use crate::{
-    CommandError, CommandSpec, DecisionFormat, PolicyText,
-    arguments::{KeyArgument, Options},
-    check,
-    host::{Command, EntryReply, FromCommand, Host, TakeRequest},
-    limits::MAX_SPAN,
-    table,
+    Action, CommandSpec, DecisionFormat, KeyArgument, MAX_SPAN, Options, TakeRequest, parse, table,
 };
 
 const CLOCK: Options = Options { test_clock: true };
 const NO_CLOCK: Options = Options { test_clock: false };
 
-/// What a command does with its host.
-#[derive(Debug, PartialEq)]
-pub(super) enum Recorded<'a> {
-    Apply {
-        key: KeyArgument<'a>,
-        policy: PolicyText<'a>,
-        operation: Operation,
-        at: Option<Timestamp>,
-        format: DecisionFormat,
-    },
-    TakeBatch(Vec<TakeRequest<'a, PolicyText<'a>>>, Option<Timestamp>),
-    Wait(TakeRequest<'a, PolicyText<'a>>, Duration),
-    Reset(KeyArgument<'a>, Option<Timestamp>),
-    Read(KeyArgument<'a>, Option<Timestamp>),
-}
-
-struct Recorder;
-
-impl<'a> Host<'a> for Recorder {
-    type Policy = PolicyText<'a>;
-    type Outcome = Recorded<'a>;
-
-    fn options(&self) -> Options {
-        CLOCK
-    }
-
-    fn policy(&mut self, text: PolicyText<'a>) -> Result<PolicyText<'a>, CommandError> {
-        Ok(text)
-    }
-
-    fn apply(
-        &mut self,
-        key: KeyArgument<'a>,
-        policy: PolicyText<'a>,
-        operation: Operation,
-        at: Option<Timestamp>,
-        format: DecisionFormat,
-    ) -> Result<Recorded<'a>, CommandError> {
-        Ok(Recorded::Apply { key, policy, operation, at, format })
-    }
-
-    fn take_batch(
-        &mut self,
-        takes: Vec<TakeRequest<'a, PolicyText<'a>>>,
-        at: Option<Timestamp>,
-    ) -> Result<Recorded<'a>, CommandError> {
-        Ok(Recorded::TakeBatch(takes, at))
-    }
-
-    fn wait(
-        &mut self,
-        take: TakeRequest<'a, PolicyText<'a>>,
-        timeout: Duration,
-    ) -> Result<Recorded<'a>, CommandError> {
-        Ok(Recorded::Wait(take, timeout))
-    }
-
-    fn reset(
-        &mut self,
-        key: KeyArgument<'a>,
-        at: Option<Timestamp>,
-    ) -> Result<Recorded<'a>, CommandError> {
-        Ok(Recorded::Reset(key, at))
-    }
-
-    fn read(
-        &mut self,
-        key: KeyArgument<'a>,
-        at: Option<Timestamp>,
-        _: EntryReply,
-    ) -> Result<Recorded<'a>, CommandError> {
-        Ok(Recorded::Read(key, at))
-    }
-}
-
-struct CommandRecord {
-    spec: &'static CommandSpec,
-    run: for<'a> fn(&[&'a [u8]]) -> Result<Recorded<'a>, CommandError>,
-}
-
-impl FromCommand for CommandRecord {
-    fn from_command<C: Command>() -> Self {
-        fn run<'a, C: Command>(arguments: &[&'a [u8]]) -> Result<Recorded<'a>, CommandError> {
-            C::run(&mut Recorder, arguments)
-        }
-        Self { spec: C::SPEC, run: run::<C> }
-    }
-}
-
-pub(super) fn record<'a>(arguments: &[&'a [u8]]) -> Result<Recorded<'a>, CommandError> {
-    let commands: Vec<CommandRecord> = table();
-    let name = arguments[0].to_ascii_uppercase();
-    let found = commands.iter().find(|it| it.spec.name.as_bytes() == name).unwrap();
-    (found.run)(arguments)
-}
-
 fn words(line: &str) -> Vec<&[u8]> {
     line.split(' ').map(str::as_bytes).collect()
+}
+
+/// An action as text, without the address of a function.
+fn text(action: &Action<'_, Policy>) -> String {
+    match action {
+        Action::Read { key, at, .. } => format!("Read {key:?} {at:?}"),
+        other => format!("{other:?}"),
+    }
 }
 
 fn key(bytes: &[u8], index: usize) -> KeyArgument<'_> {
@@ -123,15 +30,15 @@ fn key(bytes: &[u8], index: usize) -> KeyArgument<'_> {
 
 /// The operation and the time of a decision on the key `k`.
 fn decision(line: &str) -> (Operation, Option<u64>) {
-    match record(&words(line)).unwrap() {
-        Recorded::Apply {
+    match parse(&words(line), CLOCK).unwrap() {
+        Action::Apply {
             key: KeyArgument { bytes: b"k", index: 1 },
             policy,
             operation,
             at,
             format,
         } => {
-            assert_eq!(policy, PolicyText::Text(b"gcra:1/s"));
+            assert_eq!(policy, "gcra:1/s".parse().unwrap());
             assert_eq!(format, DecisionFormat::Sluicegate);
             (operation, at.map(Timestamp::as_micros))
         }
@@ -140,7 +47,7 @@ fn decision(line: &str) -> (Operation, Option<u64>) {
 }
 
 #[test]
-fn run_operations_with_defaults_applies_them() {
+fn parse_operations_with_defaults_returns_apply() {
     let reserve =
         |cost, max_wait| Operation::Reserve { cost, max_wait: Duration::from_micros(max_wait) };
     let table = [
@@ -161,41 +68,45 @@ fn run_operations_with_defaults_applies_them() {
 }
 
 #[test]
-fn run_other_commands_with_defaults_acts_on_host() {
+fn parse_other_commands_with_defaults_returns_action() {
     let at = Some(Timestamp::from_micros(5).unwrap());
     let take = |bytes, index, cost| TakeRequest {
         key: key(bytes, index),
-        policy: PolicyText::Text(b"gcra:1/s"),
+        policy: "gcra:1/s".parse().unwrap(),
         cost,
     };
-    let wait = |cost, micros| Recorded::Wait(take(b"k", 1, cost), Duration::from_micros(micros));
+    let wait = |cost, micros| Action::Wait {
+        take: take(b"k", 1, cost),
+        timeout: Duration::from_micros(micros),
+    };
     let table = [
         ("SG.WAIT k gcra:1/s", wait(1, 30_000_000)),
         ("SG.WAIT k gcra:1/s timeout 7 cost 2", wait(2, 7)),
-        ("SG.RESET k", Recorded::Reset(key(b"k", 1), None)),
-        ("SG.RESET k AT 5", Recorded::Reset(key(b"k", 1), at)),
-        ("SG.INFO k", Recorded::Read(key(b"k", 1), None)),
-        ("SG.INFO k AT 5", Recorded::Read(key(b"k", 1), at)),
-        ("SG.MTAKE 1 k gcra:1/s 0", Recorded::TakeBatch(vec![take(b"k", 2, 0)], None)),
+        ("SG.RESET k", Action::Reset { key: key(b"k", 1), at: None }),
+        ("SG.RESET k AT 5", Action::Reset { key: key(b"k", 1), at }),
+        ("SG.INFO k", Action::Read { key: key(b"k", 1), at: None, reply: |_, _, _| () }),
+        ("SG.INFO k AT 5", Action::Read { key: key(b"k", 1), at, reply: |_, _, _| () }),
+        ("SG.MTAKE 1 k gcra:1/s 0", Action::TakeBatch { takes: vec![take(b"k", 2, 0)], at: None }),
         (
             "SG.MTAKE 2 k gcra:1/s 1 at gcra:1/s 2 AT 5",
-            Recorded::TakeBatch(vec![take(b"k", 2, 1), take(b"at", 5, 2)], at),
+            Action::TakeBatch { takes: vec![take(b"k", 2, 1), take(b"at", 5, 2)], at },
         ),
         (
             "SG.MTAKE 3 k gcra:1/s COST 1 cost gcra:1/s cost 4 l gcra:1/s 2",
-            Recorded::TakeBatch(
-                vec![take(b"k", 2, 1), take(b"cost", 6, 4), take(b"l", 10, 2)],
-                None,
-            ),
+            Action::TakeBatch {
+                takes: vec![take(b"k", 2, 1), take(b"cost", 6, 4), take(b"l", 10, 2)],
+                at: None,
+            },
         ),
     ];
-    for (line, recorded) in table {
-        assert_eq!(record(&words(line)), Ok(recorded), "{line}");
+    for (line, action) in table {
+        let parsed = parse(&words(line), CLOCK).unwrap();
+        assert_eq!(text(&parsed), text(&action), "{line}");
     }
 }
 
 #[test]
-fn check_key_of_1_to_65536_bytes_is_accepted() {
+fn parse_key_of_1_to_65536_bytes_is_accepted() {
     for length in [0, 1, 65_536, 65_537] {
         let key = vec![0xff; length];
         let lines: [&[&[u8]]; 9] = [
@@ -211,7 +122,7 @@ fn check_key_of_1_to_65536_bytes_is_accepted() {
             &[b"SG.INFO", &key],
         ];
         for (index, line) in lines.into_iter().enumerate() {
-            let found = check(line, NO_CLOCK).map_err(|error| error.to_string());
+            let found = parse(line, NO_CLOCK).map(|_| ()).map_err(|error| error.to_string());
             let valid = length <= 65_536 && (length > 0 || index >= 6);
             let expected = format!("ERR invalid key: expected 1 to 65536 bytes, found {length}");
             let expected = if valid { Ok(()) } else { Err(expected) };
@@ -255,9 +166,9 @@ fn arguments() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 proptest! {
     #[test]
-    fn check_any_arguments_returns_ok_or_one_line_error(arguments in arguments(), test_clock: bool) {
+    fn parse_any_arguments_returns_action_or_one_line_error(arguments in arguments(), test_clock: bool) {
         let slices: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        if let Err(error) = check(&slices, Options { test_clock }) {
+        if let Err(error) = parse(&slices, Options { test_clock }) {
             let text = error.to_string();
             let class = ["ERR ", "SGPOLICY "].iter().any(|class| text.starts_with(class));
             prop_assert!(class && text.len() <= 512, "{text}");

@@ -2,7 +2,7 @@
 //! stays. No panic crosses into it.
 
 use redis::Value;
-use sluicegate_commands::{CommandSpec, Options, check as check_command, table};
+use sluicegate_commands::{CommandSpec, Options, parse, table};
 use sluicegate_testing::Engine;
 
 use crate::{
@@ -55,7 +55,7 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
     let mut check = |arguments: &[&[u8]]| {
         let found = peer.ask(arguments);
         asked += 1;
-        match (check_command(arguments, Options::default()), found) {
+        match (parse(arguments, Options::default()), found) {
             // An error is one line on the wire.
             (Err(error), Err(found)) => {
                 let error = error.to_string().replace(['\r', '\n'], " ");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{Connection, Value};
-use sluicegate_commands::{Description, Options, check};
+use sluicegate_commands::{Description, Options, parse};
 use sluicegate_conformance::{
     Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
@@ -173,7 +173,7 @@ fn arguments_fail_in_the_words_of_the_commands() {
         let told = call(connection, &format!("sg_{verb}"), key, rest).unwrap_err();
         let name = format!("SG.{}", verb.to_uppercase());
         let words = [&[name.as_bytes(), key], rest].concat();
-        let expected = match check(&words, Options::default()) {
+        let expected = match parse(&words, Options::default()) {
             Err(error) => error.to_string(),
             Ok(_) => {
                 let policy: Policy = "sliding-log:1/1s".parse().unwrap();

@@ -3,7 +3,7 @@
 //! Commands that are decided at the time of the batch are collected as they are read. All of them are decided and
 //! answered, in order, before any other command runs and at the end of what was read.
 
-use sluicegate_commands::DecisionFormat;
+use sluicegate_commands::{DecisionFormat, TakeRequest};
 use sluicegate_core::{Decision, Operation, ReserveError};
 use sluicegate_memory::Request;
 use sluicegate_redis::Source;
@@ -56,6 +56,17 @@ impl<'a> Batch<'a> {
             self.first_heavy.get_or_insert(self.entries.len());
         }
         self.entries.push(entry);
+    }
+
+    /// Adds takes whose replies are one array.
+    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, Known>]) {
+        let mut begins_array = takes.len();
+        for &TakeRequest { key, policy, cost } in takes {
+            let (key, operation) = (key.bytes, Operation::Take(cost));
+            let format = DecisionFormat::Sluicegate;
+            self.push(BatchEntry { key, policy, operation, format, begins_array });
+            begins_array = 0;
+        }
     }
 
     pub(super) fn len(&self) -> usize {

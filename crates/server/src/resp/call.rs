@@ -3,13 +3,11 @@
 //! The [`CommandTable`] has the commands of `sluicegate_commands`, for which a [`Call`] is the host, and those that
 //! only the server has ([`ServerCommand`]).
 
-use std::time::Duration;
-
 use sluicegate_commands::{
-    Command, CommandError, CommandSpec, DecisionFormat, EntryReply, FromCommand, Host, KeyArgument,
-    Options, PolicyText, TakeRequest, quote, unknown_command,
+    Action, Command, CommandError, CommandSpec, FromCommand, Host, Options, PolicyText,
+    TakeRequest, quote, unknown_command,
 };
-use sluicegate_core::{Operation, Timestamp};
+use sluicegate_core::Timestamp;
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
@@ -126,7 +124,10 @@ fn run_shared_command<C: Command>(
 ) -> Result<Next, String> {
     call.session.count_call(index);
     let arguments = call.arguments;
-    C::run(call, arguments).map_err(|error| error.to_string())
+    match C::parse(call, arguments) {
+        Ok(action) => Ok(call.act(action)),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn run_server_command<C: ServerCommand>(
@@ -202,31 +203,61 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
         format!("ERR wrong number of arguments for '{}' command", spec.name.to_ascii_lowercase())
     }
 
-    /// Adds takes to the batch, whose reply is one array.
-    fn push_takes(batch: &mut Batch<'a>, takes: &[TakeRequest<'a, Known>]) {
-        let mut begins_array = takes.len();
-        for take in takes {
-            batch.push(BatchEntry {
-                key: take.key.bytes,
-                policy: take.policy,
-                operation: Operation::Take(take.cost),
-                format: DecisionFormat::Sluicegate,
-                begins_array,
-            });
-            begins_array = 0;
+    /// Carries out an action of a shared command: adds decisions at the time of the batch to the batch.
+    #[inline]
+    fn act(&mut self, action: Action<'a, Known>) -> Next {
+        match action {
+            Action::Apply { key, policy, operation, at: None, format } => {
+                let key = key.bytes;
+                self.batch.push(BatchEntry { key, policy, operation, format, begins_array: 0 });
+                Next::Go
+            }
+            Action::TakeBatch { takes, at: None } => {
+                self.batch.push_takes(&takes);
+                Next::Go
+            }
+            action => {
+                self.batch.decide(self.session, self.out);
+                self.act_alone(action)
+            }
         }
     }
 
-    /// Applies an operation to the store, now or after the batch.
-    fn apply_to_store(&mut self, operation: StoreOperation, at: Option<Timestamp>) {
-        self.batch.decide(self.session, self.out);
-        self.session.at(at.unwrap_or(self.session.now)).apply(operation, self.out);
+    /// Carries out an action after the batch, at its own time.
+    fn act_alone(&mut self, action: Action<'a, Known>) -> Next {
+        let session = |at: Option<Timestamp>| self.session.at(at.unwrap_or(self.session.now));
+        match action {
+            Action::Apply { key, policy, operation, at, format } => {
+                let key = key.bytes;
+                let mut batch = Batch::new();
+                batch.push(BatchEntry { key, policy, operation, format, begins_array: 0 });
+                batch.decide(&session(at), self.out);
+            }
+            Action::TakeBatch { takes, at } => {
+                let mut batch = Batch::new();
+                batch.push_takes(&takes);
+                batch.decide(&session(at), self.out);
+            }
+            Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
+                let rule = self.session.worker.rules.borrow().get(policy).clone();
+                let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout };
+                return Next::Wait(Box::new(waiting));
+            }
+            Action::Reset { key, at } => {
+                session(at).apply(StoreOperation::Reset(vec![key.bytes.into()]), self.out);
+            }
+            Action::Read { key, at, reply } => {
+                // A description reads each event of a log.
+                self.session.add_work(WORK);
+                session(at).apply(StoreOperation::Read(key.bytes.into(), reply), self.out);
+            }
+        }
+        Next::Go
     }
 }
 
 impl<'a> Host<'a> for Call<'_, '_, 'a> {
     type Policy = Known;
-    type Outcome = Next;
 
     #[inline]
     fn options(&self) -> Options {
@@ -237,74 +268,6 @@ impl<'a> Host<'a> for Call<'_, '_, 'a> {
     fn policy(&mut self, text: PolicyText<'a>) -> Result<Known, CommandError> {
         let session = &self.session;
         session.worker.rules.borrow_mut().known(text, session.shared, session.now)
-    }
-
-    #[inline]
-    fn apply(
-        &mut self,
-        key: KeyArgument<'a>,
-        policy: Known,
-        operation: Operation,
-        at: Option<Timestamp>,
-        format: DecisionFormat,
-    ) -> Result<Next, CommandError> {
-        let entry = BatchEntry { key: key.bytes, policy, operation, format, begins_array: 0 };
-        match at {
-            None => self.batch.push(entry),
-            // A batch has one time.
-            Some(at) => {
-                self.batch.decide(self.session, self.out);
-                let mut batch = Batch::new();
-                batch.push(entry);
-                batch.decide(&self.session.at(at), self.out);
-            }
-        }
-        Ok(Next::Go)
-    }
-
-    fn take_batch(
-        &mut self,
-        takes: Vec<TakeRequest<'a, Known>>,
-        at: Option<Timestamp>,
-    ) -> Result<Next, CommandError> {
-        match at {
-            None => Self::push_takes(self.batch, &takes),
-            Some(at) => {
-                self.batch.decide(self.session, self.out);
-                let mut batch = Batch::new();
-                Self::push_takes(&mut batch, &takes);
-                batch.decide(&self.session.at(at), self.out);
-            }
-        }
-        Ok(Next::Go)
-    }
-
-    fn wait(
-        &mut self,
-        take: TakeRequest<'a, Known>,
-        timeout: Duration,
-    ) -> Result<Next, CommandError> {
-        self.batch.decide(self.session, self.out);
-        let TakeRequest { key, policy, cost } = take;
-        let rule = self.session.worker.rules.borrow().get(policy).clone();
-        Ok(Next::Wait(Box::new(Waiting { key: key.bytes.into(), rule, cost, timeout })))
-    }
-
-    fn reset(&mut self, key: KeyArgument<'a>, at: Option<Timestamp>) -> Result<Next, CommandError> {
-        self.apply_to_store(StoreOperation::Reset(vec![key.bytes.into()]), at);
-        Ok(Next::Go)
-    }
-
-    fn read(
-        &mut self,
-        key: KeyArgument<'a>,
-        at: Option<Timestamp>,
-        reply: EntryReply,
-    ) -> Result<Next, CommandError> {
-        // A description reads each event of a log.
-        self.session.add_work(WORK);
-        self.apply_to_store(StoreOperation::Read(key.bytes.into(), reply), at);
-        Ok(Next::Go)
     }
 }
 
