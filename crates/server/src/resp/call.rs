@@ -4,8 +4,8 @@
 //! only the server has ([`ServerCommand`]).
 
 use sluicegate_commands::{
-    Action, Command, CommandError, CommandSpec, FromCommand, Host, Options, PolicyText,
-    TakeRequest, quote, unknown_command,
+    Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, Keys, Options,
+    PolicyText, TakeRequest, quote, unknown_command,
 };
 use sluicegate_core::Timestamp;
 use sluicegate_resp::{Limits, Writer};
@@ -21,36 +21,31 @@ use crate::{rules::Known, stats::MAX_COMMANDS, wait::Waiting};
 pub(super) struct CommandTable(Vec<TableEntry>);
 
 /// A command in the table.
-pub(super) struct TableEntry {
-    pub(super) spec: &'static CommandSpec,
+struct TableEntry {
+    spec: &'static CommandSpec,
     run: Run,
 }
 
-/// Runs a command, which is at this position of the table. The error is the whole error reply.
-type Run = for<'c, 's, 'a> fn(&mut Call<'c, 's, 'a>, usize) -> Result<Next, String>;
-
-/// A command of the server alone.
-pub(super) trait ServerCommand {
-    const SPEC: &'static CommandSpec;
-    /// Work of a call. A long reply takes as long as many decisions.
-    const WORK: u32 = 1;
-
-    /// Whether this call takes so long that it must wait for the lane.
-    fn needs_lane(_call: &Call<'_, '_, '_>) -> bool {
-        false
-    }
-
-    /// Runs the command. All commands before it are answered.
-    ///
-    /// # Errors
-    /// The text is the whole error reply.
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String>;
+enum Run {
+    Shared(for<'c, 's, 'a> fn(&mut Call<'c, 's, 'a>) -> CallResult),
+    Server(&'static ServerCommand),
 }
+
+/// A command that only the server has.
+pub(super) struct ServerCommand {
+    spec: CommandSpec,
+    work: u32,
+    needs_lane: fn(&Call<'_, '_, '_>) -> bool,
+    run: fn(&mut Call<'_, '_, '_>) -> CallResult,
+}
+
+/// What the connection does next, or an error: its text is the whole error reply.
+pub(super) type CallResult = Result<Next, String>;
 
 /// One call of a command, and what it may use.
 pub(super) struct Call<'c, 's, 'a> {
     pub(super) session: &'c mut Session<'s>,
-    pub(super) table: &'c CommandTable,
+    pub(super) table: &'static CommandTable,
     /// Decisions that come before this call.
     pub(super) batch: &'c mut Batch<'a>,
     /// Replies, up to those of `batch`.
@@ -75,16 +70,17 @@ pub(super) enum Next {
 
 impl CommandTable {
     /// The shared commands, and those of the server alone.
-    pub(super) fn new(of_server: impl IntoIterator<Item = TableEntry>) -> Self {
+    pub(super) fn new(of_server: impl IntoIterator<Item = &'static ServerCommand>) -> Self {
         let mut entries: Vec<TableEntry> = sluicegate_commands::table();
-        entries.extend(of_server);
+        let of_server = of_server.into_iter();
+        entries.extend(of_server.map(|it| TableEntry { spec: &it.spec, run: Run::Server(it) }));
         assert!(entries.len() <= MAX_COMMANDS, "each command has a counter");
         Self(entries)
     }
 
     /// The position of the command with this name, in any case.
     #[inline]
-    pub(super) fn position(&self, name: &[u8]) -> Option<usize> {
+    fn position(&self, name: &[u8]) -> Option<usize> {
         self.0.iter().position(|entry| name.eq_ignore_ascii_case(entry.spec.name.as_bytes()))
     }
 
@@ -99,12 +95,17 @@ impl CommandTable {
     }
 }
 
-impl TableEntry {
-    /// The entry of a command of the server.
-    pub(super) fn new<C: ServerCommand>() -> Self {
-        Self { spec: C::SPEC, run: run_server_command::<C> }
+impl FromCommand for TableEntry {
+    fn from_command<C: Command>() -> Self {
+        let run = Run::Shared(|call| match C::parse(call, call.arguments) {
+            Ok(action) => Ok(call.act(action)),
+            Err(error) => Err(error.to_string()),
+        });
+        Self { spec: C::SPEC, run }
     }
+}
 
+impl TableEntry {
     /// Whether clients may call the command before they give the password.
     #[inline]
     fn needs_no_password(&self) -> bool {
@@ -112,38 +113,44 @@ impl TableEntry {
     }
 }
 
-impl FromCommand for TableEntry {
-    fn from_command<C: Command>() -> Self {
-        Self { spec: C::SPEC, run: run_shared_command::<C> }
+impl ServerCommand {
+    /// A command on connections. A call is as much work as a decision.
+    pub(super) const fn new(
+        name: &'static str,
+        arity: i64,
+        flags: &'static [&'static str],
+        arguments: &'static [Argument],
+        summary: &'static str,
+        run: fn(&mut Call<'_, '_, '_>) -> CallResult,
+    ) -> Self {
+        let (keys, group) = (Keys::None, "connection");
+        let spec = CommandSpec { name, arity, flags, keys, summary, group, arguments };
+        Self { spec, work: 1, needs_lane: |_| false, run }
     }
-}
 
-fn run_shared_command<C: Command>(
-    call: &mut Call<'_, '_, '_>,
-    index: usize,
-) -> Result<Next, String> {
-    call.session.count_call(index);
-    let arguments = call.arguments;
-    match C::parse(call, arguments) {
-        Ok(action) => Ok(call.act(action)),
-        Err(error) => Err(error.to_string()),
+    /// The same as a command on the server.
+    pub(super) const fn of_server(mut self) -> Self {
+        self.spec.group = "server";
+        self
     }
-}
 
-fn run_server_command<C: ServerCommand>(
-    call: &mut Call<'_, '_, '_>,
-    index: usize,
-) -> Result<Next, String> {
-    if C::needs_lane(call) && !call.session.turn.is_in_lane() {
-        return Ok(Next::Later);
+    /// The same as a command on keys.
+    pub(super) const fn on_keys(mut self, keys: Keys) -> Self {
+        (self.spec.keys, self.spec.group) = (keys, "generic");
+        self
     }
-    call.session.count_call(index);
-    if !C::SPEC.takes(call.arguments.len()) {
-        return Err(call.arity_error(C::SPEC));
+
+    /// The same with this work, where a decision is 1: a long reply takes as long as many decisions.
+    pub(super) const fn with_work(mut self, work: u32) -> Self {
+        self.work = work;
+        self
     }
-    call.batch.decide(call.session, call.out);
-    call.session.add_work(C::WORK);
-    C::run(call)
+
+    /// The same, but a call for which `needs_lane` is true waits for the lane.
+    pub(super) const fn in_lane_if(mut self, needs_lane: fn(&Call<'_, '_, '_>) -> bool) -> Self {
+        self.needs_lane = needs_lane;
+        self
+    }
 }
 
 impl<'c, 's, 'a> Call<'c, 's, 'a> {
@@ -151,20 +158,40 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
     #[inline]
     pub(super) fn run(&mut self) -> Next {
         let name = self.arguments.first().copied().unwrap_or_default();
-        let result = match self.table.position(name) {
-            Some(index)
-                if self.session.authenticated || self.table.0[index].needs_no_password() =>
-            {
-                (self.table.0[index].run)(self, index)
+        let result = match self.table.position(name).map(|index| (index, &self.table.0[index])) {
+            Some((index, entry)) if self.session.authenticated || entry.needs_no_password() => {
+                self.run_entry(index, entry)
             }
             _ => self.reject(name),
         };
         result.unwrap_or_else(|error| self.fail(&error))
     }
 
+    #[inline]
+    fn run_entry(&mut self, index: usize, entry: &'static TableEntry) -> CallResult {
+        match &entry.run {
+            Run::Shared(run) => {
+                self.session.count_call(index);
+                run(self)
+            }
+            Run::Server(command) => {
+                if !self.session.turn.is_in_lane() && (command.needs_lane)(self) {
+                    return Ok(Next::Later);
+                }
+                self.session.count_call(index);
+                if !command.spec.takes(self.arguments.len()) {
+                    return Err(self.arity_error());
+                }
+                self.batch.decide(self.session, self.out);
+                self.session.add_work(command.work);
+                (command.run)(self)
+            }
+        }
+    }
+
     /// The error for a command that does not exist, or that this client may not call.
     #[cold]
-    fn reject(&mut self, name: &[u8]) -> Result<Next, String> {
+    fn reject(&mut self, name: &[u8]) -> CallResult {
         if is_http(self.arguments) {
             self.batch.decide(self.session, self.out);
             let why = "HTTP request on the RESP port: a web page may have made a browser send it";
@@ -199,8 +226,9 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
     }
 
     /// The error for a wrong number of arguments.
-    pub(super) fn arity_error(&self, spec: &CommandSpec) -> String {
-        format!("ERR wrong number of arguments for '{}' command", spec.name.to_ascii_lowercase())
+    pub(super) fn arity_error(&self) -> String {
+        let name = String::from_utf8_lossy(self.arguments[0]).to_ascii_lowercase();
+        format!("ERR wrong number of arguments for '{name}' command")
     }
 
     /// Carries out an action of a shared command: adds decisions at the time of the batch to the batch.

@@ -1,45 +1,40 @@
 //! `AUTH [user] password`: authenticates the connection. There is one user, `default`.
 
-use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys};
+use sluicegate_commands::{Argument, ArgumentKind};
 
 use super::spec::EARLY;
 use crate::resp::{
-    call::{Call, Next, ServerCommand},
+    call::{Call, CallResult, Next, ServerCommand},
     session::Session,
 };
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-pub(super) struct Auth;
+pub(super) const AUTH: ServerCommand = ServerCommand::new(
+    "AUTH",
+    -2,
+    EARLY,
+    &[
+        Argument::optional("username", ArgumentKind::Text),
+        Argument::new("password", ArgumentKind::Text),
+    ],
+    "Authenticates the connection.",
+    run,
+);
 
-impl ServerCommand for Auth {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "AUTH",
-        arity: -2,
-        flags: EARLY,
-        keys: Keys::None,
-        summary: "Authenticates the connection.",
-        group: "connection",
-        arguments: &[
-            Argument::optional("username", ArgumentKind::Text),
-            Argument::new("password", ArgumentKind::Text),
-        ],
-    };
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        match *call.rest() {
-            [_] if !call.session.shared.asks_for_password() => {
-                return Err("ERR AUTH <password> called without any password configured for the \
-                            default user. Are you sure your configuration is correct?"
-                    .into());
-            }
-            [password] => authenticate(call.session, b"default", password)?,
-            [user, password] => authenticate(call.session, user, password)?,
-            _ => return Err("ERR syntax error".into()),
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    match *call.rest() {
+        [_] if !call.session.shared.asks_for_password() => {
+            return Err("ERR AUTH <password> called without any password configured for the \
+                        default user. Are you sure your configuration is correct?"
+                .into());
         }
-        call.writer().simple("OK");
-        Ok(Next::Limits(call.session.limits()))
+        [password] => authenticate(call.session, b"default", password)?,
+        [user, password] => authenticate(call.session, user, password)?,
+        _ => return Err("ERR syntax error".into()),
     }
+    call.writer().simple("OK");
+    Ok(Next::Limits(call.session.limits()))
 }
 
 /// Checks the password, and records the result in the session.

@@ -2,13 +2,13 @@
 
 use std::{fmt::Write as _, sync::atomic::Ordering};
 
-use sluicegate_commands::{CommandSpec, Keys, quote};
+use sluicegate_commands::quote;
 use sluicegate_resp::{Version, Writer};
 
 use super::spec::{ADMIN, SUBCOMMAND};
 use crate::{
     resp::{
-        call::{Call, CommandTable, Next, ServerCommand, unknown_subcommand},
+        call::{Call, CallResult, CommandTable, Next, ServerCommand, unknown_subcommand},
         session::{Session, WORK},
     },
     shared,
@@ -19,33 +19,23 @@ const MAX_LIST: usize = 900_000;
 /// Clients from which on a list of them takes long.
 const MANY_CLIENTS: usize = 200;
 
-pub(super) struct Client;
+pub(super) const CLIENT: ServerCommand =
+    ServerCommand::new("CLIENT", -2, ADMIN, SUBCOMMAND, "Lists, names and closes clients.", run)
+        .with_work(WORK)
+        .in_lane_if(needs_lane);
 
-impl ServerCommand for Client {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "CLIENT",
-        arity: -2,
-        flags: ADMIN,
-        keys: Keys::None,
-        summary: "Lists, names and closes clients.",
-        group: "connection",
-        arguments: SUBCOMMAND,
-    };
-    const WORK: u32 = WORK;
+fn needs_lane(call: &Call<'_, '_, '_>) -> bool {
+    call.rest().first().is_some_and(|word| is(word, "LIST") || is(word, "KILL"))
+        && call.session.shared.clients.len() > MANY_CLIENTS
+}
 
-    fn needs_lane(call: &Call<'_, '_, '_>) -> bool {
-        call.rest().first().is_some_and(|word| is(word, "LIST") || is(word, "KILL"))
-            && call.session.shared.clients.len() > MANY_CLIENTS
-    }
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        run_subcommand(call)?;
-        Ok(Next::Go)
-    }
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    run_subcommand(call)?;
+    Ok(Next::Go)
 }
 
 fn run_subcommand(call: &mut Call<'_, '_, '_>) -> Result<(), String> {
-    let [word, rest @ ..] = call.rest() else { return Err(call.arity_error(Client::SPEC)) };
+    let [word, rest @ ..] = call.rest() else { return Err(call.arity_error()) };
     let session = &*call.session;
     let table = call.table;
     let writer = &mut Writer::new(call.out, session.version);
@@ -121,7 +111,7 @@ fn run_subcommand(call: &mut Call<'_, '_, '_>) -> Result<(), String> {
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
             return Err(format!("ERR wrong number of arguments for 'client|{word}' command"));
         }
-        _ => return Err(unknown_subcommand(word, Client::SPEC.name)),
+        _ => return Err(unknown_subcommand(word, "CLIENT")),
     }
     Ok(())
 }

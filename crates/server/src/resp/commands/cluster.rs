@@ -1,24 +1,18 @@
 //! `CLUSTER subcommand`: the server is not a cluster.
 
-use sluicegate_commands::{CommandSpec, Keys};
-
 use super::spec::{FAST, SUBCOMMAND};
-use crate::resp::call::{Call, Next, ServerCommand};
+use crate::resp::call::{Call, CallResult, ServerCommand};
 
-pub(super) struct Cluster;
+pub(super) const CLUSTER: ServerCommand = ServerCommand::new(
+    "CLUSTER",
+    -2,
+    FAST,
+    SUBCOMMAND,
+    "Reports that cluster support is disabled.",
+    run,
+)
+.of_server();
 
-impl ServerCommand for Cluster {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "CLUSTER",
-        arity: -2,
-        flags: FAST,
-        keys: Keys::None,
-        summary: "Reports that cluster support is disabled.",
-        group: "server",
-        arguments: SUBCOMMAND,
-    };
-
-    fn run(_: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        Err("ERR This instance has cluster support disabled".into())
-    }
+fn run(_: &mut Call<'_, '_, '_>) -> CallResult {
+    Err("ERR This instance has cluster support disabled".into())
 }

@@ -6,29 +6,19 @@ use sluicegate_resp::Writer;
 
 use super::spec::{FAST, SUBCOMMAND};
 use crate::resp::{
-    call::{Call, CommandTable, Next, ServerCommand, unknown_subcommand},
+    call::{Call, CallResult, CommandTable, Next, ServerCommand, unknown_subcommand},
     session::WORK,
 };
 
-pub(super) struct CommandInfo;
+pub(super) const COMMAND: ServerCommand =
+    ServerCommand::new("COMMAND", -1, FAST, SUBCOMMAND, "Describes the commands.", run)
+        .of_server()
+        .with_work(WORK);
 
-impl ServerCommand for CommandInfo {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "COMMAND",
-        arity: -1,
-        flags: FAST,
-        keys: Keys::None,
-        summary: "Describes the commands.",
-        group: "server",
-        arguments: SUBCOMMAND,
-    };
-    const WORK: u32 = WORK;
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        let (table, rest) = (call.table, call.rest());
-        run_subcommand(table, rest, &mut call.writer())?;
-        Ok(Next::Go)
-    }
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let (table, rest) = (call.table, call.rest());
+    run_subcommand(table, rest, &mut call.writer())?;
+    Ok(Next::Go)
 }
 
 fn run_subcommand(
@@ -82,7 +72,7 @@ fn run_subcommand(
             let word = word.to_ascii_lowercase().escape_ascii().to_string();
             return Err(format!("ERR wrong number of arguments for 'command|{word}' command"));
         }
-        _ => return Err(unknown_subcommand(word, CommandInfo::SPEC.name)),
+        _ => return Err(unknown_subcommand(word, "COMMAND")),
     }
     Ok(())
 }

@@ -1,53 +1,41 @@
 //! `CONFIG GET pattern [pattern ...]`: settings by name. The password is none of them.
 
-use sluicegate_commands::{CommandSpec, Keys};
-
 use super::spec::{ADMIN, SUBCOMMAND};
 use crate::{
     resp::{
-        call::{Call, Next, ServerCommand, unknown_subcommand},
+        call::{Call, CallResult, Next, ServerCommand, unknown_subcommand},
         session::{LIMITS, WORK},
     },
     shared::Shared,
 };
 
-pub(super) struct Config;
+pub(super) const CONFIG: ServerCommand =
+    ServerCommand::new("CONFIG", -2, ADMIN, SUBCOMMAND, "Returns settings.", run)
+        .of_server()
+        .with_work(WORK);
 
-impl ServerCommand for Config {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "CONFIG",
-        arity: -2,
-        flags: ADMIN,
-        keys: Keys::None,
-        summary: "Returns settings.",
-        group: "server",
-        arguments: SUBCOMMAND,
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let patterns = match call.rest() {
+        [word, patterns @ ..] if word.eq_ignore_ascii_case(b"GET") => patterns,
+        rest => {
+            let word = rest.first().copied().unwrap_or_default();
+            return Err(unknown_subcommand(word, "CONFIG"));
+        }
     };
-    const WORK: u32 = WORK;
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        let patterns = match call.rest() {
-            [word, patterns @ ..] if word.eq_ignore_ascii_case(b"GET") => patterns,
-            rest => {
-                let word = rest.first().copied().unwrap_or_default();
-                return Err(unknown_subcommand(word, Self::SPEC.name));
-            }
-        };
-        if patterns.is_empty() {
-            return Err("ERR wrong number of arguments for 'config|get' command".into());
-        }
-        let mut found = settings(call.session.shared);
-        found.retain(|(name, _)| {
-            patterns.iter().any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-        });
-        let mut writer = call.writer();
-        writer.map(found.len());
-        for (name, value) in found {
-            writer.bulk(name);
-            writer.bulk(value);
-        }
-        Ok(Next::Go)
+    if patterns.is_empty() {
+        return Err("ERR wrong number of arguments for 'config|get' command".into());
     }
+    let mut found = settings(call.session.shared);
+    found.retain(|(name, _)| {
+        patterns.iter().any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    });
+    let mut writer = call.writer();
+    writer.map(found.len());
+    for (name, value) in found {
+        writer.bulk(name);
+        writer.bulk(value);
+    }
+    Ok(Next::Go)
 }
 
 fn settings(shared: &Shared) -> Vec<(&'static str, String)> {

@@ -1,6 +1,6 @@
 //! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: selects the protocol, and describes the server.
 
-use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys, quote};
+use sluicegate_commands::{Argument, ArgumentKind, quote};
 use sluicegate_resp::Version;
 
 use super::{
@@ -9,64 +9,59 @@ use super::{
     info::{COMPATIBLE, NAME},
     spec::EARLY,
 };
-use crate::resp::call::{Call, Next, ServerCommand};
+use crate::resp::call::{Call, CallResult, Next, ServerCommand};
 
-pub(super) struct Hello;
+pub(super) const HELLO: ServerCommand = ServerCommand::new(
+    "HELLO",
+    -1,
+    EARLY,
+    &[Argument::optional("protover", ArgumentKind::Integer)],
+    "Selects the protocol, and describes the server.",
+    run,
+);
 
-impl ServerCommand for Hello {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "HELLO",
-        arity: -1,
-        flags: EARLY,
-        keys: Keys::None,
-        summary: "Selects the protocol, and describes the server.",
-        group: "connection",
-        arguments: &[Argument::optional("protover", ArgumentKind::Integer)],
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let (version, mut options) = match call.rest() {
+        [] => (call.session.version, &[][..]),
+        [version, options @ ..] => (parse_version(version)?, options),
     };
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        let (version, mut options) = match call.rest() {
-            [] => (call.session.version, &[][..]),
-            [version, options @ ..] => (parse_version(version)?, options),
+    let (mut credentials, mut name) = (None, None);
+    loop {
+        options = match *options {
+            [] => break,
+            [word, user, password, ref rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
+                credentials = Some((user, password));
+                rest
+            }
+            [word, given, ref rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
+                name = Some(valid_name(given)?);
+                rest
+            }
+            [word, ..] => {
+                return Err(format!("ERR Syntax error in HELLO option '{}'", quote(word)));
+            }
         };
-        let (mut credentials, mut name) = (None, None);
-        loop {
-            options = match *options {
-                [] => break,
-                [word, user, password, ref rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
-                    credentials = Some((user, password));
-                    rest
-                }
-                [word, given, ref rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
-                    name = Some(valid_name(given)?);
-                    rest
-                }
-                [word, ..] => {
-                    return Err(format!("ERR Syntax error in HELLO option '{}'", quote(word)));
-                }
-            };
-        }
-        if let Some((user, password)) = credentials {
-            authenticate(call.session, user, password)?;
-        }
-        if !call.session.authenticated {
-            return Err(
-                "NOAUTH HELLO must be called with the client already authenticated, otherwise \
-                 the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
-                 client and select the RESP protocol version at the same time"
-                    .into(),
-            );
-        }
-        call.session.version = version;
-        let mut details = call.session.client.details.lock();
-        details.version = version;
-        if let Some(name) = name {
-            details.name = name.to_vec();
-        }
-        drop(details);
-        reply(call);
-        Ok(Next::Limits(call.session.limits()))
     }
+    if let Some((user, password)) = credentials {
+        authenticate(call.session, user, password)?;
+    }
+    if !call.session.authenticated {
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise \
+             the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
+             client and select the RESP protocol version at the same time"
+                .into(),
+        );
+    }
+    call.session.version = version;
+    let mut details = call.session.client.details.lock();
+    details.version = version;
+    if let Some(name) = name {
+        details.name = name.to_vec();
+    }
+    drop(details);
+    reply(call);
+    Ok(Next::Limits(call.session.limits()))
 }
 
 fn reply(call: &mut Call<'_, '_, '_>) {

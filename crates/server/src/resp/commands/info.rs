@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys};
+use sluicegate_commands::{Argument, ArgumentKind};
 use sluicegate_core::Timestamp;
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::{Health, OnError};
@@ -10,7 +10,7 @@ use sluicegate_redis::{Health, OnError};
 use crate::{
     home::Home,
     resp::{
-        call::{Call, Next, ServerCommand},
+        call::{Call, CallResult, Next, ServerCommand},
         session::WORK,
     },
     stats::{Counter, Stats},
@@ -42,28 +42,21 @@ const SECTIONS: [Section; 12] = [
     ("Keyspace", keyspace),
 ];
 
-pub(super) struct Info;
+pub(super) const INFO: ServerCommand = ServerCommand::new(
+    "INFO",
+    -1,
+    &["loading", "stale"],
+    &[Argument { multiple: true, ..Argument::optional("section", ArgumentKind::Text) }],
+    "Returns statistics and status.",
+    run,
+)
+.of_server()
+.with_work(WORK);
 
-impl ServerCommand for Info {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "INFO",
-        arity: -1,
-        flags: &["loading", "stale"],
-        keys: Keys::None,
-        summary: "Returns statistics and status.",
-        group: "server",
-        arguments: &[Argument {
-            multiple: true,
-            ..Argument::optional("section", ArgumentKind::Text)
-        }],
-    };
-    const WORK: u32 = WORK;
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        let text = sections(call, call.rest());
-        call.writer().verbatim(b"txt", text);
-        Ok(Next::Go)
-    }
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let text = sections(call, call.rest());
+    call.writer().verbatim(b"txt", text);
+    Ok(Next::Go)
 }
 
 /// The sections that are `wanted`; all if none is named.

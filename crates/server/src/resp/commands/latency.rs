@@ -1,31 +1,25 @@
 //! `LATENCY subcommand`: nothing is recorded.
 
-use sluicegate_commands::{CommandSpec, Keys};
-
 use super::spec::{ADMIN, SUBCOMMAND};
-use crate::resp::call::{Call, Next, ServerCommand, unknown_subcommand};
+use crate::resp::call::{Call, CallResult, Next, ServerCommand, unknown_subcommand};
 
-pub(super) struct Latency;
+pub(super) const LATENCY: ServerCommand = ServerCommand::new(
+    "LATENCY",
+    -2,
+    ADMIN,
+    SUBCOMMAND,
+    "Reports that no latency is recorded.",
+    run,
+)
+.of_server();
 
-impl ServerCommand for Latency {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "LATENCY",
-        arity: -2,
-        flags: ADMIN,
-        keys: Keys::None,
-        summary: "Reports that no latency is recorded.",
-        group: "server",
-        arguments: SUBCOMMAND,
-    };
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        let word = call.rest().first().copied().unwrap_or_default();
-        match &*word.to_ascii_uppercase() {
-            b"LATEST" | b"HISTORY" => call.writer().array(0),
-            b"HISTOGRAM" => call.writer().map(0),
-            b"RESET" => call.writer().integer(0),
-            _ => return Err(unknown_subcommand(word, Self::SPEC.name)),
-        }
-        Ok(Next::Go)
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let word = call.rest().first().copied().unwrap_or_default();
+    match &*word.to_ascii_uppercase() {
+        b"LATEST" | b"HISTORY" => call.writer().array(0),
+        b"HISTOGRAM" => call.writer().map(0),
+        b"RESET" => call.writer().integer(0),
+        _ => return Err(unknown_subcommand(word, "LATENCY")),
     }
+    Ok(Next::Go)
 }

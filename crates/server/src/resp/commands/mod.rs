@@ -25,34 +25,34 @@ mod ttl;
 
 use std::sync::LazyLock;
 
-use super::call::{CommandTable, TableEntry};
+use super::call::CommandTable;
 
 /// All commands: those of `sluicegate_commands`, then these.
 pub(super) fn table() -> &'static CommandTable {
     static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
         CommandTable::new([
-            TableEntry::new::<auth::Auth>(),
-            TableEntry::new::<client::Client>(),
-            TableEntry::new::<cluster::Cluster>(),
-            TableEntry::new::<command::CommandInfo>(),
-            TableEntry::new::<config::Config>(),
-            TableEntry::new::<dbsize::DbSize>(),
-            TableEntry::new::<del::Del>(),
-            TableEntry::new::<echo::Echo>(),
-            TableEntry::new::<exists::Exists>(),
-            TableEntry::new::<hello::Hello>(),
-            TableEntry::new::<info::Info>(),
-            TableEntry::new::<latency::Latency>(),
-            TableEntry::new::<sg_keys::SgKeys>(),
-            TableEntry::new::<ping::Ping>(),
-            TableEntry::new::<ttl::Pttl>(),
-            TableEntry::new::<quit::Quit>(),
-            TableEntry::new::<reset::Reset>(),
-            TableEntry::new::<role::Role>(),
-            TableEntry::new::<select::Select>(),
-            TableEntry::new::<slowlog::SlowLog>(),
-            TableEntry::new::<time::Time>(),
-            TableEntry::new::<ttl::Ttl>(),
+            &auth::AUTH,
+            &client::CLIENT,
+            &cluster::CLUSTER,
+            &command::COMMAND,
+            &config::CONFIG,
+            &dbsize::DBSIZE,
+            &del::DEL,
+            &echo::ECHO,
+            &exists::EXISTS,
+            &hello::HELLO,
+            &info::INFO,
+            &latency::LATENCY,
+            &sg_keys::SG_KEYS,
+            &ping::PING,
+            &ttl::PTTL,
+            &quit::QUIT,
+            &reset::RESET,
+            &role::ROLE,
+            &select::SELECT,
+            &slowlog::SLOWLOG,
+            &time::TIME,
+            &ttl::TTL,
         ])
     });
     &TABLE

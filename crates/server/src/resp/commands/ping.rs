@@ -1,29 +1,24 @@
 //! `PING [message]`: checks the connection.
 
-use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys};
+use sluicegate_commands::{Argument, ArgumentKind};
 
 use super::spec::FAST;
-use crate::resp::call::{Call, Next, ServerCommand};
+use crate::resp::call::{Call, CallResult, Next, ServerCommand};
 
-pub(super) struct Ping;
+pub(super) const PING: ServerCommand = ServerCommand::new(
+    "PING",
+    -1,
+    FAST,
+    &[Argument::optional("message", ArgumentKind::Text)],
+    "Returns PONG, or the message.",
+    run,
+);
 
-impl ServerCommand for Ping {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "PING",
-        arity: -1,
-        flags: FAST,
-        keys: Keys::None,
-        summary: "Returns PONG, or the message.",
-        group: "connection",
-        arguments: &[Argument::optional("message", ArgumentKind::Text)],
-    };
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        match *call.rest() {
-            [] => call.writer().simple("PONG"),
-            [message] => call.writer().bulk(message),
-            _ => return Err(call.arity_error(Self::SPEC)),
-        }
-        Ok(Next::Go)
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    match *call.rest() {
+        [] => call.writer().simple("PONG"),
+        [message] => call.writer().bulk(message),
+        _ => return Err(call.arity_error()),
     }
+    Ok(Next::Go)
 }

@@ -1,25 +1,12 @@
 //! `QUIT`: closes the connection.
 
-use sluicegate_commands::{CommandSpec, Keys};
-
 use super::spec::EARLY;
-use crate::resp::call::{Call, Next, ServerCommand};
+use crate::resp::call::{Call, CallResult, Next, ServerCommand};
 
-pub(super) struct Quit;
+pub(super) const QUIT: ServerCommand =
+    ServerCommand::new("QUIT", -1, EARLY, &[], "Closes the connection.", run);
 
-impl ServerCommand for Quit {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "QUIT",
-        arity: -1,
-        flags: EARLY,
-        keys: Keys::None,
-        summary: "Closes the connection.",
-        group: "connection",
-        arguments: &[],
-    };
-
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        call.writer().simple("OK");
-        Ok(Next::Close)
-    }
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    call.writer().simple("OK");
+    Ok(Next::Close)
 }

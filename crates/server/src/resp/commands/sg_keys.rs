@@ -1,11 +1,11 @@
 //! `SG.KEYS cursor [COUNT count] [MATCH prefix*] [DENIED]`: lists the keys that the server samples.
 
-use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys, quote};
+use sluicegate_commands::{Argument, ArgumentKind, quote};
 
 use crate::{
     dashboard::{KeyFilter, KeyPage, list_keys},
     resp::{
-        call::{Call, Next, ServerCommand},
+        call::{Call, CallResult, Next, ServerCommand},
         session::WORK,
     },
 };
@@ -15,73 +15,66 @@ const COUNT: usize = 100;
 /// Upper bound on `COUNT`.
 const MAX_COUNT: usize = 1000;
 
-pub(super) struct SgKeys;
+pub(super) const SG_KEYS: ServerCommand = ServerCommand::new(
+    "SG.KEYS",
+    -2,
+    &["readonly"],
+    &[
+        Argument::new("cursor", ArgumentKind::Integer),
+        Argument::option("COUNT", "count"),
+        Argument { token: Some("MATCH"), ..Argument::optional("prefix", ArgumentKind::Text) },
+        Argument::optional("DENIED", ArgumentKind::Text),
+    ],
+    "Lists the keys that the server samples.",
+    run,
+)
+.of_server()
+.with_work(WORK);
 
-impl ServerCommand for SgKeys {
-    const SPEC: &'static CommandSpec = &CommandSpec {
-        name: "SG.KEYS",
-        arity: -2,
-        flags: &["readonly"],
-        keys: Keys::None,
-        summary: "Lists the keys that the server samples.",
-        group: "server",
-        arguments: &[
-            Argument::new("cursor", ArgumentKind::Integer),
-            Argument::option("COUNT", "count"),
-            Argument { token: Some("MATCH"), ..Argument::optional("prefix", ArgumentKind::Text) },
-            Argument::optional("DENIED", ArgumentKind::Text),
-        ],
+/// The reply is `[next cursor, [key ...]]`, as that of `SCAN`.
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let [cursor, options @ ..] = call.rest() else {
+        return Err(call.arity_error());
     };
-    const WORK: u32 = WORK;
-
-    /// The reply is `[next cursor, [key ...]]`, as that of `SCAN`.
-    fn run(call: &mut Call<'_, '_, '_>) -> Result<Next, String> {
-        let [cursor, options @ ..] = call.rest() else {
-            return Err(call.arity_error(Self::SPEC));
-        };
-        let cursor = number(cursor).ok_or_else(|| {
-            format!(
-                "ERR invalid cursor `{}`: expected 0 or the cursor of the last reply",
-                quote(cursor)
-            )
-        })?;
-        let mut count = COUNT;
-        let mut filter = KeyFilter::default();
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            if option.eq_ignore_ascii_case(b"DENIED") {
-                filter.denied = true;
-            } else if option.eq_ignore_ascii_case(b"COUNT") {
-                let text =
-                    *options.next().ok_or("ERR missing value of COUNT: expected 1 to 1000")?;
-                let given = number(text).and_then(|it| usize::try_from(it).ok());
-                count = given.filter(|it| (1..=MAX_COUNT).contains(it)).ok_or_else(|| {
-                    format!("ERR invalid COUNT `{}`: expected 1 to {MAX_COUNT}", quote(text))
-                })?;
-            } else if option.eq_ignore_ascii_case(b"MATCH") {
-                let text = *options.next().ok_or("ERR missing value of MATCH: expected prefix*")?;
-                filter.prefix = prefix(text).ok_or_else(|| {
-                    format!(
-                        "ERR invalid MATCH `{}`: expected a prefix and `*`, as `user:*`",
-                        quote(text)
-                    )
-                })?;
-            } else {
-                let option = quote(option);
-                return Err(format!(
-                    "ERR unknown option `{option}`: expected COUNT, MATCH or DENIED"
-                ));
-            }
+    let cursor = number(cursor).ok_or_else(|| {
+        format!(
+            "ERR invalid cursor `{}`: expected 0 or the cursor of the last reply",
+            quote(cursor)
+        )
+    })?;
+    let mut count = COUNT;
+    let mut filter = KeyFilter::default();
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"DENIED") {
+            filter.denied = true;
+        } else if option.eq_ignore_ascii_case(b"COUNT") {
+            let text = *options.next().ok_or("ERR missing value of COUNT: expected 1 to 1000")?;
+            let given = number(text).and_then(|it| usize::try_from(it).ok());
+            count = given.filter(|it| (1..=MAX_COUNT).contains(it)).ok_or_else(|| {
+                format!("ERR invalid COUNT `{}`: expected 1 to {MAX_COUNT}", quote(text))
+            })?;
+        } else if option.eq_ignore_ascii_case(b"MATCH") {
+            let text = *options.next().ok_or("ERR missing value of MATCH: expected prefix*")?;
+            filter.prefix = prefix(text).ok_or_else(|| {
+                format!(
+                    "ERR invalid MATCH `{}`: expected a prefix and `*`, as `user:*`",
+                    quote(text)
+                )
+            })?;
+        } else {
+            let option = quote(option);
+            return Err(format!("ERR unknown option `{option}`: expected COUNT, MATCH or DENIED"));
         }
-        let shared = &call.session.worker.shared;
-        let KeyPage { next, keys } = list_keys(shared, cursor, count, filter)?;
-        let mut writer = call.writer();
-        writer.array(2);
-        writer.bulk(next.to_string());
-        writer.array(keys.len());
-        keys.iter().for_each(|key| writer.bulk(key));
-        Ok(Next::Go)
     }
+    let shared = &call.session.worker.shared;
+    let KeyPage { next, keys } = list_keys(shared, cursor, count, filter)?;
+    let mut writer = call.writer();
+    writer.array(2);
+    writer.bulk(next.to_string());
+    writer.array(keys.len());
+    keys.iter().for_each(|key| writer.bulk(key));
+    Ok(Next::Go)
 }
 
 fn number(text: &[u8]) -> Option<u64> {
