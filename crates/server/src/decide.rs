@@ -2,18 +2,70 @@
 //!
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
-use sluicegate_core::{Joint, Operation, Timestamp};
-use sluicegate_memory::MemoryStore;
-use sluicegate_redis::{Answer, MultiKeyAnswer, Source};
+use std::{sync::Arc, time::Duration};
+
+use sluicegate_core::{Clock as _, Joint, Operation, Policy, Timestamp};
+use sluicegate_memory::{MemoryStore, SystemClock};
+use sluicegate_redis::{Answer, MultiKeyAnswer, OnError, Source};
 use tokio::task::yield_now;
 
 use crate::{
-    home::{HomeRule, Question, Take, Trouble, here},
-    shared::Shared,
+    blocks::Blocks,
+    buffers::BufferBudget,
+    home::{Home, HomeRule, Question, Take, Trouble, here},
+    ruleset::Live,
     turn::{Turn, Turns},
+    wait::Lines,
 };
 
-impl Shared {
+/// How long a client may occupy its worker before others go first.
+const TURN: Duration = Duration::from_micros(500);
+
+/// What it takes to decide, for all protocols: the store, the clock, the rules in force, the keys that an
+/// operator has blocked, and the requests that wait.
+#[derive(Debug)]
+pub(crate) struct Decider {
+    pub(crate) store: Arc<Home>,
+    /// The rules in force.
+    pub(crate) rules: Arc<Live>,
+    pub(crate) clock: SystemClock,
+    /// The keys that an operator has blocked.
+    pub(crate) blocks: Blocks,
+    /// Requests that wait for their key.
+    pub(crate) queues: Lines,
+    /// What may be buffered: keys of requests that wait are.
+    pub(crate) buffers: Arc<BufferBudget>,
+    /// What is answered while the store is unavailable, unless a rule says otherwise.
+    pub(crate) on_error: OnError,
+}
+
+impl Decider {
+    pub(crate) fn new(
+        store: Arc<Home>,
+        rules: Arc<Live>,
+        clock: SystemClock,
+        buffers: Arc<BufferBudget>,
+        on_error: OnError,
+    ) -> Self {
+        let (blocks, queues) = (Blocks::default(), Lines::default());
+        Self { store, rules, clock, blocks, queues, buffers, on_error }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Whether a turn that began at `start` has taken so long that others should go first.
+    #[inline]
+    pub(crate) fn is_late(&self, start: Timestamp) -> bool {
+        self.now() >= start + TURN
+    }
+
+    /// `policy` as the store knows it, for a request that no rule is about.
+    pub(crate) fn prepare(&self, policy: &Policy, now: Timestamp) -> HomeRule {
+        self.store.rule(policy, self.on_error, now)
+    }
+
     /// The denial of a question about a blocked key.
     #[inline]
     fn blocked(&self, question: &Question<'_>, now: Timestamp) -> Option<Answer> {
@@ -23,8 +75,8 @@ impl Shared {
     }
 
     /// The source of denials of blocked keys: with a store elsewhere, it is not the store.
-    const fn block_source(&self) -> Source {
-        if self.home.memory().is_some() { Source::Store } else { Source::Cache }
+    fn block_source(&self) -> Source {
+        if self.store.memory().is_some() { Source::Store } else { Source::Cache }
     }
 
     /// Applies `operation` to `key`.
@@ -37,7 +89,7 @@ impl Shared {
     ) -> Result<Answer, Trouble> {
         match self.blocked(&Question { key, rule, operation }, now) {
             Some(answer) => Ok(answer),
-            None => self.home.ask(key, rule, operation, now).await,
+            None => self.store.ask(key, rule, operation, now).await,
         }
     }
 
@@ -63,16 +115,16 @@ impl Shared {
         questions: &[Question<'_>],
         now: Timestamp,
     ) -> Vec<Result<Answer, Trouble>> {
-        if let Some(store) = self.home.memory() {
+        if let Some(store) = self.store.memory() {
             return self.decide_in_turns(store, turns, questions, now).await;
         }
         if !self.blocks.is_used() {
-            return self.home.ask_many(questions, now).await;
+            return self.store.ask_many(questions, now).await;
         }
         let blocked: Vec<_> = questions.iter().map(|it| self.blocked(it, now)).collect();
         let open = questions.iter().zip(&blocked).filter(|(_, blocked)| blocked.is_none());
         let open: Vec<_> = open.map(|(question, _)| *question).collect();
-        let mut answers = self.home.ask_many(&open, now).await.into_iter();
+        let mut answers = self.store.ask_many(&open, now).await.into_iter();
         let none = || Err(Trouble::Away("the store gave no answer".to_owned()));
         let merged = blocked.into_iter().map(|blocked| match blocked {
             Some(answer) => Ok(answer),
@@ -118,7 +170,7 @@ impl Shared {
             self.blocked(&Question { key, rule, operation: Operation::Take(cost) }, now)
         };
         if !self.blocks.is_used() || !takes.iter().any(|take| denial(take).is_some()) {
-            return self.home.take_together(takes, stores, now).await;
+            return self.store.take_together(takes, stores, now).await;
         }
         let mut each = Vec::with_capacity(takes.len());
         for take in takes {
@@ -137,29 +189,24 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
-    use sluicegate_core::Clock as _;
-    use sluicegate_memory::SystemClock;
-    use sluicegate_redis::OnError;
     use sluicegate_rules::RuleSet;
 
     use super::*;
-    use crate::{Config, home::Home, listen::Addresses, ruleset::Live};
 
     /// Many decisions that take longer than a turn give way between them; none is lost.
     #[test]
     fn many_decisions_are_made_in_turns() {
-        let config = Config { workers: Some(1), ..Config::default() };
-        let addresses = Addresses { resp: config.listen, http: None, grpc: None };
-        let (home, rules) = (Home::Memory(MemoryStore::new()), Live::of(RuleSet::default()));
-        let none = [None, None, None];
-        let shared = Shared::new(config, addresses, home, rules, SystemClock::new(), none);
-        let now = shared.clock.now();
+        let store = Arc::new(Home::Memory(MemoryStore::new()));
+        let rules = Arc::new(Live::of(RuleSet::default()));
+        let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
+        let decider = Decider::new(store, rules, clock, buffers, OnError::Deny);
+        let now = decider.clock.now();
         let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();
-        let rule = shared.home.rule(&logs, OnError::Deny, now);
+        let rule = decider.prepare(&logs, now);
         let question = Question { key: b"k", rule: &rule, operation: Operation::Take(1) };
         let questions = vec![question; 50_000];
         let lane = Turns::default();
-        let mut deciding = pin!(shared.decide_many(&lane, &questions, now));
+        let mut deciding = pin!(decider.decide_many(&lane, &questions, now));
         let mut context = Context::from_waker(Waker::noop());
         let mut turns = 1;
         let answers = loop {

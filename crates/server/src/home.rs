@@ -15,7 +15,7 @@ use sluicegate_redis::{
 };
 use tokio::runtime::Handle;
 
-use crate::{Config, StoreConfig, state};
+use crate::{Config, StoreConfig, snapshot_file};
 
 /// Where the state of keys is kept.
 #[expect(clippy::large_enum_variant, reason = "there is one, which every decision looks into")]
@@ -104,7 +104,7 @@ impl Home {
     /// Where `config` says. A store elsewhere that does not answer is told of, and asked again later.
     pub(crate) async fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
         let Some(StoreConfig { url, options, on_error, .. }) = &config.store else {
-            let store = state::load(config, now)?;
+            let store = snapshot_file::load(config, now)?;
             let store = if config.test_clock { store.without_forgetting() } else { store };
             return Ok(Self::Memory(store));
         };

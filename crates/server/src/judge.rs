@@ -13,9 +13,9 @@ use sluicegate_rules::{Charge, Match, Treatment};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
+    decide::Decider,
     home::{self, HomeRule, Take, Trouble},
     ruleset::{Event, Version},
-    shared::Shared,
 };
 
 /// The longest key.
@@ -108,13 +108,13 @@ const fn retry(decision: &Decision) -> Option<Retry> {
 /// with one key, whose state is in this process. `None` for any other, which [`decide`] decides on.
 #[inline]
 pub(crate) fn decide_now(
-    shared: &Shared,
+    decider: &Decider,
     version: &Version,
     matches: &[Match<'_>],
     ask: Ask,
     now: Timestamp,
 ) -> Option<Result<Told, Trouble>> {
-    let ([found], Some(store)) = (matches, shared.home.memory()) else { return None };
+    let ([found], Some(store)) = (matches, decider.store.memory()) else { return None };
     let [charge] = &found.charges[..] else { return None };
     if found.shadow || found.treatment != Treatment::Limit || charge.key.len() > MAX_KEY {
         return None;
@@ -122,13 +122,13 @@ pub(crate) fn decide_now(
     let rule = version.ready(charge)?;
     let operation = ask.operation(found.cost);
     let question = home::Question { key: &charge.key, rule, operation };
-    let answer = shared.decide_here(store, question, now);
+    let answer = decider.decide_here(store, question, now);
     Some(answer.map(|answer| {
-        shared.lines.asked(&charge.key, rule.policy(), operation);
+        decider.queues.asked(&charge.key, rule.policy(), operation);
         let mut told = Told::UNDECIDED;
         told.hear(0, &answer);
         if let Ask::Take(_) = ask {
-            count(shared, found, &told, told.allowed);
+            count(decider, found, &told, told.allowed);
         }
         told
     }))
@@ -139,13 +139,13 @@ pub(crate) fn decide_now(
 /// # Errors
 /// [`Trouble`] where a key cannot be asked about; then nothing is charged.
 pub(crate) async fn decide(
-    shared: &Shared,
+    decider: &Decider,
     version: &Version,
     matches: &[Match<'_>],
     ask: Ask,
     now: Timestamp,
 ) -> Result<Verdict, Trouble> {
-    if let Some(told) = decide_now(shared, version, matches, ask, now) {
+    if let Some(told) = decide_now(decider, version, matches, ask, now) {
         let told = told?;
         return Ok(Verdict { allowed: told.allowed, binding: Some(0), told: smallvec![told] });
     }
@@ -160,7 +160,7 @@ pub(crate) async fn decide(
         }
         told.allowed = found.treatment != Treatment::Block;
     }
-    let bench = Bench { shared, version, matches, now };
+    let bench = Bench { decider, version, matches, now };
     let block = matches.iter().position(|it| it.treatment == Treatment::Block && !it.shadow);
     if block.is_some() && !matches!(ask, Ask::Refund(_)) {
         (verdict.allowed, verdict.binding) = (false, block);
@@ -178,7 +178,7 @@ pub(crate) async fn decide(
     bench.ask(shadow, true, &mut verdict).await?;
     if let Ask::Take(_) = ask {
         for (found, told) in matches.iter().zip(&verdict.told) {
-            count(shared, found, told, verdict.allowed);
+            count(decider, found, told, verdict.allowed);
         }
     }
     Ok(verdict)
@@ -200,7 +200,7 @@ fn binding(matches: &[Match<'_>], told: &[Told]) -> Option<usize> {
 
 /// What one request is decided with.
 struct Bench<'a, 'm> {
-    shared: &'a Shared,
+    decider: &'a Decider,
     version: &'a Version,
     matches: &'a [Match<'m>],
     now: Timestamp,
@@ -243,7 +243,7 @@ impl Bench<'_, '_> {
         wanted: impl Fn(usize, &Match<'_>) -> bool,
         told: &mut [Told],
     ) -> Result<(), Trouble> {
-        let home = (&self.shared.home, &self.shared.config);
+        let store = (&*self.decider.store, self.decider.on_error);
         let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
         let mut listeners: SmallVec<[Listener; 2]> = SmallVec::new();
         for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
@@ -251,7 +251,7 @@ impl Bench<'_, '_> {
                 let known = questions.iter().position(|it| it.charge.key == charge.key);
                 let question = known.unwrap_or(questions.len());
                 if known.is_none() {
-                    let rule = self.version.prepared(charge, found.on_error, home, self.now);
+                    let rule = self.version.prepared(charge, found.on_error, store, self.now);
                     questions.push(Question { charge, rule, cost: found.cost });
                 }
                 listeners.push(Listener { question, found: number, charge: index });
@@ -272,7 +272,6 @@ impl Bench<'_, '_> {
         ask: Ask,
         questions: &[Question<'_, '_>],
     ) -> Result<SmallVec<[Answer; 2]>, Trouble> {
-        let home = &self.shared.home;
         let (stores, hits) = match ask {
             Ask::Take(hits) => (true, hits),
             Ask::Peek(hits) => (false, hits),
@@ -288,13 +287,13 @@ impl Bench<'_, '_> {
         });
         let takes: SmallVec<[_; 4]> = takes.collect();
         let MultiKeyAnswer { joint, source } =
-            self.shared.decide_together(&takes, stores, self.now).await?;
+            self.decider.decide_together(&takes, stores, self.now).await?;
         for Take { key, rule, cost } in takes {
             // Where the keys are in several places, something may have been given back.
-            if stores && !joint.decision.allowed() && home.memory().is_none() {
-                self.shared.lines.changed(key);
+            if stores && !joint.decision.allowed() && self.decider.store.memory().is_none() {
+                self.decider.queues.changed(key);
             } else if stores {
-                self.shared.lines.asked(key, rule.policy(), Operation::Take(cost));
+                self.decider.queues.asked(key, rule.policy(), Operation::Take(cost));
             }
         }
         Ok(joint.each.into_iter().map(|decision| Answer { decision, source }).collect())
@@ -309,15 +308,15 @@ impl Bench<'_, '_> {
         let mut answers = SmallVec::new();
         for Question { charge, rule, cost } in questions {
             let operation = ask.operation(*cost);
-            answers.push(self.shared.decide(&charge.key, rule, operation, self.now).await?);
-            self.shared.lines.asked(&charge.key, rule.policy(), operation);
+            answers.push(self.decider.decide(&charge.key, rule, operation, self.now).await?);
+            self.decider.queues.asked(&charge.key, rule.policy(), operation);
         }
         Ok(answers)
     }
 }
 
 /// Counts what a match says of a request that may pass or not.
-fn count(shared: &Shared, found: &Match<'_>, told: &Told, allowed: bool) {
+fn count(decider: &Decider, found: &Match<'_>, told: &Told, allowed: bool) {
     let event = match (found.treatment, told.allowed) {
         // One that would have let through what another denies has not decided it.
         (_, true) if !allowed => return,
@@ -332,7 +331,7 @@ fn count(shared: &Shared, found: &Match<'_>, told: &Told, allowed: bool) {
     let near = event == Event::Allowed && told.decision.as_ref().is_some_and(is_near);
     let fallback = told.source == Source::Fallback;
     let beside = [near.then_some(Event::Near), fallback.then_some(Event::Fallback)];
-    let tallies = &shared.rules.tallies;
+    let tallies = &decider.rules.tallies;
     tallies.add(&found.metric, beside.into_iter().flatten().chain([event]));
 }
 

@@ -95,7 +95,7 @@ impl Iterator for Parts {
     fn next(&mut self) -> Option<String> {
         let most = self.out.size() + PAGE;
         while let Next::Rules(family, last) = &mut self.next {
-            if family.write(&mut self.out, &self.shared.rules.tallies.all(), last, most) {
+            if family.write(&mut self.out, &self.shared.decider.rules.tallies.all(), last, most) {
                 break;
             }
             self.next = match family.next {
@@ -194,7 +194,7 @@ impl Exposition {
 }
 
 fn decisions(shared: &Shared, out: &mut Exposition) {
-    let in_memory = shared.home.memory().is_some();
+    let in_memory = shared.decider.store.memory().is_some();
     let help = "Decisions sent to clients, by protocol, outcome and source";
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
     for protocol in Face::ALL {
@@ -202,7 +202,7 @@ fn decisions(shared: &Shared, out: &mut Exposition) {
         for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
             let word = if in_memory { "memory" } else { source.word() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
-                shared.sum(|stats| of(stats.of(protocol, source)).count())
+                shared.stats.sum(|stats| of(stats.of(protocol, source)).count())
             };
             let counts = [("allowed", sum(|it| &it.allowed)), ("denied", sum(|it| &it.denied))];
             for (outcome, count) in counts {
@@ -215,7 +215,7 @@ fn decisions(shared: &Shared, out: &mut Exposition) {
 }
 
 fn requests(shared: &Shared, out: &mut Exposition) {
-    let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
+    let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
     let help = "HTTP requests, RESP commands and gRPC calls of the rate limit service";
     let mut family = out.family("sluicegate_requests", Kind::Counter, help);
     family.sample(&[("protocol", "grpc")], sum(|stats| &stats.questions));
@@ -229,9 +229,9 @@ fn requests(shared: &Shared, out: &mut Exposition) {
     let mut family = out.family("sluicegate_request_duration_seconds", Kind::Histogram, help);
     let mut durations = |protocol: &str, of: fn(&Stats) -> &Latency| {
         let counts: [u64; BOUNDS.len() + 1] =
-            array::from_fn(|index| shared.sum(|stats| of(stats).count(index)));
+            array::from_fn(|index| shared.stats.sum(|stats| of(stats).count(index)));
         let bounds = BOUNDS.iter().map(|&micros| Some(seconds(micros))).chain([None]);
-        let sum = shared.sum(|stats| of(stats).micros());
+        let sum = shared.stats.sum(|stats| of(stats).micros());
         family.histogram(&[("protocol", protocol)], bounds.zip(counts), seconds(sum));
     };
     durations("grpc", |stats| &stats.question_latency);
@@ -245,11 +245,11 @@ fn seconds(micros: u64) -> f64 {
 }
 
 fn clients(shared: &Shared, out: &mut Exposition) {
-    let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
-    let accepting = &shared.accepting;
+    let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
+    let accepting = &shared.stats.accepting;
     out.gauge("sluicegate_clients", "Clients connected now", shared.clients.len());
     let help = "Requests in the wait queues of their keys";
-    out.gauge("sluicegate_waiting", help, shared.lines.waiting());
+    out.gauge("sluicegate_waiting", help, shared.decider.queues.waiting());
     let help = "Client connections accepted and served";
     out.counter("sluicegate_connections", help, sum(|stats| &stats.connections));
     let help = "Client connections that the server rejected or closed, by reason";
@@ -271,7 +271,7 @@ fn clients(shared: &Shared, out: &mut Exposition) {
 }
 
 fn rules(shared: &Shared, out: &mut Exposition) {
-    let (version, told) = (shared.rules.now(), shared.rules.told());
+    let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
     out.gauge("sluicegate_rules", "Active rules", version.rules().rules().len());
     let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
     let help = "Version of the active rules: 1 after the start, plus 1 with each change";
@@ -286,7 +286,7 @@ fn rules(shared: &Shared, out: &mut Exposition) {
 }
 
 fn state(shared: &Shared, out: &mut Exposition) {
-    match &shared.home {
+    match &*shared.decider.store {
         Home::Memory(store) => {
             let usage = store.usage();
             out.gauge("sluicegate_keys", "Keys with state in memory", store.len());
@@ -322,7 +322,7 @@ fn state(shared: &Shared, out: &mut Exposition) {
             }
         }
     }
-    let told = shared.snapshots.told();
+    let told = shared.snapshots.status();
     let help = "Snapshots of the state in memory to the state file, by outcome";
     let mut family = out.family("sluicegate_snapshots", Kind::Counter, help);
     family.sample(&[("outcome", "written")], told.written);

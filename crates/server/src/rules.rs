@@ -8,10 +8,13 @@ use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextKey};
-use sluicegate_core::{Policy, Timestamp};
+use sluicegate_core::Policy;
 use sluicegate_headers::Fields;
 
-use crate::{home::HomeRule as Rule, ruleset::Version, shared::Shared};
+use crate::{
+    home::HomeRule as Rule,
+    ruleset::{Live, Version},
+};
 
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
@@ -61,26 +64,23 @@ struct Held {
 }
 
 impl Rules {
-    /// The rule that `text` says, or that the rules of the server call so (`@name`).
+    /// The rule that `text` says, or that the rules in force (`live`) call so (`@name`). `prepare` makes
+    /// it of a policy that is not known.
     #[inline]
     pub(crate) fn known(
         &mut self,
         text: PolicyText<'_>,
-        shared: &Shared,
-        now: Timestamp,
+        live: &Live,
+        prepare: impl Fn(&Policy) -> Rule,
     ) -> Result<Known, CommandError> {
-        let rule = |policy: &Policy| {
-            let on_error = shared.config.store.as_ref().map(|store| store.on_error);
-            shared.home.rule(policy, on_error.unwrap_or_default(), now)
-        };
         match text.name() {
-            None => self.find(text, |text| Ok(rule(&text.parse()?))),
+            None => self.find(text, |text| Ok(prepare(&text.parse()?))),
             Some(name) => {
-                let version = self.version.take().unwrap_or_else(|| shared.rules.now());
+                let version = self.version.take().unwrap_or_else(|| live.now());
                 let known = self.find_named(name, version.number(), |name| {
                     let policy = version.policy(name);
                     policy
-                        .map(rule)
+                        .map(&prepare)
                         .ok_or_else(|| CommandError::no_policy(name, version.similar_policy(name)))
                 });
                 self.version = Some(version);
@@ -183,6 +183,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_core::Timestamp;
     use sluicegate_memory::MemoryStore;
 
     use super::*;

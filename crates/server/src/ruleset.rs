@@ -7,6 +7,7 @@
 mod files;
 mod tally;
 mod watch;
+mod wishes;
 
 use std::{
     io,
@@ -21,8 +22,8 @@ use sluicegate_core::{Policy, Timestamp};
 use sluicegate_redis::{self as redis, Share};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
-pub use self::files::Files;
-use self::watch::Wishes;
+use self::wishes::Wishes;
+pub use self::{files::Files, wishes::Reloaded};
 pub(crate) use self::{
     tally::{Event, Named, Tallies, Tally},
     watch::Watch,
@@ -56,18 +57,6 @@ pub(crate) struct Told {
     pub(crate) problem: Option<String>,
     /// What was looked at last, used or not.
     seen: Option<files::Digest>,
-}
-
-/// What came of reading the files again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Reloaded {
-    /// The number of the version in force: the first is 1.
-    pub version: u64,
-    /// How many rules it has.
-    pub rules: usize,
-    /// Whether it is another one than before.
-    pub changed: bool,
 }
 
 /// One set of rules, prepared for the store. It never changes.
@@ -115,19 +104,19 @@ impl Version {
         self.prepared.get(charge.index?)?.get()
     }
 
-    /// The policy of a charge, as `home` knows it. `on_error` is that of the rule, or else of the
-    /// server.
+    /// The policy of a charge, as `store` knows it. `on_error` is that of the rule; `default` that of the
+    /// server, where the rule has none.
     pub(crate) fn prepared(
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
-        (home, config): (&Home, &Config),
+        (store, default): (&Home, redis::OnError),
         now: Timestamp,
     ) -> HomeRule {
-        let make = |on_error| home.rule(&charge.policy, on_error, now);
+        let make = |on_error| store.rule(&charge.policy, on_error, now);
         let place = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
-        match (place, on_error.filter(|_| home.memory().is_none())) {
-            (Some((_, place)), None) => place.get_or_init(|| make(default(config))).clone(),
+        match (place, on_error.filter(|_| store.memory().is_none())) {
+            (Some((_, place)), None) => place.get_or_init(|| make(default)).clone(),
             (Some((index, _)), Some(on_error)) => {
                 if let Some(rule) = self.special.read().get(&(index, on_error)) {
                     return rule.clone();
@@ -137,7 +126,7 @@ impl Version {
                 rule
             }
             // It came with the request.
-            (None, on_error) => make(on_error.map_or_else(|| default(config), told)),
+            (None, on_error) => make(on_error.map_or(default, told)),
         }
     }
 }
@@ -145,10 +134,6 @@ impl Version {
 /// A problem without the excerpt of the file behind it, which has lines of its own: a line of the log is one event.
 fn one_line(problem: &str) -> &str {
     problem.lines().next().unwrap_or_default()
-}
-
-fn default(config: &Config) -> redis::OnError {
-    config.store.as_ref().map(|store| store.on_error).unwrap_or_default()
 }
 
 fn told(on_error: OnError) -> redis::OnError {

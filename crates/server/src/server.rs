@@ -17,7 +17,8 @@ use crate::{
     listen::{Accepted, Addresses, Listeners},
     ruleset::{self, Live, Reloaded},
     shared::{Clients, Shared},
-    state,
+    snapshot_file,
+    snapshots::{SnapshotSource, SnapshotWriter},
     state_file::StateFile,
     tls,
     worker::Workers,
@@ -67,7 +68,7 @@ impl Server {
         let listeners = Listeners::bind(&config).await?;
         let addresses = listeners.addresses()?;
         let clock = SystemClock::new();
-        let state_file = state::open(&config)?;
+        let state_file = snapshot_file::open(&config)?;
         let home = Home::open(&config, clock.now()).await?;
         let rules = Live::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -118,14 +119,21 @@ impl Server {
         let Self { listeners, shared, state_file } = self;
         limit_free_memory();
         let workers = Workers::start(&shared)?;
-        let snapshots = state::Writer::start(&shared, state_file)?;
-        let watching = ruleset::Watch::start(&shared)?;
+        let decider = &shared.decider;
+        let source = SnapshotSource {
+            store: Arc::clone(&decider.store),
+            clock: decider.clock,
+            log: Arc::clone(&shared.snapshots),
+        };
+        let every = shared.config.snapshot_every;
+        let snapshots = SnapshotWriter::start(state_file, every, source)?;
+        let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let Addresses { resp, http, grpc } = shared.addresses;
         let shown = |address: Option<SocketAddr>| {
             address.map_or_else(|| "off".to_owned(), |address| address.to_string())
         };
-        let (version, threads) = (env!("CARGO_PKG_VERSION"), shared.workers.len());
+        let (version, threads) = (env!("CARGO_PKG_VERSION"), shared.stats.workers.len());
         tracing::info!(version, workers = threads, "started");
         // `serve` prints the addresses.
         tracing::debug!(%resp, http = shown(http), grpc = shown(grpc), "listening");
@@ -142,7 +150,7 @@ impl Server {
                 _ = upkeep.tick() => {
                     release_memory(&shared, &workers);
                     shared.dashboard.sample(&shared);
-                    shared.blocks.expire(shared.now());
+                    shared.decider.blocks.expire(shared.decider.now());
                 }
                 accepted = listeners.accept() => match accepted {
                     Ok(accepted) => {
@@ -150,7 +158,7 @@ impl Server {
                         full = admit(accepted, &shared, &workers, full);
                     }
                     Err(error) => {
-                        shared.accepting.errors.add();
+                        shared.stats.accepting.errors.add();
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(%error, "cannot accept clients; retrying");
                         }
@@ -191,7 +199,7 @@ impl Reloader {
     /// # Errors
     /// What is wrong, with the file, the line and the column.
     pub async fn reload(&self) -> Result<Reloaded, String> {
-        self.0.rules.reload().await
+        self.0.decider.rules.reload().await
     }
 }
 
@@ -199,7 +207,7 @@ impl Reloader {
 fn admit(accepted: Accepted, shared: &Arc<Shared>, workers: &Workers, full: bool) -> bool {
     let Accepted { socket, face, address } = accepted;
     let Some(seat) = Clients::enter(shared, face, address) else {
-        shared.accepting.refused.add();
+        shared.stats.accepting.refused.add();
         if shared.tls(face).is_none() {
             socket.say(face.full());
         }
@@ -266,7 +274,7 @@ mod tests {
         let watching = spawn_blocking(move || {
             let publishing = || {
                 let shared = seen.upgrade().unwrap();
-                let stats = &shared.workers[0].watch;
+                let stats = &shared.stats.workers[0].watch;
                 stats.looked_at().is_some()
             };
             let ask = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";

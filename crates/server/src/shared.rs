@@ -6,46 +6,25 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use sluicegate_core::{Clock, Timestamp};
+use sluicegate_core::Timestamp;
 use sluicegate_memory::SystemClock;
 use sluicegate_resp::Version;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    Config,
-    blocks::Blocks,
-    buffers::BufferBudget,
-    dashboard::Hub,
-    face::Face,
-    home::Home,
-    http::HostNames,
-    incidents::Incidents,
-    listen::Addresses,
-    ruleset::Live,
-    secret::Secret,
-    state::Snapshots,
-    stats::{Accepting, Stats},
-    wait::Lines,
+    Config, buffers::BufferBudget, dashboard::Hub, decide::Decider, face::Face, home::Home,
+    http::HostNames, incidents::Incidents, listen::Addresses, ruleset::Live, secret::Secret,
+    snapshots::SnapshotLog, stats::ServerStats,
 };
-
-/// How long a client may occupy its worker before others go first.
-const TURN: Duration = Duration::from_micros(500);
 
 /// What all connections have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) home: Home,
-    /// The keys that an operator has blocked.
-    pub(crate) blocks: Blocks,
-    /// The rules in force.
-    pub(crate) rules: Live,
-    pub(crate) clock: SystemClock,
-    pub(crate) lines: Lines,
+    pub(crate) decider: Arc<Decider>,
     pub(crate) clients: Clients,
     /// What hostile clients do.
     pub(crate) incidents: Incidents,
@@ -53,10 +32,8 @@ pub(crate) struct Shared {
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) config: Config,
     pub(crate) addresses: Addresses,
-    /// What each worker counts.
-    pub(crate) workers: Box<[Arc<Stats>]>,
-    pub(crate) accepting: Accepting,
-    pub(crate) snapshots: Snapshots,
+    pub(crate) stats: Arc<ServerStats>,
+    pub(crate) snapshots: Arc<SnapshotLog>,
     pub(crate) dashboard: Hub,
     /// In the order of [`Face::ALL`].
     tls: [Option<Arc<ServerConfig>>; 3],
@@ -76,19 +53,16 @@ impl Shared {
         clock: SystemClock,
         tls: [Option<Arc<ServerConfig>>; 3],
     ) -> Self {
-        let workers = config.workers.unwrap_or(1);
+        let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
+        let (store, rules) = (Arc::new(home), Arc::new(rules));
+        let on_error = config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
         Self {
-            home,
-            blocks: Blocks::default(),
-            rules,
-            clock,
-            lines: Lines::default(),
+            decider: Arc::new(Decider::new(store, rules, clock, Arc::clone(&buffers), on_error)),
             clients: Clients::default(),
             incidents: Incidents::default(),
-            buffers: Arc::new(BufferBudget::new(config.max_buffer_memory)),
-            workers: (0..workers).map(|_| Arc::default()).collect(),
-            accepting: Accepting::default(),
-            snapshots: Snapshots::default(),
+            buffers,
+            stats: Arc::new(ServerStats::new(config.workers.unwrap_or(1))),
+            snapshots: Arc::default(),
             dashboard: Hub::new(config.dashboard),
             tls,
             password: config.requirepass.take().as_deref().map(Secret::new),
@@ -97,21 +71,6 @@ impl Shared {
             config,
             addresses,
         }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    /// Whether a turn that began at `start` has taken so long that others should go first.
-    #[inline]
-    pub(crate) fn is_late(&self, start: Timestamp) -> bool {
-        self.now() >= start + TURN
-    }
-
-    /// What `count` tells of all workers.
-    pub(crate) fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
-        self.workers.iter().map(|stats| count(stats)).sum()
     }
 
     /// What a client of `face` agrees on first, where it speaks TLS.
@@ -227,7 +186,7 @@ impl Clients {
         {
             oldest.kill();
         }
-        let workers = shared.workers.len();
+        let workers = shared.stats.workers.len();
         connected.of_worker.resize(workers, 0);
         // Of those that have as few, the next one in turn.
         let turns = (1..=workers).map(|turn| (connected.last + turn) % workers);
@@ -241,7 +200,7 @@ impl Clients {
             reserved,
             address,
             worker,
-            since: shared.now(),
+            since: shared.decider.now(),
             details: Mutex::default(),
             command: AtomicUsize::new(usize::MAX),
             killed: AtomicBool::new(false),

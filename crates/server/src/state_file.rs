@@ -55,7 +55,7 @@ impl StateFile {
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = parent.unwrap_or(Path::new(".")).to_owned();
-        let lock = lock(path, &beside(path, ".lock"))?;
+        let lock = lock(path, &with_suffix(path, ".lock"))?;
         let file = Self { path: path.to_owned(), folder, name: name.to_owned(), lock };
         file.remove_leftovers();
         let (temporary, _) = file.create_temporary().map_err(|error| unwritable(path, &error))?;
@@ -97,7 +97,7 @@ impl StateFile {
 
     /// Makes sure that the lock is held that another server would ask for.
     fn keep_lock(&mut self) -> io::Result<()> {
-        let path = beside(&self.path, ".lock");
+        let path = with_suffix(&self.path, ".lock");
         if is_at(&self.lock, &path) {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl StateFile {
     /// A new file beside the state file, for its owner alone.
     fn create_temporary(&self) -> io::Result<(PathBuf, File)> {
         let number = RandomState::new().hash_one(&self.name);
-        let path = beside(&self.path, &format!(".tmp-{number:0DIGITS$x}"));
+        let path = with_suffix(&self.path, &format!(".tmp-{number:0DIGITS$x}"));
         // It holds the keys of the hash: with them, keys can be made that collide.
         let file = for_owner(File::options().write(true).create_new(true)).open(&path)?;
         Ok((path, file))
@@ -145,7 +145,7 @@ impl StateFile {
 }
 
 /// A path with something added to its last name.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -2,7 +2,10 @@
 //!
 //! Each worker counts for itself, in memory that no other worker writes; `INFO` adds it all up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use sluicegate_core::Decision;
 use sluicegate_redis::Source;
@@ -42,6 +45,25 @@ pub(crate) struct Stats {
     pub(crate) command_latency: Latency,
     /// What is noted while somebody looks at the dashboard.
     pub(crate) watch: Watch,
+}
+
+/// The counters of all workers, and those of whoever accepts clients for them.
+#[derive(Debug)]
+pub(crate) struct ServerStats {
+    pub(crate) workers: Box<[Arc<Stats>]>,
+    pub(crate) accepting: Accepting,
+}
+
+impl ServerStats {
+    pub(crate) fn new(workers: usize) -> Self {
+        let workers = (0..workers).map(|_| Arc::default()).collect();
+        Self { workers, accepting: Accepting::default() }
+    }
+
+    /// The sum of `count` over all workers.
+    pub(crate) fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
+        self.workers.iter().map(|stats| count(stats)).sum()
+    }
 }
 
 /// Where decisions of `source` are counted: the store's first, wherever that is.

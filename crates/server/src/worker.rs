@@ -71,7 +71,7 @@ impl Worker {
     fn new(shared: Arc<Shared>, index: usize) -> Self {
         let stop = watch::Sender::new(false);
         let grpc = Rc::new(Services::new(&shared, index));
-        let stats = Arc::clone(&shared.workers[index]);
+        let stats = Arc::clone(&shared.stats.workers[index]);
         Self {
             shared,
             stats,
@@ -163,7 +163,7 @@ impl Workers {
             started.recv().unwrap_or_else(|_| Err(io::Error::other("a worker did not start")))?;
             Ok(Handle { jobs, ended, thread })
         };
-        let handles = (0..shared.workers.len()).map(start).collect::<io::Result<_>>()?;
+        let handles = (0..shared.stats.workers.len()).map(start).collect::<io::Result<_>>()?;
         Ok(Self { handles })
     }
 

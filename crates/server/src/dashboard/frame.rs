@@ -72,10 +72,10 @@ struct BlockedKeys {
 const MAX_BLOCKS_SHOWN: usize = 20;
 
 fn blocked_keys(shared: &Shared) -> BlockedKeys {
-    if !shared.blocks.is_used() {
+    if !shared.decider.blocks.is_used() {
         return BlockedKeys { count: 0, shown: Vec::new() };
     }
-    let listed = shared.blocks.list(shared.now());
+    let listed = shared.decider.blocks.list(shared.decider.now());
     let shown = listed.iter().take(MAX_BLOCKS_SHOWN).map(|it| Shown::of(shared, it)).collect();
     BlockedKeys { count: listed.len(), shown }
 }
@@ -95,10 +95,10 @@ impl Reader {
     pub(super) fn new(shared: &Shared) -> Self {
         Self {
             number: 0,
-            at: shared.now(),
-            decisions: shared.workers.iter().map(|stats| stats.decisions()).collect(),
+            at: shared.decider.now(),
+            decisions: shared.stats.workers.iter().map(|stats| stats.decisions()).collect(),
             took: took(shared),
-            round_trips: shared.home.round_trips(),
+            round_trips: shared.decider.store.round_trips(),
             rules: rules::Reader::new(shared),
         }
     }
@@ -115,12 +115,12 @@ impl Reader {
     }
 
     fn frame(&mut self, shared: &Shared) -> Frame {
-        let now = shared.now();
+        let now = shared.decider.now();
         let micros = now.as_micros().saturating_sub(self.at.as_micros());
         (self.at, self.number) = (now, self.number + 1);
         let hub = &shared.dashboard;
-        let mut sketches = Vec::with_capacity(shared.workers.len());
-        for (stats, before) in shared.workers.iter().zip(&mut self.decisions) {
+        let mut sketches = Vec::with_capacity(shared.stats.workers.len());
+        for (stats, before) in shared.stats.workers.iter().zip(&mut self.decisions) {
             let decisions = stats.decisions();
             sketches.push(stats.watch.read(micros, decisions - *before));
             *before = decisions;
@@ -131,17 +131,17 @@ impl Reader {
         Frame {
             number: self.number,
             at_us: now.as_micros(),
-            uptime_us: u64::try_from(shared.clock.uptime().as_micros()).unwrap_or(u64::MAX),
+            uptime_us: u64::try_from(shared.decider.clock.uptime().as_micros()).unwrap_or(u64::MAX),
             version: env!("CARGO_PKG_VERSION"),
             viewers: hub.viewers(),
-            allowed: shared.sum(Stats::allowed),
-            denied: shared.sum(Stats::denied),
-            errors: shared.sum(|stats| stats.errors.count()),
+            allowed: shared.stats.sum(Stats::allowed),
+            denied: shared.stats.sum(Stats::denied),
+            errors: shared.stats.sum(|stats| stats.errors.count()),
             protocols: Face::ALL.map(|face| by(shared, face.name(), &[face], &SOURCES)),
             sources: SOURCES.map(|source| by(shared, source.word(), &Face::ALL, &[source])),
             clients: shared.clients.len(),
             max_clients: shared.config.max_clients,
-            waiting: shared.lines.waiting(),
+            waiting: shared.decider.queues.waiting(),
             latency,
             store: store(shared, &mut self.round_trips),
             rules: self.rules.rules(shared),
@@ -158,7 +158,7 @@ fn by(shared: &Shared, name: &'static str, faces: &[Face], sources: &[Source]) -
     let pairs = || faces.iter().flat_map(|&face| sources.iter().map(move |&it| (face, it)));
     let sum = |count: fn(&crate::stats::Outcomes) -> &Counter| {
         let of = |stats: &Stats| pairs().map(|(face, it)| count(stats.of(face, it)).count()).sum();
-        shared.sum(of)
+        shared.stats.sum(of)
     };
     Decisions { name, allowed: sum(|it| &it.allowed), denied: sum(|it| &it.denied) }
 }
@@ -166,7 +166,7 @@ fn by(shared: &Shared, name: &'static str, faces: &[Face], sources: &[Source]) -
 /// The latency histogram of all workers.
 pub(super) fn took(shared: &Shared) -> Took {
     let mut took = Took::default();
-    shared.workers.iter().for_each(|stats| stats.watch.took(&mut took));
+    shared.stats.workers.iter().for_each(|stats| stats.watch.took(&mut took));
     took
 }
 

@@ -68,9 +68,9 @@ impl History {
         samples.took = took;
         let micros = |micros| u32::try_from(micros).unwrap_or(u32::MAX);
         samples.push(Sample {
-            at: shared.now(),
-            allowed: shared.sum(Stats::allowed),
-            denied: shared.sum(Stats::denied),
+            at: shared.decider.now(),
+            allowed: shared.stats.sum(Stats::allowed),
+            denied: shared.stats.sum(Stats::denied),
             latency: latency.map(|it| [micros(it.p50_us), micros(it.p99_us)]),
         });
     }

@@ -60,7 +60,7 @@ pub(super) fn hot(shared: &Shared, sketches: Vec<Sketches>) -> Hot {
         DashboardMode::Masked => "masked",
         DashboardMode::NoKeys | DashboardMode::Off => "off",
     };
-    let every = shared.workers.iter().map(|stats| stats.watch.every()).max().unwrap_or(1);
+    let every = shared.stats.workers.iter().map(|stats| stats.watch.every()).max().unwrap_or(1);
     let span = sketches.first().map(|it| it.span).unwrap_or_default();
     let (asked, denied): (Vec<_>, Vec<_>) =
         sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
@@ -136,7 +136,7 @@ fn told(shared: &Shared, count: &Count, span: Span, every: u64) -> HotKey {
         rate: round(span.rate(*count)),
         over: round(span.rate(*error)),
         noise: round(span.rate(noise)),
-        blocked: shared.blocks.remaining(key, shared.now()).is_some(),
+        blocked: shared.decider.blocks.remaining(key, shared.decider.now()).is_some(),
         denied_by: denier.as_ref().map(Denier::shown),
     }
 }

@@ -111,11 +111,12 @@ impl Hub {
     /// Ends the task unless somebody looks. Whether it is to end.
     fn rest(&self, shared: &Shared) -> bool {
         let mut looking = self.looking.lock();
-        if looking.viewers > 0 || shared.now().as_micros() < self.listed_until.load(Relaxed) {
+        if looking.viewers > 0 || shared.decider.now().as_micros() < self.listed_until.load(Relaxed)
+        {
             return false;
         }
         looking.publishing = false;
-        shared.workers.iter().for_each(|stats| stats.watch.stop());
+        shared.stats.workers.iter().for_each(|stats| stats.watch.stop());
         self.frames.send_replace(Bytes::new());
         self.known.replace(Vec::new(), Vec::new(), Scale::default());
         true
@@ -162,7 +163,7 @@ fn start(shared: &Arc<Shared>, looking: &mut Looking) {
     }
     looking.publishing = true;
     let keys = matches!(shared.dashboard.mode, DashboardMode::On | DashboardMode::Masked);
-    shared.workers.iter().for_each(|stats| stats.watch.start(keys));
+    shared.stats.workers.iter().for_each(|stats| stats.watch.start(keys));
     // It ends when there are no viewers, or with the worker.
     drop(spawn_local(publish(Publishing { shared: Arc::clone(shared), ended: false })));
 }
@@ -182,7 +183,7 @@ pub(crate) fn list_keys(
         let text = "ERR SG.KEYS is disabled: it needs --dashboard on";
         return Err(text.to_owned());
     }
-    hub.listed_until.store((shared.now() + LINGER).as_micros(), Relaxed);
+    hub.listed_until.store((shared.decider.now() + LINGER).as_micros(), Relaxed);
     start(shared, &mut hub.looking.lock());
     Ok(hub.known.scan(cursor, count, filter))
 }

@@ -48,8 +48,9 @@ struct Next {
 pub(super) async fn look_up(shared: &Shared, key: &[u8]) -> Result<Looked, Trouble> {
     let hub = &shared.dashboard;
     let mask = (hub.mode == DashboardMode::Masked).then(|| hub.mask(key));
-    let described = shared.home.read(key, shared.now(), Description::of).await?.flatten();
-    let blocked = shared.blocks.remaining(key, shared.now());
+    let described =
+        shared.decider.store.read(key, shared.decider.now(), Description::of).await?.flatten();
+    let blocked = shared.decider.blocks.remaining(key, shared.decider.now());
     let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
     let Some(it) = described else {
         return Ok(Looked { found: false, blocked_us, mask, state: None });
@@ -70,9 +71,9 @@ async fn next(shared: &Shared, key: &[u8], policy: &str) -> Result<Option<Next>,
     let Ok(policy): Result<Policy, _> = PolicyText::Text(policy.as_bytes()).parse() else {
         return Ok(None);
     };
-    let now = shared.now();
-    let rule = shared.home.rule(&policy, OnError::default(), now);
-    let decision = shared.home.ask(key, &rule, Operation::Peek(1), now).await?.decision;
+    let now = shared.decider.now();
+    let rule = shared.decider.store.rule(&policy, OnError::default(), now);
+    let decision = shared.decider.store.ask(key, &rule, Operation::Peek(1), now).await?.decision;
     let retry_after_us = match decision.retry() {
         Some(Retry::After(span)) => u64::try_from(span.as_micros()).ok(),
         Some(Retry::Never) | None => None,

@@ -81,7 +81,7 @@ pub(super) struct Server {
 /// How the store is doing, as far as is known without asking. `before`: the round trips up to the frame
 /// before.
 pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
-    match &shared.home {
+    match &*shared.decider.store {
         Home::Memory(store) => {
             let usage = store.usage();
             Store::Memory {
@@ -100,7 +100,7 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
             let round_trips = store.round_trips();
             let latency = StoreLatency::between(before, &round_trips);
             *before = round_trips;
-            let on_error = shared.config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
+            let on_error = shared.decider.on_error;
             let server = |Health { endpoint: place, connected, breaker_open, .. }| Server {
                 place,
                 connected,
@@ -122,7 +122,7 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
 }
 
 fn snapshots(shared: &Shared) -> Snapshots {
-    let told = shared.snapshots.told();
+    let told = shared.snapshots.status();
     Snapshots {
         written: told.written,
         failed: told.failed,

@@ -43,9 +43,9 @@ impl RateLimitService for Calls {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let request = request.into_inner();
-        let (stats, start) = (&self.shared.workers[self.index], self.shared.now());
+        let (stats, start) = (&self.shared.stats.workers[self.index], self.shared.decider.now());
         stats.questions.add();
-        let decided = if self.shared.home.memory().is_some() {
+        let decided = if self.shared.decider.store.memory().is_some() {
             decide_here(&self.shared, stats, &request, start)
         } else {
             // Boxed, so that a call on state that is here is not moved about with room for it.
@@ -53,7 +53,7 @@ impl RateLimitService for Calls {
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
         };
-        let end = self.shared.now();
+        let end = self.shared.decider.now();
         stats.watch.answered(request.descriptors.len(), start, end);
         stats.question_latency.took(end.as_micros().saturating_sub(start.as_micros()));
         let verdicts = decided.inspect_err(|status| {

@@ -13,7 +13,7 @@ use sluicegate_proto::{
         rate_limit_response::{RateLimit, rate_limit::Unit},
     },
 };
-use sluicegate_redis::{OnError, Source};
+use sluicegate_redis::Source;
 use sluicegate_rules::{Descriptor, Match, Treatment};
 use smallvec::SmallVec;
 use tonic::Status;
@@ -61,11 +61,11 @@ pub(super) async fn decide(
         descriptors.push(Descriptor { entries, limit: asked.named() });
     }
 
-    let version = Arc::clone(&shared.rules.now());
+    let version = Arc::clone(&shared.decider.rules.now());
     let rules = version.rules();
     let matches = rules.descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
-        charges.for_each(|it| shared.home.touch(&it.key));
+        charges.for_each(|it| shared.decider.store.touch(&it.key));
     });
     let benches =
         asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
@@ -79,7 +79,7 @@ pub(super) async fn decide(
             let bench = Bench { shared, stats, version: &version, asked: *asked, now };
             (bench, descriptor, &found[..count])
         });
-    if shared.home.memory().is_none() {
+    if shared.decider.store.memory().is_none() {
         // A store elsewhere is asked about all of them at once.
         let judged = benches
             .map(|(bench, descriptor, found)| bench.judge(&request.domain, descriptor, found));
@@ -171,7 +171,13 @@ impl Bench<'_> {
     /// What [`judge`](Self::judge) says, where nobody has to be waited for.
     fn judge_now(&self, matches: &[Match<'_>]) -> Option<Result<Verdict, Status>> {
         let [found] = matches else { return None };
-        let told = judge::decide_now(self.shared, self.version, matches, self.asked.ask, self.now)?;
+        let told = judge::decide_now(
+            &self.shared.decider,
+            self.version,
+            matches,
+            self.asked.ask,
+            self.now,
+        )?;
         Some(match told {
             Ok(told) => self.verdict(found, &told),
             Err(trouble) => Err(troubled(&trouble)),
@@ -191,7 +197,7 @@ impl Bench<'_> {
             return Ok(Verdict::Free);
         }
         let (shared, ask) = (self.shared, self.asked.ask);
-        let judged = judge::decide(shared, self.version, matches, ask, self.now).await;
+        let judged = judge::decide(&shared.decider, self.version, matches, ask, self.now).await;
         let judged = judged.map_err(|trouble| troubled(&trouble))?;
         let mut verdict = Verdict::Free;
         for (found, told) in matches.iter().zip(&judged.told) {
@@ -262,11 +268,6 @@ impl Bench<'_> {
         self.shared.config.fallback_denial == FallbackDenial::Unavailable
     }
 
-    /// What is answered while the store is away, unless a rule says otherwise.
-    fn on_error(&self) -> OnError {
-        self.shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default()
-    }
-
     /// A limit that the descriptor brings, to a domain that has no rules of its own.
     async fn brought(
         &self,
@@ -293,9 +294,8 @@ impl Bench<'_> {
             Ask::Peek(hits) => Operation::Peek(hits),
             Ask::Refund(hits) => Operation::Refund(hits),
         };
-        let home = &self.shared.home;
-        let rule = home.rule(&policy, self.on_error(), self.now);
-        let answer = self.shared.decide(&key, &rule, operation, self.now).await;
+        let rule = self.shared.decider.prepare(&policy, self.now);
+        let answer = self.shared.decider.decide(&key, &rule, operation, self.now).await;
         let answer = answer.map_err(|trouble| troubled(&trouble))?;
         let denies = !answer.decision.allowed();
         if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {

@@ -52,7 +52,7 @@ impl Shown {
 
 /// The keys that are blocked.
 pub(super) fn list(shared: &Shared) -> Reply {
-    let listed = shared.blocks.list(shared.now());
+    let listed = shared.decider.blocks.list(shared.decider.now());
     let blocks = listed.iter().take(MAX_LISTED).map(|it| Shown::of(shared, it)).collect();
     reply::value(&BlockList { count: listed.len(), blocks })
 }
@@ -61,7 +61,7 @@ pub(super) fn list(shared: &Shared) -> Reply {
 pub(super) async fn act(client: &Client, action: Action, body: &[u8]) -> Result<Reply, Problem> {
     let shared = &*client.worker.shared;
     let order: Order = read(body)?;
-    let now = shared.now();
+    let now = shared.decider.now();
     if action != Action::Block && order.duration_us.is_some() {
         return Err(Problem::unprocessable("`duration_us` is for /admin/block: remove it"));
     }
@@ -73,7 +73,7 @@ pub(super) async fn act(client: &Client, action: Action, body: &[u8]) -> Result<
         Some(_) if order.key.is_some() || order.key_base64.is_some() => {
             return Err(Problem::unprocessable("both `id` and a key are given: expected one"));
         }
-        Some(id) => match shared.blocks.key_of(id) {
+        Some(id) => match shared.decider.blocks.key_of(id) {
             Some(key) => key.to_vec(),
             None => return Ok(reply::reset(false)),
         },
@@ -82,22 +82,22 @@ pub(super) async fn act(client: &Client, action: Action, body: &[u8]) -> Result<
     let from = client.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
     match action {
         Action::Reset => {
-            let existed = shared.home.reset(&key, now).await?;
-            shared.lines.changed(&key);
+            let existed = shared.decider.store.reset(&key, now).await?;
+            shared.decider.queues.changed(&key);
             tracing::warn!(key = shown, client = from, existed, "key reset by an operator");
             Ok(reply::reset(existed))
         }
         Action::Block => {
             let duration = order.duration()?;
-            let id = shared.blocks.block(&key, duration, now);
+            let id = shared.decider.blocks.block(&key, duration, now);
             let id = id.map_err(|error| Problem::unprocessable(error.to_string()))?;
             let seconds = duration.as_secs_f64();
             tracing::warn!(key = shown, client = from, seconds, "key blocked by an operator");
             Ok(reply::value(&serde_json::json!({ "id": id })))
         }
         Action::Unblock => {
-            let existed = shared.blocks.unblock(&key, now);
-            shared.lines.changed(&key);
+            let existed = shared.decider.blocks.unblock(&key, now);
+            shared.decider.queues.changed(&key);
             tracing::warn!(key = shown, client = from, existed, "key unblocked by an operator");
             Ok(reply::reset(existed))
         }

@@ -50,7 +50,7 @@ pub(super) async fn json(
                     timeout(most, collecting).await.unwrap_or_else(|_| Err(Problem::late(most)))
                 }
             };
-            Ok((body?, worker.shared.now()))
+            Ok((body?, worker.shared.decider.now()))
         }
     }
 }
@@ -103,7 +103,7 @@ pub(super) async fn pass(
         Some(_) if head.headers.contains_key(EXPECT) => return false,
         Some(length) if length > MAX_REST as u64 => return false,
         Some(_) => {
-            let taken = worker.shared.now().as_micros().saturating_sub(start.as_micros());
+            let taken = worker.shared.decider.now().as_micros().saturating_sub(start.as_micros());
             most.min(REST_TIME).saturating_sub(Duration::from_micros(taken))
         }
         // Of one that does not say how long it is, the end may be there.

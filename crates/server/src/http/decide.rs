@@ -18,10 +18,10 @@ use super::{
 use crate::{
     HttpHeaders,
     dashboard::Cause,
+    decide::Decider,
     face::Face,
     home::{HomeRule, Question, Trouble},
     rules::Known,
-    shared::Shared,
     wait::{self, Waiting},
     web::RequestBody,
     worker::Worker,
@@ -38,7 +38,7 @@ pub(super) async fn one(
     let ask = Ask::read(body)?;
     let key = ask.key()?;
     // It comes from memory while the rest is read.
-    shared.home.touch(&key);
+    shared.decider.store.touch(&key);
     let operation = ask.operation(verb)?;
     let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
     let style = ask.headers().unwrap_or(shared.config.http_headers);
@@ -66,12 +66,14 @@ pub(super) async fn one(
     // In a box of its own: most requests are answered above, and need not keep room for it.
     let answer = Box::pin(async {
         match timeout {
-            None => elsewhere(shared, &key, &held, operation, now).await,
+            None => elsewhere(&shared.decider, &key, &held, operation, now).await,
             Some(timeout) => {
                 // A client that leaves takes its request back.
                 let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
-                Ok::<_, Problem>(wait::wait(shared, waiting, worker.stop.subscribe()).await?)
+                Ok::<_, Problem>(
+                    wait::wait(&shared.decider, waiting, worker.stop.subscribe()).await?,
+                )
             }
         }
     });
@@ -103,7 +105,7 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
         let take = || {
             ask.one_of_many()?;
             let key = ask.key()?;
-            worker.shared.home.touch(&key);
+            worker.shared.decider.store.touch(&key);
             Ok((key, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
@@ -111,7 +113,7 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
     let mut answers = Vec::with_capacity(takes.len());
     // Decisions that may take long are made in turns, between which what was looked up may go.
     let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
-    if worker.shared.home.memory().is_some() && !heavy {
+    if worker.shared.decider.store.memory().is_some() && !heavy {
         for (key, known, operation) in &takes {
             let answer = here(worker, key, *known, *operation, now).transpose()?;
             if let Some(answer) = answer {
@@ -132,12 +134,17 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
             .collect();
         for (answer, question) in worker
             .shared
+            .decider
             .decide_many(&worker.turns, &questions, now)
             .await
             .into_iter()
             .zip(&questions)
         {
-            worker.shared.lines.asked(question.key, question.rule.policy(), question.operation);
+            worker.shared.decider.queues.asked(
+                question.key,
+                question.rule.policy(),
+                question.operation,
+            );
             let answer = answer?;
             let cause = Cause::policy(question.rule.policy());
             worker.stats().watch.note(question.key, &answer.decision, cause);
@@ -159,15 +166,17 @@ pub(super) async fn reset(worker: &Worker, body: &[u8], now: Timestamp) -> Resul
     let key = ask.key()?;
     let shared = &worker.shared;
     let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
-    let existed = shared.home.reset(&key, now).await?;
-    shared.lines.changed(&key);
+    let existed = shared.decider.store.reset(&key, now).await?;
+    shared.decider.queues.changed(&key);
     Ok(reply::reset(existed))
 }
 
 /// The rule that a text says, or that the rules call so (`@name`), by the worker's table.
 #[inline]
 fn rule(worker: &Worker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
-    Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &worker.shared, now)?)
+    let decider = &worker.shared.decider;
+    let prepare = |policy: &Policy| decider.prepare(policy, now);
+    Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &decider.rules, prepare)?)
 }
 
 /// Decides where the state is in this process; `None`: it is elsewhere.
@@ -180,31 +189,31 @@ fn here(
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
     let shared = &worker.shared;
-    let store = shared.home.memory()?;
+    let store = shared.decider.store.memory()?;
     let rules = worker.rules.borrow();
     let rule = rules.get(known).memory()?;
-    let decision = match shared.blocks.denial(key, rule.policy(), operation, now) {
+    let decision = match shared.decider.blocks.denial(key, rule.policy(), operation, now) {
         Some(denial) => denial,
         None => match store.apply_prepared(Request { key, policy: rule, operation }, now) {
             Ok(decision) => decision,
             Err(error) => return Some(Err(Trouble::from(error).into())),
         },
     };
-    if shared.lines.waiting() > 0 {
-        shared.lines.asked(key, rule.policy(), operation);
+    if shared.decider.queues.waiting() > 0 {
+        shared.decider.queues.asked(key, rule.policy(), operation);
     }
     Some(Ok(Answer { decision, source: Source::Store }))
 }
 
 /// Decides wherever the state is.
 async fn elsewhere(
-    shared: &Shared,
+    decider: &Decider,
     key: &[u8],
     rule: &HomeRule,
     operation: Operation,
     now: Timestamp,
 ) -> Result<Answer, Problem> {
-    let answer = shared.decide(key, rule, operation, now).await?;
-    shared.lines.asked(key, rule.policy(), operation);
+    let answer = decider.decide(key, rule, operation, now).await?;
+    decider.queues.asked(key, rule.policy(), operation);
     Ok(answer)
 }

@@ -35,7 +35,7 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
     let method = original::method(&head.headers, config)?;
     let target = original::target(&head.headers, config)?;
     let address = original::address(&head.headers, config, shared.config.http_trusted_hops)?;
-    let version = arc_swap::Guard::into_inner(shared.rules.now());
+    let version = arc_swap::Guard::into_inner(shared.decider.rules.now());
     let matches = {
         let headers = OfRequest(&head.headers);
         let mut request = Request::http(method, target, &headers);
@@ -50,7 +50,7 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
         // Its parsed target takes more memory than the head, and is dropped before the store is asked.
         version.rules().matches(&request)
     };
-    let verdict = judge::decide(shared, &version, &matches, Ask::Take(1), now).await?;
+    let verdict = judge::decide(&shared.decider, &version, &matches, Ask::Take(1), now).await?;
     Ok(tell(worker, &matches, &verdict))
 }
 

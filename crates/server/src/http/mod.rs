@@ -76,7 +76,7 @@ async fn answer(
     let worker = &client.worker;
     let stats = worker.stats();
     stats.requests.add();
-    let start = worker.shared.now();
+    let start = worker.shared.decider.now();
     let (head, mut body) = request.into_parts();
     let replied = match dashboard::find(worker, head.uri.path()) {
         _ if client.reserved && !is_health(head.uri.path()) => Err(Problem::too_many_clients()),
@@ -105,7 +105,7 @@ async fn answer(
     if client.reserved {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    let end = worker.shared.now();
+    let end = worker.shared.decider.now();
     stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
     if head.uri.path().starts_with("/v1/") {
         stats.watch.answered(1, start, end);
@@ -120,7 +120,7 @@ pub(crate) async fn key_of(
     body: &mut RequestBody,
 ) -> Result<Vec<u8>, Problem> {
     let content_type = head.headers.get(CONTENT_TYPE);
-    let (body, _) = body::json(worker, content_type, body, worker.shared.now()).await?;
+    let (body, _) = body::json(worker, content_type, body, worker.shared.decider.now()).await?;
     let ask = ask::Ask::read(&body)?;
     ask.only_key()?;
     Ok(ask.key()?.into_owned())
@@ -133,7 +133,7 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     body: &mut RequestBody,
 ) -> Result<T, Problem> {
     let content_type = head.headers.get(CONTENT_TYPE);
-    let (body, _) = body::json(worker, content_type, body, worker.shared.now()).await?;
+    let (body, _) = body::json(worker, content_type, body, worker.shared.decider.now()).await?;
     ask::read(&body)
 }
 
@@ -181,7 +181,7 @@ async fn carry_out(
         }
         Route::Gate => Box::pin(gate::ask(client, head, now)).await,
         Route::Reload if !body::is_json_type(fields.content_type) => Err(Problem::no_json(None)),
-        Route::Reload => match Box::pin(worker.shared.rules.reload()).await {
+        Route::Reload => match Box::pin(worker.shared.decider.rules.reload()).await {
             Ok(reloaded) => Ok(reply::reloaded(reloaded)),
             Err(problem) => Err(Problem::unprocessable(problem)),
         },
@@ -197,7 +197,7 @@ async fn carry_out(
         Route::Ready if worker.stopping.get() => {
             Err(Problem::unavailable("the server is shutting down"))
         }
-        Route::Ready => match worker.shared.home.not_ready(&worker.shared.config) {
+        Route::Ready => match worker.shared.decider.store.not_ready(&worker.shared.config) {
             Some(why) => Err(Problem::unavailable(why)),
             None => Ok(plain("ready\n")),
         },

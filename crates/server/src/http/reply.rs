@@ -71,7 +71,7 @@ impl<'a> Told<'a> {
 
 /// Who decided, where there is a choice.
 pub(super) fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
-    worker.shared.home.memory().is_none().then(|| source.word())
+    worker.shared.decider.store.memory().is_none().then(|| source.word())
 }
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.

@@ -1,26 +1,28 @@
+use std::sync::Arc;
+
 use sluicegate_core::{Clock as _, Timestamp};
 use sluicegate_memory::{MemoryStore, SystemClock};
+use sluicegate_redis::OnError;
 use sluicegate_rules::{Format, Request, RuleSet};
 
 use super::*;
-use crate::{Config, home::Home, listen::Addresses, ruleset::Live};
+use crate::{buffers::BufferBudget, home::Home, ruleset::Live};
 
 /// A server's inside, by these rules, in memory.
-fn shared(rules: &str) -> Shared {
-    let config = Config { workers: Some(1), ..Config::default() };
-    let addresses = Addresses { resp: config.listen, http: None, grpc: None };
-    let rules = Live::of(RuleSet::parse(rules, Format::Yaml).unwrap());
-    let home = Home::Memory(MemoryStore::new());
-    Shared::new(config, addresses, home, rules, SystemClock::new(), [None, None, None])
+fn decider(rules: &str) -> Decider {
+    let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
+    let store = Arc::new(Home::Memory(MemoryStore::new()));
+    let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
+    Decider::new(store, rules, clock, buffers, OnError::Deny)
 }
 
 /// What is said to a request of `target` with the header `u`, and by which rule, level and limit.
-fn ask(shared: &Shared, ask: Ask, target: &str, user: &str, now: Timestamp) -> String {
+fn ask(decider: &Decider, ask: Ask, target: &str, user: &str, now: Timestamp) -> String {
     let headers = [("u", user)];
-    let version = shared.rules.now();
+    let version = decider.rules.now();
     let matches = version.rules().matches(&Request::http("GET", target, &headers));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let verdict = runtime.block_on(decide(shared, &version, &matches, ask, now)).unwrap();
+    let verdict = runtime.block_on(decide(decider, &version, &matches, ask, now)).unwrap();
     let word = if verdict.allowed { "allow" } else { "deny" };
     let Some(binding) = verdict.binding else { return word.to_owned() };
     let (found, told) = (&matches[binding], &verdict.told[binding]);
@@ -31,8 +33,8 @@ fn ask(shared: &Shared, ask: Ask, target: &str, user: &str, now: Timestamp) -> S
 }
 
 /// What is counted of a rule.
-fn counted(shared: &Shared, rule: &str) -> Vec<(&'static str, u64)> {
-    let all = shared.rules.tallies.all();
+fn counted(decider: &Decider, rule: &str) -> Vec<(&'static str, u64)> {
+    let all = decider.rules.tallies.all();
     let found = all.iter().find(|(name, _)| **name == *rule);
     let counts = found.map(|(_, tally)| Event::ALL.map(|it| (it.word(), tally.count(it))));
     counts.into_iter().flatten().filter(|(_, count)| *count > 0).collect()
@@ -42,7 +44,7 @@ const TAKE: Ask = Ask::Take(1);
 
 #[test]
 fn a_denied_user_takes_nothing_from_what_all_share() {
-    let shared = shared(
+    let decider = decider(
         "
 rules:
   - name: api
@@ -52,49 +54,49 @@ rules:
       - {name: all, policy: 'fixed-window:100/1h:count=all'}
 ",
     );
-    let now = shared.clock.now();
-    assert_eq!(ask(&shared, Ask::Peek(1), "/", "a", now), "allow api/user 2 left");
-    assert_eq!(ask(&shared, TAKE, "/", "a", now), "allow api/user 1 left");
-    assert_eq!(ask(&shared, TAKE, "/", "a", now), "allow api/user 0 left");
+    let now = decider.clock.now();
+    assert_eq!(ask(&decider, Ask::Peek(1), "/", "a", now), "allow api/user 2 left");
+    assert_eq!(ask(&decider, TAKE, "/", "a", now), "allow api/user 1 left");
+    assert_eq!(ask(&decider, TAKE, "/", "a", now), "allow api/user 0 left");
     for _ in 0..20 {
-        assert_eq!(ask(&shared, TAKE, "/", "a", now), "deny api/user 0 left");
+        assert_eq!(ask(&decider, TAKE, "/", "a", now), "deny api/user 0 left");
     }
     // One that the tenant denies takes nothing from the user.
-    assert_eq!(ask(&shared, TAKE, "/", "b", now), "allow api/tenant 0 left");
-    assert_eq!(ask(&shared, TAKE, "/", "b", now), "deny api/tenant 0 left");
+    assert_eq!(ask(&decider, TAKE, "/", "b", now), "allow api/tenant 0 left");
+    assert_eq!(ask(&decider, TAKE, "/", "b", now), "deny api/tenant 0 left");
     let key = b"{rule:api}:user|b";
     let policy = "fixed-window:2/1h".parse().unwrap();
-    let store = shared.home.memory().unwrap();
+    let store = decider.store.memory().unwrap();
     let left = store.apply(key, &policy, now, Operation::Peek(0)).unwrap().remaining;
     assert_eq!(left, 1);
-    assert_eq!(counted(&shared, "api"), [("allowed", 3), ("near_limit", 2), ("denied", 21)]);
+    assert_eq!(counted(&decider, "api"), [("allowed", 3), ("near_limit", 2), ("denied", 21)]);
     // What is given back can be taken again.
-    assert_eq!(ask(&shared, Ask::Refund(1), "/", "b", now), "allow api/tenant 1 left");
-    assert_eq!(ask(&shared, TAKE, "/", "b", now), "allow api/tenant 0 left");
+    assert_eq!(ask(&decider, Ask::Refund(1), "/", "b", now), "allow api/tenant 1 left");
+    assert_eq!(ask(&decider, TAKE, "/", "b", now), "allow api/tenant 0 left");
 }
 
 #[test]
 fn rules_that_apply_together_are_all_or_nothing() {
-    let shared = shared(
+    let decider = decider(
         "
 rules:
   - {name: wide, policy: 'fixed-window:9/1h'}
   - {name: narrow, key: header.u, policy: 'fixed-window:1/1h', cost: 1}
 ",
     );
-    let now = shared.clock.now();
-    assert_eq!(ask(&shared, TAKE, "/", "a", now), "allow narrow 0 left");
+    let now = decider.clock.now();
+    assert_eq!(ask(&decider, TAKE, "/", "a", now), "allow narrow 0 left");
     for _ in 0..5 {
-        assert_eq!(ask(&shared, TAKE, "/", "a", now), "deny narrow 0 left");
+        assert_eq!(ask(&decider, TAKE, "/", "a", now), "deny narrow 0 left");
     }
-    assert_eq!(ask(&shared, Ask::Peek(8), "/", "b", now), "deny narrow 1 left");
-    assert_eq!(ask(&shared, TAKE, "/", "b", now), "allow narrow 0 left");
-    assert_eq!(counted(&shared, "narrow"), [("allowed", 2), ("near_limit", 2), ("denied", 5)]);
+    assert_eq!(ask(&decider, Ask::Peek(8), "/", "b", now), "deny narrow 1 left");
+    assert_eq!(ask(&decider, TAKE, "/", "b", now), "allow narrow 0 left");
+    assert_eq!(counted(&decider, "narrow"), [("allowed", 2), ("near_limit", 2), ("denied", 5)]);
 }
 
 #[test]
 fn what_only_counts_never_denies() {
-    let shared = shared(
+    let decider = decider(
         "
 rules:
   - {name: trial, key: header.u, policy: 'fixed-window:1/1h', shadow: true}
@@ -102,24 +104,24 @@ rules:
   - {name: all, policy: 'fixed-window:5/1h'}
 ",
     );
-    let now = shared.clock.now();
+    let now = decider.clock.now();
     for left in (1..5).rev() {
-        assert_eq!(ask(&shared, TAKE, "/", "a", now), format!("allow all {left} left"));
+        assert_eq!(ask(&decider, TAKE, "/", "a", now), format!("allow all {left} left"));
     }
-    assert_eq!(ask(&shared, TAKE, "/", "evil", now), "allow all 0 left");
+    assert_eq!(ask(&decider, TAKE, "/", "evil", now), "allow all 0 left");
     // What is denied is not seen by what only counts.
-    assert_eq!(ask(&shared, TAKE, "/", "c", now), "deny all 0 left");
+    assert_eq!(ask(&decider, TAKE, "/", "c", now), "deny all 0 left");
     assert_eq!(
-        counted(&shared, "trial"),
+        counted(&decider, "trial"),
         [("allowed", 2), ("near_limit", 2), ("shadow_denied", 3)]
     );
-    assert_eq!(counted(&shared, "banned"), [("shadow_denied", 1)]);
-    assert_eq!(counted(&shared, "all"), [("allowed", 5), ("near_limit", 1), ("denied", 1)]);
+    assert_eq!(counted(&decider, "banned"), [("shadow_denied", 1)]);
+    assert_eq!(counted(&decider, "all"), [("allowed", 5), ("near_limit", 1), ("denied", 1)]);
 }
 
 #[test]
 fn what_lets_through_or_blocks_is_named_and_counted() {
-    let shared = shared(
+    let decider = decider(
         "
 rules:
   - {name: health, match: {path: /healthz}, unlimited: true}
@@ -127,25 +129,25 @@ rules:
   - {name: all, match: {path: /api}, policy: 'fixed-window:5/1h'}
 ",
     );
-    let now = shared.clock.now();
-    assert_eq!(ask(&shared, TAKE, "/healthz", "evil", now), "allow health");
-    assert_eq!(ask(&shared, TAKE, "/api", "evil", now), "deny banned");
-    assert_eq!(ask(&shared, TAKE, "/", "a", now), "allow");
-    assert_eq!(ask(&shared, Ask::Peek(5), "/api", "a", now), "allow all 5 left");
-    assert_eq!(counted(&shared, "health"), [("unlimited", 1)]);
-    assert_eq!(counted(&shared, "banned"), [("blocked", 1)]);
-    assert_eq!(counted(&shared, "all"), []);
+    let now = decider.clock.now();
+    assert_eq!(ask(&decider, TAKE, "/healthz", "evil", now), "allow health");
+    assert_eq!(ask(&decider, TAKE, "/api", "evil", now), "deny banned");
+    assert_eq!(ask(&decider, TAKE, "/", "a", now), "allow");
+    assert_eq!(ask(&decider, Ask::Peek(5), "/api", "a", now), "allow all 5 left");
+    assert_eq!(counted(&decider, "health"), [("unlimited", 1)]);
+    assert_eq!(counted(&decider, "banned"), [("blocked", 1)]);
+    assert_eq!(counted(&decider, "all"), []);
 }
 
 #[test]
 fn a_key_that_is_too_long_is_refused() {
-    let shared = shared("rules: [{name: all, key: header.u, policy: 'fixed-window:5/1h'}]");
+    let decider = decider("rules: [{name: all, key: header.u, policy: 'fixed-window:5/1h'}]");
     let user = "x".repeat(65_536);
     let headers = [("u", &*user)];
-    let version = shared.rules.now();
+    let version = decider.rules.now();
     let matches = version.rules().matches(&Request::http("GET", "/", &headers));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let decided = decide(&shared, &version, &matches, TAKE, shared.clock.now());
+    let decided = decide(&decider, &version, &matches, TAKE, decider.clock.now());
     let trouble = runtime.block_on(decided).unwrap_err();
     assert_eq!(trouble.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
 }

@@ -106,7 +106,7 @@ impl<'a> Gathered<'a> {
         };
         session.add_work(work);
         let rules = session.worker.rules.borrow();
-        let Some(store) = shared.home.memory() else {
+        let Some(store) = shared.decider.store.memory() else {
             put_off(&self.gathers, &rules, session, out.len());
             return self.gathers.clear();
         };
@@ -121,7 +121,7 @@ impl<'a> Gathered<'a> {
         while decided < gathers.len() {
             let end = if decided < light {
                 light.min(decided + CHUNK)
-            } else if must_wait || decided > light && shared.is_late(session.now) {
+            } else if must_wait || decided > light && shared.decider.is_late(session.now) {
                 break;
             } else {
                 decided + 1
@@ -156,10 +156,11 @@ impl<'a> Gathered<'a> {
                     }
                 }
             };
-            if shared.blocks.is_used() {
+            if shared.decider.blocks.is_used() {
                 for request in &requests {
                     let Request { key, policy: rule, operation } = *request;
-                    let denial = shared.blocks.denial(key, rule.policy(), operation, session.now);
+                    let denial =
+                        shared.decider.blocks.denial(key, rule.policy(), operation, session.now);
                     let answer =
                         denial.map_or_else(|| store.apply_prepared(*request, session.now), Ok);
                     tell(request, answer);
@@ -169,9 +170,13 @@ impl<'a> Gathered<'a> {
             }
         }
         // Looked at after all was decided: who comes to wait from now on sees what was.
-        if shared.lines.waiting() > 0 {
+        if shared.decider.queues.waiting() > 0 {
             for gather in &gathers[..decided] {
-                shared.lines.asked(gather.key, rules.get(gather.rule).policy(), gather.operation);
+                shared.decider.queues.asked(
+                    gather.key,
+                    rules.get(gather.rule).policy(),
+                    gather.operation,
+                );
             }
         }
         if decided < gathers.len() {

@@ -182,7 +182,7 @@ impl<'a> Connection<'a> {
                 Woken::Stop => {}
                 Woken::Late => {
                     // One timer a client, set anew when it rings, costs nothing a request.
-                    let left = self.due().map_or(LOOK, |due| elapsed(shared.now(), due));
+                    let left = self.due().map_or(LOOK, |due| elapsed(shared.decider.now(), due));
                     if left.is_zero() {
                         worker.stats().idle.add();
                         return Ok(());
@@ -247,7 +247,7 @@ impl<'a> Connection<'a> {
                 }
                 Batch::Full => {
                     self.flush().await?;
-                    let now = self.session.shared().now();
+                    let now = self.session.shared().decider.now();
                     if self.session.turn.is_over(now) && !self.give_way().await {
                         return Ok(false);
                     }
@@ -422,7 +422,7 @@ impl<'a> Connection<'a> {
         if commands == 0 {
             return start;
         }
-        let now = self.session.shared().now();
+        let now = self.session.shared().decider.now();
         let micros = now.as_micros().saturating_sub(start.as_micros());
         stats.command_latency.record(commands, micros);
         stats.watch.answered(decisions, start, now);
@@ -454,7 +454,7 @@ impl<'a> Connection<'a> {
         let answer = tokio::select! {
             // Most are answered at once, and nothing need be read for them.
             biased;
-            answer = wait::wait(shared, waiting, stopping) => answer.map(|it| it.decision),
+            answer = wait::wait(&shared.decider, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
         };
         if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {

@@ -74,22 +74,22 @@ fn server(shared: &Shared, text: &mut String) {
     line(text, "arch_bits", usize::BITS);
     line(text, "process_id", std::process::id());
     line(text, "tcp_port", shared.addresses.resp.port());
-    line(text, "uptime_in_seconds", shared.clock.uptime().as_secs());
-    line(text, "uptime_in_days", shared.clock.uptime().as_secs() / 86_400);
+    line(text, "uptime_in_seconds", shared.decider.clock.uptime().as_secs());
+    line(text, "uptime_in_days", shared.decider.clock.uptime().as_secs() / 86_400);
     line(text, "test_clock", if shared.config.test_clock { "yes" } else { "no" });
 }
 
 fn clients(shared: &Shared, text: &mut String) {
     line(text, "connected_clients", shared.clients.len());
     line(text, "maxclients", shared.config.max_clients);
-    line(text, "blocked_clients", shared.lines.waiting());
+    line(text, "blocked_clients", shared.decider.queues.waiting());
     line(text, "buffer_bytes", shared.buffers.used());
     line(text, "buffer_max_bytes", shared.buffers.max());
     line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
 fn memory(shared: &Shared, text: &mut String) {
-    let Some(usage) = shared.home.memory().map(MemoryStore::usage) else {
+    let Some(usage) = shared.decider.store.memory().map(MemoryStore::usage) else {
         return line(text, "bytes", 0);
     };
     line(text, "bytes", usage.bytes);
@@ -109,10 +109,10 @@ fn memory(shared: &Shared, text: &mut String) {
 fn persistence(shared: &Shared, text: &mut String) {
     line(text, "loading", 0);
     line(text, "async_loading", 0);
-    let told = shared.snapshots.told();
+    let told = shared.snapshots.status();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.config.state_file.is_some() { "yes" } else { "no" });
-    let dropped = shared.home.memory().map_or(0, |store| store.usage().keys_dropped);
+    let dropped = shared.decider.store.memory().map_or(0, |store| store.usage().keys_dropped);
     line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", told.written);
     line(text, "snapshots_failed", told.failed);
@@ -123,9 +123,11 @@ fn persistence(shared: &Shared, text: &mut String) {
 
 /// Where the state is, and how the store is doing that keeps it.
 fn store(shared: &Shared, text: &mut String) {
-    let Home::Redis { store, .. } = &shared.home else { return line(text, "store", "memory") };
+    let Home::Redis { store, .. } = &*shared.decider.store else {
+        return line(text, "store", "memory");
+    };
     line(text, "store", "redis");
-    let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
+    let on_error = shared.decider.on_error;
     line(
         text,
         "store_on_error",
@@ -155,7 +157,7 @@ fn store(shared: &Shared, text: &mut String) {
 
 /// The rules in force, and what became of their files.
 fn rules(shared: &Shared, text: &mut String) {
-    let (version, told) = (shared.rules.now(), shared.rules.told());
+    let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
     line(text, "rules_version", version.number());
     line(text, "rules", version.rules().rules().len());
     line(text, "rules_reloads", told.reloads);
@@ -164,12 +166,12 @@ fn rules(shared: &Shared, text: &mut String) {
 }
 
 fn stats(shared: &Shared, text: &mut String) {
-    let sum = |count: fn(&Stats) -> &Counter| shared.sum(|stats| count(stats).count());
-    let (allowed, denied) = (shared.sum(Stats::allowed), shared.sum(Stats::denied));
+    let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
+    let (allowed, denied) = (shared.stats.sum(Stats::allowed), shared.stats.sum(Stats::denied));
     line(text, "total_connections_received", sum(|stats| &stats.connections));
-    line(text, "rejected_connections", shared.accepting.refused.count());
+    line(text, "rejected_connections", shared.stats.accepting.refused.count());
     line(text, "login_failures", sum(|stats| &stats.login_failures));
-    line(text, "accept_errors", shared.accepting.errors.count());
+    line(text, "accept_errors", shared.stats.accepting.errors.count());
     line(text, "tls_failures", sum(|stats| &stats.tls_failures));
     line(text, "closed_idle", sum(|stats| &stats.idle));
     line(text, "closed_slow", sum(|stats| &stats.slow));
@@ -178,14 +180,14 @@ fn stats(shared: &Shared, text: &mut String) {
     line(text, "decisions", allowed.saturating_add(denied));
     line(text, "allowed", allowed);
     line(text, "denied", denied);
-    if let Some(store) = shared.home.memory() {
+    if let Some(store) = shared.decider.store.memory() {
         line(text, "keys", store.len());
     }
 }
 
 fn workers(shared: &Shared, text: &mut String) {
-    line(text, "workers", shared.workers.len());
-    for (index, stats) in shared.workers.iter().enumerate() {
+    line(text, "workers", shared.stats.workers.len());
+    for (index, stats) in shared.stats.workers.iter().enumerate() {
         let clients = shared.clients.of_worker(index);
         let (commands, decisions) = (stats.commands.count(), stats.decisions());
         let _ = write!(
@@ -202,7 +204,7 @@ fn replication(_: &Shared, text: &mut String) {
 
 fn command_stats(shared: &Shared, text: &mut String) {
     for (index, command) in table::all().enumerate() {
-        let calls = shared.sum(|stats| stats.calls(index));
+        let calls = shared.stats.sum(|stats| stats.calls(index));
         if calls > 0 {
             let name = command.name.to_ascii_lowercase();
             let _ = write!(text, "cmdstat_{name}:calls={calls}\r\n");
@@ -215,7 +217,7 @@ fn cluster(_: &Shared, text: &mut String) {
 }
 
 fn keyspace(shared: &Shared, text: &mut String) {
-    let keys = shared.home.memory().map_or(0, MemoryStore::len);
+    let keys = shared.decider.store.memory().map_or(0, MemoryStore::len);
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
     }

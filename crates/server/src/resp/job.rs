@@ -129,7 +129,7 @@ impl Session<'_> {
     /// Does `job`, now or when all has been read.
     pub(super) fn job(&self, job: Job, out: &mut Vec<u8>) {
         self.add_work(job.work());
-        match self.shared.home {
+        match *self.shared.decider.store {
             Home::Memory(_) => {
                 let writer = &mut Writer::new(out, self.version);
                 let done = job.answer(self.worker, self.now, writer);
@@ -155,7 +155,7 @@ impl Job {
 
     async fn answer(self, worker: &Worker, now: Timestamp, writer: &mut Writer<'_>) {
         let shared = &*worker.shared;
-        let (home, lines) = (&shared.home, &shared.lines);
+        let (home, lines) = (&shared.decider.store, &shared.decider.queues);
         let done = match self {
             Self::Decide(asked) => return decide(&asked, worker, now, writer).await,
             Self::Reset(key) => home.reset(&key, now).await.map(|there| {
@@ -195,7 +195,7 @@ async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut W
     });
     let questions: Vec<_> = questions.collect();
     for (answer, asked) in
-        shared.decide_many(&worker.turns, &questions, now).await.into_iter().zip(asked)
+        shared.decider.decide_many(&worker.turns, &questions, now).await.into_iter().zip(asked)
     {
         match answer {
             Ok(answer) => {
@@ -203,7 +203,7 @@ async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut W
                 let cause = Cause::policy(asked.rule.policy());
                 stats.watch.note(&asked.key, &answer.decision, cause);
                 asked.reply.write(&answer.decision, writer);
-                shared.lines.asked(&asked.key, asked.rule.policy(), asked.operation);
+                shared.decider.queues.asked(&asked.key, asked.rule.policy(), asked.operation);
             }
             Err(trouble) => {
                 stats.errors.add();
@@ -219,8 +219,8 @@ async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut W
 async fn delete(keys: &[Box<[u8]>], shared: &Shared, now: Timestamp) -> Result<i64, Trouble> {
     let mut deleted = 0;
     for key in keys {
-        deleted += i64::from(shared.home.reset(key, now).await?);
-        shared.lines.changed(key);
+        deleted += i64::from(shared.decider.store.reset(key, now).await?);
+        shared.decider.queues.changed(key);
     }
     Ok(deleted)
 }

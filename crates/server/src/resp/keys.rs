@@ -6,7 +6,7 @@ use crate::shared::Shared;
 
 /// `DBSIZE`.
 pub(super) fn count(shared: &Shared, writer: &mut Writer<'_>) -> Result<(), String> {
-    let Some(store) = shared.home.memory() else {
+    let Some(store) = shared.decider.store.memory() else {
         return Err("ERR DBSIZE is unavailable: the keys are in a store; ask the store".to_owned());
     };
     writer.integer(i64::try_from(store.len()).unwrap_or(i64::MAX));

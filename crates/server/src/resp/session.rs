@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
 
     /// A new batch begins: what it asks is decided at this time.
     pub(super) fn tick(&mut self) {
-        self.now = self.shared.now();
+        self.now = self.shared.decider.now();
         self.turn.begin(self.now);
     }
 
@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
         if self.worker.work.get() < WORK {
             return false;
         }
-        self.worker.work.replace(0) == ENDED || self.turn.is_over(self.shared.now())
+        self.worker.work.replace(0) == ENDED || self.turn.is_over(self.shared.decider.now())
     }
 
     /// The batch is to end, since some of it was put off: whatever the clock says, nothing else goes before

@@ -52,7 +52,10 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
         ("bind", shared.addresses.resp.ip().to_string()),
         ("databases", "1".into()),
         ("maxclients", shared.config.max_clients.to_string()),
-        ("maxmemory", shared.home.memory().map_or(0, |it| it.usage().max_bytes).to_string()),
+        (
+            "maxmemory",
+            shared.decider.store.memory().map_or(0, |it| it.usage().max_bytes).to_string(),
+        ),
         ("port", shared.addresses.resp.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
         ("save", String::new()),

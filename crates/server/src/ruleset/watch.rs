@@ -14,11 +14,15 @@ use std::{
 };
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::Reloaded;
-use crate::shared::Shared;
+use sluicegate_core::Clock as _;
+use sluicegate_memory::SystemClock;
+
+use super::{
+    Live,
+    wishes::{Reloaded, Wish},
+};
 
 /// How often files are looked at where nothing is heard of them.
 const POLL: Duration = Duration::from_secs(5);
@@ -27,56 +31,22 @@ const QUIET: Duration = Duration::from_millis(50);
 /// The longest that is waited for quiet.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// What the thread may be asked for.
-#[derive(Debug)]
-pub(super) enum Wish {
-    /// Something happened where the files are.
-    Look,
-    /// To read the files in any case, and tell what came of it.
-    Reload(oneshot::Sender<Result<Reloaded, String>>),
-    Stop,
-}
-
-/// What is asked of the thread, from before it starts.
-#[derive(Debug)]
-pub(super) struct Wishes {
-    wishes: mpsc::Sender<Wish>,
-    /// What the thread takes when it starts.
-    wanted: Mutex<Option<mpsc::Receiver<Wish>>>,
-}
-
-impl Wishes {
-    /// What comes of reading the files again, now or when the thread starts. Nothing, once it ended.
-    pub(super) async fn reload(&self) -> Option<Result<Reloaded, String>> {
-        let (reply, told) = oneshot::channel();
-        self.wishes.send(Wish::Reload(reply)).ok()?;
-        told.await.ok()
-    }
-}
-
-impl Default for Wishes {
-    fn default() -> Self {
-        let (wishes, wanted) = mpsc::channel();
-        Self { wishes, wanted: Mutex::new(Some(wanted)) }
-    }
-}
-
 /// The thread, until dropped.
 #[derive(Debug)]
 pub(crate) struct Watch(Option<mpsc::Sender<Wish>>);
 
 impl Watch {
     /// Starts the thread, if there are files.
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        if shared.rules.paths.is_empty() {
+    pub(crate) fn start(rules: &Arc<Live>, clock: SystemClock) -> io::Result<Self> {
+        if rules.paths.is_empty() {
             return Ok(Self(None));
         }
-        let Some(wanted) = shared.rules.wishes.wanted.lock().take() else {
+        let Some(wanted) = rules.wishes.wanted.lock().take() else {
             return Ok(Self(None));
         };
-        let wishes = shared.rules.wishes.wishes.clone();
-        let (shared, heard) = (Arc::clone(shared), wishes.clone());
-        let run = move || watch(&shared, &heard, &wanted);
+        let wishes = rules.wishes.wishes.clone();
+        let (rules, heard) = (Arc::clone(rules), wishes.clone());
+        let run = move || watch(&rules, clock, &heard, &wanted);
         std::thread::Builder::new().name("sluicegate-rules".into()).spawn(run)?;
         Ok(Self(Some(wishes)))
     }
@@ -90,11 +60,15 @@ impl Drop for Watch {
     }
 }
 
-fn watch(shared: &Shared, heard: &mpsc::Sender<Wish>, wanted: &mpsc::Receiver<Wish>) {
-    let rules = &shared.rules;
+fn watch(
+    rules: &Live,
+    clock: SystemClock,
+    heard: &mpsc::Sender<Wish>,
+    wanted: &mpsc::Receiver<Wish>,
+) {
     let mut folders = Folders::new(&rules.paths, heard.clone());
     // What changed between the first reading and the watch was seen by nobody.
-    let _ = rules.look(false, shared.now());
+    let _ = rules.look(false, clock.now());
     loop {
         let mut replies = Vec::new();
         match wanted.recv_timeout(POLL) {
@@ -104,7 +78,7 @@ fn watch(shared: &Shared, heard: &mpsc::Sender<Wish>, wanted: &mpsc::Receiver<Wi
             Ok(Wish::Look) | Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         folders.watch();
-        let told = rules.look(!replies.is_empty(), shared.now());
+        let told = rules.look(!replies.is_empty(), clock.now());
         for reply in replies {
             let _ = reply.send(told.clone());
         }

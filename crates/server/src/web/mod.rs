@@ -120,7 +120,7 @@ pub(crate) async fn serve<A, F, B>(
         Event::Stop
     }));
     let look = |after: Duration| Box::pin(sleep(after).map(|()| Event::Look));
-    seldom.push(look(patience.next_look(worker.shared.now())));
+    seldom.push(look(patience.next_look(worker.shared.decider.now())));
     // Envoys keep their connections, however many servers there are.
     let age = match client.face {
         Face::Grpc => worker.shared.config.envoy.max_age,
@@ -196,7 +196,7 @@ pub(crate) async fn serve<A, F, B>(
                 session.iter_mut().for_each(|it| it.stop());
             }
             Event::Look => {
-                let now = worker.shared.now();
+                let now = worker.shared.decider.now();
                 match patience.look(&progress, now) {
                     None => {}
                     Some(Ended::Idle) => return worker.stats().idle.add(),
