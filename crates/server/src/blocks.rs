@@ -45,7 +45,7 @@ struct Block {
 
 /// A block, as lists show it.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct BlockedKey {
     pub(crate) id: u64,
     pub(crate) key: Arc<[u8]>,
     pub(crate) remaining: Duration,
@@ -157,11 +157,11 @@ impl Blocks {
     }
 
     /// The blocks, the next one to expire first.
-    pub(crate) fn list(&self, now: Timestamp) -> Vec<Listed> {
+    pub(crate) fn list(&self, now: Timestamp) -> Vec<BlockedKey> {
         let keys = self.keys.load();
         let listed = keys.iter().filter_map(|(key, block)| {
             let remaining = until(now, block.until)?;
-            Some(Listed { id: block.id, key: Arc::clone(key), remaining })
+            Some(BlockedKey { id: block.id, key: Arc::clone(key), remaining })
         });
         let mut listed: Vec<_> = listed.collect();
         listed.sort_unstable_by_key(|it| (it.remaining, it.id));

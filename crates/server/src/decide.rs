@@ -66,6 +66,11 @@ impl Decider {
         self.store.rule(policy, self.on_error, now)
     }
 
+    /// Why requests are denied whatever their limits say: the store is unavailable, and then they are.
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        self.store.not_ready(self.on_error)
+    }
+
     /// The denial of a question about a blocked key.
     #[inline]
     fn blocked(&self, question: &Question<'_>, now: Timestamp) -> Option<Answer> {

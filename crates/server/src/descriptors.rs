@@ -4,7 +4,7 @@
 //! health checks: so the limit of the process is raised where the system allows it, and otherwise fewer
 //! clients are served at a time.
 
-use crate::{Config, shared::RESERVED_CLIENTS};
+use crate::{Config, clients::RESERVED_CLIENTS};
 
 /// What is kept for files, the store and what the workers need to start.
 const RESERVED: u64 = 24;

@@ -319,11 +319,9 @@ impl Home {
 
     /// Why requests are denied whatever their limits say: the store is unavailable, and what is answered
     /// without it is a denial.
-    pub(crate) fn not_ready(&self, config: &Config) -> Option<String> {
-        let (Self::Redis { store, .. }, Some(settings)) = (self, &config.store) else {
-            return None;
-        };
-        let why = store.unavailable().filter(|_| settings.on_error == OnError::Deny)?;
+    pub(crate) fn not_ready(&self, on_error: OnError) -> Option<String> {
+        let Self::Redis { store, .. } = self else { return None };
+        let why = store.unavailable().filter(|_| on_error == OnError::Deny)?;
         Some(format!("the store is unavailable, and requests are denied (on_error: deny): {why}"))
     }
 

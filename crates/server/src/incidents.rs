@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use sluicegate_core::Timestamp;
 
-use crate::shared::Client;
+use crate::clients::Client;
 
 /// A client is not logged again before so much time has passed.
 const PAUSE: Duration = Duration::from_secs(60);

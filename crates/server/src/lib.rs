@@ -19,31 +19,34 @@
 //! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
+mod admin;
 mod blocks;
 mod buffers;
+mod clients;
 mod config;
 mod dashboard;
 mod decide;
 mod descriptors;
 mod envoy;
 mod exposure;
-mod face;
 mod home;
 mod http;
 mod incidents;
 mod judge;
 mod listen;
 mod metrics;
+mod parts;
+mod protocol;
 mod resp;
 mod rules;
 mod ruleset;
 mod secret;
 mod server;
-mod shared;
 mod snapshot_file;
 mod snapshots;
 mod state_file;
 mod stats;
+mod stopping;
 mod stream;
 mod tls;
 mod turn;

@@ -1,41 +1,50 @@
-//! Where clients come in: a TCP port for each face, and a Unix socket if one is asked for.
+//! Where clients connect: a TCP port for each protocol, and a Unix socket if one is configured.
 
-use std::{future::pending, io, net::SocketAddr};
+use std::{
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    path::Path,
+    task::{Context, Poll},
+};
 
 use sluicegate_commands::plain_error;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::{Config, face::Face, stream::Socket};
+use crate::{protocol::Protocol, stream::Socket};
 
 /// Clients that may connect before they are accepted, as far as the system allows (`net.core.somaxconn`).
 /// One more is dropped by the system, and tries again after a second.
 const BACKLOG: u32 = 65_535;
 
-/// What clients connect to.
+/// Where the server listens.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    resp: TcpListener,
-    http: Option<TcpListener>,
-    grpc: Option<TcpListener>,
+    listeners: Vec<(usize, Listener)>,
+    addresses: Addresses,
+    /// The listener that is asked first for the next client, so that none can keep another waiting.
+    next: usize,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
     #[cfg(unix)]
-    unix: Option<Unix>,
+    Unix(Unix),
 }
 
-/// Where the server really listens: the ports that were picked for port 0 included.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Addresses {
-    pub(crate) resp: SocketAddr,
-    pub(crate) http: Option<SocketAddr>,
-    pub(crate) grpc: Option<SocketAddr>,
-}
+/// The TCP addresses on which the server really listens: the ports that were picked for port 0 included.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
 
-/// A client that has come in.
+/// A client that has connected.
 #[derive(Debug)]
 pub(crate) struct Accepted {
+    /// The place of its protocol in the order of registration.
+    pub(crate) protocol: usize,
     pub(crate) socket: Socket,
-    pub(crate) face: Face,
     /// Where it comes from, in words.
     pub(crate) address: String,
 }
@@ -48,66 +57,79 @@ struct Unix {
     path: std::path::PathBuf,
 }
 
-impl Listeners {
-    pub(crate) async fn bind(config: &Config) -> io::Result<Self> {
-        let resp = bind(Face::Resp, config.listen)?;
-        let http = bind_some(Face::Http, config.http)?;
-        let grpc = bind_some(Face::Grpc, config.grpc)?;
-        #[cfg(unix)]
-        let unix = match &config.unix {
-            Some(path) => Some(Unix::bind(path, config.unix_permissions)?),
-            None => None,
-        };
-        #[cfg(not(unix))]
-        if config.unix.is_some() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        Ok(Self {
-            resp,
-            http,
-            grpc,
-            #[cfg(unix)]
-            unix,
-        })
-    }
-
-    pub(crate) fn addresses(&self) -> io::Result<Addresses> {
-        let address = |listener: &Option<TcpListener>| {
-            listener.as_ref().map(TcpListener::local_addr).transpose()
-        };
-        Ok(Addresses {
-            resp: self.resp.local_addr()?,
-            http: address(&self.http)?,
-            grpc: address(&self.grpc)?,
-        })
-    }
-
-    /// The next client. To drop this halfway loses none.
-    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
-        tokio::select! {
-            accepted = self.resp.accept() => tcp(Face::Resp, accepted?),
-            accepted = accept(self.http.as_ref()) => tcp(Face::Http, accepted?),
-            accepted = accept(self.grpc.as_ref()) => tcp(Face::Grpc, accepted?),
-            accepted = self.accept_unix() => accepted,
-        }
-    }
-
-    #[cfg(unix)]
-    async fn accept_unix(&self) -> io::Result<Accepted> {
-        let Some(unix) = &self.unix else { return pending().await };
-        let (stream, _) = unix.listener.accept().await?;
-        let address = format!("{}:0", unix.path.display().to_string().escape_debug());
-        Ok(Accepted { socket: Socket::Unix(stream.into_std()?), face: Face::Resp, address })
-    }
-
-    #[cfg(not(unix))]
-    async fn accept_unix(&self) -> io::Result<Accepted> {
-        pending().await
+impl Addresses {
+    /// Where `protocol` is spoken, if it is.
+    pub(crate) fn of(&self, protocol: &Protocol) -> Option<SocketAddr> {
+        self.0.iter().find(|(name, _)| *name == protocol.name).map(|(_, address)| *address)
     }
 }
 
-fn bind_some(face: Face, address: Option<SocketAddr>) -> io::Result<Option<TcpListener>> {
-    address.map(|address| bind(face, address)).transpose()
+impl Listeners {
+    /// Listens for each protocol that has an address. Those who connect to the Unix socket speak the first.
+    pub(crate) fn bind(
+        protocols: &[(&'static Protocol, Option<SocketAddr>)],
+        unix: Option<(&Path, u32)>,
+    ) -> io::Result<Self> {
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (index, (protocol, address)) in protocols.iter().enumerate() {
+            let Some(address) = address else { continue };
+            let listener = bind(protocol, *address)?;
+            addresses.push((protocol.name, listener.local_addr()?));
+            listeners.push((index, Listener::Tcp(listener)));
+        }
+        #[cfg(unix)]
+        if let Some((path, permissions)) = unix {
+            listeners.push((0, Listener::Unix(Unix::bind(path, permissions)?)));
+        }
+        #[cfg(not(unix))]
+        if unix.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { listeners, addresses: Addresses(addresses), next: 0 })
+    }
+
+    pub(crate) const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// The next client. To drop this halfway loses none.
+    pub(crate) async fn accept(&mut self) -> io::Result<Accepted> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        for turn in 0..self.listeners.len() {
+            let place = (self.next + turn) % self.listeners.len();
+            let (protocol, listener) = &self.listeners[place];
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                self.next = place + 1;
+                let accepted = accepted.map(|(socket, address)| Accepted {
+                    protocol: *protocol,
+                    socket,
+                    address,
+                });
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Listener {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Socket, String)>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(context).map(|accepted| {
+                let (stream, peer) = accepted?;
+                Ok((Socket::Tcp(stream.into_std()?), peer.to_string()))
+            }),
+            #[cfg(unix)]
+            Self::Unix(unix) => unix.listener.poll_accept(context).map(|accepted| {
+                let (stream, _) = accepted?;
+                let address = format!("{}:0", unix.path.display().to_string().escape_debug());
+                Ok((Socket::Unix(stream.into_std()?), address))
+            }),
+        }
+    }
 }
 
 /// As [`TcpListener::bind`], but for the backlog.
@@ -119,9 +141,9 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-fn bind(face: Face, address: SocketAddr) -> io::Result<TcpListener> {
+fn bind(protocol: &Protocol, address: SocketAddr) -> io::Result<TcpListener> {
     listen(address).map_err(|error| {
-        let (setting, ip, port) = (face.setting(), address.ip(), address.port());
+        let (setting, ip, port) = (protocol.setting, address.ip(), address.port());
         let text = match error.kind() {
             io::ErrorKind::AddrInUse => format!(
                 "port {port} of {ip} is in use: choose another with --{setting}, or port 0 for any free one"
@@ -130,20 +152,6 @@ fn bind(face: Face, address: SocketAddr) -> io::Result<TcpListener> {
         };
         io::Error::new(error.kind(), text)
     })
-}
-
-type FromTcp = (tokio::net::TcpStream, SocketAddr);
-
-/// Nobody comes in where there is no port.
-async fn accept(listener: Option<&TcpListener>) -> io::Result<FromTcp> {
-    match listener {
-        Some(listener) => listener.accept().await,
-        None => pending().await,
-    }
-}
-
-fn tcp(face: Face, (stream, peer): FromTcp) -> io::Result<Accepted> {
-    Ok(Accepted { socket: Socket::Tcp(stream.into_std()?), face, address: peer.to_string() })
 }
 
 #[cfg(unix)]
@@ -246,7 +254,7 @@ mod tests {
     async fn many_clients_may_connect_before_one_is_accepted() {
         let most = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let most: usize = most.trim().parse().unwrap();
-        let listener = bind(Face::Resp, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         for count in 0..most.min(3000) {
             let connected = TcpStream::connect_timeout(&address, Duration::from_millis(500));

@@ -9,19 +9,27 @@ mod process;
 use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
+use http_body_util::{Either, StreamBody};
+use hyper::{
+    Method, Response,
+    body::Frame,
+    header::{HeaderValue, VARY},
+};
 use sluicegate_redis::Source;
 
-pub(crate) use self::exposition::Format;
 use self::{
-    exposition::{Exposition, Kind, Labels},
+    exposition::{Exposition, Format, Kind, Labels},
     process::Process,
 };
 use crate::{
-    face::Face,
+    buffers::BufferBudget,
+    clients::Clients,
+    decide::Decider,
     home::Home,
+    http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     ruleset::{Event, Named},
-    shared::Shared,
-    stats::{BOUNDS, Counter, Latency, Outcomes, Stats},
+    snapshots::SnapshotLog,
+    stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     web::{self, Held},
 };
 
@@ -40,11 +48,45 @@ const FRAME: usize = 512;
 const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
 const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
 
+/// What the metrics are read from.
+pub(crate) struct MetricSources {
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) buffers: Arc<BufferBudget>,
+    pub(crate) stats: Arc<ServerStats>,
+    pub(crate) snapshots: Arc<SnapshotLog>,
+}
+
+/// The route of the metrics.
+pub(crate) fn mount(sources: MetricSources) -> Mount {
+    let sources = Arc::new(sources);
+    Mount {
+        path: "/metrics",
+        method: Method::GET,
+        access: Access::Clients,
+        is_documented: true,
+        handler: Box::new(move |call| Box::pin(answer(Arc::clone(&sources), call))),
+    }
+}
+
+async fn answer(
+    sources: Arc<MetricSources>,
+    call: Call<'_>,
+) -> Result<Response<ReplyBody>, Problem> {
+    let format = Format::negotiate(&call.head.headers);
+    let parts = Box::pin(render(&sources, format, call.body.hold_nothing())).await;
+    let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
+    let parts: Stream = Box::pin(futures_util::stream::iter(parts));
+    let mut reply = text(format.media_type(), Bytes::new());
+    reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(reply.map(|_| Either::Right(StreamBody::new(parts))))
+}
+
 /// All metrics as text, in parts: those of rules are written while the client reads them, because there
 /// may be many. `None`: there is no memory for what of them may be there at a time, which is `held` until it
 /// was sent.
-pub(crate) async fn render(
-    shared: &Arc<Shared>,
+async fn render(
+    shared: &Arc<MetricSources>,
     format: Format,
     mut held: Held,
 ) -> Option<impl Iterator<Item = Bytes> + use<>> {
@@ -75,7 +117,7 @@ pub(crate) async fn render(
 
 /// What is left of the metrics, in parts: few of them, because each takes up memory besides its text.
 struct Parts {
-    shared: Arc<Shared>,
+    shared: Arc<MetricSources>,
     /// What is written of the next part.
     out: Exposition,
     next: Next,
@@ -193,50 +235,51 @@ impl Exposition {
     }
 }
 
-fn decisions(shared: &Shared, out: &mut Exposition) {
+fn decisions(shared: &MetricSources, out: &mut Exposition) {
     let in_memory = shared.decider.store.memory().is_some();
     let help = "Decisions sent to clients, by protocol, outcome and source";
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
-    for protocol in Face::ALL {
+    for protocol in shared.stats.protocols() {
         // With state in memory there is one source.
         for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
             let word = if in_memory { "memory" } else { source.word() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
-                shared.stats.sum(|stats| of(stats.of(protocol, source)).count())
+                shared.stats.sum_of_protocol(protocol, |it| of(it.of(source)).count())
             };
             let counts = [("allowed", sum(|it| &it.allowed)), ("denied", sum(|it| &it.denied))];
             for (outcome, count) in counts {
                 let labels: [_; 3] =
-                    [("protocol", protocol.name()), ("outcome", outcome), ("source", word)];
+                    [("protocol", protocol), ("outcome", outcome), ("source", word)];
                 family.sample(&labels, count);
             }
         }
     }
 }
 
-fn requests(shared: &Shared, out: &mut Exposition) {
+fn requests(shared: &MetricSources, out: &mut Exposition) {
     let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
     let help = "HTTP requests, RESP commands and gRPC calls of the rate limit service";
     let mut family = out.family("sluicegate_requests", Kind::Counter, help);
-    family.sample(&[("protocol", "grpc")], sum(|stats| &stats.questions));
-    family.sample(&[("protocol", "http")], sum(|stats| &stats.requests));
-    family.sample(&[("protocol", "resp")], sum(|stats| &stats.commands));
+    let mut protocols: Vec<_> = shared.stats.protocols().collect();
+    protocols.sort_unstable();
+    for protocol in &protocols {
+        let requests = shared.stats.sum_of_protocol(protocol, |stats| stats.requests.count());
+        family.sample(&[("protocol", *protocol)], requests);
+    }
     let help = "Requests, commands and calls that were answered with an error";
     out.counter("sluicegate_request_errors", help, sum(|stats| &stats.errors));
 
     let help =
         "Seconds from reading a request to its reply being ready, waiting and the store included";
     let mut family = out.family("sluicegate_request_duration_seconds", Kind::Histogram, help);
-    let mut durations = |protocol: &str, of: fn(&Stats) -> &Latency| {
+    for protocol in protocols {
+        let sum = |count: &dyn Fn(&Stats) -> u64| shared.stats.sum_of_protocol(protocol, count);
         let counts: [u64; BOUNDS.len() + 1] =
-            array::from_fn(|index| shared.stats.sum(|stats| of(stats).count(index)));
+            array::from_fn(|index| sum(&|stats| stats.latency.count(index)));
         let bounds = BOUNDS.iter().map(|&micros| Some(seconds(micros))).chain([None]);
-        let sum = shared.stats.sum(|stats| of(stats).micros());
-        family.histogram(&[("protocol", protocol)], bounds.zip(counts), seconds(sum));
-    };
-    durations("grpc", |stats| &stats.question_latency);
-    durations("http", |stats| &stats.latency);
-    durations("resp", |stats| &stats.command_latency);
+        let total = seconds(sum(&|stats| stats.latency.micros()));
+        family.histogram(&[("protocol", protocol)], bounds.zip(counts), total);
+    }
 }
 
 /// Microseconds as Prometheus has them.
@@ -244,7 +287,7 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-fn clients(shared: &Shared, out: &mut Exposition) {
+fn clients(shared: &MetricSources, out: &mut Exposition) {
     let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
     let accepting = &shared.stats.accepting;
     out.gauge("sluicegate_clients", "Clients connected now", shared.clients.len());
@@ -270,7 +313,7 @@ fn clients(shared: &Shared, out: &mut Exposition) {
     out.counter("sluicegate_accept_errors", help, accepting.errors.count());
 }
 
-fn rules(shared: &Shared, out: &mut Exposition) {
+fn rules(shared: &MetricSources, out: &mut Exposition) {
     let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
     out.gauge("sluicegate_rules", "Active rules", version.rules().rules().len());
     let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
@@ -285,7 +328,7 @@ fn rules(shared: &Shared, out: &mut Exposition) {
     family.sample(&[("outcome", "failed")], told.failed);
 }
 
-fn state(shared: &Shared, out: &mut Exposition) {
+fn state(shared: &MetricSources, out: &mut Exposition) {
     match &*shared.decider.store {
         Home::Memory(store) => {
             let usage = store.usage();

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 /// A secret, of which only a digest is kept.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Secret([u8; 32]);
 
 impl Secret {

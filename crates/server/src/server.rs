@@ -2,8 +2,7 @@
 
 use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
-use rustls::ServerConfig;
-use sluicegate_core::Clock;
+use sluicegate_core::Clock as _;
 use sluicegate_memory::{SystemClock, limit_free_memory, release_free_memory};
 use tokio::{
     task::spawn_blocking,
@@ -11,17 +10,22 @@ use tokio::{
 };
 
 use crate::{
-    Config, descriptors, exposure,
-    face::Face,
+    Config,
+    buffers::BufferBudget,
+    descriptors, envoy,
+    exposure::{self, ExposedPort},
     home::Home,
+    http,
     listen::{Accepted, Addresses, Listeners},
+    parts::{Parts, Registration, registrations},
+    resp,
     ruleset::{self, Live, Reloaded},
-    shared::{Clients, Shared},
     snapshot_file,
     snapshots::{SnapshotSource, SnapshotWriter},
     state_file::StateFile,
+    stats::ServerStats,
     tls,
-    worker::Workers,
+    worker::{ServedProtocol, Workers},
 };
 
 /// How long to wait after a failed accept: it fails again at once where file descriptors are out.
@@ -50,8 +54,9 @@ const UPKEEP: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     listeners: Listeners,
-    shared: Arc<Shared>,
     state_file: Option<StateFile>,
+    parts: Parts,
+    protocols: Arc<[ServedProtocol]>,
 }
 
 impl Server {
@@ -64,20 +69,33 @@ impl Server {
     /// error: it is set aside. Nor is a store that is away. A state file that another server uses, or that
     /// cannot be written, is one.
     pub async fn bind(mut config: Config) -> io::Result<Self> {
-        let tls = read_tls(&config)?;
-        let listeners = Listeners::bind(&config).await?;
-        let addresses = listeners.addresses()?;
+        let registrations = registrations(&config);
+        let tls = registrations
+            .iter()
+            .map(|it| it.tls.as_ref().map(|files| tls::read(files, it.protocol)).transpose());
+        let tls = tls.collect::<io::Result<Vec<_>>>()?;
+        let ports: Vec<_> = registrations.iter().map(|it| (it.protocol, it.address)).collect();
+        let unix = config.unix.as_deref().map(|path| (path, config.unix_permissions));
+        let listeners = Listeners::bind(&ports, unix)?;
         let clock = SystemClock::new();
         let state_file = snapshot_file::open(&config)?;
-        let home = Home::open(&config, clock.now()).await?;
+        let store = Home::open(&config, clock.now()).await?;
         let rules = Live::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
-        config.workers = Some(workers);
         config.max_clients = descriptors::prepare(&config, workers);
-        exposure::warn(&config, &addresses);
-        let shared = Shared::new(config, addresses, home, rules, clock, tls);
-        Ok(Self { listeners, shared: Arc::new(shared), state_file })
+        warn_of_exposed_ports(&config, &registrations, listeners.addresses());
+
+        let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
+        let addresses = listeners.addresses().clone();
+        let parts = Parts::new(config, addresses, clock, (store, rules), stats);
+        let protocols = registrations.iter().zip(tls).map(|(it, tls)| ServedProtocol {
+            protocol: it.protocol,
+            tls,
+            factory: (it.service)(&parts),
+        });
+        let protocols = protocols.collect();
+        Ok(Self { listeners, state_file, parts, protocols })
     }
 
     /// Where it listens for RESP, the port that was picked for port 0 included.
@@ -85,25 +103,25 @@ impl Server {
     /// # Errors
     /// What the system says if it cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.listeners.addresses()?.resp)
+        self.parts.addresses.of(&resp::PROTOCOL).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Where it listens for HTTP, the port that was picked for port 0 included; `None`: nowhere.
     #[must_use]
     pub fn http_addr(&self) -> Option<SocketAddr> {
-        self.shared.addresses.http
+        self.parts.addresses.of(&http::PROTOCOL)
     }
 
     /// Where it listens for gRPC, the port that was picked for port 0 included; `None`: nowhere.
     #[must_use]
     pub fn grpc_addr(&self) -> Option<SocketAddr> {
-        self.shared.addresses.grpc
+        self.parts.addresses.of(&envoy::PROTOCOL)
     }
 
     /// What has the rules read again while it runs, as for a signal.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
-        Reloader(Arc::clone(&self.shared))
+        Reloader(Arc::clone(&self.parts.decider.rules))
     }
 
     /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
@@ -116,28 +134,24 @@ impl Server {
     /// # Errors
     /// What the system says if it starts no thread. An accept that fails is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { listeners, shared, state_file } = self;
+        let Self { mut listeners, state_file, parts, protocols } = self;
         limit_free_memory();
-        let workers = Workers::start(&shared)?;
-        let decider = &shared.decider;
+        let workers = Workers::start(&protocols, &parts.stats)?;
+        let decider = &parts.decider;
         let source = SnapshotSource {
             store: Arc::clone(&decider.store),
             clock: decider.clock,
-            log: Arc::clone(&shared.snapshots),
+            log: Arc::clone(&parts.snapshots),
         };
-        let every = shared.config.snapshot_every;
+        let every = parts.config.snapshot_every;
         let snapshots = SnapshotWriter::start(state_file, every, source)?;
         let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
-        let Addresses { resp, http, grpc } = shared.addresses;
-        let shown = |address: Option<SocketAddr>| {
-            address.map_or_else(|| "off".to_owned(), |address| address.to_string())
-        };
-        let (version, threads) = (env!("CARGO_PKG_VERSION"), shared.stats.workers.len());
+        let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
         tracing::info!(version, workers = threads, "started");
         // `serve` prints the addresses.
-        tracing::debug!(%resp, http = shown(http), grpc = shown(grpc), "listening");
-        if shared.config.test_clock {
+        tracing::debug!(addresses = ?parts.addresses, "listening");
+        if parts.config.test_clock {
             tracing::warn!("--test-clock: clients choose the time; do not use it in production");
         }
 
@@ -148,17 +162,17 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 _ = upkeep.tick() => {
-                    release_memory(&shared, &workers);
-                    shared.dashboard.sample(&shared);
-                    shared.decider.blocks.expire(shared.decider.now());
+                    release_memory(&parts.buffers, &workers);
+                    parts.dashboard.sample();
+                    decider.blocks.expire(decider.now());
                 }
                 accepted = listeners.accept() => match accepted {
                     Ok(accepted) => {
                         failing = false;
-                        full = admit(accepted, &shared, &workers, full);
+                        full = admit(accepted, &parts, (&protocols, &workers), full);
                     }
                     Err(error) => {
-                        shared.stats.accepting.errors.add();
+                        parts.stats.accepting.errors.add();
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(%error, "cannot accept clients; retrying");
                         }
@@ -169,7 +183,7 @@ impl Server {
         }
 
         drop(listeners);
-        tracing::info!(clients = shared.clients.len(), "stopping");
+        tracing::info!(clients = parts.clients.len(), "stopping");
         workers.stop().await;
         drop(watching);
         if let Some(snapshots) = snapshots {
@@ -180,17 +194,55 @@ impl Server {
     }
 }
 
+/// Hands a client to a worker, or rejects it: then `true`. `full`: so was the one before.
+fn admit(
+    accepted: Accepted,
+    parts: &Parts,
+    (protocols, workers): (&[ServedProtocol], &Workers),
+    full: bool,
+) -> bool {
+    let Accepted { protocol, socket, address } = accepted;
+    let ServedProtocol { protocol: kind, tls, .. } = &protocols[protocol];
+    let Some(permit) = parts.clients.try_admit(kind, address, parts.decider.now()) else {
+        parts.stats.accepting.refused.add();
+        if tls.is_none() {
+            socket.write_and_close(kind.rejection);
+        }
+        if !full {
+            tracing::warn!(
+                max_clients = parts.clients.max(),
+                "rejecting clients: the limit of connections is reached"
+            );
+        }
+        return true;
+    };
+    workers.serve(protocol, socket, permit);
+    false
+}
+
 /// Returns freed memory to the system when clients have let go of much of it.
-fn release_memory(shared: &Shared, workers: &Workers) {
-    if shared.buffers.take_release_due() {
+fn release_memory(buffers: &BufferBudget, workers: &Workers) {
+    if buffers.take_release_due() {
         // It takes milliseconds, in which clients are accepted.
         workers.release_memory(spawn_blocking(release_free_memory));
     }
 }
 
+fn warn_of_exposed_ports(config: &Config, registrations: &[Registration], addresses: &Addresses) {
+    let ports = registrations.iter().filter_map(|it| {
+        let has_ca = it.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        Some(ExposedPort {
+            protocol: it.protocol.name,
+            address: addresses.of(it.protocol)?,
+            has_secret: it.has_secret || has_ca,
+        })
+    });
+    exposure::warn(&ports.collect::<Vec<_>>(), config.requirepass.is_some());
+}
+
 /// Has the rules of a server read again.
 #[derive(Clone, Debug)]
-pub struct Reloader(Arc<Shared>);
+pub struct Reloader(Arc<Live>);
 
 impl Reloader {
     /// Reads the files now, whatever was heard of them. What is wrong with them leaves the rules in
@@ -199,43 +251,8 @@ impl Reloader {
     /// # Errors
     /// What is wrong, with the file, the line and the column.
     pub async fn reload(&self) -> Result<Reloaded, String> {
-        self.0.decider.rules.reload().await
+        self.0.reload().await
     }
-}
-
-/// Hands a client to a worker, or refuses it: then `true`. `full`: so was the one before.
-fn admit(accepted: Accepted, shared: &Arc<Shared>, workers: &Workers, full: bool) -> bool {
-    let Accepted { socket, face, address } = accepted;
-    let Some(seat) = Clients::enter(shared, face, address) else {
-        shared.stats.accepting.refused.add();
-        if shared.tls(face).is_none() {
-            socket.say(face.full());
-        }
-        if !full {
-            let most = shared.config.max_clients;
-            tracing::warn!(
-                max_clients = most,
-                "rejecting clients: the limit of connections is reached"
-            );
-        }
-        return true;
-    };
-    workers.serve(socket, seat);
-    false
-}
-
-/// What each face needs for TLS, in the order of [`Face::ALL`].
-fn read_tls(config: &Config) -> io::Result<[Option<Arc<ServerConfig>>; 3]> {
-    let mut read = [const { None }; 3];
-    for face in Face::ALL {
-        let files = match face {
-            Face::Resp => &config.tls,
-            Face::Http => &config.http_tls,
-            Face::Grpc => &config.grpc_tls,
-        };
-        read[face.index()] = files.as_ref().map(|files| tls::read(files, face)).transpose()?;
-    }
-    Ok(read)
 }
 
 #[cfg(test)]
@@ -263,19 +280,19 @@ mod tests {
         config.listen.set_port(0);
         config.http.iter_mut().for_each(|http| http.set_port(0));
         let server = Server::bind(config).await.unwrap();
-        let (http, shared) = (server.http_addr().unwrap(), Arc::downgrade(&server.shared));
+        let http = server.http_addr().unwrap();
+        let (dashboard, stats) = (&server.parts.dashboard, &server.parts.stats);
+        let (dashboard, seen) = (Arc::downgrade(dashboard), Arc::downgrade(stats));
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(server.run(async { drop(stopped.await) }));
         let size = |name, usual| {
             std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
         };
         let viewers: usize = size("SLUICEGATE_VIEWERS", 100);
-        let seen = Arc::downgrade(&shared.upgrade().unwrap());
         let watching = spawn_blocking(move || {
             let publishing = || {
-                let shared = seen.upgrade().unwrap();
-                let stats = &shared.stats.workers[0].watch;
-                stats.looked_at().is_some()
+                let stats = seen.upgrade().unwrap();
+                stats.all().any(|it| it.sampler.active().is_some())
             };
             let ask = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
             let mut resident = Vec::new();
@@ -306,9 +323,9 @@ mod tests {
         running.await.unwrap().unwrap();
         println!(
             "figure: {viewers} viewers came and went; {} hold the server; KiB resident after each 50: {resident:?}",
-            shared.strong_count()
+            dashboard.strong_count()
         );
-        assert_eq!(shared.strong_count(), 0);
+        assert_eq!(dashboard.strong_count(), 0);
         // In its full size it runs alone: what other tests allocate is not in the figures.
         if viewers >= 1000 {
             let (early, late) = (resident[resident.len() / 4], resident[resident.len() - 1]);

@@ -68,7 +68,7 @@ impl Socket {
     }
 
     /// Sends a few last bytes, if they can be sent at once.
-    pub(crate) fn say(&self, text: &[u8]) {
+    pub(crate) fn write_and_close(&self, text: &[u8]) {
         use std::io::Write;
         // Whether it hears that or not, it is closed.
         let _ = match self {

@@ -14,11 +14,11 @@ use rustls::{
 
 use sluicegate_commands::plain_error;
 
-use crate::{TlsConfig, face::Face};
+use crate::{TlsConfig, protocol::Protocol};
 
-/// How to answer the first words of a client of `face`, in TLS 1.2 or 1.3.
-pub(crate) fn read(config: &TlsConfig, face: Face) -> io::Result<Arc<ServerConfig>> {
-    let settings = face.tls_settings();
+/// How to answer the first words of a client of `protocol`, in TLS 1.2 or 1.3.
+pub(crate) fn read(config: &TlsConfig, protocol: &Protocol) -> io::Result<Arc<ServerConfig>> {
+    let settings = protocol.tls_settings;
     let [cert, key, client_ca] = ["cert", "key", "client-ca"].map(|it| format!("{settings}-{it}"));
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -45,7 +45,7 @@ pub(crate) fn read(config: &TlsConfig, face: Face) -> io::Result<Arc<ServerConfi
         let key = config.key.display();
         invalid(&cert, &config.cert, format!("it does not match the key {key} ({error})"))
     })?;
-    made.alpn_protocols = face.protocols().iter().map(|protocol| protocol.to_vec()).collect();
+    made.alpn_protocols = protocol.alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(made))
 }
 

@@ -6,7 +6,9 @@
 //! a hash: of four clients on two cores, all would be on one core in one case of eight.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
+    fmt,
+    future::ready,
     io,
     rc::Rc,
     sync::Arc,
@@ -14,6 +16,8 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::LocalBoxFuture;
+use rustls::ServerConfig;
 use sluicegate_memory::release_end_of_heap;
 use tokio::{
     runtime::{Builder, LocalOptions, LocalRuntime},
@@ -23,86 +27,85 @@ use tokio::{
 };
 
 use crate::{
-    envoy::{self, Services},
-    face::Face,
-    http, resp,
-    rules::Rules,
-    shared::{Client, Seat, Shared, stopped},
-    stats::Stats,
+    clients::{Client, ConnectionPermit},
+    protocol::Protocol,
+    stats::{ServerStats, Stats},
+    stopping::stopped,
     stream::{Socket, Stream},
     turn::Turns,
 };
 
-/// How long a server that stops waits for its clients to take their answers: it ends within five
+/// How long a server that stops waits for its clients to read their replies: it ends within five
 /// seconds, the last snapshot included.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a client has for agreeing on TLS.
+/// How long a client has for the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What the connections of one thread have in common.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    /// Its own of those in `shared`.
-    stats: Arc<Stats>,
-    pub(crate) rules: RefCell<Rules>,
-    /// What was asked last.
-    pub(crate) again: RefCell<resp::Again>,
-    /// What the batch that is being read asks of a store elsewhere.
-    pub(crate) deferred: RefCell<resp::Deferred>,
-    /// What answers calls of gRPC.
-    pub(crate) grpc: Rc<Services>,
-    /// Read and reply buffers that the connections share.
-    pub(crate) buffers: resp::BufferPool,
     /// How long clients occupy this worker.
     pub(crate) turns: Turns,
-    /// Work since the clock was last read for it: a decision is 1.
-    pub(crate) work: Cell<u32>,
-    /// Decisions that the batch which is being read has asked for.
-    pub(crate) gathered: Cell<usize>,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
     /// The same, to wait for.
     pub(crate) stop: watch::Sender<bool>,
 }
 
+/// What the connections of one protocol on one worker have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) stats: Arc<Stats>,
+    /// What clients agree on first, where TLS is spoken.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+}
+
+/// Serves the clients of one protocol on one worker.
+pub(crate) trait Service {
+    /// Serves a client, as one of `tasks`, until it leaves, is closed, or the server stops.
+    fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>);
+
+    /// Called before the first client and, with `false`, when the server stops.
+    fn set_serving(&self, _serving: bool) -> LocalBoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
+}
+
+/// Makes the service of a protocol, on the thread of a worker.
+pub(crate) type ServiceFactory = Box<dyn Fn(Port) -> Rc<dyn Service> + Send + Sync>;
+
+/// A protocol as workers serve it.
+pub(crate) struct ServedProtocol {
+    pub(crate) protocol: &'static Protocol,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) factory: ServiceFactory,
+}
+
+impl fmt::Debug for ServedProtocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ServedProtocol").finish_non_exhaustive()
+    }
+}
+
 impl Worker {
-    fn new(shared: Arc<Shared>, index: usize) -> Self {
-        let stop = watch::Sender::new(false);
-        let grpc = Rc::new(Services::new(&shared, index));
-        let stats = Arc::clone(&shared.stats.workers[index]);
-        Self {
-            shared,
-            stats,
-            rules: RefCell::default(),
-            again: RefCell::default(),
-            deferred: RefCell::default(),
-            grpc,
-            buffers: resp::BufferPool::default(),
-            turns: Turns::default(),
-            work: Cell::new(0),
-            gathered: Cell::new(0),
-            stopping: Cell::new(false),
-            stop,
-        }
+    fn new() -> Self {
+        let (turns, stop) = (Turns::default(), watch::Sender::new(false));
+        Self { turns, stopping: Cell::new(false), stop }
     }
+}
 
-    /// What this worker counts.
-    #[inline]
-    pub(crate) fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
-    /// The connection of a client, once both agree on TLS where it is spoken. `None`: they do not,
-    /// or the server stops.
+impl Port {
+    /// The connection of a client, after the handshake where TLS is spoken. `None`: that failed, or the
+    /// server stops.
     pub(crate) async fn open(
         &self,
         socket: Socket,
         client: &Client,
         stopping: &mut watch::Receiver<bool>,
     ) -> Option<Stream> {
-        let tls = self.shared.tls(client.face);
+        let tls = self.tls.as_ref();
         let opened = tokio::select! {
             opened = timeout(HANDSHAKE, socket.open(tls)) => opened,
             () = stopped(stopping) => return None,
@@ -111,7 +114,7 @@ impl Worker {
             Ok(Ok(stream)) => Some(stream),
             failed => {
                 if tls.is_some() {
-                    self.stats().tls_failures.add();
+                    self.stats.tls_failures.add();
                 }
                 let error = failed.err();
                 tracing::debug!(client = client.id, ?error, "could not set up a connection");
@@ -122,7 +125,8 @@ impl Worker {
 }
 
 enum Job {
-    Serve(Socket, Seat),
+    /// Serve a client of the protocol at this place.
+    Serve(usize, Socket, ConnectionPermit),
     /// Return free memory of this thread to the system.
     ReleaseMemory,
     Stop,
@@ -140,11 +144,15 @@ struct Handle {
 }
 
 impl Workers {
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+    /// Starts the workers that `stats` counts for. They serve `protocols`, in the order of their registration.
+    pub(crate) fn start(
+        protocols: &Arc<[ServedProtocol]>,
+        stats: &Arc<ServerStats>,
+    ) -> io::Result<Self> {
         let start = |index| {
             let (jobs, waiting) = mpsc::unbounded_channel();
             let (ending, ended) = oneshot::channel();
-            let worker_shared = Arc::clone(shared);
+            let (protocols, stats) = (Arc::clone(protocols), Arc::clone(stats));
             // The runtime is made on its thread, and never leaves it.
             let (starting, started) = std::sync::mpsc::channel();
             let run = move || {
@@ -153,7 +161,7 @@ impl Workers {
                 match runtime {
                     Ok(runtime) => {
                         let _ = starting.send(Ok(()));
-                        run(&runtime, Worker::new(worker_shared, index), waiting);
+                        run(&runtime, index, (&protocols, &stats), waiting);
                     }
                     Err(error) => drop(starting.send(Err(error))),
                 }
@@ -163,14 +171,14 @@ impl Workers {
             started.recv().unwrap_or_else(|_| Err(io::Error::other("a worker did not start")))?;
             Ok(Handle { jobs, ended, thread })
         };
-        let handles = (0..shared.stats.workers.len()).map(start).collect::<io::Result<_>>()?;
+        let handles = (0..stats.workers()).map(start).collect::<io::Result<_>>()?;
         Ok(Self { handles })
     }
 
-    /// Hands a client to its worker.
-    pub(crate) fn serve(&self, socket: Socket, seat: Seat) {
-        let handle = &self.handles[seat.client.worker];
-        if handle.jobs.send(Job::Serve(socket, seat)).is_err() {
+    /// Hands a client of the protocol at `protocol` to its worker.
+    pub(crate) fn serve(&self, protocol: usize, socket: Socket, permit: ConnectionPermit) {
+        let handle = &self.handles[permit.client.worker];
+        if handle.jobs.send(Job::Serve(protocol, socket, permit)).is_err() {
             tracing::error!("a worker has stopped: closed a client");
         }
     }
@@ -200,23 +208,30 @@ impl Workers {
     }
 }
 
-fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let worker = Rc::new(worker);
+fn run(
+    runtime: &LocalRuntime,
+    index: usize,
+    (protocols, stats): (&[ServedProtocol], &ServerStats),
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+) {
+    let worker = Rc::new(Worker::new());
     runtime.block_on(async {
-        worker.grpc.set_serving(true).await;
+        let services = protocols.iter().enumerate().map(|(protocol, it)| {
+            let stats = Arc::clone(stats.of(protocol, index));
+            (it.factory)(Port { worker: Rc::clone(&worker), stats, tls: it.tls.clone() })
+        });
+        let services: Vec<_> = services.collect();
+        for service in &services {
+            service.set_serving(true).await;
+        }
         let mut tasks = JoinSet::new();
         loop {
             tokio::select! {
                 Some(ended) = tasks.join_next() => { report(ended); }
                 job = jobs.recv() => match job {
-                    Some(Job::Serve(socket, seat)) => {
-                        worker.stats().connections.add();
-                        let worker = Rc::clone(&worker);
-                        match seat.client.face {
-                            Face::Resp => tasks.spawn_local(resp::serve(socket, seat, worker)),
-                            Face::Http => tasks.spawn_local(http::serve(socket, seat, worker)),
-                            Face::Grpc => tasks.spawn_local(envoy::serve(socket, seat, worker)),
-                        };
+                    Some(Job::Serve(protocol, socket, permit)) => {
+                        stats.of(protocol, index).connections.add();
+                        Rc::clone(&services[protocol]).serve(socket, permit, &mut tasks);
                     }
                     Some(Job::ReleaseMemory) => release_end_of_heap(),
                     Some(Job::Stop) => break,
@@ -226,7 +241,9 @@ fn run(runtime: &LocalRuntime, worker: Worker, mut jobs: mpsc::UnboundedReceiver
             }
         }
         worker.stopping.set(true);
-        worker.grpc.set_serving(false).await;
+        for service in &services {
+            service.set_serving(false).await;
+        }
         worker.stop.send_replace(true);
         let all_ended = async {
             while let Some(ended) = tasks.join_next().await {

@@ -18,21 +18,21 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     answer::{Verdict, answer},
+    context::EnvoyContext,
     decide::decide,
 };
-use crate::{shared::Shared, stats::Stats};
+use crate::stats::Stats;
 
 /// The calls as a worker carries them out.
 #[derive(Debug)]
 pub(super) struct Calls {
-    shared: Arc<Shared>,
-    /// Which worker it is.
-    index: usize,
+    context: Arc<EnvoyContext>,
+    stats: Arc<Stats>,
 }
 
 impl Calls {
-    pub(super) const fn new(shared: Arc<Shared>, index: usize) -> Self {
-        Self { shared, index }
+    pub(super) const fn new(context: Arc<EnvoyContext>, stats: Arc<Stats>) -> Self {
+        Self { context, stats }
     }
 }
 
@@ -43,36 +43,36 @@ impl RateLimitService for Calls {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let request = request.into_inner();
-        let (stats, start) = (&self.shared.stats.workers[self.index], self.shared.decider.now());
-        stats.questions.add();
-        let decided = if self.shared.decider.store.memory().is_some() {
-            decide_here(&self.shared, stats, &request, start)
+        let (stats, start) = (&*self.stats, self.context.decider.now());
+        stats.requests.add();
+        let decided = if self.context.decider.store.memory().is_some() {
+            decide_here(&self.context, stats, &request, start)
         } else {
             // Boxed, so that a call on state that is here is not moved about with room for it.
-            let decided = Box::pin(decide(&self.shared, stats, &request, start));
+            let decided = Box::pin(decide(&self.context, stats, &request, start));
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
         };
-        let end = self.shared.decider.now();
-        stats.watch.answered(request.descriptors.len(), start, end);
-        stats.question_latency.took(end.as_micros().saturating_sub(start.as_micros()));
+        let end = self.context.decider.now();
+        stats.sampler.answered(request.descriptors.len(), start, end);
+        stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
         let verdicts = decided.inspect_err(|status| {
             stats.errors.add();
             tracing::debug!(%status, "a call failed");
         })?;
-        Ok(Response::new(answer(&request, verdicts, &self.shared.config.envoy)))
+        Ok(Response::new(answer(&request, verdicts, &self.context.config)))
     }
 }
 
 /// Decides where the state is in this process: there is nobody to wait for.
 #[inline(never)]
 fn decide_here(
-    shared: &Shared,
+    context: &EnvoyContext,
     stats: &Stats,
     request: &RateLimitRequest,
     now: Timestamp,
 ) -> Result<Vec<Verdict>, Status> {
-    let mut decided = pin!(decide(shared, stats, request, now));
+    let mut decided = pin!(decide(context, stats, request, now));
     let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     match catch_unwind(AssertUnwindSafe(&mut poll)) {
         Ok(Poll::Ready(decided)) => decided,

@@ -20,16 +20,15 @@ use tonic::Status;
 
 use super::{
     answer::{Limited, Mode, Verdict, with_answer},
+    context::EnvoyContext,
     unit,
 };
 use crate::{
     FallbackDenial,
-    dashboard::Cause,
-    face::Face,
     home::Trouble,
     judge::{self, Ask, Told},
     ruleset::Version,
-    shared::Shared,
+    stats::Cause,
     stats::Stats,
 };
 
@@ -43,7 +42,7 @@ type Entries<'a> = SmallVec<[(&'a str, &'a str); 3]>;
 
 /// Decides on every descriptor of `request`, each for itself.
 pub(super) async fn decide(
-    shared: &Shared,
+    context: &EnvoyContext,
     stats: &Stats,
     request: &RateLimitRequest,
     now: Timestamp,
@@ -61,11 +60,11 @@ pub(super) async fn decide(
         descriptors.push(Descriptor { entries, limit: asked.named() });
     }
 
-    let version = Arc::clone(&shared.decider.rules.now());
+    let version = Arc::clone(&context.decider.rules.now());
     let rules = version.rules();
     let matches = rules.descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
-        charges.for_each(|it| shared.decider.store.touch(&it.key));
+        charges.for_each(|it| context.decider.store.touch(&it.key));
     });
     let benches =
         asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
@@ -76,10 +75,10 @@ pub(super) async fn decide(
             } else {
                 found.len()
             };
-            let bench = Bench { shared, stats, version: &version, asked: *asked, now };
+            let bench = Bench { context, stats, version: &version, asked: *asked, now };
             (bench, descriptor, &found[..count])
         });
-    if shared.decider.store.memory().is_none() {
+    if context.decider.store.memory().is_none() {
         // A store elsewhere is asked about all of them at once.
         let judged = benches
             .map(|(bench, descriptor, found)| bench.judge(&request.domain, descriptor, found));
@@ -160,7 +159,7 @@ fn read_one(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Res
 
 /// What one descriptor is decided with.
 struct Bench<'a> {
-    shared: &'a Shared,
+    context: &'a EnvoyContext,
     stats: &'a Stats,
     version: &'a Version,
     asked: Asked,
@@ -172,7 +171,7 @@ impl Bench<'_> {
     fn judge_now(&self, matches: &[Match<'_>]) -> Option<Result<Verdict, Status>> {
         let [found] = matches else { return None };
         let told = judge::decide_now(
-            &self.shared.decider,
+            &self.context.decider,
             self.version,
             matches,
             self.asked.ask,
@@ -196,8 +195,8 @@ impl Bench<'_> {
         if matches.is_empty() {
             return Ok(Verdict::Free);
         }
-        let (shared, ask) = (self.shared, self.asked.ask);
-        let judged = judge::decide(&shared.decider, self.version, matches, ask, self.now).await;
+        let (context, ask) = (self.context, self.asked.ask);
+        let judged = judge::decide(&context.decider, self.version, matches, ask, self.now).await;
         let judged = judged.map_err(|trouble| troubled(&trouble))?;
         let mut verdict = Verdict::Free;
         for (found, told) in matches.iter().zip(&judged.told) {
@@ -243,18 +242,18 @@ impl Bench<'_> {
                 }
                 let charge = found.charges.get(told.charge);
                 if mode != Mode::Shadow {
-                    self.stats.decided(Face::Grpc, told.source, &decision);
+                    self.stats.decided(told.source, &decision);
                     let rule = Some(found.rule.name());
                     charge.iter().for_each(|it| {
                         let cause = Cause { rule, policy: &it.policy };
-                        self.stats.watch.note(&it.key, &decision, cause);
+                        self.stats.sampler.note(&it.key, &decision, cause);
                     });
                 }
                 let policy = charge.map(|it| it.policy.limits());
                 let binding = policy.and_then(|limits| limits.get(decision.binding));
                 let limit = wired.or_else(|| binding.map(|it| rate(unit::per_unit(it))));
                 let mut limited = limited(&decision, mode, limit.unwrap_or_default());
-                if self.shared.config.envoy.metadata {
+                if self.context.config.metadata {
                     let said = found.rule.envoy().and_then(|it| it.metadata.as_ref());
                     limited.metadata = said.and_then(with_answer);
                 }
@@ -265,7 +264,7 @@ impl Bench<'_> {
 
     /// Whether a fallback denial fails the call with `UNAVAILABLE`. Envoy then applies its own `failure_mode_deny`.
     fn fails_on_fallback_denial(&self) -> bool {
-        self.shared.config.fallback_denial == FallbackDenial::Unavailable
+        self.context.fallback_denial == FallbackDenial::Unavailable
     }
 
     /// A limit that the descriptor brings, to a domain that has no rules of its own.
@@ -294,15 +293,15 @@ impl Bench<'_> {
             Ask::Peek(hits) => Operation::Peek(hits),
             Ask::Refund(hits) => Operation::Refund(hits),
         };
-        let rule = self.shared.decider.prepare(&policy, self.now);
-        let answer = self.shared.decider.decide(&key, &rule, operation, self.now).await;
+        let rule = self.context.decider.prepare(&policy, self.now);
+        let answer = self.context.decider.decide(&key, &rule, operation, self.now).await;
         let answer = answer.map_err(|trouble| troubled(&trouble))?;
         let denies = !answer.decision.allowed();
         if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
             return Err(refused(&"the store is unavailable"));
         }
-        self.stats.decided(Face::Grpc, answer.source, &answer.decision);
-        self.stats.watch.note(&key, &answer.decision, Cause::policy(&policy));
+        self.stats.decided(answer.source, &answer.decision);
+        self.stats.sampler.note(&key, &answer.decision, Cause::policy(&policy));
         Ok(Verdict::Limited(limited(&answer.decision, Mode::Enforced, rate)))
     }
 }

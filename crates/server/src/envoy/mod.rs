@@ -1,4 +1,4 @@
-//! The face of Envoy: its rate limit service, version 3, over gRPC.
+//! Envoy's rate limit service, version 3, over gRPC.
 //!
 //! `services` says who answers a call, `calls` carries one out: `decide` finds what to ask of the
 //! store for each descriptor and asks it, `answer` makes the response of what was decided, in the
@@ -13,19 +13,60 @@
 mod answer;
 mod calls;
 mod config;
+mod context;
 mod decide;
 mod services;
 mod unit;
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
+
+use futures_util::future::LocalBoxFuture;
+use tokio::task::JoinSet;
 
 pub use self::config::{EnvoyConfig, EnvoyHeaders};
-pub(crate) use self::services::Services;
-use crate::{shared::Seat, stream::Socket, web, worker::Worker};
+pub(crate) use self::context::EnvoyContext;
+use self::services::Services;
+use crate::{
+    clients::ConnectionPermit,
+    protocol::Protocol,
+    stream::Socket,
+    web::{self, WebPort},
+    worker::{Service, ServiceFactory},
+};
 
-/// Serves a client until it leaves, is closed, or the server stops.
-pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
-    let services = Rc::clone(&worker.grpc);
-    let answer = move |request| services.call(request);
-    web::serve(socket, seat, worker, answer, services::unavailable).await;
+pub(crate) static PROTOCOL: Protocol = Protocol {
+    name: "grpc",
+    setting: "grpc",
+    tls_settings: "--grpc-tls",
+    alpn: &[b"h2"],
+    reserves_health: false,
+    // A client of HTTP/2 tries elsewhere, or later, when it is closed before it has begun.
+    rejection: b"",
+};
+
+/// Makes the service of each worker.
+pub(crate) fn service(context: EnvoyContext, web: web::Settings) -> ServiceFactory {
+    let context = Arc::new(context);
+    Box::new(move |port| {
+        let services = Rc::new(Services::new(&context, &port.stats));
+        Rc::new(EnvoyService { services, web: Rc::new(WebPort::new(port, web.clone())) })
+    })
+}
+
+struct EnvoyService {
+    services: Rc<Services>,
+    web: Rc<WebPort>,
+}
+
+impl Service for EnvoyService {
+    fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
+        let services = Rc::clone(&self.services);
+        let answer = move |request| services.call(request);
+        let web = Rc::clone(&self.web);
+        tasks.spawn_local(web::serve(socket, permit, web, answer, services::unavailable));
+    }
+
+    fn set_serving(&self, serving: bool) -> LocalBoxFuture<'_, ()> {
+        Box::pin(self.services.set_serving(serving))
+    }
 }

@@ -31,9 +31,12 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use super::calls::{Calls, is_our_fault};
+use super::{
+    calls::{Calls, is_our_fault},
+    context::EnvoyContext,
+};
 use crate::{
-    shared::Shared,
+    stats::Stats,
     web::{BodyError, RequestBody},
 };
 
@@ -63,11 +66,12 @@ impl std::fmt::Debug for Services {
 }
 
 impl Services {
-    /// The services of the worker at `index`.
-    pub(crate) fn new(shared: &Arc<Shared>, index: usize) -> Self {
+    /// The services of the worker that `stats` counts for.
+    pub(crate) fn new(context: &Arc<EnvoyContext>, stats: &Arc<Stats>) -> Self {
         let health = HealthReporter::new();
         let statuses = HealthService::from_health_reporter(health.clone());
-        let limits = RateLimitServiceServer::new(Calls::new(Arc::clone(shared), index));
+        let limits =
+            RateLimitServiceServer::new(Calls::new(Arc::clone(context), Arc::clone(stats)));
         let mut services = vec![
             dispatch(limits.max_decoding_message_size(MAX_MESSAGE)),
             dispatch(HealthServer::new(statuses).max_decoding_message_size(MAX_MESSAGE)),
@@ -81,7 +85,7 @@ impl Services {
             services.push(dispatch(v1.max_decoding_message_size(MAX_MESSAGE)));
             services.push(dispatch(alpha.max_decoding_message_size(MAX_MESSAGE)));
         }
-        Self { services, health, patience: shared.config.input_timeout }
+        Self { services, health, patience: context.input_timeout }
     }
 
     /// Says whether calls are welcome.

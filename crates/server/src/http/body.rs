@@ -10,14 +10,12 @@ use hyper::{
     header::{EXPECT, HeaderValue},
     http::request::Parts,
 };
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Clock as _, Timestamp};
+use sluicegate_memory::SystemClock;
 use tokio::{task::spawn_local, time::timeout};
 
 use super::problem::Problem;
-use crate::{
-    web::{BodyError, DRAIN, RequestBody},
-    worker::Worker,
-};
+use crate::web::{BodyError, DRAIN, RequestBody};
 
 /// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -26,9 +24,17 @@ const MAX_REST: usize = 64 * 1024;
 /// For how long at most, since its request came.
 const REST_TIME: Duration = Duration::from_secs(5);
 
+/// How long the body of a request may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BodyLimits {
+    /// Zero: any time.
+    pub(super) time: Duration,
+    pub(super) clock: SystemClock,
+}
+
 /// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
 pub(super) async fn json(
-    worker: &Worker,
+    limits: BodyLimits,
     content_type: Option<&HeaderValue>,
     body: &mut RequestBody,
     now: Timestamp,
@@ -44,13 +50,13 @@ pub(super) async fn json(
     match poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await {
         Poll::Ready(body) => Ok((body?, now)),
         Poll::Pending => {
-            let body = match worker.shared.config.input_timeout {
+            let body = match limits.time {
                 most if most.is_zero() => collecting.await,
                 most => {
                     timeout(most, collecting).await.unwrap_or_else(|_| Err(Problem::late(most)))
                 }
             };
-            Ok((body?, worker.shared.decider.now()))
+            Ok((body?, limits.clock.now()))
         }
     }
 }
@@ -79,13 +85,13 @@ fn is_json(kind: &[u8]) -> bool {
 /// request that it sends next, for a few bytes that are on their way. One of HTTP/2 may send all: many take it for an
 /// error when they may not, and never look at the answer, which is not held back for that.
 pub(super) async fn pass(
-    worker: &Worker,
+    limits: BodyLimits,
     head: &Parts,
     mut body: RequestBody,
     (start, refused): (Timestamp, bool),
 ) -> bool {
     body.discard();
-    let most = match worker.shared.config.input_timeout {
+    let most = match limits.time {
         most if most.is_zero() => Duration::MAX,
         most => most,
     };
@@ -103,7 +109,7 @@ pub(super) async fn pass(
         Some(_) if head.headers.contains_key(EXPECT) => return false,
         Some(length) if length > MAX_REST as u64 => return false,
         Some(_) => {
-            let taken = worker.shared.decider.now().as_micros().saturating_sub(start.as_micros());
+            let taken = limits.clock.now().as_micros().saturating_sub(start.as_micros());
             most.min(REST_TIME).saturating_sub(Duration::from_micros(taken))
         }
         // Of one that does not say how long it is, the end may be there.

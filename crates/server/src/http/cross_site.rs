@@ -52,7 +52,7 @@ pub(super) enum Audience {
 impl HostNames {
     /// Names are checked where some are given; and at an address of this machine alone, unless a
     /// token is asked for: no page knows that.
-    pub(crate) fn new(config: &Config, address: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(config: &Config, address: Option<SocketAddr>, has_token: bool) -> Self {
         let is_local = address.is_some_and(|address| address.ip().is_loopback());
         let allowed: Vec<_> =
             config.http_allowed_hosts.iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -64,7 +64,7 @@ impl HostNames {
                 "127.0.0.1".to_owned(),
                 "localhost".to_owned(),
             ],
-            is_checked: !allowed.is_empty() || is_local && config.http_token.is_none(),
+            is_checked: !allowed.is_empty() || is_local && !has_token,
             allowed,
             port,
             default_port: if config.http_tls.is_some() { 443 } else { 80 },
@@ -108,13 +108,7 @@ impl HostNames {
     }
 }
 
-/// Refuses what the page of somebody else may have sent, and what does not say for which host it is.
-#[inline]
-pub(super) fn check(names: &HostNames, audience: Audience, head: &Parts) -> Result<(), Problem> {
-    check_fields(names, audience, head, &Fields::of(&head.headers))
-}
-
-/// The same, of a head whose fields are known.
+/// Rejects a request that a page of another site may have sent, and one that does not name its host.
 #[inline]
 pub(super) fn check_fields(
     names: &HostNames,
@@ -233,7 +227,7 @@ mod tests {
     fn names(configure: impl FnOnce(&mut Config), address: &str) -> HostNames {
         let mut config = Config::default();
         configure(&mut config);
-        HostNames::new(&config, Some(address.parse().unwrap()))
+        HostNames::new(&config, Some(address.parse().unwrap()), config.http_token.is_some())
     }
 
     fn is_refused(names: &HostNames, audience: Audience, fields: &[(&str, &str)]) -> bool {
@@ -241,7 +235,8 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        check(names, audience, &request.body(()).unwrap().into_parts().0).is_err()
+        let head = request.body(()).unwrap().into_parts().0;
+        check_fields(names, audience, &head, &Fields::of(&head.headers)).is_err()
     }
 
     #[test]

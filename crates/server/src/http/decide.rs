@@ -9,39 +9,38 @@ use sluicegate_memory::Request;
 use sluicegate_redis::{Answer, Source};
 
 use super::{
-    Reply,
     ask::{Ask, AskMany},
     problem::Problem,
     reply::{self, Told, shown},
+    response::Reply,
     route::Verb,
+    worker::HttpWorker,
 };
 use crate::{
     HttpHeaders,
-    dashboard::Cause,
     decide::Decider,
-    face::Face,
     home::{HomeRule, Question, Trouble},
     rules::Known,
+    stats::Cause,
     wait::{self, Waiting},
     web::RequestBody,
-    worker::Worker,
 };
 
 /// One decision. `now` is when the request was there.
 pub(super) async fn one(
-    worker: &Worker,
+    worker: &HttpWorker,
     verb: Verb,
     (body, request): (&[u8], &RequestBody),
     now: Timestamp,
 ) -> Result<Reply, Problem> {
-    let shared = &worker.shared;
+    let context = &worker.context;
     let ask = Ask::read(body)?;
     let key = ask.key()?;
     // It comes from memory while the rest is read.
-    shared.decider.store.touch(&key);
+    context.decider.store.touch(&key);
     let operation = ask.operation(verb)?;
-    let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
-    let style = ask.headers().unwrap_or(shared.config.http_headers);
+    let now = ask.at(context.config.test_clock)?.unwrap_or(now);
+    let style = ask.headers().unwrap_or(context.config.http_headers);
     let timeout = ask.wait()?;
     let known = rule(worker, ask.policy()?, now)?;
     if timeout.is_none()
@@ -66,13 +65,14 @@ pub(super) async fn one(
     // In a box of its own: most requests are answered above, and need not keep room for it.
     let answer = Box::pin(async {
         match timeout {
-            None => elsewhere(&shared.decider, &key, &held, operation, now).await,
+            None => elsewhere(&context.decider, &key, &held, operation, now).await,
             Some(timeout) => {
                 // A client that leaves takes its request back.
                 let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
                 Ok::<_, Problem>(
-                    wait::wait(&shared.decider, waiting, worker.stop.subscribe()).await?,
+                    wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
+                        .await?,
                 )
             }
         }
@@ -83,29 +83,33 @@ pub(super) async fn one(
 /// The reply to a request that was decided.
 #[inline]
 fn tell(
-    worker: &Worker,
+    worker: &HttpWorker,
     key: &[u8],
     Answer { decision, source }: Answer,
     (policy, fields): (&Policy, &Fields),
     (style, verb): (HttpHeaders, Verb),
 ) -> Reply {
-    worker.stats().decided(Face::Http, source, &decision);
-    worker.stats().watch.note(key, &decision, Cause::policy(policy));
+    worker.stats().decided(source, &decision);
+    worker.stats().sampler.note(key, &decision, Cause::policy(policy));
     let told = Told::new(worker, &decision, source, fields, style);
     reply::decision(&told.query(verb == Verb::Peek))
 }
 
 /// Several takes, each for itself.
-pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result<Reply, Problem> {
+pub(super) async fn many(
+    worker: &HttpWorker,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
     let many = AskMany::read(body)?;
-    let now = many.at(worker.shared.config.test_clock)?.unwrap_or(now);
+    let now = many.at(worker.context.config.test_clock)?.unwrap_or(now);
     // All are looked at before any is decided: what is wrong in one stops all.
     let mut takes = Vec::with_capacity(many.requests.len());
     for (index, ask) in many.requests.iter().enumerate() {
         let take = || {
             ask.one_of_many()?;
             let key = ask.key()?;
-            worker.shared.decider.store.touch(&key);
+            worker.context.decider.store.touch(&key);
             Ok((key, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
@@ -113,13 +117,13 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
     let mut answers = Vec::with_capacity(takes.len());
     // Decisions that may take long are made in turns, between which what was looked up may go.
     let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
-    if worker.shared.decider.store.memory().is_some() && !heavy {
+    if worker.context.decider.store.memory().is_some() && !heavy {
         for (key, known, operation) in &takes {
             let answer = here(worker, key, *known, *operation, now).transpose()?;
             if let Some(answer) = answer {
                 let rules = worker.rules.borrow();
                 let cause = Cause::policy(rules.get(*known).policy());
-                worker.stats().watch.note(key, &answer.decision, cause);
+                worker.stats().sampler.note(key, &answer.decision, cause);
                 answers.push(answer);
             }
         }
@@ -133,48 +137,52 @@ pub(super) async fn many(worker: &Worker, body: &[u8], now: Timestamp) -> Result
             .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
             .collect();
         for (answer, question) in worker
-            .shared
+            .context
             .decider
-            .decide_many(&worker.turns, &questions, now)
+            .decide_many(&worker.web.port.worker.turns, &questions, now)
             .await
             .into_iter()
             .zip(&questions)
         {
-            worker.shared.decider.queues.asked(
+            worker.context.decider.queues.asked(
                 question.key,
                 question.rule.policy(),
                 question.operation,
             );
             let answer = answer?;
             let cause = Cause::policy(question.rule.policy());
-            worker.stats().watch.note(question.key, &answer.decision, cause);
+            worker.stats().sampler.note(question.key, &answer.decision, cause);
             answers.push(answer);
         }
     }
     worker.rules.borrow_mut().settle();
     let told = answers.iter().map(|answer| {
-        worker.stats().decided(Face::Http, answer.source, &answer.decision);
+        worker.stats().decided(answer.source, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
     });
     Ok(reply::decisions(told))
 }
 
 /// Makes a key as if never used.
-pub(super) async fn reset(worker: &Worker, body: &[u8], now: Timestamp) -> Result<Reply, Problem> {
+pub(super) async fn reset(
+    worker: &HttpWorker,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
     let ask = Ask::read(body)?;
     ask.only_key()?;
     let key = ask.key()?;
-    let shared = &worker.shared;
-    let now = ask.at(shared.config.test_clock)?.unwrap_or(now);
-    let existed = shared.decider.store.reset(&key, now).await?;
-    shared.decider.queues.changed(&key);
+    let context = &worker.context;
+    let now = ask.at(context.config.test_clock)?.unwrap_or(now);
+    let existed = context.decider.store.reset(&key, now).await?;
+    context.decider.queues.changed(&key);
     Ok(reply::reset(existed))
 }
 
 /// The rule that a text says, or that the rules call so (`@name`), by the worker's table.
 #[inline]
-fn rule(worker: &Worker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
-    let decider = &worker.shared.decider;
+fn rule(worker: &HttpWorker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
+    let decider = &worker.context.decider;
     let prepare = |policy: &Policy| decider.prepare(policy, now);
     Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &decider.rules, prepare)?)
 }
@@ -182,25 +190,25 @@ fn rule(worker: &Worker, text: &[u8], now: Timestamp) -> Result<Known, Problem> 
 /// Decides where the state is in this process; `None`: it is elsewhere.
 #[inline]
 fn here(
-    worker: &Worker,
+    worker: &HttpWorker,
     key: &[u8],
     known: Known,
     operation: Operation,
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
-    let shared = &worker.shared;
-    let store = shared.decider.store.memory()?;
+    let context = &worker.context;
+    let store = context.decider.store.memory()?;
     let rules = worker.rules.borrow();
     let rule = rules.get(known).memory()?;
-    let decision = match shared.decider.blocks.denial(key, rule.policy(), operation, now) {
+    let decision = match context.decider.blocks.denial(key, rule.policy(), operation, now) {
         Some(denial) => denial,
         None => match store.apply_prepared(Request { key, policy: rule, operation }, now) {
             Ok(decision) => decision,
             Err(error) => return Some(Err(Trouble::from(error).into())),
         },
     };
-    if shared.decider.queues.waiting() > 0 {
-        shared.decider.queues.asked(key, rule.policy(), operation);
+    if context.decider.queues.waiting() > 0 {
+        context.decider.queues.asked(key, rule.policy(), operation);
     }
     Some(Ok(Answer { decision, source: Source::Store }))
 }

@@ -16,26 +16,25 @@ use sluicegate_headers::Fields;
 use sluicegate_rules::{Headers, Match, Request};
 
 use super::{
-    Client, Reply,
     problem::Problem,
     reply::{self, Told},
+    response::{Reply, ReplyBody},
+    worker::{Client, HttpWorker},
 };
 use crate::{
-    dashboard::{self, Cause},
-    face::Face,
     judge::{self, Ask, Verdict},
-    worker::Worker,
+    stats::Cause,
 };
 
 /// Whether the request that `head` tells of may pass.
 pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
     let worker = &*client.worker;
-    let shared = &worker.shared;
-    let config = &shared.config.gate;
+    let context = &worker.context;
+    let config = &context.config.gate;
     let method = original::method(&head.headers, config)?;
     let target = original::target(&head.headers, config)?;
-    let address = original::address(&head.headers, config, shared.config.http_trusted_hops)?;
-    let version = arc_swap::Guard::into_inner(shared.decider.rules.now());
+    let address = original::address(&head.headers, config, context.config.http_trusted_hops)?;
+    let version = arc_swap::Guard::into_inner(context.decider.rules.now());
     let matches = {
         let headers = OfRequest(&head.headers);
         let mut request = Request::http(method, target, &headers);
@@ -50,7 +49,7 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
         // Its parsed target takes more memory than the head, and is dropped before the store is asked.
         version.rules().matches(&request)
     };
-    let verdict = judge::decide(&shared.decider, &version, &matches, Ask::Take(1), now).await?;
+    let verdict = judge::decide(&context.decider, &version, &matches, Ask::Take(1), now).await?;
     Ok(tell(worker, &matches, &verdict))
 }
 
@@ -60,7 +59,7 @@ static GATE_STATUS: HeaderName = HeaderName::from_static("sluicegate-status");
 /// Makes 403 of a status that rejects a request, because nginx logs an error and closes the client's
 /// connection for each other one. It stays as it is where the proxy itself is wrong, and has no body,
 /// which nginx drops.
-pub(super) fn reject_with_403(reply: &mut Response<dashboard::Body>) {
+pub(super) fn reject_with_403(reply: &mut Response<ReplyBody>) {
     let status = reply.status();
     let is_rejection = matches!(
         status,
@@ -79,7 +78,7 @@ pub(super) fn reject_with_403(reply: &mut Response<dashboard::Body>) {
 }
 
 /// The reply, with what binds.
-fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
+fn tell(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
     let binding = verdict.binding.and_then(|at| Some((matches.get(at)?, verdict.told.get(at)?)));
     let Some((found, told)) = binding else { return reply::pass(None) };
     let name = found.rule.name();
@@ -87,8 +86,8 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
     let Some((decision, charge)) = told.decision.as_ref().zip(charge) else {
         return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
-    worker.stats().decided(Face::Http, told.source, decision);
-    worker.stats().watch.note(
+    worker.stats().decided(told.source, decision);
+    worker.stats().sampler.note(
         &charge.key,
         decision,
         Cause { rule: Some(name), policy: &charge.policy },
@@ -98,7 +97,7 @@ fn tell(worker: &Worker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
         None => Cow::Borrowed(name),
     };
     let fields = Fields::new(&name, &charge.policy);
-    let style = worker.shared.config.http_headers;
+    let style = worker.context.config.http_headers;
     let told = Told::new(worker, decision, told.source, &fields, style);
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }

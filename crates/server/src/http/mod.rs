@@ -1,95 +1,112 @@
-//! The face for HTTP: JSON in, decisions out.
+//! HTTP: JSON in, decisions out.
 //!
-//! What is asked often is routed by hand and answered without a framework: the path names what is
-//! asked ([`route`]), the body says it ([`ask`]), and the reply is written byte by byte ([`reply`]).
-//! An error is a [`problem`] that names the invalid value and what is expected.
+//! Frequent requests are routed by hand and answered without a framework: the path names the operation
+//! ([`route`]), the body has its arguments ([`ask`]), and the reply is written byte by byte ([`reply`]).
+//! An error is a [`problem`] that names the invalid value and what is expected. Other parts of the server
+//! add routes of their own ([`mount`]).
 
-mod admin;
 mod ask;
 mod body;
 mod cross_site;
 mod decide;
 mod gate;
 mod json;
+mod mount;
 mod problem;
 mod reply;
+mod response;
 mod route;
+mod worker;
 
-use std::{convert::Infallible, net::IpAddr, rc::Rc};
+use std::{convert::Infallible, net::SocketAddr, rc::Rc, sync::Arc};
 
-use bytes::Bytes;
-use http_body_util::{Either, Full, StreamBody};
+use http_body_util::Either;
 use hyper::{
     Request, Response, StatusCode,
-    body::{Body as _, Frame},
-    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, VARY},
+    body::Body as _,
+    header::{AUTHORIZATION, CONNECTION, HeaderValue},
     http::request::Parts,
 };
-use serde::de::DeserializeOwned;
 use sluicegate_core::Timestamp;
+use tokio::task::JoinSet;
 
+#[cfg(test)]
+pub(crate) use self::route::documented;
 pub(crate) use self::{
-    admin::Shown,
     cross_site::HostNames,
+    mount::{Access, Call, Handler, Mount},
     problem::{Problem, without_class},
+    reply::{reset, text, value},
+    response::{Reply, ReplyBody, Stream},
+    worker::HttpContext,
 };
 use self::{
-    cross_site::{Audience, Fields, check, check_fields},
+    cross_site::{Audience, Fields, check_fields},
     reply::plain,
-    route::{Route, find},
+    route::{Route, check_method, find, similar_path},
+    worker::{Client, HttpWorker},
 };
 use crate::{
-    dashboard, metrics,
-    shared::Seat,
+    clients::ConnectionPermit,
+    protocol::Protocol,
+    rules::Rules,
     stream::Socket,
-    web::{self, MAX_HEAD, RequestBody},
-    worker::Worker,
+    web::{self, MAX_HEAD, RequestBody, WebPort},
+    worker::{Service, ServiceFactory},
 };
 
-/// A response, all of which is there.
-type Reply = Response<Full<Bytes>>;
+pub(crate) static PROTOCOL: Protocol = Protocol {
+    name: "http",
+    setting: "http",
+    tls_settings: "--http-tls",
+    alpn: &[b"h2", b"http/1.1"],
+    reserves_health: true,
+    rejection: web::UNAVAILABLE,
+};
 
-/// What all requests of one client have in common.
-struct Client {
-    worker: Rc<Worker>,
-    /// Where it comes from, as far as the connection tells.
-    address: Option<IpAddr>,
-    /// Whether it may only ask about the health of the server.
-    reserved: bool,
+/// Makes the service of each worker.
+pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactory {
+    let context = Arc::new(context);
+    Box::new(move |port| {
+        let web = Rc::new(WebPort::new(port, web.clone()));
+        let context = Arc::clone(&context);
+        let worker = HttpWorker { context, web, rules: Rules::default().into() };
+        Rc::new(HttpService(Rc::new(worker)))
+    })
 }
 
-/// Serves a client until it leaves, is closed, or the server stops.
-pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
-    let address = seat.client.address.parse::<std::net::SocketAddr>().ok();
-    let address = address.map(|address| address.ip().to_canonical());
-    let reserved = seat.client.reserved;
-    let client = Rc::new(Client { worker: Rc::clone(&worker), address, reserved });
-    let answer = move |request| answer(Rc::clone(&client), request);
-    let unavailable = || Problem::no_memory().reply().map(Either::Left);
-    web::serve(socket, seat, worker, answer, unavailable).await;
+struct HttpService(Rc<HttpWorker>);
+
+impl Service for HttpService {
+    fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
+        let address = permit.client.address.parse::<SocketAddr>().ok();
+        let address = address.map(|address| address.ip().to_canonical());
+        let (worker, reserved) = (Rc::clone(&self.0), permit.client.reserved);
+        let web = Rc::clone(&worker.web);
+        let client = Rc::new(Client { worker, address, reserved });
+        let answer = move |request| answer(Rc::clone(&client), request);
+        let unavailable = || Problem::no_memory().reply().map(Either::Left);
+        tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable));
+    }
 }
 
 async fn answer(
     client: Rc<Client>,
     request: Request<RequestBody>,
-) -> Result<Response<dashboard::Body>, Infallible> {
+) -> Result<Response<ReplyBody>, Infallible> {
     let worker = &client.worker;
     let stats = worker.stats();
     stats.requests.add();
-    let start = worker.shared.decider.now();
+    let start = worker.now();
     let (head, mut body) = request.into_parts();
-    let replied = match dashboard::find(worker, head.uri.path()) {
-        _ if client.reserved && !is_health(head.uri.path()) => Err(Problem::too_many_clients()),
-        Some(page) => {
-            let audience = if page.is_open() { Audience::Visitors } else { Audience::Clients };
-            let checked = check_size(&body);
-            match checked.and_then(|()| check(&worker.shared.http_hosts, audience, &head)) {
-                // It is long: in a box, so that it is not moved with every other request.
-                Ok(()) => Box::pin(dashboard::answer(worker, page, &head, &mut body)).await,
-                Err(problem) => Err(problem),
-            }
-        }
-        None => carry_out(&client, &head, &mut body, start).await,
+    let path = head.uri.path();
+    let replied = if client.reserved && !is_health(path) {
+        Err(Problem::too_many_clients())
+    } else if let Some(found) = find(path) {
+        carry_out(&client, found, &head, &mut body, start).await.map(|it| it.map(Either::Left))
+    } else {
+        // It is long: in a box, so that it is not moved with every other request.
+        Box::pin(call_mount(&client, &head, &mut body)).await
     };
     let refused = replied.is_err();
     let mut reply = replied.unwrap_or_else(|problem| {
@@ -99,110 +116,98 @@ async fn answer(
     if reply.status() != StatusCode::OK && head.uri.path() == route::GATE_403 {
         gate::reject_with_403(&mut reply);
     }
-    if !body.is_end_stream() && !Box::pin(body::pass(worker, &head, body, (start, refused))).await {
+    let limits = worker.body_limits();
+    if !body.is_end_stream() && !Box::pin(body::pass(limits, &head, body, (start, refused))).await {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if client.reserved {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    let end = worker.shared.decider.now();
-    stats.latency.took(end.as_micros().saturating_sub(start.as_micros()));
+    let end = worker.now();
+    stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
     if head.uri.path().starts_with("/v1/") {
-        stats.watch.answered(1, start, end);
+        stats.sampler.answered(1, start, end);
     }
     Ok(reply)
 }
 
-/// The key that a body names.
-pub(crate) async fn key_of(
-    worker: &Worker,
-    head: &Parts,
-    body: &mut RequestBody,
-) -> Result<Vec<u8>, Problem> {
-    let content_type = head.headers.get(CONTENT_TYPE);
-    let (body, _) = body::json(worker, content_type, body, worker.shared.decider.now()).await?;
-    let ask = ask::Ask::read(&body)?;
-    ask.only_key()?;
-    Ok(ask.key()?.into_owned())
-}
-
-/// What a body says, as JSON.
-pub(crate) async fn read_json<T: DeserializeOwned>(
-    worker: &Worker,
-    head: &Parts,
-    body: &mut RequestBody,
-) -> Result<T, Problem> {
-    let content_type = head.headers.get(CONTENT_TYPE);
-    let (body, _) = body::json(worker, content_type, body, worker.shared.decider.now()).await?;
-    ask::read(&body)
-}
-
+/// Answers a request for one of the routes of this protocol.
 async fn carry_out(
     client: &Client,
+    (route, method): (Route, &hyper::Method),
     head: &Parts,
     body: &mut RequestBody,
     now: Timestamp,
-) -> Result<Response<dashboard::Body>, Problem> {
+) -> Result<Reply, Problem> {
     let worker = &*client.worker;
+    let context = &*worker.context;
     check_size(body)?;
-    let route = find(head.uri.path(), &head.method);
+    let method = check_method(&head.method, method);
     let fields = Fields::of(&head.headers);
-    let audience = audience(route.as_ref().ok().copied());
-    check_fields(&worker.shared.http_hosts, audience, head, &fields)?;
-    let route = route?;
+    let audience = if method.is_ok() { audience(route) } else { Audience::Clients };
+    check_fields(&context.hosts, audience, head, &fields)?;
+    method?;
     if !route.is_open() {
-        authorize(worker, head)?;
+        authorize(context, head)?;
     }
-    if route.needs_token() && worker.shared.http_token.is_none() {
-        return Err(Problem::needs_token());
-    }
-    if route == Route::Metrics {
-        let format = metrics::Format::negotiate(&head.headers);
-        let parts = Box::pin(metrics::render(&worker.shared, format, body.hold_nothing())).await;
-        let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
-        let parts: dashboard::Stream = Box::pin(futures_util::stream::iter(parts));
-        let mut reply = reply::text(format.media_type(), Bytes::new());
-        reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-        return Ok(reply.map(|_| Either::Right(StreamBody::new(parts))));
-    }
-    let replied = match route {
+    match route {
         Route::Decide(verb) => {
-            let (text, now) = body::json(worker, fields.content_type, body, now).await?;
+            let limits = worker.body_limits();
+            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
             decide::one(worker, verb, (&text, body), now).await
         }
-        // What is asked less often is kept apart, so that what is kept of each request stays small.
+        // The routes of rare requests are boxed, so that the state of each request stays small.
         Route::TakeMany => {
-            let (body, now) = body::json(worker, fields.content_type, body, now).await?;
+            let limits = worker.body_limits();
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::many(worker, &body, now)).await
         }
         Route::Reset => {
-            let (body, now) = body::json(worker, fields.content_type, body, now).await?;
+            let limits = worker.body_limits();
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
             Box::pin(decide::reset(worker, &body, now)).await
         }
         Route::Gate => Box::pin(gate::ask(client, head, now)).await,
-        Route::Reload if !body::is_json_type(fields.content_type) => Err(Problem::no_json(None)),
-        Route::Reload => match Box::pin(worker.shared.decider.rules.reload()).await {
-            Ok(reloaded) => Ok(reply::reloaded(reloaded)),
-            Err(problem) => Err(Problem::unprocessable(problem)),
-        },
-        Route::Act(action) => {
-            let (body, _) = body::json(worker, fields.content_type, body, now).await?;
-            Box::pin(admin::act(client, action, &body)).await
-        }
-        Route::Blocks => Ok(admin::list(&worker.shared)),
         Route::Health => Ok(plain("ok\n")),
-        Route::OpenApi | Route::Metrics => {
-            Ok(reply::text("application/json", include_str!("openapi.json")))
-        }
-        Route::Ready if worker.stopping.get() => {
+        Route::OpenApi => Ok(text("application/json", include_str!("openapi.json"))),
+        Route::Ready if worker.web.port.worker.stopping.get() => {
             Err(Problem::unavailable("the server is shutting down"))
         }
-        Route::Ready => match worker.shared.decider.store.not_ready(&worker.shared.config) {
+        Route::Ready => match context.decider.not_ready() {
             Some(why) => Err(Problem::unavailable(why)),
             None => Ok(plain("ready\n")),
         },
+    }
+}
+
+/// Answers a request for a route that another part of the server has added.
+async fn call_mount(
+    client: &Client,
+    head: &Parts,
+    body: &mut RequestBody,
+) -> Result<Response<ReplyBody>, Problem> {
+    let context = &*client.worker.context;
+    check_size(body)?;
+    let path = head.uri.path();
+    let mount = context.mounts.iter().find(|mount| mount.path == path);
+    let access = mount.map_or(Access::Clients, |mount| mount.access);
+    let audience = if access == Access::Visitors { Audience::Visitors } else { Audience::Clients };
+    check_fields(&context.hosts, audience, head, &Fields::of(&head.headers))?;
+    let Some(mount) = mount else {
+        let documented = context.mounts.iter().filter(|mount| mount.is_documented);
+        let similar = similar_path(path, documented.map(|mount| mount.path));
+        return Err(Problem::no_path(path, similar));
     };
-    replied.map(|reply| reply.map(Either::Left))
+    check_method(&head.method, &mount.method)?;
+    if access != Access::Visitors {
+        authorize(context, head)?;
+    }
+    if access == Access::TokenHolders && context.token.is_none() {
+        return Err(Problem::needs_token());
+    }
+    let stop = &client.worker.web.port.worker.stop;
+    let limits = client.worker.body_limits();
+    (mount.handler)(Call { head, body, address: client.address, stop, limits }).await
 }
 
 /// Whether what is at `path` answers even clients beyond `--max-clients`.
@@ -210,11 +215,11 @@ fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
-/// Who may ask for it, as far as pages in browsers are concerned.
-const fn audience(route: Option<Route>) -> Audience {
+/// The audience of a route, as far as pages in browsers are concerned.
+const fn audience(route: Route) -> Audience {
     match route {
-        Some(Route::Health | Route::Ready) => Audience::Anybody,
-        Some(Route::Gate) => Audience::Proxies,
+        Route::Health | Route::Ready => Audience::Anybody,
+        Route::Gate => Audience::Proxies,
         _ => Audience::Clients,
     }
 }
@@ -225,9 +230,9 @@ fn check_size(body: &RequestBody) -> Result<(), Problem> {
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
 }
 
-/// Refuses who does not give the token, where one is asked for.
-pub(crate) fn authorize(worker: &Worker, head: &Parts) -> Result<(), Problem> {
-    let Some(token) = &worker.shared.http_token else { return Ok(()) };
+/// Rejects a request without the token, where one is set.
+fn authorize(context: &HttpContext, head: &Parts) -> Result<(), Problem> {
+    let Some(token) = &context.token else { return Ok(()) };
     let Some(given) = head.headers.get(AUTHORIZATION) else {
         return Err(Problem::unauthorized("missing token"));
     };

@@ -12,11 +12,8 @@ use sluicegate_commands::{CommandError, quote};
 
 use sluicegate_headers as headers;
 
-use super::Reply;
+use super::response::{NO_STORE, PROBLEM_TYPE, Reply};
 use crate::{home::Trouble, wait::Failure, web::BodyError};
-
-pub(super) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
-pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// What is wrong with a request.
 #[derive(Debug)]
@@ -138,7 +135,7 @@ impl Problem {
     }
 
     /// The server buffers as much for its clients as it may.
-    pub(super) fn no_memory() -> Self {
+    pub(crate) fn no_memory() -> Self {
         Self::unavailable("the memory for requests and replies is used up: retry later")
     }
 
@@ -172,7 +169,7 @@ impl Problem {
         let mut reply = Response::new(body.to_string().into());
         *reply.status_mut() = self.status;
         let headers = reply.headers_mut();
-        headers.insert(CONTENT_TYPE, MEDIA_TYPE);
+        headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
         headers.insert(CACHE_CONTROL, NO_STORE);
         if let Some((name, value)) = self.field {
             headers.insert(name, value);

@@ -16,10 +16,10 @@ use sluicegate_redis::Source;
 use smallvec::SmallVec;
 
 use super::{
-    Reply,
-    problem::{MEDIA_TYPE, NO_STORE},
+    response::{NO_STORE, PROBLEM_TYPE, Reply},
+    worker::HttpWorker,
 };
-use crate::{FallbackDenial, HttpHeaders, Reloaded, worker::Worker};
+use crate::{FallbackDenial, HttpHeaders};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -44,13 +44,13 @@ impl<'a> Told<'a> {
     /// An answer, as `worker` tells it.
     #[inline]
     pub(super) fn new(
-        worker: &Worker,
+        worker: &HttpWorker,
         decision: &'a Decision,
         source: Source,
         fields: &'a Fields,
         style: HttpHeaders,
     ) -> Self {
-        let config = &worker.shared.config;
+        let config = &worker.context.config;
         Self {
             decision,
             source: shown(worker, source),
@@ -70,8 +70,8 @@ impl<'a> Told<'a> {
 }
 
 /// Who decided, where there is a choice.
-pub(super) fn shown(worker: &Worker, source: Source) -> Option<&'static str> {
-    worker.shared.decider.store.memory().is_none().then(|| source.word())
+pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str> {
+    worker.context.decider.store.memory().is_none().then(|| source.word())
 }
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.
@@ -93,7 +93,7 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
         body.push(b'}');
         let mut reply = whole(&body);
         *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        reply.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
+        reply.headers_mut().insert(CONTENT_TYPE, PROBLEM_TYPE);
         if let Some(seconds) = retry_after(decision) {
             reply.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
@@ -120,7 +120,7 @@ fn unavailable(told: &Told<'_>, fallback: FallbackDenial) -> Reply {
     let mut reply = whole(&body);
     *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, MEDIA_TYPE);
+    headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
     headers.insert(CACHE_CONTROL, NO_STORE);
     if let Some(seconds) = retry_after(told.decision) {
         headers.insert(RETRY_AFTER, seconds.into());
@@ -172,15 +172,9 @@ pub(super) fn blocked(rule: &str) -> Reply {
     });
     let mut reply: Reply = Response::new(body.to_string().into());
     *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    reply.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
+    reply.headers_mut().insert(CONTENT_TYPE, PROBLEM_TYPE);
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     reply
-}
-
-/// The rules were read again.
-pub(super) fn reloaded(told: Reloaded) -> Reply {
-    let Reloaded { version, rules, changed, .. } = told;
-    json(format!("{{\"version\":{version},\"rules\":{rules},\"changed\":{changed}}}").into())
 }
 
 /// The members of a denial, the problem's first.
@@ -268,12 +262,12 @@ pub(super) fn decisions<'a>(
 }
 
 /// Whether there was state to be forgotten.
-pub(super) fn reset(existed: bool) -> Reply {
+pub(crate) fn reset(existed: bool) -> Reply {
     json(format!("{{\"existed\":{existed}}}").into())
 }
 
 /// A value as JSON.
-pub(super) fn value(value: &impl Serialize) -> Reply {
+pub(crate) fn value(value: &impl Serialize) -> Reply {
     json(serde_json::to_vec(value).unwrap_or_default())
 }
 
@@ -285,7 +279,7 @@ fn json(body: Vec<u8>) -> Reply {
 }
 
 /// A document.
-pub(super) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
+pub(crate) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
     let mut reply: Reply = Response::new(Full::new(text.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);

@@ -20,7 +20,7 @@ const MOST: usize = 1024;
 /// The last command that gathered one decision about its first argument, for whichever connection of a
 /// worker.
 #[derive(Debug, Default)]
-pub(crate) struct Again {
+pub(super) struct Again {
     last: Option<Last>,
     /// Whether the bytes are those of the last one.
     learned: bool,

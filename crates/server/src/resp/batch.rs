@@ -14,9 +14,8 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
-    dashboard::Cause,
-    face::Face,
     rules::{Known, Rules},
+    stats::Cause,
 };
 
 /// When so many are gathered they are decided.
@@ -96,7 +95,7 @@ impl<'a> Gathered<'a> {
     fn answer_some(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
         let shared = session.shared;
         let stats = session.worker.stats();
-        let watch = stats.watch.looked_at();
+        let watch = stats.sampler.active();
         session.worker.gathered.set(session.worker.gathered.get() + self.gathers.len());
         // Of a heavy one nothing is known beforehand: the clock tells.
         let first_heavy = self.heavy.take();
@@ -115,7 +114,7 @@ impl<'a> Gathered<'a> {
         let light = first_heavy.unwrap_or(gathers.len());
         // One long take is made at once; several, only while few connections do that.
         let must_wait = gathers.len() > light + 1
-            && session.worker.turns.are_many()
+            && session.worker.turns().are_many()
             && !session.turn.is_in_lane();
         let mut decided = 0;
         while decided < gathers.len() {
@@ -143,7 +142,7 @@ impl<'a> Gathered<'a> {
                 let reply = replies.next().unwrap_or(Reply::Decision);
                 match answer {
                     Ok(decision) => {
-                        stats.decided(Face::Resp, Source::Store, &decision);
+                        stats.decided(Source::Store, &decision);
                         if let Some(watch) = watch {
                             let cause = Cause::policy(request.policy.policy());
                             watch.decided(request.key, &decision, cause);

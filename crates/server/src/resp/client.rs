@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::atomic::Ordering};
 use sluicegate_resp::Writer;
 
 use super::{greeting::number, session::Session, settings::unknown, table};
-use crate::shared::Client;
+use crate::clients::Client;
 
 /// The list of clients ends here, in bytes: no single reply may exceed what a client may be owed.
 const MAX_LIST: usize = 900_000;
@@ -126,7 +126,7 @@ fn line(session: &Session<'_>, client: &Client) -> String {
          multi=-1 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
-        session.shared.addresses.resp,
+        session.shared.address,
         details.name.escape_ascii(),
         command.map_or("NULL".into(), |command| command.name.to_ascii_lowercase()),
         number(details.version),

@@ -33,14 +33,14 @@ use super::{
     batch::Gathered,
     pool::{CHUNK, SMALL},
     session::{Next, Session},
+    worker::RespWorker,
 };
 use crate::{
     buffers::{NO_MEMORY, Reservation},
-    dashboard::Cause,
-    shared::Client,
+    clients::Client,
+    stats::Cause,
     stream::Stream,
     wait::{self, Waiting},
-    worker::Worker,
 };
 
 /// The most that is kept of what a client sent and was not answered yet, in bytes.
@@ -85,7 +85,7 @@ pub(super) struct Connection<'a> {
     begun: Option<Timestamp>,
     parser: Parser,
     session: Session<'a>,
-    worker: &'a Worker,
+    worker: &'a RespWorker,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -118,7 +118,7 @@ enum Batch {
 impl<'a> Connection<'a> {
     pub(super) fn new(
         stream: Stream,
-        worker: &'a Worker,
+        worker: &'a RespWorker,
         client: &'a Client,
         stopping: watch::Receiver<bool>,
     ) -> Self {
@@ -163,7 +163,7 @@ impl<'a> Connection<'a> {
                 self.reject(&format!("ERR Protocol error: a command exceeds {MAX_UNREAD} bytes"));
                 return Ok(());
             }
-            if worker.stopping.get() {
+            if worker.is_stopping() {
                 return self.answer_the_rest().await;
             }
             if self.has_read_enough() && !self.give_way().await {
@@ -195,10 +195,10 @@ impl<'a> Connection<'a> {
 
     /// Waits until there is something to do. `patience` rings only for a client that may be due.
     async fn wake(&mut self, mut patience: Pin<&mut Sleep>) -> Woken {
-        let (timed, stopping) = (self.due().is_some(), &self.worker.stopping);
+        let (timed, worker) = (self.due().is_some(), self.worker);
         poll_fn(|context| match self.poll_read(context) {
             Poll::Ready(read) => Poll::Ready(Woken::Read(read)),
-            Poll::Pending if stopping.get() => Poll::Ready(Woken::Stop),
+            Poll::Pending if worker.is_stopping() => Poll::Ready(Woken::Stop),
             Poll::Pending => {
                 self.pause();
                 if timed {
@@ -227,9 +227,9 @@ impl<'a> Connection<'a> {
     async fn answer(&mut self) -> io::Result<bool> {
         loop {
             let start = self.start;
-            let before = self.worker.stats().commands.count();
+            let before = self.worker.stats().requests.count();
             let batch = self.batch();
-            let commands = self.worker.stats().commands.count().wrapping_sub(before);
+            let commands = self.worker.stats().requests.count().wrapping_sub(before);
             let gathered = self.worker.gathered.take();
             self.note(start, &batch);
             if !self.worker.deferred.borrow().is_empty() && !self.ask().await {
@@ -376,7 +376,7 @@ impl<'a> Connection<'a> {
     /// command is finished first, because it would be kept.
     #[inline]
     fn has_read_enough(&self) -> bool {
-        if !self.worker.turns.are_many() {
+        if !self.worker.turns().are_many() {
             return self.turn >= CHUNK;
         }
         if !self.session.turn.is_in_lane() {
@@ -424,8 +424,8 @@ impl<'a> Connection<'a> {
         }
         let now = self.session.shared().decider.now();
         let micros = now.as_micros().saturating_sub(start.as_micros());
-        stats.command_latency.record(commands, micros);
-        stats.watch.answered(decisions, start, now);
+        stats.latency.record(commands, micros);
+        stats.sampler.answered(decisions, start, now);
         now
     }
 
@@ -446,7 +446,7 @@ impl<'a> Connection<'a> {
     async fn wait(&mut self, waiting: Waiting) -> io::Result<bool> {
         let shared = self.session.shared();
         let stopping = self.stopping.clone();
-        let watch = self.worker.stats().watch.looked_at();
+        let watch = self.worker.stats().sampler.active();
         let watched = watch.map(|watch| {
             let policy = waiting.rule.policy().clone();
             (watch, waiting.key.clone(), policy)
@@ -487,7 +487,7 @@ impl<'a> Connection<'a> {
 }
 
 /// Whether enough is pending for the client, or for a store elsewhere.
-fn is_full(out: &[u8], worker: &Worker) -> bool {
+fn is_full(out: &[u8], worker: &RespWorker) -> bool {
     out.len() >= FLUSH || worker.deferred.borrow().is_full(&worker.shared.buffers)
 }
 

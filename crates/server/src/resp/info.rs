@@ -7,10 +7,9 @@ use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::{Health, OnError};
 use sluicegate_resp::Writer;
 
-use super::{session::Session, table};
+use super::{context::RespContext, session::Session, table};
 use crate::{
     home::Home,
-    shared::Shared,
     stats::{Counter, Stats},
 };
 
@@ -23,7 +22,7 @@ pub(super) const COMPATIBLE: &str = "7.4.0";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A section: its title, and what writes its lines.
-type Section = (&'static str, fn(&Shared, &mut String));
+type Section = (&'static str, fn(&RespContext, &mut String));
 
 const SECTIONS: [Section; 12] = [
     ("Server", server),
@@ -65,7 +64,7 @@ fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-fn server(shared: &Shared, text: &mut String) {
+fn server(shared: &RespContext, text: &mut String) {
     line(text, "server_name", NAME);
     line(text, "sluicegate_version", VERSION);
     line(text, "redis_version", COMPATIBLE);
@@ -73,22 +72,22 @@ fn server(shared: &Shared, text: &mut String) {
     line(text, "os", std::env::consts::OS);
     line(text, "arch_bits", usize::BITS);
     line(text, "process_id", std::process::id());
-    line(text, "tcp_port", shared.addresses.resp.port());
+    line(text, "tcp_port", shared.address.port());
     line(text, "uptime_in_seconds", shared.decider.clock.uptime().as_secs());
     line(text, "uptime_in_days", shared.decider.clock.uptime().as_secs() / 86_400);
     line(text, "test_clock", if shared.config.test_clock { "yes" } else { "no" });
 }
 
-fn clients(shared: &Shared, text: &mut String) {
+fn clients(shared: &RespContext, text: &mut String) {
     line(text, "connected_clients", shared.clients.len());
-    line(text, "maxclients", shared.config.max_clients);
+    line(text, "maxclients", shared.clients.max());
     line(text, "blocked_clients", shared.decider.queues.waiting());
     line(text, "buffer_bytes", shared.buffers.used());
     line(text, "buffer_max_bytes", shared.buffers.max());
     line(text, "buffer_rejections", shared.buffers.rejected());
 }
 
-fn memory(shared: &Shared, text: &mut String) {
+fn memory(shared: &RespContext, text: &mut String) {
     let Some(usage) = shared.decider.store.memory().map(MemoryStore::usage) else {
         return line(text, "bytes", 0);
     };
@@ -106,7 +105,7 @@ fn memory(shared: &Shared, text: &mut String) {
 }
 
 /// State is read before clients are accepted; they wait for `loading:0`.
-fn persistence(shared: &Shared, text: &mut String) {
+fn persistence(shared: &RespContext, text: &mut String) {
     line(text, "loading", 0);
     line(text, "async_loading", 0);
     let told = shared.snapshots.status();
@@ -122,7 +121,7 @@ fn persistence(shared: &Shared, text: &mut String) {
 }
 
 /// Where the state is, and how the store is doing that keeps it.
-fn store(shared: &Shared, text: &mut String) {
+fn store(shared: &RespContext, text: &mut String) {
     let Home::Redis { store, .. } = &*shared.decider.store else {
         return line(text, "store", "memory");
     };
@@ -156,7 +155,7 @@ fn store(shared: &Shared, text: &mut String) {
 }
 
 /// The rules in force, and what became of their files.
-fn rules(shared: &Shared, text: &mut String) {
+fn rules(shared: &RespContext, text: &mut String) {
     let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
     line(text, "rules_version", version.number());
     line(text, "rules", version.rules().rules().len());
@@ -165,9 +164,10 @@ fn rules(shared: &Shared, text: &mut String) {
     line(text, "rules_last_status", if told.problem.is_some() { "failed" } else { "ok" });
 }
 
-fn stats(shared: &Shared, text: &mut String) {
+fn stats(shared: &RespContext, text: &mut String) {
     let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
     let (allowed, denied) = (shared.stats.sum(Stats::allowed), shared.stats.sum(Stats::denied));
+    let commands = shared.stats.sum_of_protocol("resp", |stats| stats.requests.count());
     line(text, "total_connections_received", sum(|stats| &stats.connections));
     line(text, "rejected_connections", shared.stats.accepting.refused.count());
     line(text, "login_failures", sum(|stats| &stats.login_failures));
@@ -175,7 +175,7 @@ fn stats(shared: &Shared, text: &mut String) {
     line(text, "tls_failures", sum(|stats| &stats.tls_failures));
     line(text, "closed_idle", sum(|stats| &stats.idle));
     line(text, "closed_slow", sum(|stats| &stats.slow));
-    line(text, "total_commands_processed", sum(|stats| &stats.commands));
+    line(text, "total_commands_processed", commands);
     line(text, "total_error_replies", sum(|stats| &stats.errors));
     line(text, "decisions", allowed.saturating_add(denied));
     line(text, "allowed", allowed);
@@ -185,11 +185,12 @@ fn stats(shared: &Shared, text: &mut String) {
     }
 }
 
-fn workers(shared: &Shared, text: &mut String) {
-    line(text, "workers", shared.stats.workers.len());
-    for (index, stats) in shared.stats.workers.iter().enumerate() {
+fn workers(shared: &RespContext, text: &mut String) {
+    line(text, "workers", shared.stats.workers());
+    for index in 0..shared.stats.workers() {
         let clients = shared.clients.of_worker(index);
-        let (commands, decisions) = (stats.commands.count(), stats.decisions());
+        let commands = shared.stats.find("resp", index).map_or(0, |it| it.requests.count());
+        let decisions = shared.stats.sum_of_worker(index, Stats::decisions);
         let _ = write!(
             text,
             "worker_{index}:clients={clients},commands={commands},decisions={decisions}\r\n"
@@ -197,12 +198,12 @@ fn workers(shared: &Shared, text: &mut String) {
     }
 }
 
-fn replication(_: &Shared, text: &mut String) {
+fn replication(_: &RespContext, text: &mut String) {
     line(text, "role", "master");
     line(text, "connected_slaves", 0);
 }
 
-fn command_stats(shared: &Shared, text: &mut String) {
+fn command_stats(shared: &RespContext, text: &mut String) {
     for (index, command) in table::all().enumerate() {
         let calls = shared.stats.sum(|stats| stats.calls(index));
         if calls > 0 {
@@ -212,11 +213,11 @@ fn command_stats(shared: &Shared, text: &mut String) {
     }
 }
 
-fn cluster(_: &Shared, text: &mut String) {
+fn cluster(_: &RespContext, text: &mut String) {
     line(text, "cluster_enabled", 0);
 }
 
-fn keyspace(shared: &Shared, text: &mut String) {
+fn keyspace(shared: &RespContext, text: &mut String) {
     let keys = shared.decider.store.memory().map_or(0, MemoryStore::len);
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");

@@ -14,15 +14,14 @@ use sluicegate_resp::{Version, Writer};
 
 use super::{
     batch::Reply,
+    context::RespContext,
     session::{Session, WORK},
+    worker::RespWorker,
 };
 use crate::{
     buffers::BufferBudget,
-    dashboard::Cause,
-    face::Face,
     home::{Home, HomeRule, Question, Trouble},
-    shared::Shared,
-    worker::Worker,
+    stats::Cause,
 };
 
 /// When so many questions were put off, they are asked before more is read; and so many where memory is scarce.
@@ -62,7 +61,7 @@ pub(super) struct Asked {
 
 /// Jobs that were put off.
 #[derive(Debug, Default)]
-pub(crate) struct Deferred {
+pub(super) struct Deferred {
     parts: Vec<Part>,
     questions: usize,
     /// Bytes that all of it takes up, and that the largest part does besides while it is asked.
@@ -114,7 +113,7 @@ impl Deferred {
     }
 
     /// Does all of it, and puts the replies into `out` among those that are `known`.
-    pub(super) async fn answer(self, worker: &Worker, known: &[u8], out: &mut Vec<u8>) {
+    pub(super) async fn answer(self, worker: &RespWorker, known: &[u8], out: &mut Vec<u8>) {
         let mut copied = 0;
         for Part { place, version, now, job } in self.parts {
             out.extend_from_slice(&known[copied..place]);
@@ -153,7 +152,7 @@ impl Job {
         }
     }
 
-    async fn answer(self, worker: &Worker, now: Timestamp, writer: &mut Writer<'_>) {
+    async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
         let shared = &*worker.shared;
         let (home, lines) = (&shared.decider.store, &shared.decider.queues);
         let done = match self {
@@ -186,7 +185,7 @@ impl Job {
     }
 }
 
-async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut Writer<'_>) {
+async fn decide(asked: &[Asked], worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
     let (shared, stats) = (&*worker.shared, worker.stats());
     let questions = asked.iter().map(|Asked { key, rule, operation, .. }| Question {
         key,
@@ -195,13 +194,13 @@ async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut W
     });
     let questions: Vec<_> = questions.collect();
     for (answer, asked) in
-        shared.decider.decide_many(&worker.turns, &questions, now).await.into_iter().zip(asked)
+        shared.decider.decide_many(worker.turns(), &questions, now).await.into_iter().zip(asked)
     {
         match answer {
             Ok(answer) => {
-                stats.decided(Face::Resp, answer.source, &answer.decision);
+                stats.decided(answer.source, &answer.decision);
                 let cause = Cause::policy(asked.rule.policy());
-                stats.watch.note(&asked.key, &answer.decision, cause);
+                stats.sampler.note(&asked.key, &answer.decision, cause);
                 asked.reply.write(&answer.decision, writer);
                 shared.decider.queues.asked(&asked.key, asked.rule.policy(), asked.operation);
             }
@@ -216,7 +215,7 @@ async fn decide(asked: &[Asked], worker: &Worker, now: Timestamp, writer: &mut W
     }
 }
 
-async fn delete(keys: &[Box<[u8]>], shared: &Shared, now: Timestamp) -> Result<i64, Trouble> {
+async fn delete(keys: &[Box<[u8]>], shared: &RespContext, now: Timestamp) -> Result<i64, Trouble> {
     let mut deleted = 0;
     for key in keys {
         deleted += i64::from(shared.decider.store.reset(key, now).await?);

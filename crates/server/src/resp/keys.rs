@@ -2,10 +2,10 @@
 
 use sluicegate_resp::Writer;
 
-use crate::shared::Shared;
+use super::context::RespContext;
 
 /// `DBSIZE`.
-pub(super) fn count(shared: &Shared, writer: &mut Writer<'_>) -> Result<(), String> {
+pub(super) fn count(shared: &RespContext, writer: &mut Writer<'_>) -> Result<(), String> {
     let Some(store) = shared.decider.store.memory() else {
         return Err("ERR DBSIZE is unavailable: the keys are in a store; ask the store".to_owned());
     };

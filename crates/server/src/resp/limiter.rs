@@ -64,7 +64,7 @@ fn alone(
     out: &mut Vec<u8>,
 ) -> Result<Next, CommandError> {
     // One that is decided at another time than that of the batch is a batch of its own.
-    let turns = &session.worker.turns;
+    let turns = session.worker.turns();
     let at_its_time = |at| Session { now: at, turn: Turn::new(turns), ..*session };
     match request {
         Request::Decide { key, policy: rule, operation, at } => {

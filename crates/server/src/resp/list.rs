@@ -1,14 +1,10 @@
 //! `SG.KEYS cursor [COUNT count] [MATCH prefix*] [DENIED]`: keys that the server knows by name.
 
-use std::sync::Arc;
-
 use sluicegate_commands::quote;
 use sluicegate_resp::Writer;
 
-use crate::{
-    dashboard::{KeyFilter, KeyPage, list_keys},
-    shared::Shared,
-};
+use super::context::RespContext;
+use crate::stats::{KeyFilter, KeyPage};
 
 /// Keys that one call examines, unless it says otherwise.
 const COUNT: usize = 100;
@@ -17,7 +13,7 @@ const MAX_COUNT: usize = 1000;
 
 /// Answers `[next cursor, [key ...]]`, as `SCAN` does.
 pub(super) fn keys(
-    shared: &Arc<Shared>,
+    shared: &RespContext,
     arguments: &[&[u8]],
     writer: &mut Writer<'_>,
 ) -> Result<(), String> {
@@ -58,7 +54,7 @@ pub(super) fn keys(
             return Err(format!("ERR unknown option `{option}`: expected COUNT, MATCH or DENIED"));
         }
     }
-    let KeyPage { next, keys } = list_keys(shared, cursor, count, filter)?;
+    let KeyPage { next, keys } = (shared.list_keys)(cursor, count, filter)?;
     writer.array(2);
     writer.bulk(next.to_string());
     writer.array(keys.len());

@@ -1,10 +1,11 @@
-//! The face for RESP: decodes commands, calls what carries them out, encodes replies.
+//! RESP: decodes commands, calls what carries them out, encodes replies.
 
 mod again;
 mod batch;
 mod client;
 mod command;
 mod connection;
+mod context;
 mod greeting;
 mod info;
 mod job;
@@ -13,11 +14,13 @@ mod limiter;
 mod list;
 mod pool;
 mod serve;
+mod service;
 mod session;
 mod settings;
 mod table;
+mod worker;
 
-pub(crate) use again::Again;
-pub(crate) use job::Deferred;
-pub(crate) use pool::BufferPool;
-pub(crate) use serve::serve;
+pub(crate) use self::{
+    context::RespContext,
+    service::{PROTOCOL, service},
+};

@@ -21,7 +21,7 @@ pub(super) const MAX_KEPT: usize = 32 * 1024;
 
 /// Free buffers.
 #[derive(Debug, Default)]
-pub(crate) struct BufferPool {
+pub(super) struct BufferPool {
     free: RefCell<Vec<Vec<u8>>>,
     keepers: Cell<usize>,
 }

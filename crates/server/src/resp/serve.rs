@@ -4,11 +4,11 @@ use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Duration};
 
 use tokio::time::timeout;
 
-use super::connection::Connection;
+use super::{connection::Connection, worker::RespWorker};
 use crate::{
-    shared::{Client, Seat, stopped},
+    clients::{Client, ConnectionPermit},
+    stopping::stopped,
     stream::Socket,
-    worker::Worker,
 };
 
 /// How long a closed client has for hearing the last words.
@@ -18,9 +18,9 @@ const LINGER: Duration = Duration::from_millis(500);
 const CONNECTION: usize = 3 * 1024;
 
 /// Serves a client until it leaves, is closed, or the server stops.
-pub(crate) async fn serve(socket: Socket, seat: Seat, worker: Rc<Worker>) {
-    let client = &*seat.client;
-    let mut stopping = worker.stop.subscribe();
+pub(super) async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<RespWorker>) {
+    let client = &*permit.client;
+    let mut stopping = worker.stopping();
     // In a box: what a handshake takes is no part of each connection.
     let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };

@@ -11,17 +11,17 @@ use super::{
     batch::Gathered,
     client, command,
     connection::LIMITS,
+    context::RespContext,
     greeting, info,
     job::Job,
     keys, limiter, list, settings,
     table::{self, Word},
+    worker::RespWorker,
 };
 use crate::{
-    face::Face,
-    shared::{Client, Shared},
+    clients::Client,
     turn::Turn,
     wait::{Failure, Waiting},
-    worker::Worker,
 };
 
 /// The clock is read after so much work, where a decision is 1: then it may be the turn of others.
@@ -34,8 +34,8 @@ const MANY_CLIENTS: usize = 200;
 
 /// What is known of the client on a connection.
 pub(super) struct Session<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) worker: &'a Worker,
+    pub(super) shared: &'a RespContext,
+    pub(super) worker: &'a RespWorker,
     pub(super) client: &'a Client,
     pub(super) version: Version,
     pub(super) authenticated: bool,
@@ -61,7 +61,7 @@ pub(super) enum Next {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(worker: &'a Worker, client: &'a Client) -> Self {
+    pub(super) fn new(worker: &'a RespWorker, client: &'a Client) -> Self {
         let shared = &*worker.shared;
         Self {
             shared,
@@ -70,12 +70,12 @@ impl<'a> Session<'a> {
             version: Version::Resp2,
             authenticated: !shared.asks_for_password(),
             now: client.since,
-            turn: Turn::new(&worker.turns),
+            turn: Turn::new(worker.turns()),
             login_failed: false,
         }
     }
 
-    pub(super) const fn shared(&self) -> &'a Shared {
+    pub(super) const fn shared(&self) -> &'a RespContext {
         self.shared
     }
 
@@ -259,7 +259,7 @@ impl<'a> Session<'a> {
             Word::Latency => settings::latency(rest, writer)?,
             Word::SlowLog => settings::slow_log(rest, writer)?,
             Word::Info => info::call(self, rest, writer),
-            Word::ListKeys => list::keys(&self.worker.shared, rest, writer)?,
+            Word::ListKeys => list::keys(self.shared, rest, writer)?,
             Word::DbSize => keys::count(self.shared, writer)?,
             Word::Exists => self.job(Job::Exists(keys::owned(rest)), out),
             Word::Del => self.job(Job::Delete(keys::owned(rest)), out),
@@ -274,7 +274,7 @@ impl<'a> Session<'a> {
         let mut writer = Writer::new(out, self.version);
         match answer {
             Ok(decision) => {
-                self.worker.stats().decided(Face::Resp, Source::Store, &decision);
+                self.worker.stats().decided(Source::Store, &decision);
                 writer.integers(&decision.to_integers());
             }
             Err(failure) => {

@@ -4,8 +4,7 @@ use sluicegate_commands::quote;
 use sluicegate_core::Timestamp;
 use sluicegate_resp::Writer;
 
-use super::connection::LIMITS;
-use crate::shared::Shared;
+use super::{connection::LIMITS, context::RespContext};
 
 /// `SELECT index`: there is one database.
 pub(super) fn select(index: &[u8], writer: &mut Writer<'_>) -> Result<(), String> {
@@ -21,7 +20,7 @@ pub(super) fn select(index: &[u8], writer: &mut Writer<'_>) -> Result<(), String
 
 /// `CONFIG GET pattern [pattern ...]`.
 pub(super) fn config(
-    shared: &Shared,
+    shared: &RespContext,
     arguments: &[&[u8]],
     writer: &mut Writer<'_>,
 ) -> Result<(), String> {
@@ -46,17 +45,17 @@ pub(super) fn config(
 }
 
 /// What can be asked for. The password cannot.
-fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
+fn settings(shared: &RespContext) -> Vec<(&'static str, String)> {
     vec![
         ("appendonly", "no".into()),
-        ("bind", shared.addresses.resp.ip().to_string()),
+        ("bind", shared.address.ip().to_string()),
         ("databases", "1".into()),
-        ("maxclients", shared.config.max_clients.to_string()),
+        ("maxclients", shared.clients.max().to_string()),
         (
             "maxmemory",
             shared.decider.store.memory().map_or(0, |it| it.usage().max_bytes).to_string(),
         ),
-        ("port", shared.addresses.resp.port().to_string()),
+        ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
         ("save", String::new()),
         ("test-clock", if shared.config.test_clock { "yes" } else { "no" }.into()),

@@ -26,7 +26,7 @@ use crate::{
     buffers::NO_MEMORY,
     decide::Decider,
     home::{HomeRule, Trouble},
-    shared::stopped,
+    stopping::stopped,
 };
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.

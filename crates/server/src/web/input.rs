@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::MAX_HEAD;
+use super::limits::MAX_HEAD;
 
 /// What a client of HTTP/2 says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -15,6 +15,7 @@ mod age;
 mod chunks;
 mod held;
 mod input;
+mod limits;
 mod patience;
 mod progress;
 mod reply;
@@ -27,6 +28,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     rc::Rc,
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -36,6 +38,8 @@ use futures_util::{
     FutureExt as _, StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered,
 };
 use hyper::{Request, Response, body::Body};
+use sluicegate_core::Clock as _;
+use sluicegate_memory::SystemClock;
 use tokio::{
     task::yield_now,
     time::{sleep, timeout},
@@ -51,31 +55,55 @@ use self::{
 };
 pub(crate) use self::{
     held::Held,
+    limits::{MAX_HEAD, MAX_PENDING},
+    patience::Timeouts,
     request::{BodyError, RequestBody},
-    session::MAX_PENDING,
 };
 use crate::{
-    face::Face,
-    shared::{Seat, stopped},
-    stream::Socket,
-    turn::Turn,
-    worker::Worker,
+    buffers::BufferBudget, clients::ConnectionPermit, stopping::stopped, stream::Socket,
+    turn::Turn, worker::Port,
 };
 
-/// The most that the fields of a request's head may take up, in bytes.
-pub(crate) const MAX_HEAD: u32 = 32 * 1024;
 /// How long a closed client has for hearing the last words.
 const LINGER: Duration = Duration::from_millis(500);
 /// The most bytes that it may send meanwhile, as of a body whose request is answered: more than any
 /// that is refused in good faith.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
+/// The reply of HTTP/1.1 where nothing of a request was read.
+pub(crate) const UNAVAILABLE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+      Content-Length: 0\r\n\r\n";
+
+/// How connections that speak HTTP are served.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) clock: SystemClock,
+    pub(crate) buffers: Arc<BufferBudget>,
+    pub(crate) timeouts: Timeouts,
+    /// A connection is ended at about this age, so that clients spread over servers anew; zero: never.
+    pub(crate) max_age: Duration,
+}
+
+/// What the connections of one protocol on one worker have in common.
+#[derive(Debug)]
+pub(crate) struct WebPort {
+    pub(crate) port: Port,
+    settings: Settings,
+}
+
+impl WebPort {
+    pub(crate) const fn new(port: Port, settings: Settings) -> Self {
+        Self { port, settings }
+    }
+}
+
 /// Serves a client until it leaves, is closed, or the server stops: `answer` answers its requests,
 /// and `unavailable` is the reply where there is no memory for one.
 pub(crate) async fn serve<A, F, B>(
     socket: Socket,
-    seat: Seat,
-    worker: Rc<Worker>,
+    permit: ConnectionPermit,
+    web: Rc<WebPort>,
     answer: A,
     unavailable: fn() -> Response<B>,
 ) where
@@ -84,11 +112,12 @@ pub(crate) async fn serve<A, F, B>(
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let client = &seat.client;
+    let (client, WebPort { port, settings }) = (&permit.client, &*web);
+    let (worker, stats, clock) = (&port.worker, &port.stats, settings.clock);
     let mut stopping = worker.stop.subscribe();
-    let connection = ConnectionBuffers::new(&worker.shared.buffers);
+    let connection = ConnectionBuffers::new(&settings.buffers);
     let mut secured = connection.hold_nothing();
-    if worker.shared.tls(client.face).is_some() && !secured.resize_for_connection(session::TLS) {
+    if port.tls.is_some() && !secured.resize_for_connection(limits::TLS) {
         tracing::debug!(
             client = client.id,
             "rejected a TLS connection: --max-buffer-memory is used up"
@@ -96,7 +125,7 @@ pub(crate) async fn serve<A, F, B>(
         return;
     }
     // In a box that is gone afterwards: a connection that rests is to take up little.
-    let opened = Box::pin(worker.open(socket, client, &mut stopping)).await;
+    let opened = Box::pin(port.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };
     let progress = Progress::new(connection.clone());
     let stream = Watched::new(stream, Rc::clone(&progress));
@@ -108,7 +137,7 @@ pub(crate) async fn serve<A, F, B>(
     let mut rested = progress.requests();
     // Whether a client of HTTP/2 was told to leave, as it asks nothing and others need the memory.
     let mut leaves = false;
-    let mut patience = Patience::new(&worker.shared.config);
+    let mut patience = Patience::new(&settings.timeouts);
     // What happens seldom is polled when it has happened, and not with each request.
     let seldom: FuturesUnordered<LocalBoxFuture<'_, Event>> = FuturesUnordered::new();
     let mut seldom = pin!(seldom);
@@ -120,13 +149,8 @@ pub(crate) async fn serve<A, F, B>(
         Event::Stop
     }));
     let look = |after: Duration| Box::pin(sleep(after).map(|()| Event::Look));
-    seldom.push(look(patience.next_look(worker.shared.decider.now())));
-    // Envoys keep their connections, however many servers there are.
-    let age = match client.face {
-        Face::Grpc => worker.shared.config.envoy.max_age,
-        Face::Resp | Face::Http => Duration::ZERO,
-    };
-    seldom.push(Box::pin(sleep(old_age(age)).map(|()| Event::Stop)));
+    seldom.push(look(patience.next_look(clock.now())));
+    seldom.push(Box::pin(sleep(old_age(settings.max_age)).map(|()| Event::Stop)));
     loop {
         let next = poll_fn(|context| match &mut session {
             None => stream.poll_version(context).map(Event::Spoken),
@@ -161,8 +185,8 @@ pub(crate) async fn serve<A, F, B>(
                         client = client.id,
                         "rejected a connection: --max-buffer-memory is used up"
                     );
-                    if worker.shared.tls(client.face).is_none() && !is_http2 {
-                        stream.say(Face::Http.full());
+                    if port.tls.is_none() && !is_http2 {
+                        stream.write_and_close(UNAVAILABLE);
                         linger(stream).await;
                     }
                     return;
@@ -196,11 +220,11 @@ pub(crate) async fn serve<A, F, B>(
                 session.iter_mut().for_each(|it| it.stop());
             }
             Event::Look => {
-                let now = worker.shared.decider.now();
+                let now = clock.now();
                 match patience.look(&progress, now) {
                     None => {}
-                    Some(Ended::Idle) => return worker.stats().idle.add(),
-                    Some(Ended::Slow) => return worker.stats().slow.add(),
+                    Some(Ended::Idle) => return stats.idle.add(),
+                    Some(Ended::Slow) => return stats.slow.add(),
                 }
                 let has_rested = progress.rests() && progress.requests() == rested;
                 let is_in_the_way =
@@ -209,7 +233,7 @@ pub(crate) async fn serve<A, F, B>(
                     Some(_) if has_rested && progress.is_at_rest() => {
                         rest(&mut session, &stream, &mut charged);
                     }
-                    Some(_) if has_rested && leaves => return worker.stats().idle.add(),
+                    Some(_) if has_rested && leaves => return stats.idle.add(),
                     Some(it) if has_rested && is_in_the_way => {
                         leaves = true;
                         it.stop();

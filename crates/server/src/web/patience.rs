@@ -8,13 +8,23 @@ use std::time::Duration;
 use sluicegate_core::Timestamp;
 
 use super::progress::Progress;
-use crate::Config;
 
 /// How often at most, and at least, is looked.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 /// How often is looked in the shortest of the limits: what begins is seen so much later at most.
 const LOOKS: u32 = 5;
+
+/// How long clients may take; zero: any time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Until the head of a request is whole.
+    pub(crate) input: Duration,
+    /// Until the next request.
+    pub(crate) idle: Duration,
+    /// Until the client reads something of its replies.
+    pub(crate) output: Duration,
+}
 
 /// Why a client is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +56,12 @@ struct Bound {
 }
 
 impl Patience {
-    pub(super) const fn new(config: &Config) -> Self {
+    pub(super) const fn new(timeouts: &Timeouts) -> Self {
         Self {
-            input: Bound { limit: config.input_timeout, seen: None },
-            next: Bound { limit: config.timeout, seen: None },
-            output: Bound { limit: config.output_timeout, seen: None },
-            reply: Bound { limit: config.output_timeout, seen: None },
+            input: Bound { limit: timeouts.input, seen: None },
+            next: Bound { limit: timeouts.idle, seen: None },
+            output: Bound { limit: timeouts.output, seen: None },
+            reply: Bound { limit: timeouts.output, seen: None },
         }
     }
 
@@ -121,16 +131,17 @@ mod tests {
 
     #[test]
     fn what_lasts_is_over() {
-        let config = Config { timeout: Duration::from_secs(100), ..Config::default() };
+        let [input, idle, output] = [30, 100, 10].map(Duration::from_secs);
+        let timeouts = Timeouts { input, idle, output };
         let connection = ConnectionBuffers::new(&Arc::new(BufferBudget::new(1 << 20)));
         let progress = Progress::new(connection);
-        let mut patience = Patience::new(&config);
+        let mut patience = Patience::new(&timeouts);
         assert_eq!(patience.next_look(seconds(0)), Duration::from_secs(2));
         assert_eq!(patience.look(&progress, seconds(0)), None);
         assert_eq!(patience.look(&progress, seconds(99)), None);
         assert_eq!(patience.look(&progress, seconds(100)), Some(Ended::Idle), "nothing is asked");
 
-        let mut patience = Patience::new(&config);
+        let mut patience = Patience::new(&timeouts);
         assert!(progress.read(b"G"));
         assert_eq!(patience.look(&progress, seconds(10)), None);
         assert!(progress.read(b"E"));
@@ -147,7 +158,7 @@ mod tests {
         assert_eq!(patience.next_look(seconds(519)), Duration::from_secs(1), "when it is over");
         assert_eq!(patience.look(&progress, seconds(520)), Some(Ended::Slow));
 
-        let mut patience = Patience::new(&config);
+        let mut patience = Patience::new(&timeouts);
         assert!(progress.wrote(false, 0));
         let (first, second) = (flight.send_chunk(), flight.send_chunk());
         assert_eq!(patience.look(&progress, seconds(530)), None);

@@ -16,7 +16,7 @@ use super::{
     chunks::Chunks,
     held::{ConnectionBuffers, Held},
     input::Input,
-    session::{MAX_STREAMS, SLOT},
+    limits::{MAX_STREAMS, SLOT},
 };
 
 /// Bytes of unfinished input, and of unsent output, up to which nothing is reserved: what a

@@ -92,7 +92,7 @@ impl Watched {
     }
 
     /// Sends a few last bytes, if they can be sent at once.
-    pub(super) fn say(&self, bytes: &[u8]) {
+    pub(super) fn write_and_close(&self, bytes: &[u8]) {
         // Whether the client hears that or not, it is closed.
         let _ = self.connection.borrow().stream.write_now(bytes);
     }

@@ -125,7 +125,7 @@ impl Connection<'_> {
     #[inline]
     fn room(&self) -> usize {
         let length = self.unread.len();
-        if !self.worker.turns.are_many() || length >= CHUNK {
+        if !self.worker.turns().are_many() || length >= CHUNK {
             CHUNK
         } else if length < SMALL / 2 {
             SMALL - length

@@ -13,14 +13,14 @@ use std::{sync::Arc, time::Duration};
 use ahash::RandomState;
 use arc_swap::ArcSwap;
 
-use super::sketch::{Count, LONGEST, Span};
+use super::sketch::{Count, MAX_SAMPLED_KEY, Span};
 
 /// How long keys are sampled after they were listed.
-pub(super) const LINGER: Duration = Duration::from_secs(60);
+pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
 /// The sampled keys, replaced once a second.
 #[derive(Debug)]
-pub(super) struct KnownKeys {
+pub(crate) struct KnownKeys {
     list: ArcSwap<List>,
     /// Hashes order the keys of a walk: they do not change from one list to the next.
     hasher: RandomState,
@@ -34,18 +34,18 @@ struct List {
 
 /// What counts of a list stand for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scale {
-    pub(super) span: Span,
+pub(crate) struct Scale {
+    pub(crate) span: Span,
     /// One decision in so many was sampled.
-    pub(super) every: u64,
+    pub(crate) every: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct KnownKey {
+pub(crate) struct KnownKey {
     hash: u64,
-    pub(super) count: Count,
+    pub(crate) count: Count,
     /// What was counted of its denials.
-    pub(super) denied: Option<Count>,
+    pub(crate) denied: Option<Count>,
 }
 
 /// The keys that one call of a walk found.
@@ -58,11 +58,11 @@ pub(crate) struct KeyPage {
 
 /// The keys of a list that come first.
 #[derive(Debug)]
-pub(super) struct Busiest {
+pub(crate) struct Busiest {
     /// All that match.
-    pub(super) count: usize,
-    pub(super) keys: Vec<KnownKey>,
-    pub(super) scale: Scale,
+    pub(crate) count: usize,
+    pub(crate) keys: Vec<KnownKey>,
+    pub(crate) scale: Scale,
 }
 
 /// Which keys to list.
@@ -73,7 +73,7 @@ pub(crate) struct KeyFilter<'a> {
 }
 
 impl KeyFilter<'_> {
-    pub(super) fn has(&self, key: &KnownKey) -> bool {
+    pub(crate) fn has(&self, key: &KnownKey) -> bool {
         key.count.key.starts_with(self.prefix) && (key.denied.is_some() || !self.denied)
     }
 }
@@ -86,7 +86,7 @@ impl Default for KnownKeys {
 
 impl KnownKeys {
     /// Replaces the list by the counts of all sampled keys and of those that were denied.
-    pub(super) fn replace(&self, all: Vec<Count>, mut denied: Vec<Count>, scale: Scale) {
+    pub(crate) fn replace(&self, all: Vec<Count>, mut denied: Vec<Count>, scale: Scale) {
         denied.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let mut is_listed = vec![false; denied.len()];
         let mut keys = Vec::with_capacity(all.len());
@@ -114,7 +114,7 @@ impl KnownKeys {
 
     /// The matching keys among the `count` that follow `cursor`.
     /// A key of which only the front is known is left out.
-    pub(super) fn scan(&self, cursor: u64, count: usize, filter: KeyFilter<'_>) -> KeyPage {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, filter: KeyFilter<'_>) -> KeyPage {
         let list = self.list.load();
         let keys = &list.keys;
         let start = keys.partition_point(|it| it.hash <= cursor);
@@ -125,12 +125,12 @@ impl KnownKeys {
         }
         let next = if end < keys.len() { keys[end - 1].hash } else { 0 };
         let found = keys[start..end].iter();
-        let found = found.filter(|it| filter.has(it) && it.count.key.len() < LONGEST);
+        let found = found.filter(|it| filter.has(it) && it.count.key.len() < MAX_SAMPLED_KEY);
         KeyPage { next, keys: found.map(|it| it.count.key.clone()).collect() }
     }
 
     /// Up to `most` keys: the ones that are denied most first, then those with most requests.
-    pub(super) fn busiest(&self, most: usize, filter: KeyFilter<'_>) -> Busiest {
+    pub(crate) fn busiest(&self, most: usize, filter: KeyFilter<'_>) -> Busiest {
         let list = self.list.load();
         let mut found: Vec<_> = list.keys.iter().filter(|it| filter.has(it)).collect();
         let rank = |it: &KnownKey| (it.denied.as_ref().map_or(0, |it| it.count), it.count.count);

@@ -3,7 +3,7 @@
 //! Counters that are kept anyway tell how much is decided; what is noted here besides is how long answers take,
 //! and which keys are requested. Latency is always counted, for the history: that is one counter a batch.
 //! While there are viewers, keys are sampled: every one where little is decided, else one in so many
-//! that about [`ENOUGH`] a second are looked at.
+//! that about [`SAMPLES_PER_SECOND`] a second are looked at.
 //!
 //! A watch is written by its worker; a frame of the dashboard reads it, once a second.
 
@@ -14,68 +14,68 @@ use sluicegate_core::{Decision, Timestamp};
 
 use super::{
     cause::Cause,
+    counter::Counter,
     sketch::{Sketch, Span, UNIT},
 };
-use crate::stats::Counter;
 
 /// As many keys a second as are looked at on one worker, about.
-const ENOUGH: u64 = 2048;
+const SAMPLES_PER_SECOND: u64 = 2048;
 /// One in so many keys at the least.
-const RAREST: u64 = 1 << 14;
+const MAX_SAMPLE_RATE: u64 = 1 << 14;
 /// Bounds of the histogram of answers: four to each power of two, up to 67 s.
 const BOUNDS: usize = 26 * 4;
 
 /// What one worker notes.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct KeySampler {
     /// Whether somebody looks.
     on: AtomicBool,
     /// Whether keys are noted.
     keys: AtomicBool,
     /// How many decisions go by before the next key is looked at.
-    left: AtomicU64,
+    countdown: AtomicU64,
     /// One key in so many is looked at.
-    every: AtomicU64,
+    sample_rate: AtomicU64,
     /// Numbers that look random.
     random: AtomicU64,
     sketches: Mutex<Sketches>,
-    took: [Counter; BOUNDS],
+    latency: [Counter; BOUNDS],
 }
 
 /// The keys that are asked about.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sketches {
-    pub(super) all: Sketch,
-    pub(super) denied: Sketch,
-    pub(super) span: Span,
+pub(crate) struct Sketches {
+    pub(crate) all: Sketch,
+    pub(crate) denied: Sketch,
+    pub(crate) span: Span,
 }
 
-impl Default for Watch {
+impl Default for KeySampler {
     fn default() -> Self {
         Self {
             on: AtomicBool::new(false),
             keys: AtomicBool::new(false),
-            left: AtomicU64::new(0),
-            every: AtomicU64::new(1),
+            countdown: AtomicU64::new(0),
+            sample_rate: AtomicU64::new(1),
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
             sketches: Mutex::default(),
-            took: std::array::from_fn(|_| Counter::default()),
+            latency: std::array::from_fn(|_| Counter::default()),
         }
     }
 }
 
-impl Watch {
+impl KeySampler {
     /// This, while somebody looks.
     #[inline]
-    pub(crate) fn looked_at(&self) -> Option<&Self> {
+    pub(crate) fn active(&self) -> Option<&Self> {
         self.on.load(Relaxed).then_some(self)
     }
 
     /// Notes a decision, if somebody looks.
     #[inline]
     pub(crate) fn note(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
-        if let Some(watch) = self.looked_at() {
-            watch.decided(key, decision, cause);
+        if let Some(sampler) = self.active() {
+            sampler.decided(key, decision, cause);
         }
     }
 
@@ -83,23 +83,23 @@ impl Watch {
     #[inline]
     pub(crate) fn decided(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
         // One thread writes, so nothing is lost between the two.
-        match self.left.load(Relaxed) {
+        match self.countdown.load(Relaxed) {
             0 => self.sample(key, decision, cause),
-            left => self.left.store(left - 1, Relaxed),
+            left => self.countdown.store(left - 1, Relaxed),
         }
     }
 
     #[cold]
     fn sample(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
         if !self.keys.load(Relaxed) {
-            return self.left.store(u64::MAX, Relaxed);
+            return self.countdown.store(u64::MAX, Relaxed);
         }
-        let every = self.every.load(Relaxed);
+        let every = self.sample_rate.load(Relaxed);
         // Not each n-th, which a pattern may hit or miss: as many on the average.
         let random = self.random.load(Relaxed).wrapping_mul(6_364_136_223_846_793_005);
         let random = random.wrapping_add(1_442_695_040_888_963_407);
         self.random.store(random, Relaxed);
-        self.left.store((random >> 33) % (2 * every - 1), Relaxed);
+        self.countdown.store((random >> 33) % (2 * every - 1), Relaxed);
         let mut sketches = self.sketches.lock();
         sketches.all.add(key, every * UNIT, None);
         let denier = cause.denier(decision);
@@ -112,29 +112,29 @@ impl Watch {
     pub(crate) fn answered(&self, decisions: usize, since: Timestamp, now: Timestamp) {
         if decisions > 0 {
             let micros = now.as_micros().saturating_sub(since.as_micros());
-            self.took[place(micros)].add_many(decisions as u64);
+            self.latency[place(micros)].add_many(decisions as u64);
         }
     }
 
     /// Somebody begins to look: what was noted before is gone. `keys`: whether they are noted.
-    pub(super) fn start(&self, keys: bool) {
+    pub(crate) fn start(&self, keys: bool) {
         self.keys.store(keys, Relaxed);
         *self.sketches.lock() = Sketches::default();
-        self.every.store(1, Relaxed);
-        self.left.store(0, Relaxed);
+        self.sample_rate.store(1, Relaxed);
+        self.countdown.store(0, Relaxed);
         self.on.store(true, Relaxed);
     }
 
     /// Nobody looks any more.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.on.store(false, Relaxed);
     }
 
     /// What was noted, `micros` after this was asked last, in which the worker made so many
     /// `decisions`.
-    pub(super) fn read(&self, micros: u64, decisions: u64) -> Sketches {
-        let every = (decisions.saturating_mul(1_000_000) / micros.max(1)) / ENOUGH;
-        self.every.store(every.next_power_of_two().clamp(1, RAREST), Relaxed);
+    pub(crate) fn read(&self, micros: u64, decisions: u64) -> Sketches {
+        let every = (decisions.saturating_mul(1_000_000) / micros.max(1)) / SAMPLES_PER_SECOND;
+        self.sample_rate.store(every.next_power_of_two().clamp(1, MAX_SAMPLE_RATE), Relaxed);
         let mut sketches = self.sketches.lock();
         sketches.span.pass(micros);
         let read = sketches.clone();
@@ -145,13 +145,13 @@ impl Watch {
     }
 
     /// One key in so many is looked at.
-    pub(super) fn every(&self) -> u64 {
-        self.every.load(Relaxed)
+    pub(crate) fn sample_rate(&self) -> u64 {
+        self.sample_rate.load(Relaxed)
     }
 
     /// How many decisions took how long, since the start.
-    pub(super) fn took(&self, into: &mut Took) {
-        for (sum, counter) in into.0.iter_mut().zip(&self.took) {
+    pub(crate) fn add_latency(&self, into: &mut LatencyHistogram) {
+        for (sum, counter) in into.0.iter_mut().zip(&self.latency) {
             *sum += counter.count();
         }
     }
@@ -159,22 +159,22 @@ impl Watch {
 
 /// How many decisions took how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Took([u64; BOUNDS]);
+pub(crate) struct LatencyHistogram([u64; BOUNDS]);
 
-impl Default for Took {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self([0; BOUNDS])
     }
 }
 
-impl Took {
+impl LatencyHistogram {
     /// Those that are not in `before`.
-    pub(super) fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|place| self.0[place].saturating_sub(before.0[place])))
     }
 
     /// The time in microseconds within which `part` of 1000 were answered; `None`: there were none.
-    pub(super) fn quantile(&self, part: u64) -> Option<u64> {
+    pub(crate) fn quantile(&self, part: u64) -> Option<u64> {
         let total: u64 = self.0.iter().sum();
         let wanted = (total * part).div_ceil(1000).max(1);
         let mut sum = 0;
@@ -234,16 +234,16 @@ mod tests {
 
     #[test]
     fn quantiles() {
-        let watch = Watch::default();
+        let sampler = KeySampler::default();
         let at = |micros| Timestamp::from_micros(micros).unwrap();
-        let (mut before, mut after) = (Took::default(), Took::default());
-        watch.answered(10, at(0), at(1_000));
-        watch.took(&mut before);
+        let (mut before, mut after) = (LatencyHistogram::default(), LatencyHistogram::default());
+        sampler.answered(10, at(0), at(1_000));
+        sampler.add_latency(&mut before);
         assert_eq!(after.quantile(500), None);
-        watch.answered(98, at(0), at(10));
-        watch.answered(2, at(0), at(100));
-        watch.answered(0, at(0), at(9_999));
-        watch.took(&mut after);
+        sampler.answered(98, at(0), at(10));
+        sampler.answered(2, at(0), at(100));
+        sampler.answered(0, at(0), at(9_999));
+        sampler.add_latency(&mut after);
         let took = after.since(&before);
         assert_eq!(
             [500, 980, 990].map(|part| took.quantile(part)),
@@ -253,28 +253,28 @@ mod tests {
 
     #[test]
     fn nothing_is_noted_of_keys_where_they_are_off() {
-        let watch = Watch::default();
-        assert!(watch.looked_at().is_none());
-        watch.start(false);
+        let sampler = KeySampler::default();
+        assert!(sampler.active().is_none());
+        sampler.start(false);
         let policy = "gcra:1/1s".parse().unwrap();
-        watch.looked_at().unwrap().decided(b"a", &decision(true), Cause::policy(&policy));
-        let read = watch.read(1_000_000, 1);
+        sampler.active().unwrap().decided(b"a", &decision(true), Cause::policy(&policy));
+        let read = sampler.read(1_000_000, 1);
         assert!(Sketch::top(&[read.all], 9).is_empty());
     }
 
     #[test]
     fn samples_tell_of_all() {
-        let (watch, policy) = (Watch::default(), "gcra:1/1s".parse().unwrap());
-        watch.start(true);
+        let (sampler, policy) = (KeySampler::default(), "gcra:1/1s".parse().unwrap());
+        sampler.start(true);
         // Many a second: from now on they are sampled.
-        drop(watch.read(1_000_000, 400 * ENOUGH));
-        assert_eq!(watch.every(), 512);
+        drop(sampler.read(1_000_000, 400 * SAMPLES_PER_SECOND));
+        assert_eq!(sampler.sample_rate(), 512);
         for turn in 0..1_000_000_u64 {
             let key: &[u8] = if turn.is_multiple_of(4) { b"often" } else { b"more" };
             let decision = decision(!turn.is_multiple_of(4));
-            watch.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
+            sampler.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
         }
-        let read = watch.read(1_000_000, 1_000_000);
+        let read = sampler.read(1_000_000, 1_000_000);
         let told = Sketch::top(&[read.denied], 1);
         assert_eq!(&*told[0].key, b"often");
         let denier = told[0].denier.as_ref().unwrap().shown();
@@ -283,7 +283,7 @@ mod tests {
         let share = told[0].count / UNIT;
         println!("figure: of 250000 decisions, one in 512 looked at, {share} are told");
         assert!((200_000..300_000).contains(&share), "{share}");
-        watch.stop();
-        assert!(watch.looked_at().is_none());
+        sampler.stop();
+        assert!(sampler.active().is_none());
     }
 }

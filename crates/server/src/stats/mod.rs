@@ -1,68 +1,121 @@
 //! What the server has counted since it started.
 //!
-//! Each worker counts for itself, in memory that no other worker writes; `INFO` adds it all up.
+//! Each worker counts for itself, once for each protocol, in memory that no other worker writes; readers
+//! add it all up.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+mod cause;
+mod counter;
+mod key_display;
+mod key_sampler;
+mod known_keys;
+mod sketch;
+
+use std::sync::Arc;
 
 use sluicegate_core::Decision;
 use sluicegate_redis::Source;
 
-use crate::{dashboard::Watch, face::Face};
+pub(crate) use self::{
+    cause::{Cause, DeniedBy, Denier},
+    counter::Counter,
+    key_display::KeyDisplay,
+    key_sampler::{KeySampler, LatencyHistogram, Sketches},
+    known_keys::{Busiest, KeyFilter, KeyPage, KnownKeys, LINGER, Scale},
+    sketch::{Count, MAX_SAMPLED_KEY, Sketch, Span, UNIT},
+};
 
-/// The counters of one worker. Each only grows.
+/// The counters of one protocol on one worker. Each only grows.
 ///
 /// A cache line is 64 bytes; they are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Stats {
-    /// Decisions that were told to clients, by face and by who made them.
-    decisions: [[Outcomes; 4]; 3],
-    /// Requests of HTTP, whatever is asked.
+    /// Decisions that were sent to clients, by their source.
+    decisions: [Outcomes; 4],
+    /// Commands of RESP, requests of HTTP, and calls of the rate limit service.
     pub(crate) requests: Counter,
-    pub(crate) commands: Counter,
-    /// How long requests of HTTP took.
+    /// How long they took.
     pub(crate) latency: Latency,
     pub(crate) errors: Counter,
     /// Clients that were served.
     pub(crate) connections: Counter,
-    /// Clients closed for not taking their replies.
+    /// Clients closed because they did not read their replies.
     pub(crate) slow: Counter,
-    /// Clients closed for asking nothing.
+    /// Clients closed because they sent no request.
     pub(crate) idle: Counter,
     /// Wrong passwords.
     pub(crate) login_failures: Counter,
-    /// Clients with whom no TLS could be agreed on.
+    /// Clients whose TLS handshake failed.
     pub(crate) tls_failures: Counter,
     /// Calls of each command, in the order of the table of commands.
     calls: Calls,
-    /// Calls of the rate limit service, and how long they took.
-    pub(crate) questions: Counter,
-    pub(crate) question_latency: Latency,
-    /// Durations of commands over RESP.
-    pub(crate) command_latency: Latency,
-    /// What is noted while somebody looks at the dashboard.
-    pub(crate) watch: Watch,
+    /// The keys that are requested, while the dashboard has viewers.
+    pub(crate) sampler: KeySampler,
 }
 
 /// The counters of all workers, and those of whoever accepts clients for them.
 #[derive(Debug)]
 pub(crate) struct ServerStats {
-    pub(crate) workers: Box<[Arc<Stats>]>,
+    protocols: Vec<ProtocolStats>,
     pub(crate) accepting: Accepting,
 }
 
+/// The counters of one protocol, of each worker.
+#[derive(Debug)]
+struct ProtocolStats {
+    name: &'static str,
+    workers: Box<[Arc<Stats>]>,
+}
+
 impl ServerStats {
-    pub(crate) fn new(workers: usize) -> Self {
-        let workers = (0..workers).map(|_| Arc::default()).collect();
-        Self { workers, accepting: Accepting::default() }
+    pub(crate) fn new(protocols: impl Iterator<Item = &'static str>, workers: usize) -> Self {
+        let of_protocol = |name| {
+            let workers = (0..workers).map(|_| Arc::default()).collect();
+            ProtocolStats { name, workers }
+        };
+        Self { protocols: protocols.map(of_protocol).collect(), accepting: Accepting::default() }
     }
 
-    /// The sum of `count` over all workers.
+    /// The counters of a protocol, by its place in the order of their registration, on a worker.
+    pub(crate) fn of(&self, protocol: usize, worker: usize) -> &Arc<Stats> {
+        &self.protocols[protocol].workers[worker]
+    }
+
+    /// The number of workers.
+    pub(crate) fn workers(&self) -> usize {
+        self.protocols.first().map_or(0, |it| it.workers.len())
+    }
+
+    /// The names of the protocols, in the order of their registration.
+    pub(crate) fn protocols(&self) -> impl Iterator<Item = &'static str> {
+        self.protocols.iter().map(|it| it.name)
+    }
+
+    /// The counters of each protocol on each worker.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Stats> {
+        self.protocols.iter().flat_map(|it| &it.workers).map(|stats| &**stats)
+    }
+
+    /// The counters of the protocol `name` on a worker.
+    pub(crate) fn find(&self, name: &str, worker: usize) -> Option<&Stats> {
+        let found = self.protocols.iter().find(|it| it.name == name)?;
+        found.workers.get(worker).map(|stats| &**stats)
+    }
+
+    /// The sum of `count` over all workers and protocols.
     pub(crate) fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
-        self.workers.iter().map(|stats| count(stats)).sum()
+        self.all().map(count).sum()
+    }
+
+    /// The sum of `count` over all workers, for one protocol.
+    pub(crate) fn sum_of_protocol(&self, name: &str, count: impl Fn(&Stats) -> u64) -> u64 {
+        let found = self.protocols.iter().filter(|it| it.name == name);
+        found.flat_map(|it| &it.workers).map(|stats| count(stats)).sum()
+    }
+
+    /// The sum of `count` over all protocols, for one worker.
+    pub(crate) fn sum_of_worker(&self, worker: usize, count: impl Fn(&Stats) -> u64) -> u64 {
+        self.protocols.iter().filter_map(|it| it.workers.get(worker)).map(|it| count(it)).sum()
     }
 }
 
@@ -106,27 +159,27 @@ impl Default for Calls {
 }
 
 impl Stats {
-    /// Counts a decision that was told to a client.
+    /// Counts a decision that was sent to a client.
     #[inline]
-    pub(crate) fn decided(&self, face: Face, source: Source, decision: &Decision) {
-        let outcomes = &self.decisions[face.index()][place(source)];
+    pub(crate) fn decided(&self, source: Source, decision: &Decision) {
+        let outcomes = &self.decisions[place(source)];
         if decision.allowed() { outcomes.allowed.add() } else { outcomes.denied.add() }
     }
 
-    /// What was told to clients of `face` that `source` decided.
-    pub(crate) const fn of(&self, face: Face, source: Source) -> &Outcomes {
-        &self.decisions[face.index()][place(source)]
+    /// The decisions of `source`.
+    pub(crate) const fn of(&self, source: Source) -> &Outcomes {
+        &self.decisions[place(source)]
     }
 
     pub(crate) fn allowed(&self) -> u64 {
-        self.decisions.as_flattened().iter().map(|outcomes| outcomes.allowed.count()).sum()
+        self.decisions.iter().map(|outcomes| outcomes.allowed.count()).sum()
     }
 
     pub(crate) fn denied(&self) -> u64 {
-        self.decisions.as_flattened().iter().map(|outcomes| outcomes.denied.count()).sum()
+        self.decisions.iter().map(|outcomes| outcomes.denied.count()).sum()
     }
 
-    /// Decisions that were told to clients.
+    /// Decisions that were sent to clients.
     pub(crate) fn decisions(&self) -> u64 {
         self.allowed() + self.denied()
     }
@@ -134,7 +187,7 @@ impl Stats {
     /// Counts a call of the command that stands at `index` of the table.
     #[inline]
     pub(crate) fn called(&self, index: usize) {
-        self.commands.add();
+        self.requests.add();
         if let Some(calls) = self.calls.0.get(index) {
             calls.add();
         }
@@ -162,7 +215,7 @@ pub(crate) struct Latency {
 impl Latency {
     /// A request took so many microseconds.
     #[inline]
-    pub(crate) fn took(&self, micros: u64) {
+    pub(crate) fn record_latency(&self, micros: u64) {
         self.record(1, micros);
     }
 
@@ -183,26 +236,5 @@ impl Latency {
     /// How long all took together.
     pub(crate) fn micros(&self) -> u64 {
         self.micros.count()
-    }
-}
-
-/// A count that one thread writes and all may read.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    #[inline]
-    pub(crate) fn add(&self) {
-        self.add_many(1);
-    }
-
-    #[inline]
-    pub(crate) fn add_many(&self, count: u64) {
-        // One thread writes, so nothing is lost between the two; and no bus is locked for it.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }

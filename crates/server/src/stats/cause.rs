@@ -12,7 +12,7 @@ pub(crate) struct Cause<'a> {
 
 /// The limit that denied a key last.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Denier {
+pub(crate) struct Denier {
     rule: Option<Box<str>>,
     policy: Policy,
     /// The binding limit, as an index into those of the policy.
@@ -21,7 +21,7 @@ pub(super) struct Denier {
 
 /// What a frame says of a [`Denier`].
 #[derive(Debug, Serialize)]
-pub(super) struct DeniedBy {
+pub(crate) struct DeniedBy {
     rule: Option<Box<str>>,
     limit: String,
 }
@@ -34,7 +34,7 @@ impl<'a> Cause<'a> {
     }
 
     /// What denied, if `decision` is a denial.
-    pub(super) fn denier(self, decision: &Decision) -> Option<Denier> {
+    pub(crate) fn denier(self, decision: &Decision) -> Option<Denier> {
         (!decision.allowed()).then(|| Denier {
             rule: self.rule.map(Box::from),
             policy: self.policy.clone(),
@@ -44,7 +44,7 @@ impl<'a> Cause<'a> {
 }
 
 impl Denier {
-    pub(super) fn shown(&self) -> DeniedBy {
+    pub(crate) fn shown(&self) -> DeniedBy {
         let limit = self.policy.limits().get(self.limit);
         DeniedBy {
             rule: self.rule.clone(),

@@ -11,42 +11,42 @@
 use super::cause::Denier;
 
 /// Counters of a sketch.
-pub(super) const ROOM: usize = 128;
+pub(crate) const MAX_COUNTS: usize = 128;
 /// Of a longer key so many bytes are looked at, and kept.
-pub(super) const LONGEST: usize = 512;
+pub(crate) const MAX_SAMPLED_KEY: usize = 512;
 /// Each second, a sketch forgets one part in so many: it tells of some sixteen seconds.
 const FADE: u64 = 16;
 /// One decision. Counts that fade need places behind the point.
-pub(super) const UNIT: u64 = 1 << 16;
+pub(crate) const UNIT: u64 = 1 << 16;
 
 /// What was counted of a key.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Count {
-    pub(super) key: Box<[u8]>,
+pub(crate) struct Count {
+    pub(crate) key: Box<[u8]>,
     /// At most so often was it seen, in [`UNIT`]s,
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// and at least so much less often.
-    pub(super) error: u64,
+    pub(crate) error: u64,
     /// What denied it last.
-    pub(super) denier: Option<Denier>,
+    pub(crate) denier: Option<Denier>,
 }
 
-/// The keys that are seen most, at most [`ROOM`] of them.
+/// The keys that are seen most, at most [`MAX_COUNTS`] of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     counts: Vec<Count>,
 }
 
 impl Sketch {
     /// Counts `weight` for `key`. Takes as long as it takes to look at each counter.
-    pub(super) fn add(&mut self, key: &[u8], weight: u64, denier: Option<Denier>) {
-        let key = &key[..key.len().min(LONGEST)];
+    pub(crate) fn add(&mut self, key: &[u8], weight: u64, denier: Option<Denier>) {
+        let key = &key[..key.len().min(MAX_SAMPLED_KEY)];
         if let Some(known) = self.counts.iter_mut().find(|it| *it.key == *key) {
             known.count += weight;
             known.denier = denier;
             return;
         }
-        if self.counts.len() < ROOM {
+        if self.counts.len() < MAX_COUNTS {
             self.counts.push(Count { key: key.into(), count: weight, error: 0, denier });
             return;
         }
@@ -57,27 +57,27 @@ impl Sketch {
     }
 
     /// A second has passed: what was before counts for less.
-    pub(super) fn fade(&mut self) {
+    pub(crate) fn fade(&mut self) {
         for it in &mut self.counts {
             it.count -= it.count / FADE;
             it.error -= it.error / FADE;
         }
         // What is less than a sixteenth of a decision is gone.
-        if self.counts.len() < ROOM {
+        if self.counts.len() < MAX_COUNTS {
             self.counts.retain(|it| it.count >= UNIT / FADE);
         }
     }
 
     /// What a key may have been seen that has no counter.
     fn unseen(&self) -> u64 {
-        if self.counts.len() < ROOM {
+        if self.counts.len() < MAX_COUNTS {
             return 0;
         }
         self.counts.iter().map(|it| it.count).min().unwrap_or(0)
     }
 
     /// The `most` keys that several sketches together have seen most, the first of them first.
-    pub(super) fn top(sketches: &[Self], most: usize) -> Vec<Count> {
+    pub(crate) fn top(sketches: &[Self], most: usize) -> Vec<Count> {
         let mut all: Vec<Count> = Vec::new();
         for it in sketches.iter().flat_map(|sketch| &sketch.counts) {
             if all.iter().any(|known| known.key == it.key) {
@@ -107,20 +107,20 @@ impl Sketch {
 
 /// How many seconds a sketch tells of, in [`UNIT`]s, when it has faded so often.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Span(u64);
+pub(crate) struct Span(u64);
 
 impl Span {
     /// A span of time has passed, in microseconds, and what was counted has not faded yet.
-    pub(super) const fn pass(&mut self, micros: u64) {
+    pub(crate) const fn pass(&mut self, micros: u64) {
         self.0 += micros.saturating_mul(UNIT) / 1_000_000;
     }
 
-    pub(super) const fn fade(&mut self) {
+    pub(crate) const fn fade(&mut self) {
         self.0 -= self.0 / FADE;
     }
 
     /// A count, as so many a second.
-    pub(super) fn rate(self, count: u64) -> f64 {
+    pub(crate) fn rate(self, count: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "it is shown with three digits")]
         let (count, span) = (count as f64, self.0 as f64);
         if self.0 == 0 { 0.0 } else { count / span }
@@ -156,8 +156,8 @@ mod tests {
                 total += 1;
             }
         }
-        let room = u64::try_from(ROOM).unwrap();
-        let top = Sketch::top(&sketches, ROOM);
+        let room = u64::try_from(MAX_COUNTS).unwrap();
+        let top = Sketch::top(&sketches, MAX_COUNTS);
         for Count { key, count, error, .. } in &top {
             let truth = seen[&**key];
             assert!((count - error..=*count).contains(&truth), "{truth} {count} {error}");
@@ -197,7 +197,7 @@ mod tests {
         sketch.add(&[b'x'; 600], UNIT, None);
         sketch.add(&[b'x'; 700], UNIT, None);
         let top = Sketch::top(&[sketch], 9);
-        let key = [b'x'; LONGEST].into();
+        let key = [b'x'; MAX_SAMPLED_KEY].into();
         assert_eq!(top, [Count { key, count: 2 * UNIT, error: 0, denier: None }]);
     }
 }
