@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use sluicegate_commands::{CommandError, MAX_KEY};
 
 use crate::{
-    blocks::BlockedKey,
-    decide::Decider,
-    http::{self, Access, Call, Mount, Problem, Reply},
-    ruleset::Reloaded,
+    decide::{Decider, blocks::BlockedKey},
+    policies::ruleset::Reloaded,
+    protocols::http::{self, Access, Call, Mount, Problem, Reply},
     stats::KeyDisplay,
 };
 

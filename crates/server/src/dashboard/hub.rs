@@ -29,7 +29,7 @@ use tokio::{
 use super::{frame::Reader, history::History, sources::Sources};
 use crate::{
     DashboardMode,
-    http::Stream,
+    protocols::http::Stream,
     stats::{KeyFilter, KeyPage, LINGER, Scale},
     stopping::stopped,
 };

@@ -7,7 +7,7 @@ use sluicegate_core::{Operation, Policy, Retry};
 use sluicegate_redis::OnError;
 
 use super::{play::Level, sources::Sources};
-use crate::{DashboardMode, home::Trouble};
+use crate::{DashboardMode, store::home::Trouble};
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]

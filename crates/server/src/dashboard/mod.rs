@@ -37,7 +37,7 @@ use self::{
 pub(crate) use self::{hub::Broadcaster, sources::Sources};
 use crate::{
     DashboardMode,
-    http::{Access, Call, Handler, Mount, Problem, ReplyBody},
+    protocols::http::{Access, Call, Handler, Mount, Problem, ReplyBody},
 };
 
 type Answer = Result<Response<ReplyBody>, Problem>;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Serialize;
 
 use super::sources::Sources;
-use crate::ruleset::{Event, Tally};
+use crate::policies::ruleset::{Event, Tally};
 
 /// So many rules are told of with each frame: those that decided most since somebody began to look.
 const TOLD: usize = 20;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use sluicegate_memory::WhenFull;
 
 use crate::{
-    clients::Clients,
     decide::Decider,
-    snapshots::SnapshotLog,
+    net::clients::Clients,
     stats::{KeyDisplay, KnownKeys, LatencyHistogram, ServerStats},
+    store::snapshots::SnapshotLog,
 };
 
 /// What the dashboard is read from.

@@ -5,7 +5,7 @@ use sluicegate_memory::WhenFull;
 use sluicegate_redis::{Health, OnError, RoundTrips};
 
 use super::sources::Sources;
-use crate::home::Home;
+use crate::store::home::Home;
 
 /// Where the state is, and how that is doing.
 #[derive(Debug, Serialize)]

@@ -23,10 +23,10 @@ pub(crate) use sluicegate_commands::wait_queue::QueueFull;
 pub(crate) use self::line::Lines;
 use self::line::Place;
 use crate::{
-    buffers::NO_MEMORY,
+    budgets::buffers::NO_MEMORY,
     decide::Decider,
-    home::{HomeRule, Trouble},
     stopping::stopped,
+    store::home::{HomeRule, Trouble},
 };
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
