@@ -52,7 +52,7 @@ pub use self::{
     policies::ruleset::{Files as RuleFiles, Reloaded},
     server::{Reloader, Server},
     settings::{
-        Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpHeaders,
-        StoreConfig, TlsConfig,
+        Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpConfig,
+        HttpHeaders, MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
     },
 };

@@ -50,8 +50,8 @@ const UPKEEP: Duration = Duration::from_secs(1);
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let mut config = Config::default();
-/// config.listen.set_port(0);
-/// (config.http, config.grpc) = (None, None);
+/// config.resp.address.set_port(0);
+/// (config.http.address, config.envoy.address) = (None, None);
 /// let server = Server::bind(config).await?;
 /// assert_ne!(server.local_addr()?.port(), 0);
 /// server.run(async { /* until a signal comes */ }).await
@@ -83,7 +83,7 @@ impl Server {
             .map(|it| it.tls.as_ref().map(|files| tls::read(files, it.protocol)).transpose());
         let tls = tls.collect::<io::Result<Vec<_>>>()?;
         let ports: Vec<_> = registrations.iter().map(|it| (it.protocol, it.address)).collect();
-        let unix = config.unix.as_deref().map(|path| (path, config.unix_permissions));
+        let unix = config.resp.unix.as_deref().map(|path| (path, config.resp.unix_permissions));
         let listeners = Listeners::bind(&ports, unix)?;
         let clock = SystemClock::new();
         let state_file = snapshot_file::open(&config)?;
@@ -151,7 +151,7 @@ impl Server {
             clock: decider.clock,
             log: Arc::clone(&parts.snapshots),
         };
-        let every = parts.config.snapshot_every;
+        let every = parts.config.memory.snapshot_every;
         let snapshots = SnapshotWriter::start(state_file, every, source)?;
         let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
@@ -245,7 +245,7 @@ fn warn_of_exposed_ports(config: &Config, registrations: &[Registration], addres
             has_secret: it.has_secret || has_ca,
         })
     });
-    exposure::warn(&ports.collect::<Vec<_>>(), config.requirepass.is_some());
+    exposure::warn(&ports.collect::<Vec<_>>(), config.resp.password.is_some());
 }
 
 /// Has the rules of a server read again.
@@ -284,9 +284,10 @@ mod tests {
     /// A server as a part of another program: when it has ended, nothing of it is left.
     #[tokio::test]
     async fn viewers_that_come_and_go_leave_nothing_of_the_server() {
-        let mut config = Config { grpc: None, workers: Some(1), ..Config::default() };
-        config.listen.set_port(0);
-        config.http.iter_mut().for_each(|http| http.set_port(0));
+        let mut config = Config { workers: Some(1), ..Config::default() };
+        config.envoy.address = None;
+        config.resp.address.set_port(0);
+        config.http.address.iter_mut().for_each(|http| http.set_port(0));
         let server = Server::bind(config).await.unwrap();
         let http = server.http_addr().unwrap();
         let (dashboard, stats) = (&server.parts.dashboard, &server.parts.stats);

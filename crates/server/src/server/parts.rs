@@ -11,13 +11,8 @@ use crate::{
     decide::Decider,
     metrics::{self, MetricSources},
     net::{
-        clients::Clients,
-        incidents::Incidents,
-        listen::Addresses,
-        protocol::Protocol,
-        secret::Secret,
-        web::{self, Timeouts},
-        worker::ServiceFactory,
+        clients::Clients, incidents::Incidents, listen::Addresses, protocol::Protocol,
+        secret::Secret, web, worker::ServiceFactory,
     },
     policies::ruleset::Live,
     protocols::{
@@ -49,18 +44,18 @@ pub(crate) fn registrations(config: &Config) -> [Registration; 3] {
         has_secret: secret.is_some(),
         service,
     };
-    let Config { requirepass, http_token, tls, http_tls, grpc_tls, .. } = config;
+    let Config { resp, http, envoy, .. } = config;
     [
-        register(&resp::PROTOCOL, Some(config.listen), tls, requirepass, Parts::resp),
-        register(&http::PROTOCOL, config.http, http_tls, http_token, Parts::http),
-        register(&envoy::PROTOCOL, config.grpc, grpc_tls, &None, Parts::envoy),
+        register(&resp::PROTOCOL, Some(resp.address), &resp.tls, &resp.password, Parts::resp),
+        register(&http::PROTOCOL, http.address, &http.tls, &http.token, Parts::http),
+        register(&envoy::PROTOCOL, envoy.address, &envoy.tls, &None, Parts::envoy),
     ]
 }
 
 /// What protocols and routes are made of. None of them has all of it.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Config,
     pub(crate) addresses: Addresses,
     pub(crate) decider: Arc<Decider>,
     pub(crate) clients: Arc<Clients>,
@@ -89,8 +84,8 @@ impl Parts {
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));
         let snapshots: Arc<SnapshotLog> = Arc::default();
-        let password = config.requirepass.take().as_deref().map(Secret::new);
-        let token = config.http_token.take().as_deref().map(Secret::new);
+        let password = config.resp.password.take().as_deref().map(Secret::new);
+        let token = config.http.token.take().as_deref().map(Secret::new);
         let display = Arc::new(KeyDisplay::new(config.dashboard));
         let dashboard = Broadcaster::new(dashboard::Sources {
             decider: Arc::clone(&decider),
@@ -100,11 +95,10 @@ impl Parts {
             display: Arc::clone(&display),
             known: KnownKeys::default(),
             has_actions: token.is_some(),
-            when_full: config.when_full,
-            has_state_file: config.state_file.is_some(),
+            when_full: config.memory.when_full,
+            has_state_file: config.memory.state_file.is_some(),
         });
         let dashboard = Arc::new(dashboard);
-        let config = Arc::new(config);
         Self {
             config,
             addresses,
@@ -132,8 +126,11 @@ impl Parts {
             list_keys: Box::new(move |cursor, count, filter| {
                 dashboard.list_keys(cursor, count, filter)
             }),
-            config: Arc::clone(&self.config),
-            address: self.addresses.of(&resp::PROTOCOL).unwrap_or(self.config.listen),
+            timeouts: self.config.timeouts,
+            when_full: self.config.memory.when_full,
+            has_state_file: self.config.memory.state_file.is_some(),
+            test_clock: self.config.test_clock,
+            address: self.addresses.of(&resp::PROTOCOL).unwrap_or(self.config.resp.address),
             password: self.password.clone(),
         })
     }
@@ -142,8 +139,11 @@ impl Parts {
         let address = self.addresses.of(&http::PROTOCOL);
         let context = HttpContext {
             decider: Arc::clone(&self.decider),
-            config: Arc::clone(&self.config),
-            hosts: HostNames::new(&self.config, address, self.token.is_some()),
+            settings: self.config.http.clone(),
+            fallback_denial: self.config.fallback_denial,
+            input_timeout: self.config.timeouts.input,
+            test_clock: self.config.test_clock,
+            hosts: HostNames::new(&self.config.http, address, self.token.is_some()),
             token: self.token.clone(),
             mounts: self.mounts(),
         };
@@ -153,9 +153,9 @@ impl Parts {
     fn envoy(&self) -> ServiceFactory {
         let context = EnvoyContext {
             decider: Arc::clone(&self.decider),
-            config: self.config.envoy,
+            config: self.config.envoy.clone(),
             fallback_denial: self.config.fallback_denial,
-            input_timeout: self.config.input_timeout,
+            input_timeout: self.config.timeouts.input,
         };
         envoy::service(context, self.web(self.config.envoy.max_age))
     }
@@ -175,13 +175,8 @@ impl Parts {
     }
 
     fn web(&self, max_age: Duration) -> web::Settings {
-        let config = &*self.config;
-        let timeouts = Timeouts {
-            input: config.input_timeout,
-            idle: config.timeout,
-            output: config.output_timeout,
-        };
         let (clock, buffers) = (self.decider.clock, Arc::clone(&self.buffers));
+        let timeouts = self.config.timeouts;
         web::Settings { clock, buffers, timeouts, max_age }
     }
 }

@@ -1,6 +1,8 @@
-//! What may be said of the face of Envoy.
+//! The settings of Envoy's rate limit service.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
+
+use super::TlsConfig;
 
 /// How the rate limit service of Envoy answers. Part of a [`Config`](crate::Config).
 ///
@@ -10,9 +12,13 @@ use std::time::Duration;
 /// let mut config = Config::default();
 /// config.envoy.headers = EnvoyHeaders::XRateLimit;
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EnvoyConfig {
+    /// Where to listen for gRPC; `None`: nowhere. Default: 127.0.0.1:8081.
+    pub address: Option<SocketAddr>,
+    /// Speaks TLS at `address`, and nothing else. Default: plain text.
+    pub tls: Option<TlsConfig>,
     /// What Envoy is to add to responses. Default: nothing; Envoy can do so by itself.
     pub headers: EnvoyHeaders,
     /// Whether Envoy is told, for the filters that come after, what it asked and which limits of the
@@ -33,4 +39,16 @@ pub enum EnvoyHeaders {
     RateLimit,
     /// The same with `X-` before them.
     XRateLimit,
+}
+
+impl Default for EnvoyConfig {
+    fn default() -> Self {
+        Self {
+            address: Some(SocketAddr::from(([127, 0, 0, 1], 8081))),
+            tls: None,
+            headers: EnvoyHeaders::default(),
+            metadata: false,
+            max_age: Duration::ZERO,
+        }
+    }
 }

@@ -16,59 +16,25 @@ pub use self::envoy::{EnvoyConfig, EnvoyHeaders};
 /// use sluicegate_server::Config;
 ///
 /// let mut config = Config::default();
-/// assert_eq!(config.listen.to_string(), "127.0.0.1:6380");
-/// config.listen.set_port(0);
-/// config.http = None;
-/// config.grpc = None;
-/// config.max_memory = 256 << 20;
+/// assert_eq!(config.resp.address.to_string(), "127.0.0.1:6380");
+/// config.resp.address.set_port(0);
+/// config.http.address = None;
+/// config.envoy.address = None;
+/// config.memory.max_bytes = 256 << 20;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where to listen for RESP; port 0 picks a free one. Default: 127.0.0.1:6380.
-    pub listen: SocketAddr,
-    /// Where to listen for HTTP/1.1 and HTTP/2; `None`: nowhere. Default: 127.0.0.1:8080.
-    pub http: Option<SocketAddr>,
-    /// Where to listen for gRPC, the rate limit service of Envoy; `None`: nowhere.
-    /// Default: 127.0.0.1:8081.
-    pub grpc: Option<SocketAddr>,
-    /// A Unix socket to listen on besides. A socket file that nobody listens on is replaced.
-    /// Default: none.
-    pub unix: Option<PathBuf>,
-    /// Who may use the Unix socket, as for `chmod`. Default: 0o700, its owner alone.
-    pub unix_permissions: u32,
-    /// Speaks TLS at `listen`, and nothing else. Default: plain text.
-    pub tls: Option<TlsConfig>,
-    /// Speaks TLS at `http`, and nothing else. Default: plain text.
-    pub http_tls: Option<TlsConfig>,
-    /// Speaks TLS at `grpc`, and nothing else. Default: plain text.
-    pub grpc_tls: Option<TlsConfig>,
-    /// How the rate limit service of Envoy answers.
+    /// How Redis clients are served.
+    pub resp: RespConfig,
+    /// How clients of HTTP are served.
+    pub http: HttpConfig,
+    /// How Envoy is served.
     pub envoy: EnvoyConfig,
-    /// The token that clients of HTTP must give (`Authorization: Bearer ...`), but for health and
-    /// documentation. Default: none is asked for.
-    pub http_token: Option<String>,
-    /// Names by which clients may call the server at `http`, with or without a port, besides
-    /// `localhost` and loopback addresses. Where some are given, or the server listens on a loopback
-    /// address and asks for no token, requests by other names are rejected (DNS rebinding); the gate
-    /// answers proxies by the names of their sites. Default: none.
-    pub http_allowed_hosts: Vec<String>,
-    /// What the responses of HTTP say of a limit in their fields, unless a request says otherwise.
-    /// Default: `RateLimit`.
-    pub http_headers: HttpHeaders,
     /// What the dashboard shows, at `/` of HTTP. Default: all that it can.
     pub dashboard: DashboardMode,
-    /// How many proxies of ours a request has come through when one of them asks the gate of HTTP
-    /// about it: of the list of addresses, so many entries are believed, from the last. Default: 1, the
-    /// one that asks.
-    pub http_trusted_hops: usize,
-    /// By which headers a proxy describes the request that it asks the gate about.
-    pub gate: GateConfig,
-    /// The password that clients of RESP must give before anything else. Default: none is asked for.
-    pub requirepass: Option<String>,
-    /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
-    /// for tests and simulations. Default: no.
-    pub test_clock: bool,
+    /// How long clients may take.
+    pub timeouts: TimeoutConfig,
     /// Most clients at a time; those beyond are told so and closed. Default: 10 000.
     pub max_clients: usize,
     /// Bytes that the server may buffer for all clients together: unread input, request bodies and
@@ -76,8 +42,82 @@ pub struct Config {
     pub max_buffer_memory: usize,
     /// Threads that serve clients. Default: one for each core that is available.
     pub workers: Option<usize>,
+    /// How state is kept in this process.
+    pub memory: MemoryConfig,
+    /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with a
+    /// state file; the other settings of `memory` then mean nothing. Default: in this process.
+    pub store: Option<StoreConfig>,
+    /// What a denial is answered with that was decided because the store is unavailable. Default: 503.
+    pub fallback_denial: FallbackDenial,
+    /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
+    /// again whenever they change. Default: none.
+    pub rules: Vec<PathBuf>,
+    /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
+    /// for tests and simulations. Default: no.
+    pub test_clock: bool,
+}
+
+/// How Redis clients are served.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RespConfig {
+    /// Where to listen; port 0 picks a free one. Default: 127.0.0.1:6380.
+    pub address: SocketAddr,
+    /// A Unix socket to listen on besides. A socket file that nobody listens on is replaced.
+    /// Default: none.
+    pub unix: Option<PathBuf>,
+    /// Who may use the Unix socket, as for `chmod`. Default: 0o700, its owner alone.
+    pub unix_permissions: u32,
+    /// Speaks TLS at `address`, and nothing else. Default: plain text.
+    pub tls: Option<TlsConfig>,
+    /// The password that clients must give before anything else. Default: none is asked for.
+    pub password: Option<String>,
+}
+
+/// How clients of HTTP are served.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HttpConfig {
+    /// Where to listen for HTTP/1.1 and HTTP/2; `None`: nowhere. Default: 127.0.0.1:8080.
+    pub address: Option<SocketAddr>,
+    /// Speaks TLS at `address`, and nothing else. Default: plain text.
+    pub tls: Option<TlsConfig>,
+    /// The token that clients must give (`Authorization: Bearer ...`), but for health and
+    /// documentation. Default: none is asked for.
+    pub token: Option<String>,
+    /// Names by which clients may call the server, with or without a port, besides
+    /// `localhost` and loopback addresses. Where some are given, or the server listens on a loopback
+    /// address and asks for no token, requests by other names are rejected (DNS rebinding); the gate
+    /// answers proxies by the names of their sites. Default: none.
+    pub allowed_hosts: Vec<String>,
+    /// The rate limit headers of responses, unless a request says otherwise. Default: `RateLimit`.
+    pub headers: HttpHeaders,
+    /// Number of trusted proxies in front of the gate: so many entries of the list of addresses are
+    /// believed, from the last. Default: 1, the one that asks.
+    pub trusted_hops: usize,
+    /// By which headers a proxy describes the request that it asks the gate about.
+    pub gate: GateConfig,
+}
+
+/// How long clients may take before they are closed.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct TimeoutConfig {
+    /// Until the next request; zero: any time. Default: any time.
+    pub idle: Duration,
+    /// From the start of a command or request to its end, however many bytes come; zero: any time.
+    /// Default: 30 s.
+    pub input: Duration,
+    /// Until the client reads something of its replies. Default: 10 s.
+    pub output: Duration,
+}
+
+/// How state is kept in this process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryConfig {
     /// Bytes that the state of keys may take up; at least 2 MiB. Default: 1 GiB.
-    pub max_memory: usize,
+    pub max_bytes: usize,
     /// What to answer a new key for which there is no room. Default: deny.
     pub when_full: WhenFull,
     /// The file that state is read from at the start, and written to. Default: none, a restart
@@ -85,21 +125,6 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// How often state is written to the file; zero: only when the server stops. Default: 60 s.
     pub snapshot_every: Duration,
-    /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with
-    /// `state_file`; `max_memory` and `when_full` then mean nothing. Default: in this process.
-    pub store: Option<StoreConfig>,
-    /// What a denial is answered with that was decided because the store is unavailable. Default: 503.
-    pub fallback_denial: FallbackDenial,
-    /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
-    /// again whenever they change. Default: none.
-    pub rules: Vec<PathBuf>,
-    /// A client that asks nothing for so long is closed; zero: never. Default: never.
-    pub timeout: Duration,
-    /// A client that does not finish a command for so long after it began it is closed, however
-    /// many bytes it sends; zero: never. Default: 30 s.
-    pub input_timeout: Duration,
-    /// A client that does not take its replies for so long is closed. Default: 10 s.
-    pub output_timeout: Duration,
 }
 
 /// What a response of HTTP says of a limit in its fields. A denial says `Retry-After` under each.
@@ -225,36 +250,63 @@ impl StoreConfig {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 6380)),
-            http: Some(SocketAddr::from(([127, 0, 0, 1], 8080))),
-            grpc: Some(SocketAddr::from(([127, 0, 0, 1], 8081))),
-            unix: None,
-            unix_permissions: 0o700,
-            tls: None,
-            http_tls: None,
-            grpc_tls: None,
+            resp: RespConfig::default(),
+            http: HttpConfig::default(),
             envoy: EnvoyConfig::default(),
-            http_token: None,
-            http_allowed_hosts: Vec::new(),
-            http_headers: HttpHeaders::default(),
             dashboard: DashboardMode::default(),
-            http_trusted_hops: 1,
-            gate: GateConfig::default(),
-            requirepass: None,
-            test_clock: false,
+            timeouts: TimeoutConfig::default(),
             max_clients: 10_000,
             max_buffer_memory: 64 << 20,
             workers: None,
-            max_memory: MemoryStore::DEFAULT_MAX_BYTES,
-            when_full: WhenFull::default(),
-            state_file: None,
-            snapshot_every: Duration::from_secs(60),
+            memory: MemoryConfig::default(),
             store: None,
             fallback_denial: FallbackDenial::default(),
             rules: Vec::new(),
-            timeout: Duration::ZERO,
-            input_timeout: Duration::from_secs(30),
-            output_timeout: Duration::from_secs(10),
+            test_clock: false,
+        }
+    }
+}
+
+impl Default for RespConfig {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 6380)),
+            unix: None,
+            unix_permissions: 0o700,
+            tls: None,
+            password: None,
+        }
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            address: Some(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            tls: None,
+            token: None,
+            allowed_hosts: Vec::new(),
+            headers: HttpHeaders::default(),
+            trusted_hops: 1,
+            gate: GateConfig::default(),
+        }
+    }
+}
+
+impl Default for TimeoutConfig {
+    fn default() -> Self {
+        let [input, output] = [30, 10].map(Duration::from_secs);
+        Self { idle: Duration::ZERO, input, output }
+    }
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self {
+            max_bytes: MemoryStore::DEFAULT_MAX_BYTES,
+            when_full: WhenFull::default(),
+            state_file: None,
+            snapshot_every: Duration::from_secs(60),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Home {
             return Ok(Self::Memory(store));
         };
         let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-        if config.state_file.is_some() {
+        if config.memory.state_file.is_some() {
             let both = "invalid --state-file together with --store: the store keeps the state; remove one of \
                         them";
             return Err(wrong(both.to_owned()));

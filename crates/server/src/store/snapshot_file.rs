@@ -20,7 +20,7 @@ use crate::{
 
 /// Opens the state file of this server, where there is one.
 pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
-    let Some(path) = config.state_file.as_ref().filter(|_| config.store.is_none()) else {
+    let Some(path) = config.memory.state_file.as_ref().filter(|_| config.store.is_none()) else {
         return Ok(None);
     };
     if config.test_clock {
@@ -32,8 +32,8 @@ pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
 
 /// The store as the state file says, or an empty one. A file that cannot be understood is set aside.
 pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
-    let empty = || MemoryStore::bounded(config.max_memory, config.when_full);
-    let Some(path) = &config.state_file else { return Ok(empty()) };
+    let empty = || MemoryStore::bounded(config.memory.max_bytes, config.memory.when_full);
+    let Some(path) = &config.memory.state_file else { return Ok(empty()) };
     let told = |error: io::Error| {
         let (path, reason) = (path.display(), plain_error(&error));
         io::Error::new(error.kind(), format!("cannot read the state file {path}: {reason}"))
@@ -46,7 +46,12 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
         }
         Err(error) => return Err(told(error)),
     };
-    match MemoryStore::load(BufReader::new(file), now, config.max_memory, config.when_full) {
+    match MemoryStore::load(
+        BufReader::new(file),
+        now,
+        config.memory.max_bytes,
+        config.memory.when_full,
+    ) {
         Ok(store) => {
             tracing::info!(path = %path.display(), keys = store.len(), "state file read");
             let (dropped, max_bytes) = (store.usage().keys_dropped, store.usage().max_bytes);

@@ -56,10 +56,10 @@ use self::{
 pub(crate) use self::{
     held::Held,
     limits::{MAX_HEAD, MAX_PENDING},
-    patience::Timeouts,
     request::{BodyError, RequestBody},
 };
 use crate::{
+    TimeoutConfig,
     budgets::{buffers::BufferBudget, turn::Turn},
     net::{clients::ConnectionPermit, stream::Socket, worker::Port},
     stopping::stopped,
@@ -81,7 +81,7 @@ pub(crate) const UNAVAILABLE: &[u8] =
 pub(crate) struct Settings {
     pub(crate) clock: SystemClock,
     pub(crate) buffers: Arc<BufferBudget>,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) timeouts: TimeoutConfig,
     /// A connection is ended at about this age, so that clients spread over servers anew; zero: never.
     pub(crate) max_age: Duration,
 }

@@ -8,23 +8,13 @@ use std::time::Duration;
 use sluicegate_core::Timestamp;
 
 use super::progress::Progress;
+use crate::TimeoutConfig;
 
 /// How often at most, and at least, is looked.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 /// How often is looked in the shortest of the limits: what begins is seen so much later at most.
 const LOOKS: u32 = 5;
-
-/// How long clients may take; zero: any time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// Until the head of a request is whole.
-    pub(crate) input: Duration,
-    /// Until the next request.
-    pub(crate) idle: Duration,
-    /// Until the client reads something of its replies.
-    pub(crate) output: Duration,
-}
 
 /// Why a client is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +46,7 @@ struct Bound {
 }
 
 impl Patience {
-    pub(super) const fn new(timeouts: &Timeouts) -> Self {
+    pub(super) const fn new(timeouts: &TimeoutConfig) -> Self {
         Self {
             input: Bound { limit: timeouts.input, seen: None },
             next: Bound { limit: timeouts.idle, seen: None },
@@ -132,7 +122,7 @@ mod tests {
     #[test]
     fn what_lasts_is_over() {
         let [input, idle, output] = [30, 100, 10].map(Duration::from_secs);
-        let timeouts = Timeouts { input, idle, output };
+        let timeouts = TimeoutConfig { input, idle, output };
         let connection = ConnectionBuffers::new(&Arc::new(BufferBudget::new(1 << 20)));
         let progress = Progress::new(connection);
         let mut patience = Patience::new(&timeouts);

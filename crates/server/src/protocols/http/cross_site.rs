@@ -15,7 +15,7 @@ use hyper::{
 };
 
 use super::problem::Problem;
-use crate::Config;
+use crate::HttpConfig;
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
@@ -52,10 +52,10 @@ pub(super) enum Audience {
 impl HostNames {
     /// Names are checked where some are given; and at an address of this machine alone, unless a
     /// token is asked for: no page knows that.
-    pub(crate) fn new(config: &Config, address: Option<SocketAddr>, has_token: bool) -> Self {
+    pub(crate) fn new(settings: &HttpConfig, address: Option<SocketAddr>, has_token: bool) -> Self {
         let is_local = address.is_some_and(|address| address.ip().is_loopback());
         let allowed: Vec<_> =
-            config.http_allowed_hosts.iter().map(|name| name.to_ascii_lowercase()).collect();
+            settings.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()).collect();
         let port = address.map_or(0, |address| address.port());
         Self {
             usual: [
@@ -67,8 +67,8 @@ impl HostNames {
             is_checked: !allowed.is_empty() || is_local && !has_token,
             allowed,
             port,
-            default_port: if config.http_tls.is_some() { 443 } else { 80 },
-            has_tls: config.http_tls.is_some(),
+            default_port: if settings.tls.is_some() { 443 } else { 80 },
+            has_tls: settings.tls.is_some(),
         }
     }
 
@@ -224,10 +224,10 @@ mod tests {
 
     use super::*;
 
-    fn names(configure: impl FnOnce(&mut Config), address: &str) -> HostNames {
-        let mut config = Config::default();
-        configure(&mut config);
-        HostNames::new(&config, Some(address.parse().unwrap()), config.http_token.is_some())
+    fn names(configure: impl FnOnce(&mut HttpConfig), address: &str) -> HostNames {
+        let mut settings = HttpConfig::default();
+        configure(&mut settings);
+        HostNames::new(&settings, Some(address.parse().unwrap()), settings.token.is_some())
     }
 
     fn is_refused(names: &HostNames, audience: Audience, fields: &[(&str, &str)]) -> bool {
@@ -243,10 +243,10 @@ mod tests {
     fn local_names_and_configured_ones_are_allowed() {
         let local = names(|_| {}, "127.0.0.1:8080");
         let named = names(
-            |config| config.http_allowed_hosts = vec!["Limits.Example".into(), "a:1".into()],
+            |settings| settings.allowed_hosts = vec!["Limits.Example".into(), "a:1".into()],
             "10.0.0.1:80",
         );
-        let token = names(|config| config.http_token = Some("t".into()), "127.0.0.1:8080");
+        let token = names(|settings| settings.token = Some("t".into()), "127.0.0.1:8080");
         let open = names(|_| {}, "0.0.0.0:8080");
         for (host, expected) in [
             ("localhost", [false, false]),
@@ -329,9 +329,9 @@ mod tests {
 
     #[test]
     fn origin_has_the_scheme_of_the_server_or_of_its_proxy() {
-        let tls = |config: &mut Config| {
+        let tls = |settings: &mut HttpConfig| {
             let (cert, key) = ("c".into(), "k".into());
-            config.http_tls = Some(crate::TlsConfig { cert, key, client_ca: None });
+            settings.tls = Some(crate::TlsConfig { cert, key, client_ca: None });
         };
         let (plain, at_80) = (names(|_| {}, "10.0.0.1:8080"), names(|_| {}, "10.0.0.1:80"));
         let tls = names(tls, "10.0.0.1:8443");

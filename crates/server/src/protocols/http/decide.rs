@@ -39,8 +39,8 @@ pub(super) async fn one(
     // It comes from memory while the rest is read.
     context.decider.store.touch(&key);
     let operation = ask.operation(verb)?;
-    let now = ask.at(context.config.test_clock)?.unwrap_or(now);
-    let style = ask.headers().unwrap_or(context.config.http_headers);
+    let now = ask.at(context.test_clock)?.unwrap_or(now);
+    let style = ask.headers().unwrap_or(context.settings.headers);
     let timeout = ask.wait()?;
     let known = rule(worker, ask.policy()?, now)?;
     if timeout.is_none()
@@ -102,7 +102,7 @@ pub(super) async fn many(
     now: Timestamp,
 ) -> Result<Reply, Problem> {
     let many = AskMany::read(body)?;
-    let now = many.at(worker.context.config.test_clock)?.unwrap_or(now);
+    let now = many.at(worker.context.test_clock)?.unwrap_or(now);
     // All are looked at before any is decided: what is wrong in one stops all.
     let mut takes = Vec::with_capacity(many.requests.len());
     for (index, ask) in many.requests.iter().enumerate() {
@@ -173,7 +173,7 @@ pub(super) async fn reset(
     ask.only_key()?;
     let key = ask.key()?;
     let context = &worker.context;
-    let now = ask.at(context.config.test_clock)?.unwrap_or(now);
+    let now = ask.at(context.test_clock)?.unwrap_or(now);
     let existed = context.decider.store.reset(&key, now).await?;
     context.decider.queues.changed(&key);
     Ok(reply::reset(existed))

@@ -30,10 +30,10 @@ use crate::{
 pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let context = &worker.context;
-    let config = &context.config.gate;
+    let config = &context.settings.gate;
     let method = original::method(&head.headers, config)?;
     let target = original::target(&head.headers, config)?;
-    let address = original::address(&head.headers, config, context.config.http_trusted_hops)?;
+    let address = original::address(&head.headers, config, context.settings.trusted_hops)?;
     let version = arc_swap::Guard::into_inner(context.decider.rules.now());
     let matches = {
         let headers = OfRequest(&head.headers);
@@ -97,7 +97,7 @@ fn tell(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Reply 
         None => Cow::Borrowed(name),
     };
     let fields = Fields::new(&name, &charge.policy);
-    let style = worker.context.config.http_headers;
+    let style = worker.context.settings.headers;
     let told = Told::new(worker, decision, told.source, &fields, style);
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }

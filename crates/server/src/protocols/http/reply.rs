@@ -50,13 +50,12 @@ impl<'a> Told<'a> {
         fields: &'a Fields,
         style: HttpHeaders,
     ) -> Self {
-        let config = &worker.context.config;
         Self {
             decision,
             source: shown(worker, source),
             fields,
             style,
-            fallback: (source == Source::Fallback).then_some(config.fallback_denial),
+            fallback: (source == Source::Fallback).then_some(worker.context.fallback_denial),
             is_query: false,
         }
     }

@@ -1,12 +1,12 @@
 //! What the connections of HTTP have in common, on the server and on one worker.
 
-use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc};
+use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
 use sluicegate_core::Timestamp;
 
 use super::{body::BodyLimits, cross_site::HostNames, mount::Mount};
 use crate::{
-    Config,
+    FallbackDenial, HttpConfig,
     decide::Decider,
     net::{secret::Secret, web::WebPort},
     policies::policy_cache::Rules,
@@ -16,7 +16,12 @@ use crate::{
 /// What requests of HTTP need of the server.
 pub(crate) struct HttpContext {
     pub(crate) decider: Arc<Decider>,
-    pub(crate) config: Arc<Config>,
+    pub(crate) settings: HttpConfig,
+    pub(crate) fallback_denial: FallbackDenial,
+    /// How long a body may take; zero: any time.
+    pub(crate) input_timeout: Duration,
+    /// Whether requests may say what time it is.
+    pub(crate) test_clock: bool,
     /// The names of the server that requests may use.
     pub(crate) hosts: HostNames,
     /// The secret that clients must give.
@@ -55,6 +60,6 @@ impl HttpWorker {
     }
 
     pub(super) fn body_limits(&self) -> BodyLimits {
-        BodyLimits { time: self.context.config.input_timeout, clock: self.context.decider.clock }
+        BodyLimits { time: self.context.input_timeout, clock: self.context.decider.clock }
     }
 }

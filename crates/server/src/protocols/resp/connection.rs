@@ -213,12 +213,11 @@ impl<'a> Connection<'a> {
     /// When the client is to be closed, if nothing else comes: it asks nothing, or does not finish
     /// what it began to ask.
     fn due(&self) -> Option<Timestamp> {
-        let config = &self.session.shared().config;
+        let timeouts = &self.session.shared().timeouts;
         let after = |since: Option<Timestamp>, most: Duration| {
             since.filter(|_| !most.is_zero()).map(|since| since + most)
         };
-        let due =
-            [after(Some(self.asked), config.timeout), after(self.begun, config.input_timeout)];
+        let due = [after(Some(self.asked), timeouts.idle), after(self.begun, timeouts.input)];
         due.into_iter().flatten().min()
     }
 

@@ -2,8 +2,10 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+use sluicegate_memory::WhenFull;
+
 use crate::{
-    Config,
+    TimeoutConfig,
     budgets::buffers::BufferBudget,
     decide::Decider,
     net::{clients::Clients, incidents::Incidents, secret::Secret},
@@ -22,7 +24,12 @@ pub(crate) struct RespContext {
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) snapshots: Arc<SnapshotLog>,
     pub(crate) list_keys: ListKeys,
-    pub(crate) config: Arc<Config>,
+    pub(crate) timeouts: TimeoutConfig,
+    pub(crate) when_full: WhenFull,
+    /// Whether there is a state file.
+    pub(crate) has_state_file: bool,
+    /// Whether commands may say what time it is.
+    pub(crate) test_clock: bool,
     /// Where RESP is spoken.
     pub(crate) address: SocketAddr,
     /// The secret that clients must give.

@@ -75,7 +75,7 @@ fn server(shared: &RespContext, text: &mut String) {
     line(text, "tcp_port", shared.address.port());
     line(text, "uptime_in_seconds", shared.decider.clock.uptime().as_secs());
     line(text, "uptime_in_days", shared.decider.clock.uptime().as_secs() / 86_400);
-    line(text, "test_clock", if shared.config.test_clock { "yes" } else { "no" });
+    line(text, "test_clock", if shared.test_clock { "yes" } else { "no" });
 }
 
 fn clients(shared: &RespContext, text: &mut String) {
@@ -97,7 +97,7 @@ fn memory(shared: &RespContext, text: &mut String) {
     line(
         text,
         "when_full",
-        match shared.config.when_full {
+        match shared.when_full {
             WhenFull::Deny => "deny",
             WhenFull::Allow => "allow",
         },
@@ -110,7 +110,7 @@ fn persistence(shared: &RespContext, text: &mut String) {
     line(text, "async_loading", 0);
     let told = shared.snapshots.status();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
-    line(text, "state_file", if shared.config.state_file.is_some() { "yes" } else { "no" });
+    line(text, "state_file", if shared.has_state_file { "yes" } else { "no" });
     let dropped = shared.decider.store.memory().map_or(0, |store| store.usage().keys_dropped);
     line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", told.written);

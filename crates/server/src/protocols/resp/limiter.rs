@@ -21,7 +21,7 @@ pub(super) fn call<'a>(
     gathered: &mut Gathered<'a>,
     out: &mut Vec<u8>,
 ) -> Result<Next, CommandError> {
-    let options = Options { test_clock: session.shared.config.test_clock };
+    let options = Options { test_clock: session.shared.test_clock };
     let request = parse_at(index, arguments, options, |text| rule(session, text))?;
     match request {
         Request::Throttle { key, policy: rule, operation } => {

@@ -58,8 +58,8 @@ fn settings(shared: &RespContext) -> Vec<(&'static str, String)> {
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
         ("save", String::new()),
-        ("test-clock", if shared.config.test_clock { "yes" } else { "no" }.into()),
-        ("timeout", shared.config.timeout.as_secs().to_string()),
+        ("test-clock", if shared.test_clock { "yes" } else { "no" }.into()),
+        ("timeout", shared.timeouts.idle.as_secs().to_string()),
     ]
 }
 

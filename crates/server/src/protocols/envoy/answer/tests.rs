@@ -14,7 +14,7 @@ fn limit(allowed: bool, mode: Mode, remaining: u32) -> Verdict {
 }
 
 /// What is answered about so many descriptors.
-fn answered(verdicts: &[Verdict], config: EnvoyConfig) -> RateLimitResponse {
+fn answered(verdicts: &[Verdict], config: &EnvoyConfig) -> RateLimitResponse {
     let descriptor = |index| RateLimitDescriptor {
         entries: vec![Entry { key: "k".to_owned(), value: format!("{index}") }],
         ..RateLimitDescriptor::default()
@@ -24,7 +24,7 @@ fn answered(verdicts: &[Verdict], config: EnvoyConfig) -> RateLimitResponse {
         descriptors: (0..verdicts.len()).map(descriptor).collect(),
         hits_addend: 3,
     };
-    answer(&request, verdicts.to_vec(), &config)
+    answer(&request, verdicts.to_vec(), config)
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn one_descriptor_over_its_limit_is_enough() {
         (vec![quota(false), quota(true), enforced(false, 0)], OVER, vec![OVER, OK, OVER]),
         (vec![quota(false), Verdict::Free], OVER, vec![OVER, OK]),
     ] {
-        let response = answered(&verdicts, EnvoyConfig::default());
+        let response = answered(&verdicts, &EnvoyConfig::default());
         assert_eq!(response.overall_code, code, "{verdicts:?}");
         let told: Vec<_> = response.statuses.iter().map(|status| status.code).collect();
         assert_eq!(told, codes, "{verdicts:?}");
@@ -55,7 +55,7 @@ fn one_descriptor_over_its_limit_is_enough() {
 #[test]
 fn a_status_tells_the_limit_what_is_left_and_until_when() {
     let verdicts = [Verdict::Free, Verdict::Unlimited, limit(true, Mode::Enforced, 7)];
-    let response = answered(&verdicts, EnvoyConfig::default());
+    let response = answered(&verdicts, &EnvoyConfig::default());
     let [free, unlimited, limited] = &response.statuses[..] else { panic!("{response:?}") };
     assert_eq!(*free, DescriptorStatus { code: OK, ..DescriptorStatus::default() });
     assert_eq!(unlimited.limit_remaining, u32::MAX);
@@ -71,7 +71,7 @@ fn a_status_tells_the_limit_what_is_left_and_until_when() {
 fn headers_are_of_what_is_over_else_of_the_least_that_is_left() {
     let headers = |verdicts: &[Verdict], headers| {
         let config = EnvoyConfig { headers, ..EnvoyConfig::default() };
-        let fields = answered(verdicts, config).response_headers_to_add;
+        let fields = answered(verdicts, &config).response_headers_to_add;
         let fields: Vec<_> = fields.iter().map(|it| format!("{}: {}", it.key, it.value)).collect();
         fields.join(", ")
     };
@@ -93,7 +93,7 @@ fn headers_are_of_what_is_over_else_of_the_least_that_is_left() {
 fn metadata_tells_what_was_asked_and_which_quotas_are_over() {
     let config = EnvoyConfig { metadata: true, ..EnvoyConfig::default() };
     let verdicts = [limit(true, Mode::Quota, 1), limit(false, Mode::Quota, 0)];
-    let told = answered(&verdicts, config).dynamic_metadata.unwrap();
+    let told = answered(&verdicts, &config).dynamic_metadata.unwrap();
     let names: Vec<_> = told.fields.keys().map(String::as_str).collect();
     assert_eq!(
         names,
@@ -111,7 +111,7 @@ fn metadata_tells_what_was_asked_and_which_quotas_are_over() {
     ]);
     let Verdict::Limited(mut limited) = limit(true, Mode::Enforced, 1) else { panic!("it is one") };
     limited.metadata = with_answer(&said);
-    let told = answered(&[Verdict::Limited(limited)], config).dynamic_metadata.unwrap();
+    let told = answered(&[Verdict::Limited(limited)], &config).dynamic_metadata.unwrap();
     let fields = map(vec![
         ("tier", text("free")),
         ("weights", list([value(Kind::NumberValue(1.5)), value(Kind::NullValue(0))])),
@@ -122,7 +122,7 @@ fn metadata_tells_what_was_asked_and_which_quotas_are_over() {
     assert_eq!(told.fields["descriptors"], list([value(Kind::StructValue(descriptor))]));
     assert_eq!(with_answer(&Metadata::Truth(true)), None);
 
-    let told = answered(&[Verdict::Free], config).dynamic_metadata.unwrap();
+    let told = answered(&[Verdict::Free], &config).dynamic_metadata.unwrap();
     assert_eq!(told.fields["quotaModeEnabled"], value(Kind::BoolValue(false)));
     assert!(!told.fields.contains_key("quotaModeViolations"));
 }

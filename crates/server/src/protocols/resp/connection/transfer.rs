@@ -169,7 +169,7 @@ impl Connection<'_> {
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            let most = self.session.shared().config.output_timeout;
+            let most = self.session.shared().timeouts.output;
             if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::TimedOut.into());
