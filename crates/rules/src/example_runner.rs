@@ -69,12 +69,12 @@ impl RuleSet {
             let now = Timestamp::EPOCH + START + step.at;
             for turn in 1..=step.times {
                 let result = runner.decide(request, now);
-                let place = if step.times > 1 {
+                let position = if step.times > 1 {
                     format!("step {} (line {}), request {turn}", number + 1, step.line)
                 } else {
                     format!("step {} (line {})", number + 1, step.line)
                 };
-                if !runner.compare(&step.expect, &result, &place) {
+                if !runner.compare(&step.expect, &result, &position) {
                     break;
                 }
             }
@@ -213,26 +213,28 @@ impl<'s> ExampleRunner<'s> {
     }
 
     /// Whether the result is as expected.
-    fn compare(&mut self, expect: &Expect, found: &ExampleResult, place: &str) -> bool {
+    fn compare(&mut self, expect: &Expect, found: &ExampleResult, position: &str) -> bool {
         let before = self.faults.len();
         let word = |allowed| if allowed { "allow" } else { "deny" };
         if expect.allowed.is_some_and(|allowed| allowed != found.allowed) {
             let by = found.rule.as_ref().map(|rule| format!(" by {rule}")).unwrap_or_default();
             let expected = word(!found.allowed);
-            self.faults
-                .push(format!("{place}: expected {expected}, found {}{by}", word(found.allowed)));
+            self.faults.push(format!(
+                "{position}: expected {expected}, found {}{by}",
+                word(found.allowed)
+            ));
         }
         if let Some(rule) = &expect.rule
             && found.rule.as_deref() != Some(rule)
         {
             let found = found.rule.as_deref().unwrap_or("none");
-            self.faults.push(format!("{place}: expected rule {rule}, found {found}"));
+            self.faults.push(format!("{position}: expected rule {rule}, found {found}"));
         }
         if let Some(remaining) = expect.remaining
             && found.remaining != Some(remaining)
         {
             let found = found.remaining.map_or("none".to_owned(), |it| it.to_string());
-            self.faults.push(format!("{place}: expected remaining {remaining}, found {found}"));
+            self.faults.push(format!("{position}: expected remaining {remaining}, found {found}"));
         }
         if let Some(expected) = expect.retry_after
             && found.retry != Some(Retry::After(expected))
@@ -242,7 +244,8 @@ impl<'s> ExampleRunner<'s> {
                 Some(Retry::Never) => "never".to_owned(),
                 Some(Retry::After(span)) => format!("{span:?}"),
             };
-            self.faults.push(format!("{place}: expected retry_after {expected:?}, found {found}"));
+            self.faults
+                .push(format!("{position}: expected retry_after {expected:?}, found {found}"));
         }
         self.faults.len() == before
     }
