@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Decision, Entry, Operation, Part, Retry, Timestamp, peek_together, take_together,
+    Answer, Entry, Operation, Part, Retry, Timestamp, peek_together, take_together,
 };
 use smallvec::SmallVec;
 
@@ -188,28 +188,29 @@ impl<'s> ExampleRunner<'s> {
     ) -> Result<RuleOutcome, KeyTooLong> {
         let mut evaluation = Evaluation::new(matches, RuleOperation::Take(hits))?;
         while let Some(set) = evaluation.next_charges() {
-            let decisions = self.apply(&set, now);
-            evaluation.record(&set, decisions.into_iter().map(Answer::from));
+            let answers = self.apply(set, now);
+            evaluation.record(&answers);
         }
         Ok(evaluation.into_outcome())
     }
 
-    /// Applies takes and peeks, which one decision on several keys covers even if there is one key only.
-    fn apply(&mut self, set: &ChargeSet<'_, '_>, now: Timestamp) -> Vec<Decision> {
-        let keys = set.requests.iter().map(|request| &request.charge.key);
+    /// Applies a take or a peek. A decision on several keys is the same as on one if there is only one.
+    fn apply(&mut self, set: ChargeSet<'_, '_, '_>, now: Timestamp) -> Vec<Answer> {
+        let requests: Vec<_> = set.requests().collect();
+        let keys = requests.iter().map(|request| &request.charge.key);
         let entries = keys.clone().map(|key| self.entries.remove(key).flatten());
         let mut entries: Vec<Option<Entry>> = entries.collect();
-        let parts = set.requests.iter().zip(&mut entries).map(|(request, entry)| Part {
+        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| Part {
             policy: &request.charge.policy,
             entry,
             cost: request.cost,
         });
         let mut parts: Vec<_> = parts.collect();
-        let is_take = set.requests.iter().any(|it| matches!(it.operation, Operation::Take(_)));
+        let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
         let together = if is_take { take_together } else { peek_together };
         let decisions = together(&mut parts, now).map(|joint| joint.each).unwrap_or_default();
         self.entries.extend(keys.cloned().zip(entries));
-        decisions
+        decisions.into_iter().map(Answer::from).collect()
     }
 
     /// Whether the result is as expected.
