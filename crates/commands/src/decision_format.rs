@@ -15,14 +15,20 @@ pub enum DecisionFormat {
 }
 
 impl DecisionFormat {
-    /// Passes the integers of `decision` to `write`.
+    /// Writes the integers of `decision`.
     #[inline]
-    pub fn write(self, decision: &Decision, write: impl FnOnce(&[i64])) {
+    pub fn write(self, decision: &Decision, writer: &mut impl IntegersWriter) {
         match self {
-            Self::Sluicegate => write(&decision.to_integers()),
-            Self::RedisCell => write(&redis_cell_integers(decision)),
+            Self::Sluicegate => writer.integers(&decision.to_integers()),
+            Self::RedisCell => writer.integers(&redis_cell_integers(decision)),
         }
     }
+}
+
+/// Writes a reply of whole numbers. Their count is a constant, because that makes writing them faster.
+pub trait IntegersWriter {
+    /// An array of whole numbers.
+    fn integers<const N: usize>(&mut self, integers: &[i64; N]);
 }
 
 fn redis_cell_integers(decision: &Decision) -> [i64; 5] {

@@ -3,8 +3,8 @@
 use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
-    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, KeyArgument,
-    Keys, Options, PolicyText, ReplyWriter, TakeRequest,
+    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, IntegersWriter,
+    KeyArgument, Keys, Options, PolicyText, ReplyWriter, TakeRequest,
 };
 use sluicegate_core::{Decision, Operation};
 
@@ -194,12 +194,19 @@ impl<'a> Call<'a> {
 
     #[inline]
     fn reply_decision(&self, decision: &Decision, format: DecisionFormat) {
-        format.write(decision, |integers| self.context.reply_integers(integers));
+        format.write(decision, &mut { self.context });
     }
 
     fn reply_error(&self, error: &str) {
         stats::ERRORS.add();
         self.context.reply_error(error);
+    }
+}
+
+impl IntegersWriter for Context<'_> {
+    #[inline]
+    fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
+        self.reply_integers(integers);
     }
 }
 

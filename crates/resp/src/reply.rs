@@ -57,10 +57,10 @@ impl<'a> Writer<'a> {
 
     /// A flat array of whole numbers: the reply of `CL.THROTTLE`.
     #[inline]
-    pub fn integers(&mut self, values: &[i64]) {
+    pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
         // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
         let mut lines = [0; GROUP * digits::LONGEST + digits::ROOM];
-        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(values.len()).unwrap_or(i64::MAX));
+        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).unwrap_or(i64::MAX));
         for (count, &value) in (1..).zip(values) {
             if count % GROUP == 0 {
                 self.out.extend_from_slice(&lines[..at]);

@@ -52,7 +52,16 @@ mod tests {
     use sluicegate_core::{Entry, Timestamp, apply};
 
     use super::*;
-    use crate::{Options, parse};
+    use crate::{IntegersWriter, Options, parse};
+
+    #[derive(Default)]
+    struct Integers(Vec<i64>);
+
+    impl IntegersWriter for Integers {
+        fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
+            self.0.extend_from_slice(integers);
+        }
+    }
 
     fn throttle(entry: &mut Option<Entry>, now: u64, arguments: &str) -> [i64; 5] {
         let line = format!("CL.THROTTLE user123 {arguments}");
@@ -64,9 +73,9 @@ mod tests {
         };
         let now = Timestamp::from_micros(now).unwrap();
         let decision = apply(&policy, entry, now, operation).unwrap();
-        let mut integers = Vec::new();
-        format.write(&decision, |written| integers.extend_from_slice(written));
-        integers.try_into().unwrap()
+        let mut integers = Integers::default();
+        format.write(&decision, &mut integers);
+        integers.0.try_into().unwrap()
     }
 
     #[test]
