@@ -21,10 +21,13 @@
 #![deny(clippy::float_arithmetic)]
 
 mod algorithm;
+mod answer;
+mod applied;
 mod apply;
 mod bytes;
 mod calendar;
 mod carry;
+mod counters;
 mod decision;
 mod describe;
 mod encoding;
@@ -34,25 +37,32 @@ pub mod human;
 mod parameters;
 mod period;
 mod policy;
+mod prepared_policy;
 mod share;
 mod spelling;
 mod store;
+mod store_error;
 mod text;
 mod time;
 mod together;
 
 pub use algorithm::*;
+pub use answer::{Answer, MultiKeyAnswer, Source};
+pub use applied::{Applied, AppliedFuture, BoxFuture};
 pub use apply::{ReserveError, apply};
 pub use bytes::StateError;
 pub use calendar::CalendarUnit;
+pub use counters::Counters;
 pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::Description;
 pub use entry::{Entry, Usage};
 pub use parameters::LimitError;
 pub use policy::Policy;
+pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
 pub use share::Share;
 pub use spelling::closest;
-pub use store::Store;
+pub use store::{AsStore, KeyedOperation, KeyedTake, MultiKeyOperation, ReadEntry, Store};
+pub use store_error::{StateFault, StoreError};
 pub use text::{MAX_LIMITS, PolicyError};
 pub use time::{Clock, ManualClock, Timestamp, TimestampError};
 pub use together::{Joint, MAX_TOGETHER, Part, peek_together, take_together};

@@ -1,10 +1,11 @@
 //! How a server is to run.
 
+use sluicegate_core::OnError;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use hyper::header::HeaderName;
 use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_redis::{OnError, Options};
+use sluicegate_redis::Options;
 
 use crate::EnvoyConfig;
 

@@ -2,9 +2,8 @@
 //!
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
-use sluicegate_core::{Joint, Operation, Timestamp};
+use sluicegate_core::{Answer, Joint, MultiKeyAnswer, Operation, Source, Timestamp};
 use sluicegate_memory::MemoryStore;
-use sluicegate_redis::{Answer, MultiKeyAnswer, Source};
 use tokio::task::yield_now;
 
 use crate::{
@@ -137,9 +136,8 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
-    use sluicegate_core::Clock as _;
+    use sluicegate_core::{Clock as _, OnError};
     use sluicegate_memory::SystemClock;
-    use sluicegate_redis::OnError;
     use sluicegate_rules::RuleSet;
 
     use super::*;

@@ -6,10 +6,10 @@
 mod exposition;
 mod process;
 
+use sluicegate_core::{Source, Store as _};
 use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
-use sluicegate_redis::Source;
 
 pub(crate) use self::exposition::Format;
 use self::{
@@ -299,7 +299,7 @@ fn state(shared: &Shared, out: &mut Exposition) {
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
-        Home::Redis { store, .. } => {
+        Home::Redis(store) => {
             let nodes = store.health();
             let connected = nodes.iter().filter(|it| it.connected).count();
             let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();

@@ -4,8 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluicegate_core::Decision;
-use sluicegate_redis::Source;
+use sluicegate_core::{Decision, Source};
 
 use crate::{dashboard::Watch, face::Face};
 

@@ -1,8 +1,9 @@
 //! How the store is doing, as a frame tells it.
 
+use sluicegate_core::{OnError, Store as _};
 use serde::Serialize;
 use sluicegate_memory::WhenFull;
-use sluicegate_redis::{Health, OnError, RoundTrips};
+use sluicegate_redis::{Health, RoundTrips};
 
 use crate::{home::Home, shared::Shared};
 
@@ -96,7 +97,7 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
                 snapshots: shared.config.state_file.is_some().then(|| snapshots(shared)),
             }
         }
-        Home::Redis { store, .. } => {
+        Home::Redis(store) => {
             let round_trips = store.round_trips();
             let latency = StoreLatency::between(before, &round_trips);
             *before = round_trips;

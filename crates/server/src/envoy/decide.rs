@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use sluicegate_core::{
-    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Timestamp, Window,
-};
+use sluicegate_core::{Align, Decision, FixedWindow, Limit, OnError, Operation, Outcome, Policy, Retry, Source, Timestamp, Window};
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
     rls::{
@@ -13,7 +11,6 @@ use sluicegate_proto::{
         rate_limit_response::{RateLimit, rate_limit::Unit},
     },
 };
-use sluicegate_redis::{OnError, Source};
 use sluicegate_rules::{Descriptor, Match, Treatment};
 use smallvec::SmallVec;
 use tonic::Status;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Store as _, OnError, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_redis::{Health, OnError};
+use sluicegate_redis::Health;
 use sluicegate_resp::Writer;
 
 use super::{session::Session, table};
@@ -123,7 +123,7 @@ fn persistence(shared: &Shared, text: &mut String) {
 
 /// Where the state is, and how the store is doing that keeps it.
 fn store(shared: &Shared, text: &mut String) {
-    let Home::Redis { store, .. } = &shared.home else { return line(text, "store", "memory") };
+    let Home::Redis(store) = &shared.home else { return line(text, "store", "memory") };
     line(text, "store", "redis");
     let on_error = shared.config.store.as_ref().map(|store| store.on_error).unwrap_or_default();
     line(

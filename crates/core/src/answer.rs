@@ -1,8 +1,8 @@
-//! A decision and its source.
+//! Decisions of a store, with their source.
 
 use std::ops::Deref;
 
-use sluicegate_core::Decision;
+use crate::{decision::Decision, together::Joint};
 
 /// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Source {
     Cache,
     /// A lease of this process.
     Lease,
-    /// `on_error`, because the store is unavailable.
+    /// [`OnError`](crate::OnError), because the store is unavailable.
     Fallback,
 }
 
@@ -41,10 +41,35 @@ pub struct Answer {
     pub source: Source,
 }
 
+/// A decision that the store made.
+impl From<Decision> for Answer {
+    fn from(decision: Decision) -> Self {
+        Self { decision, source: Source::Store }
+    }
+}
+
 impl Deref for Answer {
     type Target = Decision;
 
     fn deref(&self) -> &Decision {
         &self.decision
+    }
+}
+
+/// A decision on several keys, and its source. Dereferences to the [`Joint`].
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MultiKeyAnswer {
+    /// The decision.
+    pub joint: Joint,
+    /// Its source; that of the binding key if the keys were taken one after the other.
+    pub source: Source,
+}
+
+impl Deref for MultiKeyAnswer {
+    type Target = Joint;
+
+    fn deref(&self) -> &Joint {
+        &self.joint
     }
 }
