@@ -3,12 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use sluicegate_conformance::{
-    Answer, Invocation, JointSubject, JointTake, Shape, Subject, check_together,
-};
+use sluicegate_conformance::{Shape, StoreSubject, check_together};
 use sluicegate_core::{
-    Joint, KeyedTake, ManualClock, MultiKeyOperation, OnError, Operation, PreparedPolicy, Retry,
-    Share, Source, Store, Timestamp,
+    BoxFuture, KeyedTake, ManualClock, MultiKeyOperation, OnError, Operation, PreparedPolicy,
+    Retry, Share, Source, Store,
 };
 use sluicegate_redis::{Options, RedisStore, TestClock};
 use tokio::runtime::Runtime;
@@ -22,38 +20,6 @@ use crate::{
 
 const ENGINES: [Engine; 2] = [Engine::Redis70, Engine::Valkey91];
 
-/// A store whose clock each invocation sets.
-struct AtItsTime {
-    runtime: Runtime,
-    store: RedisStore,
-    clock: Arc<ManualClock>,
-}
-
-impl Subject for AtItsTime {
-    fn apply(&mut self, invocation: Invocation<'_>) -> Answer {
-        let Invocation { key, policy, now, operation } = invocation;
-        self.clock.set(now);
-        let policy = PreparedPolicy::new(policy);
-        let answer =
-            self.runtime.block_on(async { self.store.apply(key, &policy, operation).await });
-        answer.map(|it| it.decision).map_err(|error| error.to_string())
-    }
-}
-
-impl JointSubject for AtItsTime {
-    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
-        self.clock.set(now);
-        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
-        let takes = takes.iter().zip(&policies);
-        let takes: Vec<_> =
-            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let operation = MultiKeyOperation::Take;
-        let answer =
-            self.runtime.block_on(async { self.store.apply_multi_key(operation, &takes).await });
-        answer.map(|it| it.joint).map_err(|error| error.to_string())
-    }
-}
-
 #[test]
 fn store_random_histories_decide_as_core() {
     for engine in ENGINES {
@@ -63,7 +29,8 @@ fn store_random_histories_decide_as_core() {
         let mut options = patient();
         options.test_clock = Some(TestClock::new(clock.clone()));
         let store = runtime.block_on(RedisStore::connect_with(&server.url(), options)).unwrap();
-        check_together(&mut AtItsTime { runtime, store, clock }, 300, 250, Shape::default());
+        let block_on = move |future: BoxFuture<'_, ()>| runtime.block_on(future);
+        check_together(&mut StoreSubject::new(store, clock, block_on), 300, 250, Shape::default());
     }
 }
 
