@@ -1,7 +1,7 @@
 //! How the store is doing, as a frame tells it.
 
-use sluicegate_core::{OnError, Store as _};
 use serde::Serialize;
+use sluicegate_core::{OnError, Store as _};
 use sluicegate_memory::WhenFull;
 use sluicegate_redis::{Health, RoundTrips};
 

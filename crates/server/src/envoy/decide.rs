@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use sluicegate_core::{Align, Decision, FixedWindow, Limit, OnError, Operation, Outcome, Policy, Retry, Source, Timestamp, Window};
+use sluicegate_core::{
+    Align, Decision, FixedWindow, Limit, OnError, Operation, Outcome, Policy, Retry, Source,
+    Timestamp, Window,
+};
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
     rls::{

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_core::{Store as _, OnError, Timestamp};
+use sluicegate_core::{OnError, Store as _, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::Health;
 use sluicegate_resp::Writer;

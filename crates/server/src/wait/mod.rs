@@ -14,7 +14,9 @@ mod line;
 use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
 use sluicegate_commands::wait_queue::{MAX_PROJECTED_ENTRY, ObservedEntry, QueuedRequest, departs};
-use sluicegate_core::{Answer, Decision, Entry, Operation, Outcome, Policy, Retry, Source, Timestamp};
+use sluicegate_core::{
+    Answer, Decision, Entry, Operation, Outcome, Policy, Retry, Source, Timestamp,
+};
 use tokio::{sync::watch, time::sleep};
 
 pub(crate) use sluicegate_commands::wait_queue::QueueFull;
