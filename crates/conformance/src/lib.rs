@@ -5,6 +5,7 @@
 
 mod history;
 pub mod oracle;
+mod rules;
 mod store_subject;
 mod subject;
 mod together;
@@ -12,6 +13,7 @@ mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
+pub use rules::{ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules};
 pub use store_subject::StoreSubject;
 pub use subject::{Answer, CoreSubject, Invocation, OracleSubject, Subject, check_keys, compare};
 pub use together::{JointSubject, JointTake, check_together};

@@ -24,9 +24,10 @@ pub(crate) use sluicegate_commands::wait_queue::QueueFull;
 pub(crate) use self::line::Lines;
 use self::line::Place;
 use crate::{
-    buffers::NO_MEMORY,
-    home::{HomeRule, Trouble},
-    shared::{Shared, stopped},
+    budgets::buffers::NO_MEMORY,
+    decide::Decider,
+    stopping::stopped,
+    store::home::{HomeRule, Trouble},
 };
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
@@ -92,45 +93,45 @@ impl Lines {
 ///
 /// To drop this is to leave: nothing stays taken.
 pub(crate) async fn wait(
-    shared: &Shared,
+    decider: &Decider,
     waiting: Waiting,
     stopping: watch::Receiver<bool>,
 ) -> Result<Answer, Failure> {
     let source = Cell::new(Source::Store);
-    let decision = decide(shared, waiting, &source, stopping).await?;
+    let decision = decide(decider, waiting, &source, stopping).await?;
     Ok(Answer { decision, source: source.get() })
 }
 
 /// The decision. `source` becomes who made the last one that it is of.
 async fn decide(
-    shared: &Shared,
+    decider: &Decider,
     waiting: Waiting,
     source: &Cell<Source>,
     stopping: watch::Receiver<bool>,
 ) -> Result<Decision, Failure> {
-    let now = shared.now();
+    let now = decider.now();
     let Waiting { key, rule, cost, timeout } = waiting;
-    let mut reservation = shared.buffers.reserve_nothing();
+    let mut reservation = decider.buffers.reserve_nothing();
     if key.len() > FREE_KEY && !reservation.resize(key.len()) {
         return Err(Failure::NoMemory);
     }
     let policy = rule.policy();
-    let ask = Ask { shared, key: &key, rule: &rule, cost, deadline: now + timeout, source };
+    let ask = Ask { decider, key: &key, rule: &rule, cost, deadline: now + timeout, source };
     if cost == 0 {
         return Ok(ask.apply(now, Operation::Take(0)).await?);
     }
     if departs(policy) {
-        let _place = shared.lines.hold(&key)?;
+        let _place = decider.queues.hold(&key)?;
         let reserve = Operation::Reserve { cost, max_wait: timeout };
         let decision = ask.apply(now, reserve).await?;
-        shared.lines.taken(&key, policy);
+        decider.queues.taken(&key, policy);
         if !decision.allowed() {
             return Ok(decision);
         }
         return Ok(ask.departure(ask.later(now), decision, stopping).await?);
     }
     let request = QueuedRequest { policy: policy.clone(), cost, deadline: ask.deadline };
-    let mut place = shared.lines.join(&key, request)?;
+    let mut place = decider.queues.join(&key, request)?;
     match ask.turn(now, &place, stopping.clone()).await? {
         Asked::Passed(at, decision) => {
             place.step_out();
@@ -143,7 +144,7 @@ async fn decide(
 /// What was asked, and until when the answer is wanted.
 #[derive(Clone, Copy)]
 struct Ask<'a> {
-    shared: &'a Shared,
+    decider: &'a Decider,
     key: &'a [u8],
     rule: &'a HomeRule,
     cost: u32,
@@ -190,12 +191,12 @@ impl Ask<'_> {
                 () = self.nap(now, next) => {}
                 () = place.turn() => {}
                 () = stopped(&mut stopping) => {
-                    now = self.shared.now();
+                    now = self.decider.now();
                     let turn = self.projected(now, place).await?;
                     return self.deny(now, turn).await;
                 }
             }
-            now = self.shared.now();
+            now = self.decider.now();
         }
     }
 
@@ -250,7 +251,7 @@ impl Ask<'_> {
             let small = entry.allocations().sum::<usize>() <= MAX_PROJECTED_ENTRY;
             (small.then(|| entry.clone()), there)
         };
-        let (entry, there) = match self.shared.home.read(self.key, now, copy).await? {
+        let (entry, there) = match self.decider.store.read(self.key, now, copy).await? {
             Some((Some(entry), there)) => (Some(entry), there),
             None => (None, now),
             // It is too large to be copied for each request that comes.
@@ -288,24 +289,24 @@ impl Ask<'_> {
             tokio::select! {
                 () = self.nap(now, departure) => {}
                 () = stopped(&mut stopping) => {
-                    now = self.shared.now();
+                    now = self.decider.now();
                     assigned.given_back = true;
                     if !is_charged {
                         return Ok(denied(decision, until(now, departure)));
                     }
                     let decision = self.apply(now, Operation::Refund(self.cost)).await?;
-                    self.shared.lines.changed(self.key);
+                    self.decider.queues.changed(self.key);
                     return Ok(denied(decision, until(now, departure)));
                 }
             }
-            now = self.shared.now();
+            now = self.decider.now();
         }
         assigned.given_back = true; // nothing is to be given back any more
         self.apply(now, Operation::Peek(0)).await
     }
 
     async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, Trouble> {
-        let answer = self.shared.decide(self.key, self.rule, operation, now).await?;
+        let answer = self.decider.decide(self.key, self.rule, operation, now).await?;
         self.source.set(answer.source);
         Ok(answer.decision)
     }
@@ -313,12 +314,12 @@ impl Ask<'_> {
     /// The time when an answer is there to what was asked at `asked`: where the state is here, no time
     /// has passed.
     fn later(self, asked: Timestamp) -> Timestamp {
-        if self.shared.home.memory().is_some() { asked } else { self.shared.now() }
+        if self.decider.store.memory().is_some() { asked } else { self.decider.now() }
     }
 
     /// Sleeps until `then`, or for as long as may be slept.
     async fn nap(self, now: Timestamp, then: Timestamp) {
-        let here = self.shared.home.memory().is_some();
+        let here = self.decider.store.memory().is_some();
         let longest = if here { LONGEST_SLEEP } else { LONGEST_SLEEP_ELSEWHERE };
         sleep(until(now, then).min(longest)).await;
     }
@@ -332,10 +333,10 @@ struct Assigned<'a> {
 
 impl Drop for Assigned<'_> {
     fn drop(&mut self) {
-        let Ask { shared, key, rule, cost, .. } = self.ask;
+        let Ask { decider, key, rule, cost, .. } = self.ask;
         if !self.given_back {
-            shared.home.give_back(key, rule, cost, shared.now());
-            shared.lines.changed(key);
+            decider.store.give_back(key, rule, cost, decider.now());
+            decider.queues.changed(key);
         }
     }
 }
