@@ -40,6 +40,7 @@ mod store;
 mod text;
 mod time;
 mod together;
+pub mod wait;
 
 pub use algorithm::*;
 pub use apply::{ReserveError, apply};

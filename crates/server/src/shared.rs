@@ -30,7 +30,7 @@ use crate::{
     secret::Secret,
     state::Snapshots,
     stats::{Accepting, Stats},
-    wait::Lines,
+    wait::WaitQueues,
 };
 
 /// How long a client may occupy its worker before others go first.
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// The rules in force.
     pub(crate) rules: Live,
     pub(crate) clock: SystemClock,
-    pub(crate) lines: Lines,
+    pub(crate) lines: WaitQueues,
     pub(crate) clients: Clients,
     /// What hostile clients do.
     pub(crate) incidents: Incidents,
@@ -82,7 +82,7 @@ impl Shared {
             blocks: Blocks::default(),
             rules,
             clock,
-            lines: Lines::default(),
+            lines: WaitQueues::default(),
             clients: Clients::default(),
             incidents: Incidents::default(),
             buffers: Arc::new(BufferBudget::new(config.max_buffer_memory)),
