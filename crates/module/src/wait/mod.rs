@@ -55,12 +55,12 @@ pub(crate) enum WaitStart {
 pub(crate) fn begin(
     context: Context<'_>,
     name: Name<'_>,
-    cached: Arc<CachedPolicy>,
+    cached: &Arc<CachedPolicy>,
     cost: u32,
     timeout: Duration,
 ) -> Result<WaitStart, CommandError> {
     let now = context.now();
-    let key = KeyInCall { context, name, cached: &cached, now };
+    let key = KeyInCall { context, name, cached, now };
     let no_waiting = api::FLAG_LUA | api::FLAG_MULTI | api::FLAG_DENY_BLOCKING;
     if cost == 0 || context.flags() & no_waiting != 0 {
         return key.apply(Operation::Take(cost)).map(WaitStart::Answered);
@@ -69,7 +69,7 @@ pub(crate) fn begin(
     let queue_key = Arc::new(QueueKey { database: context.database(), name: name.bytes().into() });
     let client = WaitingClient {
         key: Arc::clone(&queue_key),
-        cached: Arc::clone(&cached),
+        cached: Arc::clone(cached),
         client: None,
         timer: None,
     };
@@ -78,14 +78,14 @@ pub(crate) fn begin(
         Err(full) => return Ok(WaitStart::Refused(format!("ERR {full}"))),
     };
     // Whatever else happens, even a panic: a client that does not wait must not stay in the queue.
-    let place = Place { context, ticket };
+    let guard = TicketGuard { context, ticket };
     let then = match key.run(ticket, Event::Start)? {
         Progress::Done(decision) => return Ok(WaitStart::Answered(decision)),
         Progress::Sleeps(then) => then,
     };
     let client = server::block::<Waits>(context);
     queues(|queues| queues.data(ticket).map(|it| it.client = Some(client)));
-    std::mem::forget(place);
+    std::mem::forget(guard);
     arm(context, ticket, then.since(now));
     server::subscribe::<Waits>(context);
     Ok(WaitStart::Waits)
@@ -230,13 +230,13 @@ impl KeyInCall<'_> {
     }
 }
 
-/// The place of a request that has just arrived. Dropping it leaves the queue.
-struct Place<'a> {
+/// A request that has just arrived. Dropping it leaves the queue.
+struct TicketGuard<'a> {
     context: Context<'a>,
     ticket: Ticket,
 }
 
-impl Drop for Place<'_> {
+impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         remove(self.context, self.ticket);
     }

@@ -11,10 +11,13 @@ use std::{fmt, sync::Arc, time::Duration};
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
     Entry, Operation, Timestamp,
-    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step},
+    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
 use sluicegate_redis::{Answer, Source};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 
 pub(crate) use self::queues::WaitQueues;
 use crate::{
@@ -91,10 +94,13 @@ pub(crate) async fn wait(
     }
     let is_local = shared.home.memory().is_some();
     let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
-    let place = queues::enter(shared, &key, &rule, cost, now + timeout)?;
+    let request = WaitRequest { policy: rule.policy().clone(), cost, deadline: now + timeout };
+    let woken = Arc::<Notify>::default();
+    let ticket = shared.lines.enter(&key, request, &woken)?;
+    let _guard = TicketGuard { shared, key: &key, rule: &rule, ticket };
     let (mut source, mut event) = (Source::Store, Event::Start);
     loop {
-        event = match place.poll(now, event) {
+        event = match shared.lines.poll(ticket, now, event) {
             Step::Apply(operation) => {
                 let answer = shared.decide(&key, &rule, operation, now).await?;
                 // A local answer takes no time. A request that may not wait at all may then pass.
@@ -109,7 +115,7 @@ pub(crate) async fn wait(
             Step::SleepUntil(then) => {
                 let event = tokio::select! {
                     () = sleep(then.since(now).min(max_sleep)) => Event::Woken,
-                    () = place.woken() => Event::Woken,
+                    () = woken.notified() => Event::Woken,
                     () = stopped(&mut stopping) => Event::Stopped,
                 };
                 now = shared.now();
@@ -117,6 +123,25 @@ pub(crate) async fn wait(
             }
             Step::Done(decision) => return Ok(Answer { decision, source }),
         };
+    }
+}
+
+/// A waiting request. Dropping it leaves the queue and releases the
+/// reservation.
+struct TicketGuard<'a> {
+    shared: &'a Shared,
+    key: &'a [u8],
+    rule: &'a HomeRule,
+    ticket: Ticket,
+}
+
+impl Drop for TicketGuard<'_> {
+    fn drop(&mut self) {
+        let Self { shared, key, rule, ticket } = *self;
+        if let Some(Operation::Refund(cost)) = shared.lines.remove(ticket) {
+            shared.home.give_back(key, rule, cost, shared.now());
+            shared.lines.changed(key);
+        }
     }
 }
 
