@@ -1,13 +1,14 @@
 //! Every race of waiting, in virtual time.
 
+mod alone;
 mod properties;
 mod world;
 
 use std::time::Duration;
 
-use self::world::{HOUR, SECOND, World, at, request};
-use super::{Event, Step, Waiter};
-use crate::{Decision, Operation, Outcome, Retry, Timestamp, apply};
+use self::world::{HOUR, SECOND, World, at};
+use super::Event;
+use crate::{Operation, Retry};
 
 /// Denied, to be retried after that.
 fn retry_after(micros: u64) -> Option<Result<u64, Retry>> {
@@ -359,97 +360,5 @@ fn woken_after_deadline_take_that_passes_is_an_answer() {
         world.settle();
         assert_eq!(world.answer(head), Some(Ok(HOUR + 1000)), "{policy}");
         assert_eq!(world.used(), 1);
-    }
-}
-
-/// Runs a waiter without a queue. `answer` is the store, which may take time.
-fn run_alone(
-    policy: &str,
-    timeout: u64,
-    mut answer: impl FnMut(&mut Timestamp, Operation) -> Event,
-) -> (Timestamp, Decision) {
-    let mut now = Timestamp::EPOCH;
-    let mut waiter = Waiter::alone(request(policy, 1, at(timeout)));
-    let mut event = Event::Start;
-    loop {
-        event = match waiter.poll(now, event) {
-            Step::Apply(operation) => answer(&mut now, operation),
-            Step::Observe => Event::Observed(None),
-            Step::SleepUntil(then) => {
-                now = now.max(then);
-                Event::Woken
-            }
-            Step::Done(decision) => return (now, decision),
-        };
-    }
-}
-
-#[test]
-fn alone_waits_as_the_policy_allows() {
-    for (policy, operations) in
-        [("gcra:1/1s", 1), ("leaky-queue:1/1s", 1), ("fixed-window:1/1s", 2)]
-    {
-        let policy = policy.parse().unwrap();
-        let (mut entry, mut count) = (None, 0);
-        let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
-        let (now, decision) = run_alone(&policy.to_string(), HOUR, |now, operation| {
-            count += 1;
-            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap())
-        });
-        assert_eq!((now, decision.allowed(), count), (at(SECOND), true, operations), "{policy}");
-    }
-}
-
-#[test]
-fn alone_count_all_is_recorded_only_when_denied() {
-    let policy = "sliding-log:1/1s:count=all:keep=1h:keep-max=99".parse().unwrap();
-    for (timeout, allowed) in [(SECOND, true), (SECOND - 1, false)] {
-        let mut entry = None;
-        let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
-        let mut takes = 0;
-        let (_, decision) = run_alone(&policy.to_string(), timeout, |now, operation| {
-            takes += u32::from(matches!(operation, Operation::Take(_)));
-            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap())
-        });
-        assert_eq!((decision.allowed(), takes), (allowed, 1));
-    }
-}
-
-#[test]
-fn alone_fallback_denial_asks_again() {
-    let policy = "gcra:1/1s".parse().unwrap();
-    let mut operations = Vec::new();
-    let (now, decision) = run_alone("gcra:1/1s", 10 * SECOND, |now, operation| {
-        operations.push(operation);
-        let decision = apply(&policy, &mut None, *now, operation).unwrap();
-        if operations.len() > 1 {
-            return Event::Answered(decision);
-        }
-        let retry = Retry::After(Duration::from_secs(4));
-        Event::Fallback(Decision { outcome: Outcome::Deny { retry }, ..decision })
-    });
-    assert!(decision.allowed() && now == at(4 * SECOND));
-    let reserve = |seconds| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(seconds) };
-    assert_eq!(operations, [reserve(10), reserve(6)]);
-}
-
-#[test]
-fn cancel_fallback_departure_gives_nothing_back() {
-    for (by_store, refund) in [(true, Some(Operation::Refund(1))), (false, None)] {
-        let policy = "leaky-queue:1/1s".parse().unwrap();
-        let mut entry = None;
-        let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
-        let mut waiter = Waiter::alone(request("leaky-queue:1/1s", 1, at(HOUR)));
-        let Step::Apply(operation) = waiter.poll(Timestamp::EPOCH, Event::Start) else {
-            panic!("no operation")
-        };
-        assert_eq!(waiter.cancel(), None);
-        let decision = apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap();
-        let event = if by_store { Event::Answered(decision) } else { Event::Fallback(decision) };
-        assert_eq!(waiter.poll(Timestamp::EPOCH, event), Step::SleepUntil(at(SECOND)));
-        assert_eq!(waiter.cancel(), refund);
-        let step = waiter.poll(at(1), Event::Stopped);
-        assert_eq!(matches!(step, Step::Apply(Operation::Refund(1))), by_store);
-        assert_eq!(waiter.cancel(), None);
     }
 }
