@@ -21,6 +21,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod algorithm;
+mod answer;
 mod apply;
 mod bytes;
 mod calendar;
@@ -43,6 +44,7 @@ mod together;
 pub mod wait;
 
 pub use algorithm::*;
+pub use answer::{Answer, MultiKeyAnswer, Source};
 pub use apply::{ReserveError, apply};
 pub use bytes::StateError;
 pub use calendar::CalendarUnit;

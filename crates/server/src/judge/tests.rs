@@ -1,3 +1,6 @@
+use sluicegate_conformance::{
+    ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
+};
 use sluicegate_core::{Clock as _, Timestamp};
 use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_rules::{Format, Request, RuleSet};
@@ -148,4 +151,47 @@ fn a_key_that_is_too_long_is_refused() {
     let decided = decide(&shared, &version, &matches, TAKE, shared.clock.now());
     let trouble = runtime.block_on(decided).unwrap_err();
     assert_eq!(trouble.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
+}
+
+/// The cases of `conformance`, through a server's store.
+struct Judge {
+    shared: Shared,
+    start: Timestamp,
+}
+
+impl RuleSubject for Judge {
+    fn evaluate(&mut self, request: &RuleRequest<'_>) -> ObservedOutcome {
+        let headers: Vec<_> = request.user.map(|user| ("u", user)).into_iter().collect();
+        let version = self.shared.rules.now();
+        let matches = version.rules().matches(&Request::http("GET", request.path, &headers));
+        let ask = match request.operation {
+            "take" => Ask::Take(request.hits),
+            "peek" => Ask::Peek(request.hits),
+            _ => Ask::Refund(request.hits),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let now = self.start + request.at;
+        let verdict = runtime.block_on(decide(&self.shared, &version, &matches, ask, now)).unwrap();
+        let matches = matches.iter().zip(&verdict.told).map(|(found, told)| ObservedMatch {
+            rule: found.rule.name().to_owned(),
+            level: found.charges.get(told.charge).and_then(|it| it.level).map(ToOwned::to_owned),
+            allowed: told.allowed,
+            decision: told.decision,
+        });
+        let matches = matches.collect();
+        ObservedOutcome { allowed: verdict.allowed, binding: verdict.binding, matches }
+    }
+
+    fn events(&self, rule: &str) -> Vec<(&'static str, u64)> {
+        counted(&self.shared, rule)
+    }
+}
+
+#[test]
+fn decide_rules_agrees_with_all_cases() {
+    check_rules(|rules| {
+        let shared = shared(rules);
+        let start = shared.clock.now();
+        Judge { shared, start }
+    });
 }
