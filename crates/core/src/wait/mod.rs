@@ -25,18 +25,20 @@
 //! let deadline = now + std::time::Duration::from_secs(60);
 //! let mut waiter = Waiter::alone(WaitRequest { policy: policy.clone(), cost: 1, deadline });
 //! let mut event = Event::Start;
-//! let decision = loop {
+//! let answer = loop {
 //!     event = match waiter.poll(now, event) {
-//!         Step::Apply(operation) => Event::Answered(apply(&policy, &mut entry, now, operation)?),
+//!         Step::Apply(operation) => {
+//!             Event::Answered(apply(&policy, &mut entry, now, operation)?.into())
+//!         }
 //!         Step::SleepUntil(then) => {
 //!             now = then; // a driver sleeps here
 //!             Event::Woken
 //!         }
 //!         Step::Observe => Event::Observed(None),
-//!         Step::Done(decision) => break decision,
+//!         Step::Done(answer) => break answer,
 //!     }
 //! };
-//! assert!(decision.allowed());
+//! assert!(answer.allowed());
 //! assert_eq!(now.as_micros(), 10_000_000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

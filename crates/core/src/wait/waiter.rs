@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::request::{ObservedEntry, WaitRequest};
-use crate::{Decision, Operation, Outcome, Retry, Timestamp};
+use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
 
 /// What has happened to a waiting request.
 #[derive(Debug)]
@@ -12,10 +12,8 @@ pub enum Event {
     Start,
     /// The time to sleep is over, or the request was woken earlier.
     Woken,
-    /// The store has answered the last operation.
-    Answered(Decision),
-    /// The last operation was decided without the store: nothing is charged there.
-    Fallback(Decision),
+    /// The answer to the last operation. With a fallback decision, nothing is charged.
+    Answered(Answer),
     /// The state of the key; `None` if it is larger than
     /// [`MAX_OBSERVED_ENTRY`](super::MAX_OBSERVED_ENTRY) or cannot be read.
     Observed(Option<ObservedEntry>),
@@ -34,7 +32,7 @@ pub enum Step {
     /// Sleep until then, or until woken. A caller may always wake it earlier.
     SleepUntil(Timestamp),
     /// Answer the request.
-    Done(Decision),
+    Done(Answer),
 }
 
 /// One waiting request. It has no timer and reads no clock: `now` is an argument, by the clock that the
@@ -62,13 +60,12 @@ enum State {
     },
     /// It sleeps until it may pass, until it is the head, or until its deadline.
     Waiting,
-    /// Its units are charged (unless decided without the store), for a departure to come.
+    /// Its units are charged, unless by a fallback decision, for a departure to come.
     Departing {
         at: Timestamp,
-        decision: Decision,
-        is_charged: bool,
+        answer: Answer,
     },
-    Done(Decision),
+    Done(Answer),
 }
 
 /// Why an operation is applied.
@@ -85,9 +82,9 @@ enum Purpose {
     /// A denial is due. A request that would pass out of turn is denied until `pass_time`.
     Deny { pass_time: Option<Timestamp> },
     /// The request departs: how the key stands now.
-    Depart { is_charged: bool },
-    /// A departure is given back; the answer is this denial.
-    Return(Decision),
+    Depart { reserved: Answer },
+    /// A departure is given back; the request is denied so.
+    Return(Answer),
 }
 
 impl Waiter {
@@ -124,14 +121,17 @@ impl Waiter {
     /// The operation that gives back what was charged for a departure, if anything was. Whether an
     /// operation was made whose answer has not arrived is not known: then this is `None`.
     #[must_use]
-    pub const fn cancel(&self) -> Option<Operation> {
-        match self.state {
-            State::Departing { is_charged: true, .. }
-            | State::Applying(_, Purpose::Depart { is_charged: true }) => {
-                Some(Operation::Refund(self.request.cost))
-            }
+    pub fn cancel(&self) -> Option<Operation> {
+        match &self.state {
+            State::Departing { answer, .. }
+            | State::Applying(_, Purpose::Depart { reserved: answer }) => self.refund(answer),
             _ => None,
         }
+    }
+
+    /// The operation that gives back what `answer` has charged.
+    fn refund(&self, answer: &Answer) -> Option<Operation> {
+        (answer.source != Source::Fallback).then_some(Operation::Refund(self.request.cost))
     }
 
     /// Whether it reserves its departure instead of queueing.
@@ -143,7 +143,7 @@ impl Waiter {
     pub(super) const fn has_passed(&self) -> bool {
         match &self.state {
             State::Departing { .. } => true,
-            State::Done(decision) => decision.allowed(),
+            State::Done(answer) => answer.decision.allowed(),
             _ => false,
         }
     }
@@ -158,7 +158,6 @@ impl Waiter {
 
     /// The next step after any event but an observation.
     pub(super) fn advance(&mut self, now: Timestamp, event: Event, is_head: bool) -> Step {
-        let cost = self.request.cost;
         match (self.state, event) {
             (State::New, Event::Start) if self.reserves() => self.reserve(now),
             (State::New, Event::Start) if is_head => self.ask(),
@@ -169,54 +168,42 @@ impl Waiter {
             (State::Waiting, Event::Woken) => self.sleep_until(self.request.deadline),
             (State::Waiting, Event::Stopped) => self.observe(true),
             (State::Departing { at, .. }, Event::Woken) if now < at => Step::SleepUntil(at),
-            (State::Departing { is_charged, .. }, Event::Woken) if self.queued => {
-                self.apply(Operation::Peek(0), Purpose::Depart { is_charged })
+            (State::Departing { answer, .. }, Event::Woken) if self.queued => {
+                self.apply(Operation::Peek(0), Purpose::Depart { reserved: answer })
             }
-            (State::Departing { decision, .. }, Event::Woken) => self.done(decision),
-            (State::Departing { at, decision, is_charged }, Event::Stopped) => {
-                let denial = deny(decision, at.since(now));
-                if is_charged {
-                    self.apply(Operation::Refund(cost), Purpose::Return(denial))
-                } else {
-                    self.done(denial)
+            (State::Departing { answer, .. }, Event::Woken) => self.done(answer),
+            (State::Departing { at, answer }, Event::Stopped) => {
+                let denial = deny(answer, at.since(now));
+                match self.refund(&answer) {
+                    Some(refund) => self.apply(refund, Purpose::Return(denial)),
+                    None => self.done(denial),
                 }
             }
-            (State::Applying(_, purpose), Event::Answered(decision)) => {
-                self.answered(now, purpose, decision, true)
-            }
-            (State::Applying(_, purpose), Event::Fallback(decision)) => {
-                self.answered(now, purpose, decision, false)
+            (State::Applying(_, purpose), Event::Answered(answer)) => {
+                self.answered(now, purpose, answer)
             }
             (state, event) => unreachable!("{event:?} does not follow {state:?}"),
         }
     }
 
-    fn answered(
-        &mut self,
-        now: Timestamp,
-        purpose: Purpose,
-        decision: Decision,
-        by_store: bool,
-    ) -> Step {
+    fn answered(&mut self, now: Timestamp, purpose: Purpose, answer: Answer) -> Step {
         let WaitRequest { cost, deadline, .. } = self.request;
-        match (purpose, decision.outcome) {
-            (Purpose::Reserve | Purpose::Last, Outcome::Allow { .. }) => {
-                self.pass(now, decision, by_store)
-            }
+        match (purpose, answer.outcome) {
+            (Purpose::Reserve | Purpose::Last, Outcome::Allow { .. }) => self.pass(now, answer),
             // A store that is available again may grant the reservation.
             (Purpose::Reserve, Outcome::Deny { retry: Retry::After(wait) })
-                if !by_store && !self.queued && now + wait <= deadline =>
+                if answer.source == Source::Fallback && !self.queued && now + wait <= deadline =>
             {
                 self.sleep_until(now + wait)
             }
             (Purpose::Head, Outcome::Allow { delay }) if self.request.peeks_first() => {
                 if !delay.is_zero() && now + delay > deadline {
-                    self.done(deny(decision, delay.saturating_sub(deadline.since(now))))
+                    self.done(deny(answer, delay.saturating_sub(deadline.since(now))))
                 } else {
                     self.apply(Operation::Take(cost), Purpose::Last)
                 }
             }
-            (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, decision, by_store),
+            (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, answer),
             (Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })
                 if now + wait <= deadline =>
             {
@@ -236,7 +223,7 @@ impl Waiter {
             }
             (Purpose::Deny { pass_time }, Outcome::Allow { .. }) => {
                 let wait = pass_time.unwrap_or(deadline).since(now);
-                self.done(deny(decision, wait.max(Duration::from_micros(1))))
+                self.done(deny(answer, wait.max(Duration::from_micros(1))))
             }
             (Purpose::Deny { .. }, Outcome::Deny { .. }) => {
                 self.apply(Operation::Take(cost), Purpose::Last)
@@ -244,7 +231,7 @@ impl Waiter {
             (Purpose::Return(denial), _) => self.done(denial),
             (Purpose::Depart { .. }, _)
             | (Purpose::Reserve | Purpose::Head | Purpose::Last, Outcome::Deny { .. }) => {
-                self.done(decision)
+                self.done(answer)
             }
         }
     }
@@ -287,12 +274,12 @@ impl Waiter {
     }
 
     /// Its units are assigned: holds the request until its departure.
-    fn pass(&mut self, now: Timestamp, decision: Decision, is_charged: bool) -> Step {
-        if decision.delay().is_zero() {
-            return self.done(decision);
+    fn pass(&mut self, now: Timestamp, answer: Answer) -> Step {
+        if answer.delay().is_zero() {
+            return self.done(answer);
         }
-        let at = now + decision.delay();
-        self.state = State::Departing { at, decision, is_charged };
+        let at = now + answer.delay();
+        self.state = State::Departing { at, answer };
         Step::SleepUntil(at)
     }
 
@@ -311,13 +298,14 @@ impl Waiter {
         Step::SleepUntil(at)
     }
 
-    const fn done(&mut self, decision: Decision) -> Step {
-        self.state = State::Done(decision);
-        Step::Done(decision)
+    const fn done(&mut self, answer: Answer) -> Step {
+        self.state = State::Done(answer);
+        Step::Done(answer)
     }
 }
 
-/// `decision` as a denial.
-const fn deny(decision: Decision, retry: Duration) -> Decision {
-    Decision { outcome: Outcome::Deny { retry: Retry::After(retry) }, ..decision }
+/// `answer` as a denial.
+const fn deny(answer: Answer, retry: Duration) -> Answer {
+    let outcome = Outcome::Deny { retry: Retry::After(retry) };
+    Answer { decision: Decision { outcome, ..answer.decision }, ..answer }
 }

@@ -209,10 +209,10 @@ impl KeyInCall<'_> {
             let polled = queues(|queues| queues.poll(ticket, self.now, event));
             wake(self.context, polled.wake);
             event = match polled.step {
-                Step::Apply(operation) => Event::Answered(self.apply(operation)?),
+                Step::Apply(operation) => Event::Answered(self.apply(operation)?.into()),
                 Step::Observe => Event::Observed(self.observe()?),
                 Step::SleepUntil(then) => return Ok(Progress::Sleeps(then)),
-                Step::Done(decision) => return Ok(Progress::Done(decision)),
+                Step::Done(answer) => return Ok(Progress::Done(answer.decision)),
             };
         }
     }

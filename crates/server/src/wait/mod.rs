@@ -10,10 +10,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    Entry, Operation, Timestamp,
+    Answer, Entry, Operation, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
-use sluicegate_redis::{Answer, Source};
 use tokio::{
     sync::{Notify, watch},
     time::sleep,
@@ -98,18 +97,14 @@ pub(crate) async fn wait(
     let woken = Arc::<Notify>::default();
     let ticket = shared.lines.enter(&key, request, &woken)?;
     let _guard = TicketGuard { shared, key: &key, rule: &rule, ticket };
-    let (mut source, mut event) = (Source::Store, Event::Start);
+    let mut event = Event::Start;
     loop {
         event = match shared.lines.poll(ticket, now, event) {
             Step::Apply(operation) => {
                 let answer = shared.decide(&key, &rule, operation, now).await?;
                 // A local answer takes no time. A request that may not wait at all may then pass.
                 now = if is_local { now } else { shared.now() };
-                source = answer.source;
-                match source {
-                    Source::Fallback => Event::Fallback(answer.decision),
-                    _ => Event::Answered(answer.decision),
-                }
+                Event::Answered(answer)
             }
             Step::Observe => Event::Observed(observe(shared, &key, now).await?),
             Step::SleepUntil(then) => {
@@ -121,7 +116,7 @@ pub(crate) async fn wait(
                 now = shared.now();
                 event
             }
-            Step::Done(decision) => return Ok(Answer { decision, source }),
+            Step::Done(answer) => return Ok(answer),
         };
     }
 }

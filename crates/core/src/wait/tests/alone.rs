@@ -6,14 +6,14 @@ use super::{
     super::{Event, Step, Waiter},
     world::{HOUR, SECOND, at, request},
 };
-use crate::{Decision, Operation, Outcome, Retry, Timestamp, apply};
+use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp, apply};
 
 /// Runs a waiter without a queue. `answer` is the store, which may take time.
 fn run_alone(
     policy: &str,
     timeout: u64,
     mut answer: impl FnMut(&mut Timestamp, Operation) -> Event,
-) -> (Timestamp, Decision) {
+) -> (Timestamp, Answer) {
     let mut now = Timestamp::EPOCH;
     let mut waiter = Waiter::alone(request(policy, 1, at(timeout)));
     let mut event = Event::Start;
@@ -25,7 +25,7 @@ fn run_alone(
                 now = now.max(then);
                 Event::Woken
             }
-            Step::Done(decision) => return (now, decision),
+            Step::Done(answer) => return (now, answer),
         };
     }
 }
@@ -40,7 +40,7 @@ fn alone_waits_as_the_policy_allows() {
         let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
         let (now, decision) = run_alone(&policy.to_string(), HOUR, |now, operation| {
             count += 1;
-            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap())
+            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap().into())
         });
         assert_eq!((now, decision.allowed(), count), (at(SECOND), true, operations), "{policy}");
     }
@@ -55,7 +55,7 @@ fn alone_count_all_is_recorded_only_when_denied() {
         let mut takes = 0;
         let (_, decision) = run_alone(&policy.to_string(), timeout, |now, operation| {
             takes += u32::from(matches!(operation, Operation::Take(_)));
-            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap())
+            Event::Answered(apply(&policy, &mut entry, *now, operation).unwrap().into())
         });
         assert_eq!((decision.allowed(), takes), (allowed, 1));
     }
@@ -69,10 +69,11 @@ fn alone_fallback_denial_asks_again() {
         operations.push(operation);
         let decision = apply(&policy, &mut None, *now, operation).unwrap();
         if operations.len() > 1 {
-            return Event::Answered(decision);
+            return Event::Answered(decision.into());
         }
         let retry = Retry::After(Duration::from_secs(4));
-        Event::Fallback(Decision { outcome: Outcome::Deny { retry }, ..decision })
+        let decision = Decision { outcome: Outcome::Deny { retry }, ..decision };
+        Event::Answered(Answer { decision, source: Source::Fallback })
     });
     assert!(decision.allowed() && now == at(4 * SECOND));
     let reserve = |seconds| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(seconds) };
@@ -81,7 +82,8 @@ fn alone_fallback_denial_asks_again() {
 
 #[test]
 fn cancel_fallback_departure_gives_nothing_back() {
-    for (by_store, refund) in [(true, Some(Operation::Refund(1))), (false, None)] {
+    for (source, refund) in [(Source::Store, Some(Operation::Refund(1))), (Source::Fallback, None)]
+    {
         let policy = "leaky-queue:1/1s".parse().unwrap();
         let mut entry = None;
         let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
@@ -91,11 +93,11 @@ fn cancel_fallback_departure_gives_nothing_back() {
         };
         assert_eq!(waiter.cancel(), None);
         let decision = apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap();
-        let event = if by_store { Event::Answered(decision) } else { Event::Fallback(decision) };
+        let event = Event::Answered(Answer { decision, source });
         assert_eq!(waiter.poll(Timestamp::EPOCH, event), Step::SleepUntil(at(SECOND)));
         assert_eq!(waiter.cancel(), refund);
         let step = waiter.poll(at(1), Event::Stopped);
-        assert_eq!(matches!(step, Step::Apply(Operation::Refund(1))), by_store);
+        assert_eq!(matches!(step, Step::Apply(Operation::Refund(1))), refund.is_some());
         assert_eq!(waiter.cancel(), None);
     }
 }

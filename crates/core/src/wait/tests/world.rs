@@ -83,8 +83,8 @@ impl World {
         let Polled { step, wake } = self.queues.poll(ticket, self.now, event);
         self.drivers.get_mut(&ticket).unwrap().step = step;
         self.wake(wake);
-        if let Step::Done(decision) = step {
-            self.answers.push((ticket, self.now, decision));
+        if let Step::Done(answer) = step {
+            self.answers.push((ticket, self.now, answer.decision));
             assert_eq!(self.leave(ticket), None, "an answered request gives nothing back");
         }
     }
@@ -133,7 +133,7 @@ impl World {
                 let decision = apply(&driver.policy, &mut self.entry, self.now, operation);
                 let decision = decision.unwrap();
                 self.applied.push((ticket, operation, decision));
-                Event::Answered(decision)
+                Event::Answered(decision.into())
             }
             Step::Observe if self.is_large => Event::Observed(None),
             Step::Observe => Event::Observed(Some(ObservedEntry {
