@@ -40,8 +40,7 @@ enum Fields {
 }
 
 impl Envoy {
-    pub(super) fn config(self) -> EnvoyConfig {
-        let mut config = EnvoyConfig::default();
+    pub(super) fn apply(self, config: &mut EnvoyConfig) {
         config.headers = match self.envoy_headers {
             Fields::Ratelimit => EnvoyHeaders::RateLimit,
             Fields::XRatelimit => EnvoyHeaders::XRateLimit,
@@ -49,6 +48,5 @@ impl Envoy {
         };
         config.metadata = self.envoy_metadata;
         config.max_age = self.grpc_max_age;
-        config
     }
 }

@@ -99,17 +99,17 @@ enum Headers {
 impl Http {
     pub(super) fn apply(self, config: &mut Config) {
         config.dashboard = self.dashboard.into();
-        config.http_token = self.http_token;
-        config.http_allowed_hosts = self.http_allowed_hosts;
-        config.http_headers = match self.http_headers {
+        config.http.token = self.http_token;
+        config.http.allowed_hosts = self.http_allowed_hosts;
+        config.http.headers = match self.http_headers {
             Headers::XRateLimit => HttpHeaders::XRateLimit,
             Headers::None => HttpHeaders::None,
             Headers::Ietf => HttpHeaders::Ietf,
         };
-        config.http_trusted_hops = self.http_trusted_hops;
-        config.gate.uri_header = self.gate_uri_header;
-        config.gate.method_header = self.gate_method_header;
-        config.gate.address_header = self.gate_address_header;
+        config.http.trusted_hops = self.http_trusted_hops;
+        config.http.gate.uri_header = self.gate_uri_header;
+        config.http.gate.method_header = self.gate_method_header;
+        config.http.gate.address_header = self.gate_address_header;
     }
 }
 

@@ -3,13 +3,14 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    cause::{DeniedBy, Denier},
-    known::{Busiest, KeyFilter, Scale},
-    sketch::{Count, LONGEST, Sketch, Span, UNIT},
-    watch::Sketches,
+use super::sources::Sources;
+use crate::{
+    DashboardMode,
+    stats::{
+        Busiest, Count, DeniedBy, Denier, KeyFilter, MAX_SAMPLED_KEY, Scale, Sketch, Sketches,
+        Span, UNIT,
+    },
 };
-use crate::{DashboardMode, shared::Shared};
 
 /// So many keys are told of each kind.
 const TOLD: usize = 10;
@@ -53,23 +54,22 @@ struct HotKey {
 }
 
 /// What `sketches` of all workers together tell.
-pub(super) fn hot(shared: &Shared, sketches: Vec<Sketches>) -> Hot {
-    let hub = &shared.dashboard;
-    let keys = match hub.mode {
+pub(super) fn hot(sources: &Sources, sketches: Vec<Sketches>) -> Hot {
+    let keys = match sources.display.mode {
         DashboardMode::On => "shown",
         DashboardMode::Masked => "masked",
         DashboardMode::NoKeys | DashboardMode::Off => "off",
     };
-    let every = shared.workers.iter().map(|stats| stats.watch.every()).max().unwrap_or(1);
+    let every = sources.stats.all().map(|stats| stats.sampler.sample_rate()).max().unwrap_or(1);
     let span = sketches.first().map(|it| it.span).unwrap_or_default();
     let (asked, denied): (Vec<_>, Vec<_>) =
         sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
     let (all, denied) = (Sketch::top(&asked, usize::MAX), Sketch::top(&denied, usize::MAX));
     let first = |counts: &[Count]| {
-        counts.iter().take(TOLD).map(|count| told(shared, count, span, every)).collect()
+        counts.iter().take(TOLD).map(|count| told(sources, count, span, every)).collect()
     };
     let hot = Hot { keys, every, requested: first(&all), denied: first(&denied) };
-    hub.known.replace(all, denied, Scale { span, every });
+    sources.known.replace(all, denied, Scale { span, every });
     hot
 }
 
@@ -100,17 +100,17 @@ struct ListedKey {
 }
 
 /// Lists the sampled keys that are wanted.
-pub(super) fn listed(shared: &Shared, wanted: &Wanted) -> Listed {
+pub(super) fn listed(sources: &Sources, wanted: &Wanted) -> Listed {
     // A prefix would say what a tag stands for.
-    let masked = shared.dashboard.mode == DashboardMode::Masked;
+    let masked = sources.display.mode == DashboardMode::Masked;
     let prefix = if masked { "" } else { &*wanted.prefix };
     let filter = KeyFilter { prefix: prefix.as_bytes(), denied: wanted.denied };
     let Busiest { count, keys, scale: Scale { span, every } } =
-        shared.dashboard.known.busiest(LISTED, filter);
+        sources.known.busiest(LISTED, filter);
     let keys = keys.into_iter().map(|mut it| {
         it.count.denier = it.denied.as_mut().and_then(|denied| denied.denier.take());
         let denied = it.denied.map_or(0.0, |it| round(span.rate(it.count)));
-        ListedKey { key: told(shared, &it.count, span, every), denied }
+        ListedKey { key: told(sources, &it.count, span, every), denied }
     });
     Listed { count, keys: keys.collect() }
 }
@@ -119,24 +119,24 @@ fn round(rate: f64) -> f64 {
     (rate * 1000.0).round() / 1000.0
 }
 
-fn told(shared: &Shared, count: &Count, span: Span, every: u64) -> HotKey {
-    let hub = &shared.dashboard;
+fn told(sources: &Sources, count: &Count, span: Span, every: u64) -> HotKey {
+    let display = &sources.display;
     let Count { key, count, error, denier } = count;
     let noise = if every == 1 { 0 } else { 2 * (count * every).isqrt() * UNIT.isqrt() };
-    let masked = hub.mode == DashboardMode::Masked;
+    let masked = display.mode == DashboardMode::Masked;
     let text = std::str::from_utf8(key).ok().filter(|text| !text.contains(char::is_control));
     HotKey {
         key: match text {
-            _ if masked => hub.mask(key),
+            _ if masked => display.mask(key),
             Some(text) => text.to_owned(),
             None => key.escape_ascii().to_string(),
         },
         key_base64: (!masked && text.is_none()).then(|| STANDARD.encode(key)),
-        partly: masked || key.len() == LONGEST,
+        partly: masked || key.len() == MAX_SAMPLED_KEY,
         rate: round(span.rate(*count)),
         over: round(span.rate(*error)),
         noise: round(span.rate(noise)),
-        blocked: shared.blocks.remaining(key, shared.now()).is_some(),
+        blocked: sources.decider.blocks.remaining(key, sources.decider.now()).is_some(),
         denied_by: denier.as_ref().map(Denier::shown),
     }
 }

@@ -6,8 +6,8 @@ use sluicegate_commands::{Description, PolicyText};
 use sluicegate_core::{Operation, Policy, Retry};
 use sluicegate_redis::OnError;
 
-use super::play::Level;
-use crate::{DashboardMode, home::Trouble, shared::Shared};
+use super::{play::Level, sources::Sources};
+use crate::{DashboardMode, store::home::Trouble};
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]
@@ -45,17 +45,18 @@ struct Next {
 }
 
 /// Looks up `key` in the store.
-pub(super) async fn look_up(shared: &Shared, key: &[u8]) -> Result<Looked, Trouble> {
-    let hub = &shared.dashboard;
-    let mask = (hub.mode == DashboardMode::Masked).then(|| hub.mask(key));
-    let described = shared.home.read(key, shared.now(), Description::of).await?.flatten();
-    let blocked = shared.blocks.remaining(key, shared.now());
+pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<Looked, Trouble> {
+    let display = &sources.display;
+    let mask = (display.mode == DashboardMode::Masked).then(|| display.mask(key));
+    let described =
+        sources.decider.store.read(key, sources.decider.now(), Description::of).await?.flatten();
+    let blocked = sources.decider.blocks.remaining(key, sources.decider.now());
     let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
     let Some(it) = described else {
         return Ok(Looked { found: false, blocked_us, mask, state: None });
     };
     let state = State {
-        next: next(shared, key, &it.policy).await?,
+        next: next(sources, key, &it.policy).await?,
         policy: it.policy,
         reset_after_us: it.reset_after_us,
         lifetime_us: it.lifetime_us,
@@ -66,13 +67,13 @@ pub(super) async fn look_up(shared: &Shared, key: &[u8]) -> Result<Looked, Troub
 }
 
 /// Peeks at `key` under the policy that it was last written under.
-async fn next(shared: &Shared, key: &[u8], policy: &str) -> Result<Option<Next>, Trouble> {
+async fn next(sources: &Sources, key: &[u8], policy: &str) -> Result<Option<Next>, Trouble> {
     let Ok(policy): Result<Policy, _> = PolicyText::Text(policy.as_bytes()).parse() else {
         return Ok(None);
     };
-    let now = shared.now();
-    let rule = shared.home.rule(&policy, OnError::default(), now);
-    let decision = shared.home.ask(key, &rule, Operation::Peek(1), now).await?.decision;
+    let now = sources.decider.now();
+    let rule = sources.decider.store.rule(&policy, OnError::default(), now);
+    let decision = sources.decider.store.ask(key, &rule, Operation::Peek(1), now).await?.decision;
     let retry_after_us = match decision.retry() {
         Some(Retry::After(span)) => u64::try_from(span.as_micros()).ok(),
         Some(Retry::Never) | None => None,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sluicegate_commands::{Description, LimitDescription, PolicyText};
 use sluicegate_core::{Entry, Operation, Policy, Retry, Timestamp, apply};
 
-use crate::http::without_class;
+use crate::protocols::http::without_class;
 
 /// So many requests may be asked about at a time.
 const MOST: usize = 512;

@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
-use crate::{
-    ruleset::{Event, Tally},
-    shared::Shared,
-};
+use super::sources::Sources;
+use crate::policies::ruleset::{Event, Tally};
 
 /// So many rules are told of with each frame: those that decided most since somebody began to look.
 const TOLD: usize = 20;
@@ -77,25 +75,25 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(shared: &Shared) -> Self {
-        let all = shared.rules.tallies.all();
+    pub(super) fn new(sources: &Sources) -> Self {
+        let all = sources.decider.rules.tallies.all();
         let all = all.iter().map(|(name, tally)| (Arc::clone(name), tally.requests()));
         Self { before: all.collect() }
     }
 
     /// What is in force; `None` where there are no files of rules.
-    pub(super) fn rules(&self, shared: &Shared) -> Option<Rules> {
-        let version = shared.rules.now();
+    pub(super) fn rules(&self, sources: &Sources) -> Option<Rules> {
+        let version = sources.decider.rules.now();
         if version.number() == 0 {
             return None;
         }
         // No name ever goes, and both are in the order of names.
         let mut before = self.before.iter().peekable();
-        let (top, names) = shared.rules.tallies.top(TOLD, |name, tally| {
+        let (top, names) = sources.decider.rules.tallies.top(TOLD, |name, tally| {
             let known = before.next_if(|(known, _)| ***known == *name);
             tally.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
         });
-        let told = shared.rules.told();
+        let told = sources.decider.rules.told();
         Some(Rules {
             version: version.number(),
             count: version.rules().rules().len(),
@@ -122,8 +120,8 @@ fn decided(rule: &str, tally: &Tally) -> Decided {
 }
 
 /// What the rules in force say.
-pub(super) fn said(shared: &Shared) -> Said {
-    let version = shared.rules.now();
+pub(super) fn said(sources: &Sources) -> Said {
+    let version = sources.decider.rules.now();
     let rules = version.rules();
     let names = rules.policy_names();
     let policies = names.iter().take(SAID).filter_map(|name| {

@@ -4,7 +4,8 @@ use serde::Serialize;
 use sluicegate_memory::WhenFull;
 use sluicegate_redis::{Health, OnError, RoundTrips};
 
-use crate::{home::Home, shared::Shared};
+use super::sources::Sources;
+use crate::store::home::Home;
 
 /// Where the state is, and how that is doing.
 #[derive(Debug, Serialize)]
@@ -80,8 +81,8 @@ pub(super) struct Server {
 
 /// How the store is doing, as far as is known without asking. `before`: the round trips up to the frame
 /// before.
-pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
-    match &shared.home {
+pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
+    match &*sources.decider.store {
         Home::Memory(store) => {
             let usage = store.usage();
             Store::Memory {
@@ -89,18 +90,18 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
                 bytes: usage.bytes,
                 max_bytes: usage.max_bytes,
                 table_full: usage.table_full,
-                when_full: match shared.config.when_full {
+                when_full: match sources.when_full {
                     WhenFull::Deny => "deny",
                     WhenFull::Allow => "allow",
                 },
-                snapshots: shared.config.state_file.is_some().then(|| snapshots(shared)),
+                snapshots: sources.has_state_file.then(|| snapshots(sources)),
             }
         }
         Home::Redis { store, .. } => {
             let round_trips = store.round_trips();
             let latency = StoreLatency::between(before, &round_trips);
             *before = round_trips;
-            let on_error = shared.config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
+            let on_error = sources.decider.on_error;
             let server = |Health { endpoint: place, connected, breaker_open, .. }| Server {
                 place,
                 connected,
@@ -121,8 +122,8 @@ pub(super) fn store(shared: &Shared, before: &mut RoundTrips) -> Store {
     }
 }
 
-fn snapshots(shared: &Shared) -> Snapshots {
-    let told = shared.snapshots.told();
+fn snapshots(sources: &Sources) -> Snapshots {
+    let told = sources.snapshots.status();
     Snapshots {
         written: told.written,
         failed: told.failed,

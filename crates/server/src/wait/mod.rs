@@ -10,9 +10,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    Answer, Entry, Operation, Timestamp,
+    self as core, Entry, Operation, Source as Made, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
+use sluicegate_redis::{Answer, Source};
 use tokio::{
     sync::{Notify, watch},
     time::sleep,
@@ -20,9 +21,10 @@ use tokio::{
 
 pub(crate) use self::queues::WaitQueues;
 use crate::{
-    buffers::NO_MEMORY,
-    home::{HomeRule, Trouble},
-    shared::{Shared, stopped},
+    budgets::buffers::NO_MEMORY,
+    decide::Decider,
+    stopping::stopped,
+    store::home::{HomeRule, Trouble},
 };
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
@@ -78,45 +80,47 @@ impl From<Trouble> for Failure {
 ///
 /// Dropping the future cancels the request: nothing stays charged.
 pub(crate) async fn wait(
-    shared: &Shared,
+    decider: &Decider,
     waiting: Waiting,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<Answer, Failure> {
-    let mut now = shared.now();
+    let mut now = decider.now();
     let Waiting { key, rule, cost, timeout } = waiting;
-    let mut reservation = shared.buffers.reserve_nothing();
+    let mut reservation = decider.buffers.reserve_nothing();
     if key.len() > FREE_KEY && !reservation.resize(key.len()) {
         return Err(Failure::NoMemory);
     }
     if cost == 0 {
-        return Ok(shared.decide(&key, &rule, Operation::Take(0), now).await?);
+        return Ok(decider.decide(&key, &rule, Operation::Take(0), now).await?);
     }
-    let is_local = shared.home.memory().is_some();
+    let is_local = decider.store.memory().is_some();
     let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
     let request = WaitRequest { policy: rule.policy().clone(), cost, deadline: now + timeout };
     let woken = Arc::<Notify>::default();
-    let ticket = shared.lines.enter(&key, request, &woken)?;
-    let _guard = TicketGuard { shared, key: &key, rule: &rule, ticket };
-    let mut event = Event::Start;
+    let ticket = decider.queues.enter(&key, request, &woken)?;
+    let _guard = TicketGuard { decider, key: &key, rule: &rule, ticket };
+    let (mut source, mut event) = (Source::Store, Event::Start);
     loop {
-        event = match shared.lines.poll(ticket, now, event) {
+        event = match decider.queues.poll(ticket, now, event) {
             Step::Apply(operation) => {
-                let answer = shared.decide(&key, &rule, operation, now).await?;
+                let answer = decider.decide(&key, &rule, operation, now).await?;
                 // A local answer takes no time. A request that may not wait at all may then pass.
-                now = if is_local { now } else { shared.now() };
-                Event::Answered(answer)
+                now = if is_local { now } else { decider.now() };
+                source = answer.source;
+                let by = if source == Source::Fallback { Made::Fallback } else { Made::Store };
+                Event::Answered(core::Answer { decision: answer.decision, source: by })
             }
-            Step::Observe => Event::Observed(observe(shared, &key, now).await?),
+            Step::Observe => Event::Observed(observe(decider, &key, now).await?),
             Step::SleepUntil(then) => {
                 let event = tokio::select! {
                     () = sleep(then.since(now).min(max_sleep)) => Event::Woken,
                     () = woken.notified() => Event::Woken,
                     () = stopped(&mut stopping) => Event::Stopped,
                 };
-                now = shared.now();
+                now = decider.now();
                 event
             }
-            Step::Done(answer) => return Ok(answer),
+            Step::Done(answer) => return Ok(Answer { decision: answer.decision, source }),
         };
     }
 }
@@ -124,7 +128,7 @@ pub(crate) async fn wait(
 /// A waiting request. Dropping it leaves the queue and releases the
 /// reservation.
 struct TicketGuard<'a> {
-    shared: &'a Shared,
+    decider: &'a Decider,
     key: &'a [u8],
     rule: &'a HomeRule,
     ticket: Ticket,
@@ -132,17 +136,17 @@ struct TicketGuard<'a> {
 
 impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
-        let Self { shared, key, rule, ticket } = *self;
-        if let Some(Operation::Refund(cost)) = shared.lines.remove(ticket) {
-            shared.home.give_back(key, rule, cost, shared.now());
-            shared.lines.changed(key);
+        let Self { decider, key, rule, ticket } = *self;
+        if let Some(Operation::Refund(cost)) = decider.queues.remove(ticket) {
+            decider.store.give_back(key, rule, cost, decider.now());
+            decider.queues.changed(key);
         }
     }
 }
 
 /// The state of a key; `None` if it is too large to be copied for each request that waits.
 async fn observe(
-    shared: &Shared,
+    decider: &Decider,
     key: &[u8],
     now: Timestamp,
 ) -> Result<Option<ObservedEntry>, Trouble> {
@@ -151,5 +155,5 @@ async fn observe(
         is_small.then(|| ObservedEntry { entry: Some(entry.clone()), store_time, local_time: now })
     };
     let unused = || Some(ObservedEntry { entry: None, store_time: now, local_time: now });
-    Ok(shared.home.read(key, now, copy).await?.unwrap_or_else(unused))
+    Ok(decider.store.read(key, now, copy).await?.unwrap_or_else(unused))
 }

@@ -333,7 +333,7 @@ fn what_excludes_a_store_is_refused() {
         bound.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(
-        refused(&|config, _| config.state_file = Some("x".into()))
+        refused(&|config, _| config.memory.state_file = Some("x".into()))
             .starts_with("invalid --state-file together with --store")
     );
     let both = refused(&|config, at| {

@@ -1,0 +1,227 @@
+//! From what is asked to what is answered.
+
+use std::rc::Rc;
+
+use sluicegate_commands::PolicyText;
+use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_headers::Fields;
+use sluicegate_memory::Request;
+use sluicegate_redis::{Answer, Source};
+
+use super::{
+    ask::{Ask, AskMany},
+    problem::Problem,
+    reply::{self, Told, shown},
+    response::Reply,
+    route::Verb,
+    worker::HttpWorker,
+};
+use crate::{
+    HttpHeaders,
+    decide::Decider,
+    net::web::RequestBody,
+    policies::policy_cache::Known,
+    stats::Cause,
+    store::home::{HomeRule, Question, Trouble},
+    wait::{self, Waiting},
+};
+
+/// One decision. `now` is when the request was there.
+pub(super) async fn one(
+    worker: &HttpWorker,
+    verb: Verb,
+    (body, request): (&[u8], &RequestBody),
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let context = &worker.context;
+    let ask = Ask::read(body)?;
+    let key = ask.key()?;
+    // It comes from memory while the rest is read.
+    context.decider.store.touch(&key);
+    let operation = ask.operation(verb)?;
+    let now = ask.at(context.test_clock)?.unwrap_or(now);
+    let style = ask.headers().unwrap_or(context.settings.headers);
+    let timeout = ask.wait()?;
+    let known = rule(worker, ask.policy()?, now)?;
+    if timeout.is_none()
+        && let Some(answer) = here(worker, &key, known, operation, now)
+    {
+        let answer = answer?;
+        let mut rules = worker.rules.borrow_mut();
+        let of = (rules.get(known).policy(), &**rules.fields(known));
+        let reply = tell(worker, &key, answer, of, (style, verb));
+        rules.settle();
+        return Ok(reply);
+    }
+    // What was looked up is kept until the answer is there: whatever becomes of the rules meanwhile,
+    // a request that was charged is told so.
+    let (held, policy, fields) = {
+        let mut rules = worker.rules.borrow_mut();
+        let held = rules.get(known);
+        let kept = (held.clone(), held.policy().clone(), Rc::clone(rules.fields(known)));
+        rules.settle();
+        kept
+    };
+    // In a box of its own: most requests are answered above, and need not keep room for it.
+    let answer = Box::pin(async {
+        match timeout {
+            None => elsewhere(&context.decider, &key, &held, operation, now).await,
+            Some(timeout) => {
+                // A client that leaves takes its request back.
+                let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
+                let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
+                Ok::<_, Problem>(
+                    wait::wait(&context.decider, waiting, worker.web.port.worker.stop.subscribe())
+                        .await?,
+                )
+            }
+        }
+    });
+    Ok(tell(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
+}
+
+/// The reply to a request that was decided.
+#[inline]
+fn tell(
+    worker: &HttpWorker,
+    key: &[u8],
+    Answer { decision, source }: Answer,
+    (policy, fields): (&Policy, &Fields),
+    (style, verb): (HttpHeaders, Verb),
+) -> Reply {
+    worker.stats().decided(source, &decision);
+    worker.stats().sampler.note(key, &decision, Cause::policy(policy));
+    let told = Told::new(worker, &decision, source, fields, style);
+    reply::decision(&told.query(verb == Verb::Peek))
+}
+
+/// Several takes, each for itself.
+pub(super) async fn many(
+    worker: &HttpWorker,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let many = AskMany::read(body)?;
+    let now = many.at(worker.context.test_clock)?.unwrap_or(now);
+    // All are looked at before any is decided: what is wrong in one stops all.
+    let mut takes = Vec::with_capacity(many.requests.len());
+    for (index, ask) in many.requests.iter().enumerate() {
+        let take = || {
+            ask.one_of_many()?;
+            let key = ask.key()?;
+            worker.context.decider.store.touch(&key);
+            Ok((key, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
+        };
+        takes.push(take().map_err(|problem: Problem| problem.at(index))?);
+    }
+    let mut answers = Vec::with_capacity(takes.len());
+    // Decisions that may take long are made in turns, between which what was looked up may go.
+    let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
+    if worker.context.decider.store.memory().is_some() && !heavy {
+        for (key, known, operation) in &takes {
+            let answer = here(worker, key, *known, *operation, now).transpose()?;
+            if let Some(answer) = answer {
+                let rules = worker.rules.borrow();
+                let cause = Cause::policy(rules.get(*known).policy());
+                worker.stats().sampler.note(key, &answer.decision, cause);
+                answers.push(answer);
+            }
+        }
+    } else {
+        let rules: Vec<_> = {
+            let rules = worker.rules.borrow();
+            takes.iter().map(|(_, known, _)| rules.get(*known).clone()).collect()
+        };
+        let questions = takes.iter().zip(&rules);
+        let questions: Vec<_> = questions
+            .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
+            .collect();
+        for (answer, question) in worker
+            .context
+            .decider
+            .decide_many(&worker.web.port.worker.turns, &questions, now)
+            .await
+            .into_iter()
+            .zip(&questions)
+        {
+            worker.context.decider.queues.asked(
+                question.key,
+                question.rule.policy(),
+                question.operation,
+            );
+            let answer = answer?;
+            let cause = Cause::policy(question.rule.policy());
+            worker.stats().sampler.note(question.key, &answer.decision, cause);
+            answers.push(answer);
+        }
+    }
+    worker.rules.borrow_mut().settle();
+    let told = answers.iter().map(|answer| {
+        worker.stats().decided(answer.source, &answer.decision);
+        (&answer.decision, shown(worker, answer.source))
+    });
+    Ok(reply::decisions(told))
+}
+
+/// Makes a key as if never used.
+pub(super) async fn reset(
+    worker: &HttpWorker,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let ask = Ask::read(body)?;
+    ask.only_key()?;
+    let key = ask.key()?;
+    let context = &worker.context;
+    let now = ask.at(context.test_clock)?.unwrap_or(now);
+    let existed = context.decider.store.reset(&key, now).await?;
+    context.decider.queues.changed(&key);
+    Ok(reply::reset(existed))
+}
+
+/// The rule that a text says, or that the rules call so (`@name`), by the worker's table.
+#[inline]
+fn rule(worker: &HttpWorker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
+    let decider = &worker.context.decider;
+    let prepare = |policy: &Policy| decider.prepare(policy, now);
+    Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &decider.rules, prepare)?)
+}
+
+/// Decides where the state is in this process; `None`: it is elsewhere.
+#[inline]
+fn here(
+    worker: &HttpWorker,
+    key: &[u8],
+    known: Known,
+    operation: Operation,
+    now: Timestamp,
+) -> Option<Result<Answer, Problem>> {
+    let context = &worker.context;
+    let store = context.decider.store.memory()?;
+    let rules = worker.rules.borrow();
+    let rule = rules.get(known).memory()?;
+    let decision = match context.decider.blocks.denial(key, rule.policy(), operation, now) {
+        Some(denial) => denial,
+        None => match store.apply_prepared(Request { key, policy: rule, operation }, now) {
+            Ok(decision) => decision,
+            Err(error) => return Some(Err(Trouble::from(error).into())),
+        },
+    };
+    if context.decider.queues.waiting() > 0 {
+        context.decider.queues.asked(key, rule.policy(), operation);
+    }
+    Some(Ok(Answer { decision, source: Source::Store }))
+}
+
+/// Decides wherever the state is.
+async fn elsewhere(
+    decider: &Decider,
+    key: &[u8],
+    rule: &HomeRule,
+    operation: Operation,
+    now: Timestamp,
+) -> Result<Answer, Problem> {
+    let answer = decider.decide(key, rule, operation, now).await?;
+    decider.queues.asked(key, rule.policy(), operation);
+    Ok(answer)
+}
