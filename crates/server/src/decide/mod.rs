@@ -3,7 +3,7 @@
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
 pub(crate) mod blocks;
-pub(crate) mod judge;
+mod evaluate;
 
 use std::{sync::Arc, time::Duration};
 

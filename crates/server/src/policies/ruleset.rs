@@ -24,7 +24,7 @@ use sluicegate_rules::{Charge, OnError, RuleSet};
 use self::wishes::Wishes;
 pub use self::{files::Files, wishes::Reloaded};
 pub(crate) use self::{
-    tally::{Event, Named, Tallies, Tally},
+    tally::{Named, Tallies, Tally},
     watch::Watch,
 };
 use crate::{
@@ -95,12 +95,6 @@ impl Version {
     /// The rules.
     pub(crate) const fn rules(&self) -> &RuleSet {
         &self.rules
-    }
-
-    /// The policy of a charge, if it was prepared before, for a home in this process: no `on_error` is looked at.
-    #[inline]
-    pub(crate) fn ready(&self, charge: &Charge<'_>) -> Option<&HomeRule> {
-        self.prepared.get(charge.index?)?.get()
     }
 
     /// The policy of a charge, as `store` knows it. `on_error` is that of the rule; `default` that of the
