@@ -7,7 +7,7 @@
 //! - [`table`]: all commands, as values that the caller makes of each; [`parse`] finds one by its name.
 //! - [`CommandSpec`]: name, arity, flags, keys, summary and arguments of a command.
 //! - [`CommandError`]: why a command fails.
-//! - [`PolicyTextCache`]: from policy text to a value; [`wait_queue`]: clients that wait for a key.
+//! - [`PolicyTextCache`]: from policy text to a value.
 //!
 //! This crate stores no decision, reads no clock, and has no connections.
 
@@ -25,7 +25,6 @@ mod policy_text_cache;
 mod quote;
 mod spec;
 mod table;
-pub mod wait_queue;
 
 pub use arguments::{KeyArgument, Options, key};
 pub use command::{

@@ -134,7 +134,7 @@ impl<'a> Call<'a> {
             }
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
                 let name = self.name(key);
-                match wait::begin(context, name, policy, cost, timeout)? {
+                match wait::begin(context, name, &policy, cost, timeout)? {
                     WaitStart::Answered(decision) => {
                         self.count(name, &decision);
                         self.reply_decision(&decision, DecisionFormat::Sluicegate);

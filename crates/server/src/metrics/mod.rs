@@ -6,6 +6,7 @@
 mod exposition;
 mod process;
 
+use sluicegate_core::{Source, Store as _};
 use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use hyper::{
     body::Frame,
     header::{HeaderValue, VARY},
 };
-use sluicegate_redis::Source;
+use sluicegate_rules::RuleEvent;
 
 use self::{
     exposition::{Exposition, Format, Kind, Labels},
@@ -28,7 +29,7 @@ use crate::{
         clients::Clients,
         web::{self, Held},
     },
-    policies::ruleset::{Event, Named},
+    policies::ruleset::Named,
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     store::{home::Home, snapshots::SnapshotLog},
@@ -159,7 +160,7 @@ impl Iterator for Parts {
 struct RuleFamily {
     name: &'static str,
     help: &'static str,
-    events: &'static [Event],
+    events: &'static [RuleEvent],
     /// Whether a label names the event.
     has_outcome: bool,
     /// The family that follows.
@@ -170,12 +171,12 @@ static DECISIONS: RuleFamily = RuleFamily {
     name: "sluicegate_rule_decisions",
     help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
     events: &[
-        Event::Allowed,
-        Event::Denied,
-        Event::Shadow,
-        Event::Unlimited,
-        Event::Blocked,
-        Event::Fallback,
+        RuleEvent::Allowed,
+        RuleEvent::Denied,
+        RuleEvent::ShadowDenied,
+        RuleEvent::Unlimited,
+        RuleEvent::Blocked,
+        RuleEvent::Fallback,
     ],
     has_outcome: true,
     next: Some(&NEAR_LIMIT),
@@ -184,7 +185,7 @@ static DECISIONS: RuleFamily = RuleFamily {
 static NEAR_LIMIT: RuleFamily = RuleFamily {
     name: "sluicegate_rule_near_limit",
     help: "Allowed requests that left less than a fifth of the limit, by rule",
-    events: &[Event::Near],
+    events: &[RuleEvent::NearLimit],
     has_outcome: false,
     next: None,
 };
@@ -211,9 +212,10 @@ impl RuleFamily {
             let mut family = out.resume(self.name, Kind::Counter);
             for &event in self.events {
                 let count = tally.count(event);
-                let always = matches!(event, Event::Allowed | Event::Denied | Event::Near);
+                let always =
+                    matches!(event, RuleEvent::Allowed | RuleEvent::Denied | RuleEvent::NearLimit);
                 if always || count > 0 || tally.is_of_file() {
-                    let labels = [("rule", &**rule), ("outcome", event.word())];
+                    let labels = [("rule", &**rule), ("outcome", event.name())];
                     family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
                 }
             }
@@ -343,7 +345,7 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
-        Home::Redis { store, .. } => {
+        Home::Redis(store) => {
             let nodes = store.health();
             let connected = nodes.iter().filter(|it| it.connected).count();
             let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();

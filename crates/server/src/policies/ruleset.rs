@@ -18,14 +18,13 @@ use std::{
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::{Policy, Timestamp};
-use sluicegate_redis::{self as redis, Share};
+use sluicegate_core::{Policy, Share, Timestamp};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
 use self::wishes::Wishes;
 pub use self::{files::Files, wishes::Reloaded};
 pub(crate) use self::{
-    tally::{Event, Named, Tallies, Tally},
+    tally::{Named, Tallies, Tally},
     watch::Watch,
 };
 use crate::{
@@ -98,19 +97,13 @@ impl Version {
         &self.rules
     }
 
-    /// The policy of a charge, if it was prepared before, for a home in this process: no `on_error` is looked at.
-    #[inline]
-    pub(crate) fn ready(&self, charge: &Charge<'_>) -> Option<&HomeRule> {
-        self.prepared.get(charge.index?)?.get()
-    }
-
     /// The policy of a charge, as `store` knows it. `on_error` is that of the rule; `default` that of the
     /// server, where the rule has none.
     pub(crate) fn prepared(
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
-        (store, default): (&Home, redis::OnError),
+        (store, default): (&Home, sluicegate_core::OnError),
         now: Timestamp,
     ) -> HomeRule {
         let make = |on_error| store.rule(&charge.policy, on_error, now);
@@ -136,12 +129,12 @@ fn one_line(problem: &str) -> &str {
     problem.lines().next().unwrap_or_default()
 }
 
-fn told(on_error: OnError) -> redis::OnError {
+fn told(on_error: OnError) -> sluicegate_core::OnError {
     match on_error {
-        OnError::Allow => redis::OnError::Allow,
-        OnError::Deny => redis::OnError::Deny,
+        OnError::Allow => sluicegate_core::OnError::Allow,
+        OnError::Deny => sluicegate_core::OnError::Deny,
         OnError::Local { part, whole } => {
-            redis::OnError::Local(Share::of(part, whole).unwrap_or(Share::ALL))
+            sluicegate_core::OnError::Local(Share::of(part, whole).unwrap_or(Share::ALL))
         }
     }
 }

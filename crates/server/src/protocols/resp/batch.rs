@@ -4,9 +4,8 @@
 //! answered, in order, before any other command runs and at the end of what was read.
 
 use sluicegate_commands::{DecisionFormat, TakeRequest};
-use sluicegate_core::{Decision, Operation, ReserveError};
+use sluicegate_core::{Decision, Operation, ReserveError, Source};
 use sluicegate_memory::Request;
-use sluicegate_redis::Source;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 

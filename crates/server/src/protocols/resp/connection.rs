@@ -22,8 +22,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::Timestamp;
-use sluicegate_redis::Source;
+use sluicegate_core::{Source, Timestamp};
 use sluicegate_resp::{Arguments, Parser, Writer};
 use tokio::{
     sync::watch,

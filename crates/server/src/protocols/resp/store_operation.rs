@@ -48,7 +48,7 @@ impl Session<'_> {
                 let answered = operation.answer(self.worker, self.now, writer);
                 answered.now_or_never().expect("state in this process is not waited for");
             }
-            Home::Redis { .. } => {
+            Home::Redis(_) => {
                 self.defer(operation, out.len());
             }
         }

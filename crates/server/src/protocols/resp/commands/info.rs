@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use sluicegate_commands::{Argument, ArgumentKind};
-use sluicegate_core::Timestamp;
+use sluicegate_core::{OnError, Store as _, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_redis::{Health, OnError};
+use sluicegate_redis::Health;
 
 use crate::{
     protocols::resp::{
@@ -147,7 +147,7 @@ fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
 /// The store, and its health.
 fn store(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
-    let Home::Redis { store, .. } = &*shared.decider.store else {
+    let Home::Redis(store) = &*shared.decider.store else {
         return line(text, "store", "memory");
     };
     line(text, "store", "redis");
