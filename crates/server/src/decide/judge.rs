@@ -8,7 +8,8 @@
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Answer, Decision, MultiKeyAnswer, Operation, Outcome, Retry, Source, Timestamp,
+    Answer, Decision, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, Outcome,
+    PreparedPolicy, Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_rules::{Charge, Match, Treatment};
 use smallvec::{SmallVec, smallvec};
@@ -16,7 +17,6 @@ use smallvec::{SmallVec, smallvec};
 use crate::{
     decide::Decider,
     policies::ruleset::{Event, Version},
-    store::home::{self, HomeRule, Take, Trouble},
 };
 
 /// The longest key.
@@ -114,16 +114,15 @@ pub(crate) fn decide_now(
     matches: &[Match<'_>],
     ask: Ask,
     now: Timestamp,
-) -> Option<Result<Told, Trouble>> {
-    let ([found], Some(store)) = (matches, decider.store.memory()) else { return None };
+) -> Option<Result<Told, StoreError>> {
+    let ([found], true) = (matches, decider.is_local()) else { return None };
     let [charge] = &found.charges[..] else { return None };
     if found.shadow || found.treatment != Treatment::Limit || charge.key.len() > MAX_KEY {
         return None;
     }
     let rule = version.ready(charge)?;
     let operation = ask.operation(found.cost);
-    let question = home::Question { key: &charge.key, rule, operation };
-    let answer = decider.decide_here(store, question, now);
+    let answer = decider.decide(&charge.key, rule, operation, now).now()?;
     Some(answer.map(|answer| {
         decider.queues.asked(&charge.key, rule.policy(), operation);
         let mut told = Told::UNDECIDED;
@@ -138,14 +137,14 @@ pub(crate) fn decide_now(
 /// Decides on a request by the rules that apply to it.
 ///
 /// # Errors
-/// [`Trouble`] where a key cannot be asked about; then nothing is charged.
+/// [`StoreError`] where a key cannot be asked about; then nothing is charged.
 pub(crate) async fn decide(
     decider: &Decider,
     version: &Version,
     matches: &[Match<'_>],
     ask: Ask,
     now: Timestamp,
-) -> Result<Verdict, Trouble> {
+) -> Result<Verdict, StoreError> {
     if let Some(told) = decide_now(decider, version, matches, ask, now) {
         let told = told?;
         return Ok(Verdict { allowed: told.allowed, binding: Some(0), told: smallvec![told] });
@@ -157,7 +156,7 @@ pub(crate) async fn decide(
     };
     for (found, told) in matches.iter().zip(&mut verdict.told) {
         if let Some(charge) = found.charges.iter().find(|charge| charge.key.len() > MAX_KEY) {
-            return Err(Trouble::State(CommandError::Key(charge.key.len()).to_string()));
+            return Err(invalid_key(charge.key.len()));
         }
         told.allowed = found.treatment != Treatment::Block;
     }
@@ -185,6 +184,12 @@ pub(crate) async fn decide(
     Ok(verdict)
 }
 
+/// The error of a key that is too long.
+fn invalid_key(length: usize) -> StoreError {
+    let text = CommandError::Key(length).to_string();
+    StoreError::Key(text.trim_start_matches("ERR ").to_owned())
+}
+
 /// Which of the enforced matches binds.
 fn binding(matches: &[Match<'_>], told: &[Told]) -> Option<usize> {
     let mut binding: Option<(usize, &Decision)> = None;
@@ -210,7 +215,7 @@ struct Bench<'a, 'm> {
 /// A key to ask about, for a charge of a match.
 struct Question<'a, 'm> {
     charge: &'a Charge<'m>,
-    rule: HomeRule,
+    rule: PreparedPolicy,
     cost: u32,
 }
 
@@ -223,7 +228,7 @@ struct Listener {
 
 impl Bench<'_, '_> {
     /// Asks about all that is enforced, or all that only counts.
-    async fn ask(&self, ask: Ask, shadow: bool, verdict: &mut Verdict) -> Result<(), Trouble> {
+    async fn ask(&self, ask: Ask, shadow: bool, verdict: &mut Verdict) -> Result<(), StoreError> {
         if !shadow {
             return self.together(ask, |_, found| !found.shadow, &mut verdict.told).await;
         }
@@ -243,8 +248,8 @@ impl Bench<'_, '_> {
         ask: Ask,
         wanted: impl Fn(usize, &Match<'_>) -> bool,
         told: &mut [Told],
-    ) -> Result<(), Trouble> {
-        let store = (&*self.decider.store, self.decider.on_error);
+    ) -> Result<(), StoreError> {
+        let decider = self.decider;
         let mut questions: SmallVec<[Question<'_, '_>; 2]> = SmallVec::new();
         let mut listeners: SmallVec<[Listener; 2]> = SmallVec::new();
         for (number, found) in self.matches.iter().enumerate().filter(|(at, it)| wanted(*at, it)) {
@@ -252,7 +257,9 @@ impl Bench<'_, '_> {
                 let known = questions.iter().position(|it| it.charge.key == charge.key);
                 let question = known.unwrap_or(questions.len());
                 if known.is_none() {
-                    let rule = self.version.prepared(charge, found.on_error, store, self.now);
+                    // A store in this process is always available.
+                    let on_error = found.on_error.filter(|_| !decider.is_local());
+                    let rule = self.version.prepared(charge, on_error, decider.on_error);
                     questions.push(Question { charge, rule, cost: found.cost });
                 }
                 listeners.push(Listener { question, found: number, charge: index });
@@ -272,29 +279,30 @@ impl Bench<'_, '_> {
         &self,
         ask: Ask,
         questions: &[Question<'_, '_>],
-    ) -> Result<SmallVec<[Answer; 2]>, Trouble> {
-        let (stores, hits) = match ask {
-            Ask::Take(hits) => (true, hits),
-            Ask::Peek(hits) => (false, hits),
+    ) -> Result<SmallVec<[Answer; 2]>, StoreError> {
+        let (operation, hits) = match ask {
+            Ask::Take(hits) => (MultiKeyOperation::Take, hits),
+            Ask::Peek(hits) => (MultiKeyOperation::Peek, hits),
             Ask::Refund(_) => return self.each(ask, questions).await,
         };
         if questions.len() < 2 {
             return self.each(ask, questions).await;
         }
-        let takes = questions.iter().map(|Question { charge, rule, cost }| Take {
+        let takes = questions.iter().map(|Question { charge, rule, cost }| KeyedTake {
             key: &charge.key,
-            rule,
+            policy: rule,
             cost: cost.saturating_mul(hits),
         });
         let takes: SmallVec<[_; 4]> = takes.collect();
         let MultiKeyAnswer { joint, source } =
-            self.decider.decide_together(&takes, stores, self.now).await?;
-        for Take { key, rule, cost } in takes {
+            self.decider.decide_multi_key(operation, &takes, self.now).await?;
+        let stores = operation == MultiKeyOperation::Take;
+        for KeyedTake { key, policy, cost } in takes {
             // Where the keys are in several places, something may have been given back.
-            if stores && !joint.decision.allowed() && self.decider.store.memory().is_none() {
+            if stores && !joint.decision.allowed() && !self.decider.is_local() {
                 self.decider.queues.changed(key);
             } else if stores {
-                self.decider.queues.asked(key, rule.policy(), Operation::Take(cost));
+                self.decider.queues.asked(key, policy.policy(), Operation::Take(cost));
             }
         }
         Ok(joint.each.into_iter().map(|decision| Answer { decision, source }).collect())
@@ -305,7 +313,7 @@ impl Bench<'_, '_> {
         &self,
         ask: Ask,
         questions: &[Question<'_, '_>],
-    ) -> Result<SmallVec<[Answer; 2]>, Trouble> {
+    ) -> Result<SmallVec<[Answer; 2]>, StoreError> {
         let mut answers = SmallVec::new();
         for Question { charge, rule, cost } in questions {
             let operation = ask.operation(*cost);

@@ -15,7 +15,8 @@ use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
 use sluicegate_commands::wait_queue::{MAX_PROJECTED_ENTRY, ObservedEntry, QueuedRequest, departs};
 use sluicegate_core::{
-    Answer, Decision, Entry, Operation, Outcome, Policy, Retry, Source, Timestamp,
+    Answer, Decision, Entry, Operation, Outcome, Policy, PreparedPolicy, Retry, Source, StoreError,
+    Timestamp,
 };
 use tokio::{sync::watch, time::sleep};
 
@@ -23,12 +24,7 @@ pub(crate) use sluicegate_commands::wait_queue::QueueFull;
 
 pub(crate) use self::line::Lines;
 use self::line::Place;
-use crate::{
-    budgets::buffers::NO_MEMORY,
-    decide::Decider,
-    stopping::stopped,
-    store::home::{HomeRule, Trouble},
-};
+use crate::{budgets::buffers::NO_MEMORY, decide::Decider, stopping::stopped, store::error_reply};
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
 const FREE_KEY: usize = 512;
@@ -42,7 +38,7 @@ const LONGEST_SLEEP_ELSEWHERE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) rule: HomeRule,
+    pub(crate) rule: PreparedPolicy,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
 }
@@ -53,7 +49,7 @@ pub(crate) enum Failure {
     Refused(QueueFull),
     /// The server buffers as much for its clients as it may.
     NoMemory,
-    Trouble(Trouble),
+    Store(StoreError),
 }
 
 impl fmt::Display for Failure {
@@ -61,7 +57,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Refused(refusal) => write!(formatter, "ERR {refusal}"),
             Self::NoMemory => formatter.write_str(NO_MEMORY),
-            Self::Trouble(trouble) => trouble.fmt(formatter),
+            Self::Store(error) => formatter.write_str(&error_reply(error)),
         }
     }
 }
@@ -72,9 +68,9 @@ impl From<QueueFull> for Failure {
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 
@@ -146,7 +142,7 @@ async fn decide(
 struct Ask<'a> {
     decider: &'a Decider,
     key: &'a [u8],
-    rule: &'a HomeRule,
+    rule: &'a PreparedPolicy,
     cost: u32,
     deadline: Timestamp,
     /// Who made the last decision.
@@ -168,7 +164,7 @@ impl Ask<'_> {
         mut now: Timestamp,
         place: &Place<'_>,
         mut stopping: watch::Receiver<bool>,
-    ) -> Result<Asked, Trouble> {
+    ) -> Result<Asked, StoreError> {
         let mut arrived = false;
         loop {
             let next = if place.is_head() {
@@ -201,7 +197,7 @@ impl Ask<'_> {
     }
 
     /// Asks as the head of the line: the answer, or when to ask again.
-    async fn head(self, now: Timestamp) -> Result<Result<Timestamp, Asked>, Trouble> {
+    async fn head(self, now: Timestamp) -> Result<Result<Timestamp, Asked>, StoreError> {
         // Where a denial leaves a mark, or a pass may come too late to be of use, look first.
         let careful =
             self.rule.policy().limits().iter().any(|limit| limit.count_all() || limit.is_queue());
@@ -224,14 +220,14 @@ impl Ask<'_> {
         })
     }
 
-    async fn take(self, now: Timestamp) -> Result<Asked, Trouble> {
+    async fn take(self, now: Timestamp) -> Result<Asked, StoreError> {
         let decision = self.apply(now, Operation::Take(self.cost)).await?;
         Ok(if decision.allowed() { Asked::Passed(now, decision) } else { Asked::Denied(decision) })
     }
 
     /// The denial of one that stands in line: what a take says, or if that would pass out of turn,
     /// when the `turn` would come.
-    async fn deny(self, now: Timestamp, turn: Option<Timestamp>) -> Result<Asked, Trouble> {
+    async fn deny(self, now: Timestamp, turn: Option<Timestamp>) -> Result<Asked, StoreError> {
         let peek = self.apply(now, Operation::Peek(self.cost)).await?;
         if !peek.allowed() {
             return self.take(now).await;
@@ -246,12 +242,12 @@ impl Ask<'_> {
         self,
         now: Timestamp,
         place: &Place<'_>,
-    ) -> Result<Option<Timestamp>, Trouble> {
+    ) -> Result<Option<Timestamp>, StoreError> {
         let copy = |entry: &Entry, there| {
             let small = entry.allocations().sum::<usize>() <= MAX_PROJECTED_ENTRY;
             (small.then(|| entry.clone()), there)
         };
-        let (entry, there) = match self.decider.store.read(self.key, now, copy).await? {
+        let (entry, there) = match self.decider.read(self.key, now, copy).await? {
             Some((Some(entry), there)) => (Some(entry), there),
             None => (None, now),
             // It is too large to be copied for each request that comes.
@@ -277,7 +273,7 @@ impl Ask<'_> {
         mut now: Timestamp,
         decision: Decision,
         mut stopping: watch::Receiver<bool>,
-    ) -> Result<Decision, Trouble> {
+    ) -> Result<Decision, StoreError> {
         if decision.delay().is_zero() {
             return Ok(decision);
         }
@@ -305,7 +301,7 @@ impl Ask<'_> {
         self.apply(now, Operation::Peek(0)).await
     }
 
-    async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, Trouble> {
+    async fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, StoreError> {
         let answer = self.decider.decide(self.key, self.rule, operation, now).await?;
         self.source.set(answer.source);
         Ok(answer.decision)
@@ -314,12 +310,12 @@ impl Ask<'_> {
     /// The time when an answer is there to what was asked at `asked`: where the state is here, no time
     /// has passed.
     fn later(self, asked: Timestamp) -> Timestamp {
-        if self.decider.store.memory().is_some() { asked } else { self.decider.now() }
+        if self.decider.is_local() { asked } else { self.decider.now() }
     }
 
     /// Sleeps until `then`, or for as long as may be slept.
     async fn nap(self, now: Timestamp, then: Timestamp) {
-        let here = self.decider.store.memory().is_some();
+        let here = self.decider.is_local();
         let longest = if here { LONGEST_SLEEP } else { LONGEST_SLEEP_ELSEWHERE };
         sleep(until(now, then).min(longest)).await;
     }
@@ -335,7 +331,7 @@ impl Drop for Assigned<'_> {
     fn drop(&mut self) {
         let Ask { decider, key, rule, cost, .. } = self.ask;
         if !self.given_back {
-            decider.store.give_back(key, rule, cost, decider.now());
+            decider.refund_unused(key, rule, cost, decider.now());
             decider.queues.changed(key);
         }
     }

@@ -8,12 +8,12 @@ use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_rules::{Format, Request, RuleSet};
 
 use super::*;
-use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::home::Home};
+use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::open::OpenStore};
 
 /// A server's inside, by these rules, in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
-    let store = Arc::new(Home::Memory(MemoryStore::new()));
+    let store = OpenStore::from(MemoryStore::new()).store;
     let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
 }
@@ -68,8 +68,8 @@ rules:
     assert_eq!(ask(&decider, TAKE, "/", "b", now), "deny api/tenant 0 left");
     let key = b"{rule:api}:user|b";
     let policy = "fixed-window:2/1h".parse().unwrap();
-    let store = decider.store.memory().unwrap();
-    let left = store.apply(key, &policy, now, Operation::Peek(0)).unwrap().remaining;
+    let peek = decider.decide(key, &policy, Operation::Peek(0), now).now();
+    let left = peek.unwrap().unwrap().remaining;
     assert_eq!(left, 1);
     assert_eq!(counted(&decider, "api"), [("allowed", 3), ("near_limit", 2), ("denied", 21)]);
     // What is given back can be taken again.

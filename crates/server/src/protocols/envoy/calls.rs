@@ -45,7 +45,7 @@ impl RateLimitService for Calls {
         let request = request.into_inner();
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
-        let decided = if self.context.decider.store.memory().is_some() {
+        let decided = if self.context.decider.is_local() {
             decide_here(&self.context, stats, &request, start)
         } else {
             // Boxed, so that a call on state that is here is not moved about with room for it.

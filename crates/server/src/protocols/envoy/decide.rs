@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source,
+    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source, StoreError,
     Timestamp, Window,
 };
 use sluicegate_proto::{
@@ -28,7 +28,7 @@ use crate::{
     decide::judge::{self, Ask, Told},
     policies::ruleset::Version,
     stats::{Cause, Stats},
-    store::home::Trouble,
+    store::error_reply,
 };
 
 /// Descriptors of a request, and entries of a descriptor, at the most.
@@ -63,7 +63,7 @@ pub(super) async fn decide(
     let rules = version.rules();
     let matches = rules.descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
-        charges.for_each(|it| context.decider.store.touch(&it.key));
+        charges.for_each(|it| context.decider.prefetch(&it.key));
     });
     let benches =
         asked.iter().zip(&descriptors).zip(&matches).map(|((asked, descriptor), found)| {
@@ -77,7 +77,7 @@ pub(super) async fn decide(
             let bench = Bench { context, stats, version: &version, asked: *asked, now };
             (bench, descriptor, &found[..count])
         });
-    if context.decider.store.memory().is_none() {
+    if !context.decider.is_local() {
         // A store elsewhere is asked about all of them at once.
         let judged = benches
             .map(|(bench, descriptor, found)| bench.judge(&request.domain, descriptor, found));
@@ -178,7 +178,7 @@ impl Bench<'_> {
         )?;
         Some(match told {
             Ok(told) => self.verdict(found, &told),
-            Err(trouble) => Err(troubled(&trouble)),
+            Err(error) => Err(failed(&error)),
         })
     }
 
@@ -196,7 +196,7 @@ impl Bench<'_> {
         }
         let (context, ask) = (self.context, self.asked.ask);
         let judged = judge::decide(&context.decider, self.version, matches, ask, self.now).await;
-        let judged = judged.map_err(|trouble| troubled(&trouble))?;
+        let judged = judged.map_err(|error| failed(&error))?;
         let mut verdict = Verdict::Free;
         for (found, told) in matches.iter().zip(&judged.told) {
             verdict = verdict.or(self.verdict(found, told)?);
@@ -292,9 +292,9 @@ impl Bench<'_> {
             Ask::Peek(hits) => Operation::Peek(hits),
             Ask::Refund(hits) => Operation::Refund(hits),
         };
-        let rule = self.context.decider.prepare(&policy, self.now);
-        let answer = self.context.decider.decide(&key, &rule, operation, self.now).await;
-        let answer = answer.map_err(|trouble| troubled(&trouble))?;
+        let prepared = self.context.decider.prepare(&policy);
+        let answer = self.context.decider.decide(&key, &prepared, operation, self.now).await;
+        let answer = answer.map_err(|error| failed(&error))?;
         let denies = !answer.decision.allowed();
         if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
             return Err(refused(&"the store is unavailable"));
@@ -316,10 +316,10 @@ fn limited(decision: &Decision, mode: Mode, limit: RateLimit) -> Limited {
 }
 
 /// As [`refused`], unless it is the request that is at fault.
-fn troubled(trouble: &Trouble) -> Status {
-    match trouble {
-        Trouble::State(text) if text.starts_with("ERR ") => Status::invalid_argument(&text[4..]),
-        trouble => refused(trouble),
+fn failed(error: &StoreError) -> Status {
+    match error {
+        StoreError::Key(text) => Status::invalid_argument(text),
+        error => refused(&error_reply(error)),
     }
 }
 
