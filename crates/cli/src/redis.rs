@@ -31,7 +31,7 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::SUCCESS)
             }
             Redis::Status(arguments::Status { at, prefix }) => {
-                let status = store(at, prefix)?.status().await?;
+                let status = store(at, prefix)?.inspect().await?;
                 print(&status, out)?;
                 let fine = status.problems().next().is_none();
                 Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

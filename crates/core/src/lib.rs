@@ -46,6 +46,7 @@ mod store_status;
 mod text;
 mod time;
 mod together;
+pub mod wait;
 
 pub use algorithm::*;
 pub use answer::{Answer, MultiKeyAnswer, Source};

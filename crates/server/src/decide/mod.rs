@@ -3,7 +3,7 @@
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
 pub(crate) mod blocks;
-pub(crate) mod judge;
+mod evaluate;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
     decide::blocks::Blocks,
     policies::ruleset::Live,
     store::{ServerStore, request_clock::at},
-    wait::Lines,
+    wait::WaitQueues,
 };
 
 /// How long a client may occupy its worker before others go first.
@@ -44,7 +44,7 @@ pub(crate) struct Decider {
     /// The keys that an operator has blocked.
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
-    pub(crate) queues: Lines,
+    pub(crate) queues: WaitQueues,
     /// What may be buffered: keys of requests that wait are.
     pub(crate) buffers: Arc<BufferBudget>,
     /// What is answered while the store is unavailable, unless a rule says otherwise.
@@ -59,7 +59,7 @@ impl Decider {
         buffers: Arc<BufferBudget>,
         on_error: OnError,
     ) -> Self {
-        let (blocks, queues) = (Blocks::default(), Lines::default());
+        let (blocks, queues) = (Blocks::default(), WaitQueues::default());
         let is_local = matches!(store.status(), StoreStatus::Local(_));
         let runtime = Handle::try_current().ok();
         Self { store, is_local, runtime, rules, clock, blocks, queues, buffers, on_error }

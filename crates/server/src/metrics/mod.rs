@@ -16,6 +16,7 @@ use hyper::{
     header::{HeaderValue, VARY},
 };
 use sluicegate_core::{Source, StoreStatus};
+use sluicegate_rules::RuleEvent;
 
 use self::{
     exposition::{Exposition, Format, Kind, Labels},
@@ -28,7 +29,7 @@ use crate::{
         clients::Clients,
         web::{self, Held},
     },
-    policies::ruleset::{Event, Named},
+    policies::ruleset::Named,
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     store::snapshots::SnapshotLog,
@@ -159,7 +160,7 @@ impl Iterator for Parts {
 struct RuleFamily {
     name: &'static str,
     help: &'static str,
-    events: &'static [Event],
+    events: &'static [RuleEvent],
     /// Whether a label names the event.
     has_outcome: bool,
     /// The family that follows.
@@ -170,12 +171,12 @@ static DECISIONS: RuleFamily = RuleFamily {
     name: "sluicegate_rule_decisions",
     help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
     events: &[
-        Event::Allowed,
-        Event::Denied,
-        Event::Shadow,
-        Event::Unlimited,
-        Event::Blocked,
-        Event::Fallback,
+        RuleEvent::Allowed,
+        RuleEvent::Denied,
+        RuleEvent::ShadowDenied,
+        RuleEvent::Unlimited,
+        RuleEvent::Blocked,
+        RuleEvent::Fallback,
     ],
     has_outcome: true,
     next: Some(&NEAR_LIMIT),
@@ -184,7 +185,7 @@ static DECISIONS: RuleFamily = RuleFamily {
 static NEAR_LIMIT: RuleFamily = RuleFamily {
     name: "sluicegate_rule_near_limit",
     help: "Allowed requests that left less than a fifth of the limit, by rule",
-    events: &[Event::Near],
+    events: &[RuleEvent::NearLimit],
     has_outcome: false,
     next: None,
 };
@@ -211,9 +212,10 @@ impl RuleFamily {
             let mut family = out.resume(self.name, Kind::Counter);
             for &event in self.events {
                 let count = tally.count(event);
-                let always = matches!(event, Event::Allowed | Event::Denied | Event::Near);
+                let always =
+                    matches!(event, RuleEvent::Allowed | RuleEvent::Denied | RuleEvent::NearLimit);
                 if always || count > 0 || tally.is_of_file() {
-                    let labels = [("rule", &**rule), ("outcome", event.word())];
+                    let labels = [("rule", &**rule), ("outcome", event.name())];
                     family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
                 }
             }

@@ -10,6 +10,7 @@ mod watch;
 mod wishes;
 
 use std::{
+    borrow::Cow,
     io,
     path::PathBuf,
     sync::{Arc, OnceLock},
@@ -24,7 +25,7 @@ use sluicegate_rules::{Charge, OnError, RuleSet};
 use self::wishes::Wishes;
 pub use self::{files::Files, wishes::Reloaded};
 pub(crate) use self::{
-    tally::{Event, Named, Tallies, Tally},
+    tally::{Named, Tallies, Tally},
     watch::Watch,
 };
 use crate::Config;
@@ -94,27 +95,24 @@ impl Version {
         &self.rules
     }
 
-    /// The policy of a charge with the fallback of the server, if it was prepared before.
-    #[inline]
-    pub(crate) fn ready(&self, charge: &Charge<'_>) -> Option<&PreparedPolicy> {
-        self.prepared.get(charge.index?)?.get()
-    }
-
     /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has
     /// none.
+    #[inline]
     pub(crate) fn prepared(
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
         default: sluicegate_core::OnError,
-    ) -> PreparedPolicy {
+    ) -> Cow<'_, PreparedPolicy> {
         let prepare = |on_error| PreparedPolicy::new(&charge.policy).on_error(on_error);
         let slot = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
-        match (slot, on_error) {
-            (Some((_, slot)), None) => slot.get_or_init(|| prepare(default)).clone(),
+        Cow::Owned(match (slot, on_error) {
+            (Some((_, slot)), None) => {
+                return Cow::Borrowed(slot.get_or_init(|| prepare(default)));
+            }
             (Some((index, _)), Some(on_error)) => {
                 if let Some(policy) = self.special.read().get(&(index, on_error)) {
-                    return policy.clone();
+                    return Cow::Owned(policy.clone());
                 }
                 let policy = prepare(told(on_error));
                 self.special.write().insert((index, on_error), policy.clone());
@@ -122,7 +120,7 @@ impl Version {
             }
             // The policy came with the request.
             (None, on_error) => prepare(on_error.map_or(default, told)),
-        }
+        })
     }
 }
 
