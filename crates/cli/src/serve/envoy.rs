@@ -10,25 +10,13 @@ use crate::values;
 #[derive(Args, Debug)]
 pub(super) struct Envoy {
     /// Rate limit headers that Envoy is to add to responses; Envoy can also add its own
-    #[arg(
-        long,
-        env = "SLUICEGATE_ENVOY_HEADERS",
-        value_name = "HEADERS",
-        value_enum,
-        default_value = "none"
-    )]
+    #[arg(long, value_name = "HEADERS", value_enum, default_value = "none")]
     envoy_headers: Fields,
     /// Return the descriptors of each request to Envoy, as dynamic metadata
-    #[arg(long, env = "SLUICEGATE_ENVOY_METADATA", value_parser = values::switch)]
+    #[arg(long, value_parser = values::switch)]
     envoy_metadata: bool,
     /// Close gRPC connections at about this age, to rebalance clients over servers; 0 disables it
-    #[arg(
-        long,
-        env = "SLUICEGATE_GRPC_MAX_AGE",
-        value_name = "DURATION",
-        default_value = "0",
-        value_parser = values::seconds
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::seconds)]
     grpc_max_age: Duration,
 }
 

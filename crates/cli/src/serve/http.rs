@@ -8,60 +8,31 @@ use crate::values;
 #[derive(Args, Debug)]
 pub(super) struct Http {
     /// What the dashboard shows, at `/` of --http
-    #[arg(
-        long,
-        env = "SLUICEGATE_DASHBOARD",
-        value_name = "MODE",
-        value_enum,
-        default_value = "on"
-    )]
+    #[arg(long, value_name = "MODE", value_enum, default_value = "on")]
     dashboard: Dashboard,
     /// Token that HTTP clients must send (`Authorization: Bearer TOKEN`)
-    #[arg(
-        long,
-        env = "SLUICEGATE_HTTP_TOKEN",
-        value_name = "TOKEN",
-        value_parser = values::secret
-    )]
+    #[arg(long, value_name = "TOKEN", value_parser = values::secret)]
     http_token: Option<String>,
     /// Host names that HTTP clients may use for this server, besides `localhost` and loopback addresses,
     /// separated by commas
-    #[arg(
-        long,
-        env = "SLUICEGATE_HTTP_ALLOWED_HOSTS",
-        value_name = "HOSTS",
-        value_delimiter = ',',
-        value_parser = host
-    )]
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = host)]
     http_allowed_hosts: Vec<String>,
     /// Rate limit headers of HTTP responses, unless a request chooses others
-    #[arg(
-        long,
-        env = "SLUICEGATE_HTTP_HEADERS",
-        value_name = "HEADERS",
-        value_enum,
-        default_value = "ietf"
-    )]
+    #[arg(long, value_name = "HEADERS", value_enum, default_value = "ietf")]
     http_headers: Headers,
     /// Number of trusted proxies in front of `/v1/gate`
-    #[arg(
-        long,
-        env = "SLUICEGATE_HTTP_TRUSTED_HOPS",
-        value_name = "N",
-        default_value = "1",
-        value_parser = values::count
-    )]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count)]
     http_trusted_hops: usize,
     /// Only header that holds the original path and query at `/v1/gate`; otherwise X-Forwarded-Uri,
     /// X-Original-URI and X-Original-URL, which must agree
-    #[arg(long, env = "SLUICEGATE_GATE_URI_HEADER", value_name = "NAME", value_parser = header)]
+    #[arg(long, value_name = "NAME", value_parser = header)]
     gate_uri_header: Option<HeaderName>,
     /// Only header that holds the original method; otherwise X-Forwarded-Method and X-Original-Method
-    #[arg(long, env = "SLUICEGATE_GATE_METHOD_HEADER", value_name = "NAME", value_parser = header)]
+    #[arg(long, value_name = "NAME", value_parser = header)]
     gate_method_header: Option<HeaderName>,
     /// Only header that holds the addresses of client and proxies; otherwise X-Forwarded-For and
     /// Forwarded
-    #[arg(long, env = "SLUICEGATE_GATE_ADDRESS_HEADER", value_name = "NAME", value_parser = header)]
+    #[arg(long, value_name = "NAME", value_parser = header)]
     gate_address_header: Option<HeaderName>,
 }
 
