@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use sluicegate_core::parse_period;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,6 +49,23 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
 /// The cost of a request.
 pub(crate) fn cost(text: &str) -> Result<u32, String> {
     number(text, 0, u32::MAX.into())
+}
+
+/// Words of a setting, each with its help, which may be empty, and its meaning.
+pub(crate) type Choices<T> = &'static [(&'static str, &'static str, T)];
+
+/// Parser of one of several words.
+pub(crate) fn choice<T: Copy + Send + Sync + 'static>(
+    choices: Choices<T>,
+) -> impl TypedValueParser<Value = T> {
+    let values = choices.iter().map(|(word, help, _)| {
+        let value = PossibleValue::new(*word);
+        if help.is_empty() { value } else { value.help(*help) }
+    });
+    PossibleValuesParser::new(values).map(|word| {
+        let chosen = choices.iter().find(|(it, ..)| *it == word);
+        chosen.expect("the parser accepts no other word").2
+    })
 }
 
 /// Yes or no.

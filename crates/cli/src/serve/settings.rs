@@ -1,14 +1,14 @@
 //! The settings of `serve`, in the order in which `--print-config` prints them.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use clap::{Arg, Args, ValueEnum};
+use clap::{Arg, Args};
 use sluicegate_server::{Config, WhenFull};
 
 use super::{envoy::Envoy, http::Http, log::Log, store::Store, tls::Tls};
 use crate::{
     usage::Origins,
-    values::{self, ListenAddress, OptionalListener},
+    values::{self, Choices, ListenAddress, OptionalListener},
 };
 
 #[derive(Args, Debug)]
@@ -81,10 +81,10 @@ struct Limits {
     max_buffer_memory: usize,
     /// Close clients that send no request for this long; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::seconds)]
-    timeout: std::time::Duration,
+    timeout: Duration,
     /// Close clients that do not finish a request within this time; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::seconds)]
-    input_timeout: std::time::Duration,
+    input_timeout: Duration,
     /// Close clients that stop reading replies for this long; at least 1s
     #[arg(
         long,
@@ -92,7 +92,7 @@ struct Limits {
         default_value = "10s",
         value_parser = values::seconds_from_one
     )]
-    output_timeout: std::time::Duration,
+    output_timeout: Duration,
     /// Threads that serve clients; `auto` is one per core
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = workers)]
     workers: Workers,
@@ -104,14 +104,14 @@ struct Memory {
     #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = values::state_memory)]
     max_memory: usize,
     /// Decision for a new key when the table is full
-    #[arg(long, value_name = "DECISION", value_enum, default_value = "deny")]
-    when_full: Full,
+    #[arg(long, value_name = "DECISION", default_value = "deny", value_parser = values::choice(WHEN_FULL))]
+    when_full: WhenFull,
     /// File that keeps the state over a restart
     #[arg(long, value_name = "PATH")]
     state_file: Option<PathBuf>,
     /// Interval of writes to the state file; 0 writes only when the server stops
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::seconds)]
-    snapshot_every: std::time::Duration,
+    snapshot_every: Duration,
 }
 
 #[derive(Args, Debug)]
@@ -121,11 +121,8 @@ struct Tests {
     test_clock: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Full {
-    Deny,
-    Allow,
-}
+const WHEN_FULL: Choices<WhenFull> =
+    &[("deny", "", WhenFull::Deny), ("allow", "", WhenFull::Allow)];
 
 /// `None`: one per core.
 #[derive(Clone, Copy, Debug)]
@@ -159,10 +156,7 @@ impl Serve {
         config.output_timeout = self.limits.output_timeout;
         config.workers = self.limits.workers.0;
         config.max_memory = self.memory.max_memory;
-        config.when_full = match self.memory.when_full {
-            Full::Allow => WhenFull::Allow,
-            Full::Deny => WhenFull::Deny,
-        };
+        config.when_full = self.memory.when_full;
         config.state_file = self.memory.state_file;
         config.snapshot_every = self.memory.snapshot_every;
         if let Some((store, fallback_denial)) = self.store.config() {

@@ -2,9 +2,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use sluicegate_core::{Decision, Operation, Policy};
+use sluicegate_core::{Decision, Policy};
 use sluicegate_redis::{Options, PreparedPolicy, RedisStore};
-use sluicegate_simulator::{Event, Fault, Kind, TraceError};
+use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
 use super::sink::Sink;
@@ -40,15 +40,8 @@ impl Redis {
 
     pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
         let policy = self.prepared_policy(event)?;
-        let operation = match event.kind {
-            Kind::Take => Operation::Take(event.cost),
-            Kind::Peek => Operation::Peek(event.cost),
-            Kind::Charge => Operation::Charge(event.cost),
-            Kind::Refund => Operation::Refund(event.cost),
-            Kind::Reset => Operation::Reset,
-        };
         let key = [self.run.as_bytes(), event.key].concat();
-        let asked = self.store.ask_at(&key, &policy, operation, event.time);
+        let asked = self.store.ask_at(&key, &policy, event.operation(), event.time);
         let decision: Decision = self.runtime.block_on(asked)?;
         Ok(sink.add(event, &decision)?)
     }
