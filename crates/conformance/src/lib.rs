@@ -5,12 +5,14 @@
 
 mod history;
 pub mod oracle;
+mod rules;
 mod subject;
 mod together;
 mod trace;
 mod wire;
 
 pub use history::{History, Shape, Step, check_histories};
+pub use rules::{RuleRequest, ObservedMatch, RuleSubject, ObservedOutcome, check_rules};
 pub use subject::{Answer, CoreSubject, Invocation, OracleSubject, Subject, check_keys, compare};
 pub use together::{JointSubject, JointTake, check_together};
 pub use trace::{cases, check_case, check_script, check_traces};

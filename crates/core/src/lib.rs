@@ -21,6 +21,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod algorithm;
+mod answer;
 mod apply;
 mod bytes;
 mod calendar;
@@ -42,6 +43,7 @@ mod time;
 mod together;
 
 pub use algorithm::*;
+pub use answer::{Answer, MultiKeyAnswer, Source};
 pub use apply::{ReserveError, apply};
 pub use bytes::StateError;
 pub use calendar::CalendarUnit;

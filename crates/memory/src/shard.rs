@@ -26,6 +26,9 @@ const MAX_DEPTH: u32 = 28;
 /// On a cache line of its own, so that writes to others do not slow its readers.
 #[repr(align(64))]
 pub(crate) struct Shard<T> {
+    /// The buckets of the current directory; the low bits of the address hold its shift. All that a decision reads of
+    /// a directory comes with one read of the shard.
+    buckets: AtomicPtr<AtomicPtr<u8>>,
     current: AtomicPtr<Directory<T>>,
     owned: Mutex<SegmentList<T>>,
 }
@@ -35,9 +38,17 @@ struct Directory<T> {
     /// Bits by which a hash is shifted to give an index: 64 minus the depth.
     shift: u32,
     /// The buckets of each segment, aligned to a page: the low bits of the address hold the seed.
-    buckets: Box<[AtomicPtr<u8>]>,
+    buckets: Box<[DirectoryLine]>,
     segments: Box<[AtomicPtr<Segment<SegmentState<T>>>]>,
 }
+
+/// Entries of a directory on one cache line: their alignment leaves the low bits of their address unused.
+#[derive(Default)]
+#[repr(align(64))]
+struct DirectoryLine([AtomicPtr<u8>; LINE]);
+
+/// Entries of a cache line.
+const LINE: usize = 8;
 
 /// The allocations to free at the end. Raw pointers, because readers hold references to them.
 struct SegmentList<T> {
@@ -89,6 +100,16 @@ impl<T> Directory<T> {
         narrow(hash << SHARD_BITS >> self.shift)
     }
 
+    fn entry(&self, index: usize) -> &AtomicPtr<u8> {
+        &self.buckets[index / LINE].0[index % LINE]
+    }
+
+    /// The address of the buckets, with the shift in its low bits.
+    fn tagged_buckets(&self) -> *mut AtomicPtr<u8> {
+        let first = self.buckets.as_ptr().cast_mut().cast::<AtomicPtr<u8>>();
+        first.map_addr(|address| address | self.shift as usize)
+    }
+
     /// The entries of the directory for the segment of a hash, which has this `depth`.
     fn entries(&self, depth: u32, hash: u64) -> Range<usize> {
         let span = 1 << (self.depth() - depth);
@@ -105,20 +126,23 @@ impl<T> Shard<T> {
         // Two entries, because a shift by 64 bits is invalid.
         let directory = Directory {
             shift: 63,
-            buckets: Box::new([(); 2].map(|()| AtomicPtr::default())),
+            buckets: Box::new([DirectoryLine::default()]),
             segments: Box::new([(); 2].map(|()| AtomicPtr::new(segment))),
         };
+        let buckets = AtomicPtr::new(directory.tagged_buckets());
         let directory = Box::into_raw(Box::new(directory));
         owned.directories.push(directory);
-        let shard = Self { current: AtomicPtr::new(directory), owned: Mutex::new(owned) };
+        let shard = Self { buckets, current: AtomicPtr::new(directory), owned: Mutex::new(owned) };
         shard.publish(0..2, &shard.segment(0).lock());
         shard
     }
 
     /// Publishes the buckets and seed of a segment in these entries of the directory.
     fn publish(&self, entries: Range<usize>, locked: &Locked<'_, SegmentState<T>>) {
-        for entry in &self.directory().buckets[entries] {
-            entry.store(tagged(locked.buckets(), locked.seed()), Ordering::Release);
+        for index in entries {
+            self.directory()
+                .entry(index)
+                .store(tagged(locked.buckets(), locked.seed()), Ordering::Release);
         }
     }
 
@@ -133,8 +157,13 @@ impl<T> Shard<T> {
     #[expect(unsafe_code, reason = "a lock here would be taken by every decision")]
     #[inline(always)]
     pub(crate) fn bucket_view(&self, hash: u64) -> BucketView<'_> {
-        let directory = self.directory();
-        let tagged = directory.buckets[directory.find(hash)].load(Ordering::Acquire);
+        let buckets = self.buckets.load(Ordering::Acquire);
+        let shift = buckets.addr() % align_of::<DirectoryLine>();
+        let index = narrow(hash << SHARD_BITS >> shift);
+        let first = buckets.map_addr(|address| address - shift);
+        // SAFETY: the directory has an entry for each value of the bits that the shift leaves, and `owned` keeps it until
+        // the drop.
+        let tagged = unsafe { &*first.add(index) }.load(Ordering::Acquire);
         let seed = tagged.addr() % PAGE;
         // SAFETY: buckets are aligned to a page; therefore this is the address of those of a segment, in the arena that
         // `owned` keeps until the drop.
@@ -233,12 +262,14 @@ impl<T> Shard<T> {
         let old = self.directory();
         let new = Directory {
             shift: old.shift - 1,
-            buckets: twice(&old.buckets),
+            buckets: twice_lines(old),
             segments: twice(&old.segments),
         };
+        let buckets = new.tagged_buckets();
         let new = Box::into_raw(Box::new(new));
         owned.directories.push(new);
         self.current.store(new, Ordering::Release);
+        self.buckets.store(buckets, Ordering::Release);
     }
 }
 
@@ -246,6 +277,15 @@ impl<T> Shard<T> {
 fn twice<T>(entries: &[AtomicPtr<T>]) -> Box<[AtomicPtr<T>]> {
     let read = |index: usize| entries[index / 2].load(Ordering::Relaxed);
     (0..entries.len() * 2).map(|index| AtomicPtr::new(read(index))).collect()
+}
+
+/// The buckets of each entry twice.
+fn twice_lines<T>(old: &Directory<T>) -> Box<[DirectoryLine]> {
+    let length = old.segments.len() * 2;
+    let read = |index: usize| old.entry(index.min(length - 1) / 2).load(Ordering::Relaxed);
+    let line =
+        |line| DirectoryLine(std::array::from_fn(|at| AtomicPtr::new(read(line * LINE + at))));
+    (0..length.div_ceil(LINE)).map(line).collect()
 }
 
 impl<T> Drop for Shard<T> {

@@ -2,13 +2,20 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use sluicegate_core::{Entry, Joint, Part, Retry, Timestamp, take_together};
+use sluicegate_core::{
+    Answer, Decision, Entry, Operation, Part, Retry, Timestamp, peek_together, take_together,
+};
+use smallvec::SmallVec;
 
 use crate::{
     envoy::Descriptor,
+    evaluation::{
+        ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, KeyTooLong, RuleOperation, RuleOutcome,
+        is_over_limit,
+    },
     example::{Example, ExampleRequest, Expect},
-    rule::{Charge, Match, Treatment},
-    set::RuleSet,
+    rule::{Match, Treatment},
+    set::{Matches, RuleSet},
 };
 
 /// Start of every example: 2026-01-01T00:00:00Z, at which windows with `align=clock` start too.
@@ -22,6 +29,33 @@ struct ExampleResult {
     rule: Option<String>,
     remaining: Option<u32>,
     retry: Option<Retry>,
+}
+
+impl ExampleResult {
+    /// The result of the binding match.
+    fn of(matches: &[Match<'_>], outcome: &RuleOutcome) -> Self {
+        let Some(index) = outcome.binding else { return ALLOWED };
+        let (found, bound) = (&matches[index], &outcome.matches[index]);
+        match &bound.decision {
+            Some(decision) => {
+                let level = found.charges.get(bound.charge).and_then(|charge| charge.level);
+                let level = level.map(|level| format!("/{level}")).unwrap_or_default();
+                Self {
+                    allowed: outcome.allowed,
+                    rule: Some(format!("{}{level}", found.rule.name())),
+                    remaining: Some(decision.remaining),
+                    retry: decision.retry(),
+                }
+            }
+            None if found.treatment == Treatment::Block => Self {
+                allowed: false,
+                rule: Some(found.metric.to_string()),
+                remaining: Some(0),
+                retry: Some(Retry::Never),
+            },
+            None => ALLOWED,
+        }
+    }
 }
 
 impl RuleSet {
@@ -48,9 +82,6 @@ impl RuleSet {
         runner.faults
     }
 }
-
-/// A charge and its match.
-type Charged<'m, 'r> = (&'m Match<'r>, &'m Charge<'r>);
 
 struct ExampleRunner<'s> {
     rules: &'s RuleSet,
@@ -91,7 +122,7 @@ impl<'s> ExampleRunner<'s> {
         }
     }
 
-    fn matches(&self, request: &ExampleRequest) -> Vec<crate::Matches<'s>> {
+    fn matches(&self, request: &ExampleRequest) -> Vec<Matches<'s>> {
         match request {
             ExampleRequest::Http { .. } => {
                 request.http().map(|it| self.rules.matches(&it)).into_iter().collect()
@@ -113,94 +144,72 @@ impl<'s> ExampleRunner<'s> {
             return REJECTED;
         }
         let all = self.matches(request);
-        let ExampleRequest::Envoy { hits, .. } = request else {
-            let matches: Vec<_> = all.into_iter().flatten().collect();
-            return self.decide_matches(&matches, 1, now);
-        };
-        // Descriptors are independent; quota limits only deny together.
-        let mut worst: Option<ExampleResult> = None;
-        let (mut quotas, mut over) = (0, 0);
-        for matches in &all {
-            let result = self.decide_matches(matches, *hits, now);
-            let quota = matches.iter().any(|it| it.rule.envoy().is_some_and(|it| it.quota_mode));
-            quotas += usize::from(quota);
-            over += usize::from(quota && !result.allowed);
-            let result = ExampleResult { allowed: result.allowed || quota, ..result };
-            let rank = |it: &ExampleResult| (it.allowed, it.remaining.unwrap_or(u32::MAX));
-            if worst.as_ref().is_none_or(|worst| rank(&result) < rank(worst)) {
-                worst = Some(result);
+        match request {
+            ExampleRequest::Http { .. } => {
+                let matches = all.into_iter().next().unwrap_or_default();
+                match self.evaluate(&matches, 1, now) {
+                    Ok(outcome) => ExampleResult::of(&matches, &outcome),
+                    Err(KeyTooLong(_)) => REJECTED,
+                }
+            }
+            ExampleRequest::Envoy { hits, .. } => {
+                self.decide_descriptors(&all, *hits, now).unwrap_or(REJECTED)
             }
         }
-        let result = worst.unwrap_or(ALLOWED);
-        let all_over = quotas > 0 && over == quotas;
-        ExampleResult { allowed: result.allowed && !all_over, ..result }
     }
 
-    /// Takes from all enforced rules or from none, and then charges the shadow rules.
-    fn decide_matches(
+    /// The result of a request with descriptors: that of the one that is denied or has the least remaining.
+    fn decide_descriptors(
+        &mut self,
+        descriptors: &[Matches<'_>],
+        hits: u32,
+        now: Timestamp,
+    ) -> Result<ExampleResult, KeyTooLong> {
+        let mut limits: SmallVec<[DescriptorLimit; 2]> = SmallVec::new();
+        let mut results = Vec::with_capacity(descriptors.len());
+        for matches in descriptors {
+            let outcome = self.evaluate(matches, hits, now)?;
+            limits.extend(outcome.descriptor_limit(matches));
+            let result = ExampleResult::of(matches, &outcome);
+            let quota = matches.iter().any(|it| it.envoy_mode() == EnvoyMode::Quota);
+            results.push(ExampleResult { allowed: result.allowed || quota, ..result });
+        }
+        let rank = |it: &ExampleResult| (it.allowed, it.remaining.unwrap_or(u32::MAX));
+        let result = results.into_iter().min_by_key(rank).unwrap_or(ALLOWED);
+        let over = is_over_limit(limits.iter().map(|limit| (limit.mode, limit.allowed)));
+        Ok(ExampleResult { allowed: !over, ..result })
+    }
+
+    fn evaluate(
         &mut self,
         matches: &[Match<'_>],
         hits: u32,
         now: Timestamp,
-    ) -> ExampleResult {
-        let enforced = matches.iter().filter(|it| !it.shadow);
-        if let Some(block) = enforced.clone().find(|it| it.treatment == Treatment::Block) {
-            let rule = Some(block.metric.to_string());
-            return ExampleResult {
-                allowed: false,
-                rule,
-                retry: Some(Retry::Never),
-                remaining: Some(0),
-            };
+    ) -> Result<RuleOutcome, KeyTooLong> {
+        let mut evaluation = Evaluation::new(matches, RuleOperation::Take(hits))?;
+        while let Some(set) = evaluation.next_charges() {
+            let decisions = self.apply(&set, now);
+            evaluation.record(&set, decisions.into_iter().map(Answer::from));
         }
-        let charges: Vec<_> =
-            enforced.flat_map(|it| it.charges.iter().map(move |charge| (it, charge))).collect();
-        let (owners, joint) = self.ask(&charges, hits, now);
-        let mut result = ALLOWED;
-        if let Some(Joint { decision, key, .. }) = joint
-            && let Some((found, charge)) = owners.get(key)
-        {
-            let level = charge.level.map(|level| format!("/{level}")).unwrap_or_default();
-            result = ExampleResult {
-                allowed: decision.allowed(),
-                rule: Some(format!("{}{level}", found.rule.name())),
-                remaining: Some(decision.remaining),
-                retry: decision.retry(),
-            };
-        }
-        for shadow in matches.iter().filter(|it| it.shadow && result.allowed) {
-            let charges: Vec<_> = shadow.charges.iter().map(|charge| (shadow, charge)).collect();
-            let _ = self.ask(&charges, hits, now);
-        }
-        result
+        Ok(evaluation.into_outcome())
     }
 
-    /// Takes from all keys or from none. A key that several rules share is taken once, for the first of them. Returns
-    /// the charges that were taken.
-    fn ask<'m, 'r>(
-        &mut self,
-        charges: &[Charged<'m, 'r>],
-        hits: u32,
-        now: Timestamp,
-    ) -> (Vec<Charged<'m, 'r>>, Option<Joint>) {
-        let mut owners: Vec<Charged<'m, 'r>> = Vec::with_capacity(charges.len());
-        for charged in charges {
-            if owners.iter().all(|owner| owner.1.key != charged.1.key) {
-                owners.push(*charged);
-            }
-        }
-        let entries = owners.iter().map(|(_, charge)| self.entries.remove(&charge.key).flatten());
+    /// Applies takes and peeks, which one decision on several keys covers even if there is one key only.
+    fn apply(&mut self, set: &ChargeSet<'_, '_>, now: Timestamp) -> Vec<Decision> {
+        let keys = set.requests.iter().map(|request| &request.charge.key);
+        let entries = keys.clone().map(|key| self.entries.remove(key).flatten());
         let mut entries: Vec<Option<Entry>> = entries.collect();
-        let parts = owners.iter().zip(&mut entries).map(|((found, charge), entry)| Part {
-            policy: &charge.policy,
+        let parts = set.requests.iter().zip(&mut entries).map(|(request, entry)| Part {
+            policy: &request.charge.policy,
             entry,
-            cost: found.cost.saturating_mul(hits),
+            cost: request.cost,
         });
-        let joint = take_together(&mut parts.collect::<Vec<_>>(), now);
-        for ((_, charge), entry) in owners.iter().zip(entries) {
-            self.entries.insert(charge.key.clone(), entry);
-        }
-        (owners, joint)
+        let mut parts: Vec<_> = parts.collect();
+        let is_take = set.requests.iter().any(|it| matches!(it.operation, Operation::Take(_)));
+        let together = if is_take { take_together } else { peek_together };
+        let decisions = together(&mut parts, now).map(|joint| joint.each).unwrap_or_default();
+        self.entries.extend(keys.cloned().zip(entries));
+        decisions
     }
 
     /// Whether the result is as expected.

@@ -15,6 +15,7 @@ mod describe;
 mod envoy;
 mod error;
 mod escape;
+mod evaluation;
 mod example;
 mod example_runner;
 pub mod fuzz;
@@ -41,6 +42,10 @@ pub use attribute::Attribute;
 pub use describe::RuleDescription;
 pub use envoy::{Descriptor, EnvoyLimit, Metadata, Unit, Wire};
 pub use error::{Position, RulesError};
+pub use evaluation::{
+    ChargeMode, ChargeRequest, ChargeSet, DescriptorLimit, EnvoyMode, Evaluation, KeyTooLong,
+    MatchOutcome, RuleEvent, RuleOperation, RuleOutcome, is_over_limit,
+};
 pub use example::Example;
 pub use key::KeyPart;
 pub use request::{Headers, Request};

@@ -13,31 +13,39 @@ rules:
 domain: web
 descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: q, value: x, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: q, value: y, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
 ";
 
-/// What is not as an example says.
+/// Differences from what an example expects.
 fn faults(example: &str) -> Vec<String> {
     let rules = rules(&format!("{RULES}tests:\n  - {example}\n"));
     rules.run_example(&rules.examples()[0])
 }
 
 #[test]
-fn examples_that_hold() {
+fn run_example_that_holds_returns_no_faults() {
     for example in [
         "{name: x, request: {path: /login, client: 192.0.2.1}, rules: login, key: 'rule:login|192.0.2.1', policy: 'sliding-log:2/60s', expect: allow, remaining: 1}",
         "{name: x, request: {path: /login, client: 192.0.2.1}, steps: [{times: 2, expect: allow}, {at: 20s, expect: deny, rule: login, retry_after: 40s}, {at: 1m, expect: allow}]}",
-        // A user who is denied does not drain what all share; another one finds what is left.
+        // A denied user does not use up what all users share.
         "{name: x, request: {headers: {u: a}}, rules: [api, trial], steps: [{times: 2, expect: allow}, {times: 9, expect: deny, rule: api/user}, {request: {headers: {u: b}}, expect: allow}, {request: {headers: {u: b}}, expect: deny, rule: api/all}]}",
         "{name: x, domain: web, descriptors: [{a: b}], key: 'envoy:web|a=b', steps: [{times: 2, expect: allow}, {expect: deny, rule: web.a}, {at: 1m, expect: allow}]}",
         "{name: x, domain: web, descriptors: [{a: b}], hits: 3, expect: deny}",
+        // Limits in quota mode deny only together.
+        "{name: x, domain: web, descriptors: [{q: x}, {q: y}], steps: [{expect: allow}, {times: 2, expect: allow}, {expect: deny}]}",
+        "{name: x, domain: web, descriptors: [{q: x}, {a: b}], steps: [{expect: allow}, {expect: deny, rule: web.q_x}]}",
+        // A server rejects a key that is too long.
+        "{name: x, request: {headers: {u: LONG}}, expect: deny}",
         "{name: x, domain: other, descriptors: [{a: b}], rules: [], expect: allow}",
     ] {
-        assert_eq!(faults(example), [""; 0], "{example}");
+        let example = example.replace("LONG", &"x".repeat(65_536));
+        assert_eq!(faults(&example), [""; 0], "{example:.100}");
     }
 }
 
 #[test]
-fn examples_that_do_not_hold_say_what_was_found() {
+fn run_example_that_fails_returns_what_was_found() {
     for (example, expected) in [
         (
             "{name: x, request: {path: /login, client: 192.0.2.1}, rules: api}",
@@ -49,13 +57,13 @@ fn examples_that_do_not_hold_say_what_was_found() {
         ),
         (
             "{name: x, request: {path: /login, client: 192.0.2.1}, steps: [{times: 3, expect: allow}]}",
-            &["step 1 (line 13), request 3: expected allow, found deny by login"],
+            &["step 1 (line 15), request 3: expected allow, found deny by login"],
         ),
         (
             "{name: x, request: {path: /login, client: 192.0.2.1}, expect: allow, remaining: 7, rule: api}",
             &[
-                "step 1 (line 13): expected rule api, found login",
-                "step 1 (line 13): expected remaining 7, found 1",
+                "step 1 (line 15): expected rule api, found login",
+                "step 1 (line 15): expected remaining 7, found 1",
             ],
         ),
     ] {

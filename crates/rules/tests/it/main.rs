@@ -6,6 +6,7 @@ mod costs;
 mod documents;
 mod envoy;
 mod errors;
+mod evaluation;
 mod examples;
 mod hostile;
 mod many;

@@ -1,5 +1,8 @@
 use std::sync::Arc;
 
+use sluicegate_conformance::{
+    ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
+};
 use sluicegate_core::{Clock as _, Timestamp};
 use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_redis::OnError;
@@ -150,4 +153,48 @@ fn a_key_that_is_too_long_is_refused() {
     let decided = decide(&decider, &version, &matches, TAKE, decider.clock.now());
     let trouble = runtime.block_on(decided).unwrap_err();
     assert_eq!(trouble.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
+}
+
+/// The cases of `conformance`, through a server's store.
+struct Judge {
+    decider: Decider,
+    start: Timestamp,
+}
+
+impl RuleSubject for Judge {
+    fn evaluate(&mut self, request: &RuleRequest<'_>) -> ObservedOutcome {
+        let headers: Vec<_> = request.user.map(|user| ("u", user)).into_iter().collect();
+        let version = self.decider.rules.now();
+        let matches = version.rules().matches(&Request::http("GET", request.path, &headers));
+        let ask = match request.operation {
+            "take" => Ask::Take(request.hits),
+            "peek" => Ask::Peek(request.hits),
+            _ => Ask::Refund(request.hits),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let now = self.start + request.at;
+        let verdict =
+            runtime.block_on(decide(&self.decider, &version, &matches, ask, now)).unwrap();
+        let matches = matches.iter().zip(&verdict.told).map(|(found, told)| ObservedMatch {
+            rule: found.rule.name().to_owned(),
+            level: found.charges.get(told.charge).and_then(|it| it.level).map(ToOwned::to_owned),
+            allowed: told.allowed,
+            decision: told.decision,
+        });
+        let matches = matches.collect();
+        ObservedOutcome { allowed: verdict.allowed, binding: verdict.binding, matches }
+    }
+
+    fn events(&self, rule: &str) -> Vec<(&'static str, u64)> {
+        counted(&self.decider, rule)
+    }
+}
+
+#[test]
+fn decide_rules_agrees_with_all_cases() {
+    check_rules(|rules| {
+        let decider = decider(rules);
+        let start = decider.clock.now();
+        Judge { decider, start }
+    });
 }

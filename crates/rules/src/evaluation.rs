@@ -1,0 +1,318 @@
+//! Evaluates the rules that match a request: operations on keys out, answers of a store in, one outcome out.
+//!
+//! [`Evaluation`] does no I/O. A driver applies each [`ChargeSet`] that it returns, to whatever store it has, and
+//! passes the answers back:
+//!
+//! 1. An enforced block denies the request, and no enforced rule is charged.
+//! 2. Otherwise the keys of all enforced rules, and of all levels of a hierarchy, are charged together or not at all.
+//! 3. Each shadow rule is charged independently; it never denies. A request that is denied is not charged to it.
+
+mod descriptor;
+mod events;
+
+use sluicegate_core::{Answer, Decision, Operation, Outcome, Retry, Source};
+use smallvec::SmallVec;
+
+pub use self::{
+    descriptor::{DescriptorLimit, EnvoyMode, is_over_limit},
+    events::RuleEvent,
+};
+use crate::rule::{Charge, Match, OnError, Treatment};
+
+/// Maximum length of a key, in bytes.
+const MAX_KEY: usize = 65_536;
+
+/// An operation on the rules of a request, for a number of equal requests. The rules set the cost of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleOperation {
+    /// Charges the requests if all enforced rules allow them.
+    Take(u32),
+    /// Returns what `Take` would return, and charges nothing.
+    Peek(u32),
+    /// Gives back the cost of the requests.
+    Refund(u32),
+}
+
+impl RuleOperation {
+    /// The number of requests.
+    const fn hits(self) -> u32 {
+        match self {
+            Self::Take(hits) | Self::Peek(hits) | Self::Refund(hits) => hits,
+        }
+    }
+
+    /// The operation on a key.
+    const fn on_key(self, cost: u32) -> Operation {
+        match self {
+            Self::Take(_) => Operation::Take(cost),
+            Self::Peek(_) => Operation::Peek(cost),
+            Self::Refund(_) => Operation::Refund(cost),
+        }
+    }
+}
+
+/// The outcome of a request.
+#[derive(Clone, Debug)]
+pub struct RuleOutcome {
+    /// Whether the request is allowed.
+    pub allowed: bool,
+    /// Index of the binding match: the block, or the enforced match with the longest denial, or else with the least
+    /// remaining; of equals the first. If none limits the request, the first enforced match.
+    pub binding: Option<usize>,
+    /// The outcome of each match, in their order.
+    pub matches: SmallVec<[MatchOutcome; 2]>,
+}
+
+/// The outcome of one match.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchOutcome {
+    /// Whether this match alone would allow the request, enforced or not.
+    pub allowed: bool,
+    /// The binding decision; `None` if no key of this match was charged.
+    pub decision: Option<Decision>,
+    /// Index of the charge of the binding decision.
+    pub charge: usize,
+    /// Source of the decisions: [`Source::Fallback`] if any is a fallback.
+    pub source: Source,
+}
+
+impl MatchOutcome {
+    fn add_answer(&mut self, charge: usize, answer: &Answer) {
+        let decision = &answer.decision;
+        self.allowed &= decision.allowed();
+        if answer.source == Source::Fallback || self.decision.is_none() {
+            self.source = answer.source;
+        }
+        if self.decision.as_ref().is_none_or(|other| binds(decision, other)) {
+            (self.decision, self.charge) = (Some(*decision), charge);
+        }
+    }
+}
+
+/// Whether `one` binds rather than `other`, which comes first: the longer denial, or else the least remaining.
+fn binds(one: &Decision, other: &Decision) -> bool {
+    match (retry(one), retry(other)) {
+        (Some(one), Some(other)) => one > other,
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        (None, None) => one.remaining < other.remaining,
+    }
+}
+
+const fn retry(decision: &Decision) -> Option<Retry> {
+    match decision.outcome {
+        Outcome::Allow { .. } => None,
+        Outcome::Deny { retry } => Some(retry),
+    }
+}
+
+/// A key is longer than 65 536 bytes; the length is given. Nothing was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
+pub struct KeyTooLong(pub usize);
+
+/// One operation on one key, for all charges of a [`ChargeSet`] with that key.
+#[derive(Clone, Copy, Debug)]
+pub struct ChargeRequest<'m, 's> {
+    /// The first charge with the key: its policy is used.
+    pub charge: &'m Charge<'s>,
+    /// What its rule says about an unavailable store.
+    pub on_error: Option<OnError>,
+    /// The operation: a take, a peek or a refund.
+    pub operation: Operation,
+    /// Units of the operation.
+    pub cost: u32,
+}
+
+/// How the requests of a [`ChargeSet`] are applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargeMode {
+    /// Each independently, in order.
+    Independent,
+    /// As one take on several keys: all are charged or none.
+    TakeTogether,
+    /// As one peek on several keys: what `TakeTogether` would return.
+    PeekTogether,
+}
+
+/// Operations to apply to different keys.
+#[derive(Clone, Debug)]
+pub struct ChargeSet<'m, 's> {
+    /// The operations: at least one.
+    pub requests: SmallVec<[ChargeRequest<'m, 's>; 2]>,
+    /// How they are applied.
+    pub mode: ChargeMode,
+    targets: SmallVec<[ChargeTarget; 2]>,
+}
+
+/// A charge that an answer is for.
+#[derive(Clone, Copy, Debug)]
+struct ChargeTarget {
+    /// Index of the request.
+    request: usize,
+    /// Index of the match.
+    found: usize,
+    /// Index of the charge of the match.
+    charge: usize,
+}
+
+/// The evaluation of the rules that match one request.
+///
+/// ```
+/// use sluicegate_core::{Policy, Timestamp, apply};
+/// use sluicegate_rules::{Evaluation, Format, Request, RuleOperation, RuleSet};
+///
+/// let rules = RuleSet::parse("rules: [{name: api, policy: 'gcra:1/1s'}]", Format::Yaml)?;
+/// let matches = rules.matches(&Request::http("GET", "/", &()));
+/// let (mut entry, now) = (None, Timestamp::EPOCH); // a store with one key
+/// let mut evaluation = Evaluation::new(&matches, RuleOperation::Take(1))?;
+/// while let Some(set) = evaluation.next_charges() {
+///     let request = &set.requests[0];
+///     let decision = apply(&request.charge.policy, &mut entry, now, request.operation)?;
+///     evaluation.record(&set, [decision.into()]);
+/// }
+/// let outcome = evaluation.outcome();
+/// assert!(outcome.allowed);
+/// assert_eq!(outcome.matches[0].decision.expect("a decision").remaining, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Evaluation<'m, 's> {
+    matches: &'m [Match<'s>],
+    operation: RuleOperation,
+    next: Stage,
+    outcome: RuleOutcome,
+}
+
+/// The matches that are charged next.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// All enforced ones.
+    Enforced,
+    /// The first shadow one from this index on.
+    Shadow(usize),
+}
+
+impl<'m, 's> Evaluation<'m, 's> {
+    /// Starts the evaluation of `matches`.
+    ///
+    /// # Errors
+    /// [`KeyTooLong`]
+    pub fn new(matches: &'m [Match<'s>], operation: RuleOperation) -> Result<Self, KeyTooLong> {
+        let mut outcomes = SmallVec::new();
+        let (mut block, mut first) = (None, None);
+        for (index, found) in matches.iter().enumerate() {
+            if let Some(charge) = found.charges.iter().find(|it| it.key.len() > MAX_KEY) {
+                return Err(KeyTooLong(charge.key.len()));
+            }
+            let blocks = found.treatment == Treatment::Block;
+            if !found.shadow {
+                first = first.or(Some(index));
+                block = block.or(blocks.then_some(index));
+            }
+            let source = Source::Store;
+            outcomes.push(MatchOutcome { allowed: !blocks, decision: None, charge: 0, source });
+        }
+        // A refund is not denied, and is therefore not blocked.
+        let refunds = matches!(operation, RuleOperation::Refund(_));
+        let (next, binding) = match block {
+            Some(_) if !refunds => (Stage::Shadow(0), block),
+            _ => (Stage::Enforced, first),
+        };
+        let outcome = RuleOutcome { allowed: block.is_none(), binding, matches: outcomes };
+        Ok(Self { matches, operation, next, outcome })
+    }
+
+    /// The next operations to apply. Pass their answers to [`record`](Self::record) before the next call.
+    pub fn next_charges(&mut self) -> Option<ChargeSet<'m, 's>> {
+        loop {
+            let set = match self.next {
+                Stage::Enforced => {
+                    self.next = Stage::Shadow(0);
+                    let enforced = self.matches.iter().enumerate().filter(|(_, it)| !it.shadow);
+                    charge_set(enforced, self.operation)
+                }
+                Stage::Shadow(from) => {
+                    let mut shadows = self.matches.iter().enumerate().skip(from);
+                    let (index, found) = shadows.find(|(_, it)| it.shadow)?;
+                    self.next = Stage::Shadow(index + 1);
+                    // A denied request is not charged to shadow rules.
+                    let operation = match self.operation {
+                        RuleOperation::Take(hits) if !self.outcome.allowed => {
+                            RuleOperation::Peek(hits)
+                        }
+                        operation => operation,
+                    };
+                    charge_set([(index, found)], operation)
+                }
+            };
+            if !set.requests.is_empty() {
+                return Some(set);
+            }
+        }
+    }
+
+    /// Records the answers to the requests of `set`, in their order.
+    pub fn record(&mut self, set: &ChargeSet<'m, 's>, answers: impl IntoIterator<Item = Answer>) {
+        for (index, answer) in answers.into_iter().enumerate() {
+            for target in set.targets.iter().filter(|it| it.request == index) {
+                self.outcome.matches[target.found].add_answer(target.charge, &answer);
+            }
+        }
+        self.conclude();
+    }
+
+    /// Derives the outcome from the outcomes of all enforced matches.
+    fn conclude(&mut self) {
+        let RuleOutcome { allowed, binding, matches } = &mut self.outcome;
+        let mut enforced: Option<&Decision> = None;
+        for (index, (found, outcome)) in self.matches.iter().zip(&*matches).enumerate() {
+            if found.shadow {
+                continue;
+            }
+            *allowed &= outcome.allowed;
+            if let Some(decision) = &outcome.decision
+                && enforced.is_none_or(|other| binds(decision, other))
+            {
+                (enforced, *binding) = (Some(decision), Some(index));
+            }
+        }
+    }
+
+    /// The outcome, once [`next_charges`](Self::next_charges) has returned `None`.
+    pub const fn outcome(&self) -> &RuleOutcome {
+        &self.outcome
+    }
+
+    /// The outcome, as [`outcome`](Self::outcome).
+    pub fn into_outcome(self) -> RuleOutcome {
+        self.outcome
+    }
+}
+
+/// The operations on the keys of `matches`, without repetitions.
+fn charge_set<'m, 's: 'm>(
+    matches: impl IntoIterator<Item = (usize, &'m Match<'s>)>,
+    operation: RuleOperation,
+) -> ChargeSet<'m, 's> {
+    let mut requests: SmallVec<[ChargeRequest<'m, 's>; 2]> = SmallVec::new();
+    let mut targets = SmallVec::new();
+    for (found, it) in matches {
+        for (index, charge) in it.charges.iter().enumerate() {
+            let same = requests.iter().position(|request| request.charge.key == charge.key);
+            let request = same.unwrap_or(requests.len());
+            if same.is_none() {
+                let cost = it.cost.saturating_mul(operation.hits());
+                let operation = operation.on_key(cost);
+                requests.push(ChargeRequest { charge, on_error: it.on_error, operation, cost });
+            }
+            targets.push(ChargeTarget { request, found, charge: index });
+        }
+    }
+    let mode = match operation {
+        RuleOperation::Take(_) if requests.len() > 1 => ChargeMode::TakeTogether,
+        RuleOperation::Peek(_) if requests.len() > 1 => ChargeMode::PeekTogether,
+        _ => ChargeMode::Independent,
+    };
+    ChargeSet { requests, mode, targets }
+}
