@@ -1,9 +1,8 @@
-//! What is asked of a rule each time it is found, in one line of memory.
+//! Rules compiled into one cache line each.
 //!
-//! Of ten thousand rules few are in a processor's caches: finding the one for a request takes as long as it
-//! waits for lines of memory. A rule has five; what all requests that it is about need of it stands
-//! here, and where they need no more, the rule itself is not touched. What many rules have in common
-//! stands once, beside the cards, and is at hand.
+//! Few of ten thousand rules are in the CPU's cache, so that the time to find a rule is the time of its cache misses. A
+//! [`Rule`] takes five lines. A rule that charges one key under one policy is matched from its line here alone; parts of
+//! keys and conditions that rules have in common are stored once. ADR 13 has the figures.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,100 +17,99 @@ use crate::{
     rule::{Charge, Charges, Cost, Level, Match, Rule, Treatment},
 };
 
-/// All cards, in the order in which rules are asked, with what they have in common.
+/// All compiled rules, in file order, with what they share.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cards {
-    cards: Vec<Card>,
+pub(crate) struct CompiledRules {
+    rules: Vec<CompiledRule>,
     parts: Vec<KeyPart>,
     conditions: Vec<Arc<Condition>>,
 }
 
-/// A rule as it is found.
+/// One compiled rule.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-struct Card {
+struct CompiledRule {
     name: Arc<str>,
-    /// What its keys begin with.
+    /// Start of its keys.
     prefix: Bytes,
-    /// Which of the rules it is.
+    /// Index of the rule.
     rule: u32,
     cost: u32,
-    /// Under which policy every request that it is about is counted, under one key, and nothing else is
-    /// done; [`NONE`] of any other rule.
+    /// Index of the policy, if the rule does nothing but charge one key under it; else [`NONE`].
     policy: u16,
-    /// Of what its keys are made besides; [`NONE`] of nothing.
+    /// Index of the part of its keys; [`NONE`] if there is none.
     part: u16,
-    /// What must hold besides the condition that it is found by: [`NONE`] for nothing, [`MORE`] where only
-    /// the rule can tell.
+    /// Index of the condition that must hold besides the indexed one: [`NONE`] for none, [`SEVERAL`] if the rule has
+    /// more than one.
     condition: u16,
     stop: bool,
-    of_entries: bool,
+    uses_descriptors: bool,
 }
 
 const NONE: u16 = u16::MAX;
-const MORE: u16 = NONE - 1;
+const SEVERAL: u16 = NONE - 1;
 
-/// A rule that a request has found.
+/// A rule that the index has found for a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn<'s> {
-    cards: &'s Cards,
-    card: &'s Card,
+pub(crate) struct MatchedRule<'s> {
+    all: &'s CompiledRules,
+    compiled: &'s CompiledRule,
     pub(crate) rule: &'s Rule,
 }
 
-impl Cards {
-    /// The cards of rules, each with its place among all; `known` tells which condition of the first,
-    /// second, ... of them holds where it is found.
+impl CompiledRules {
+    /// Compiles rules, each with its index. `known` returns the condition of the first, second, ... of them that holds
+    /// if the index finds it.
     pub(crate) fn of<'r>(
         rules: impl Iterator<Item = (usize, &'r Rule)>,
         known: impl Fn(usize) -> Option<usize>,
     ) -> Self {
         let mut all = Self::default();
         let (mut parts, mut conditions) = (AHashMap::new(), AHashMap::new());
-        for (filed, (at, rule)) in rules.enumerate() {
-            let plain = plain(rule);
-            let part = plain.as_ref().and_then(|it| it.part);
-            let part = part.map(|part| shared(part, part, &mut parts, &mut all.parts));
+        for (position, (at, rule)) in rules.enumerate() {
+            let simple = simple_charge(rule);
+            let part = simple.as_ref().and_then(|it| it.part);
+            let part = part.map(|part| share(part, part, &mut parts, &mut all.parts));
             let mut others = rule.conditions.0.iter().enumerate();
-            let mut other = || others.find(|(at, _)| Some(*at) != known(filed));
+            let mut other = || others.find(|(at, _)| Some(*at) != known(position));
             let condition = match (other(), other()) {
                 (None, _) => Some(NONE),
-                // Rules that say the same share it.
+                // Rules share equal conditions.
                 (Some((_, one)), None) => {
-                    shared(one, Arc::as_ptr(one), &mut conditions, &mut all.conditions)
+                    share(one, Arc::as_ptr(one), &mut conditions, &mut all.conditions)
                 }
                 (Some(_), Some(_)) => None,
             };
-            let policy = plain.as_ref().filter(|_| part != Some(None)).map(|it| it.policy);
-            all.cards.push(Card {
+            let policy = simple.as_ref().filter(|_| part != Some(None)).map(|it| it.policy);
+            all.rules.push(CompiledRule {
                 name: Arc::clone(&rule.name),
-                prefix: plain.as_ref().map(|it| it.prefix.clone()).unwrap_or_default(),
+                prefix: simple.as_ref().map(|it| it.prefix.clone()).unwrap_or_default(),
                 rule: u32::try_from(at).unwrap_or(u32::MAX),
-                cost: plain.as_ref().map_or(1, |it| it.cost),
+                cost: simple.as_ref().map_or(1, |it| it.cost),
                 policy: policy.unwrap_or(NONE),
                 part: part.flatten().unwrap_or(NONE),
-                condition: condition.unwrap_or(MORE),
+                condition: condition.unwrap_or(SEVERAL),
                 stop: rule.stop,
-                of_entries: rule.of_entries,
+                uses_descriptors: rule.uses_descriptors,
             });
         }
         all
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.cards.is_empty()
+        self.rules.is_empty()
     }
 
-    /// The rule that was filed as the one at `at`.
-    pub(crate) fn draw<'s>(&'s self, at: u32, rules: &'s [Rule]) -> Option<Drawn<'s>> {
-        let card = self.cards.get(usize::try_from(at).ok()?)?;
-        let rule = rules.get(usize::try_from(card.rule).ok()?)?;
-        Some(Drawn { cards: self, card, rule })
+    /// The rule at a position that the index returned.
+    pub(crate) fn get<'s>(&'s self, at: u32, rules: &'s [Rule]) -> Option<MatchedRule<'s>> {
+        let compiled = self.rules.get(usize::try_from(at).ok()?)?;
+        let rule = rules.get(usize::try_from(compiled.rule).ok()?)?;
+        Some(MatchedRule { all: self, compiled, rule })
     }
 }
 
-/// The number of `one` among `all`, of which each is there once; `None` where there are too many.
-fn shared<K: Eq + std::hash::Hash, T: Clone>(
+/// The index of `one` in `all`, which has no duplicates; `None` if `all` is full.
+fn share<K: Eq + std::hash::Hash, T: Clone>(
     one: &T,
     key: K,
     known: &mut AHashMap<K, u16>,
@@ -120,82 +118,82 @@ fn shared<K: Eq + std::hash::Hash, T: Clone>(
     if let Some(number) = known.get(&key) {
         return Some(*number);
     }
-    let number = u16::try_from(all.len()).ok().filter(|number| *number < MORE)?;
+    let number = u16::try_from(all.len()).ok().filter(|number| *number < SEVERAL)?;
     all.push(one.clone());
     known.insert(key, number);
     Some(number)
 }
 
-impl<'s> Drawn<'s> {
-    /// Whether it asks for a domain or an entry of a descriptor.
-    pub(crate) const fn is_of_entries(&self) -> bool {
-        self.card.of_entries
+impl<'s> MatchedRule<'s> {
+    /// Whether it uses the domain or an entry of a descriptor.
+    pub(crate) const fn uses_descriptors(&self) -> bool {
+        self.compiled.uses_descriptors
     }
 
-    /// Whether no rule behind it applies, if it does.
+    /// Whether later rules do not apply if it does.
     pub(crate) const fn stops(&self) -> bool {
-        self.card.stop
+        self.compiled.stop
     }
 
-    /// Whether it is about `request`, which it was found for by the condition at `known`.
+    /// Whether all conditions hold. The one at index `known` holds because the index found the rule.
     pub(crate) fn holds(
         &self,
         request: &Request<'_>,
         known: impl FnOnce() -> Option<usize>,
     ) -> bool {
-        match self.card.condition {
+        match self.compiled.condition {
             NONE => true,
-            MORE => self.rule.conditions.hold(request, known()),
+            SEVERAL => self.rule.conditions.hold(request, known()),
             number => {
-                self.cards.conditions.get(usize::from(number)).is_some_and(|it| it.holds(request))
+                self.all.conditions.get(usize::from(number)).is_some_and(|it| it.holds(request))
             }
         }
     }
 
-    /// What [`Rule::match_request`] says of a request that it is about.
+    /// Returns what [`Rule::match_request`] returns.
     pub(crate) fn match_request(
         &self,
         request: &Request<'_>,
         policies: &'s [Policy],
     ) -> Option<Match<'s>> {
-        let Self { cards, card, rule } = *self;
-        if card.policy == NONE {
+        let Self { all, compiled, rule } = *self;
+        if compiled.policy == NONE {
             return rule.match_request(request, policies);
         }
         let mut key = Vec::with_capacity(48);
-        key.extend_from_slice(&card.prefix);
-        if let Some(part) = cards.parts.get(usize::from(card.part))
+        key.extend_from_slice(&compiled.prefix);
+        if let Some(part) = all.parts.get(usize::from(compiled.part))
             && !part.write(request, |_| None, &mut key)
         {
             return None;
         }
-        let index = usize::from(card.policy);
+        let index = usize::from(compiled.policy);
         let policy = Cow::Borrowed(policies.get(index)?);
         let mut charges = Charges::new();
         charges.push(Charge { level: None, key, policy, index: Some(index) });
         Some(Match {
             rule,
             treatment: Treatment::Limit,
-            cost: card.cost,
+            cost: compiled.cost,
             shadow: false,
             on_error: None,
             charges,
-            metric: Cow::Borrowed(&card.name),
+            metric: Cow::Borrowed(&compiled.name),
             wire: None,
         })
     }
 }
 
-/// What a rule does that counts every request it is about under one key and one policy.
-struct Plain<'r> {
+/// A charge of one key under one policy.
+struct SimpleCharge<'r> {
     prefix: &'r Bytes,
     part: Option<&'r KeyPart>,
     policy: u16,
     cost: u32,
 }
 
-/// `None` where it depends on the request what is done with it.
-fn plain(rule: &Rule) -> Option<Plain<'_>> {
+/// The charge of a rule that does the same with every request; `None` for any other rule.
+fn simple_charge(rule: &Rule) -> Option<SimpleCharge<'_>> {
     let settings = &rule.settings;
     let [level @ Level { name: None, shared: None, overrides: None, .. }] = &rule.levels[..] else {
         return None;
@@ -207,7 +205,7 @@ fn plain(rule: &Rule) -> Option<Plain<'_>> {
     }
     let part = match &level.parts[..] {
         [] => None,
-        // What a part of the path stands for, only the rule knows.
+        // Only the rule has the pattern that captures a part of the path.
         [part] if !part.is_capture() => Some(part),
         _ => return None,
     };
@@ -218,7 +216,7 @@ fn plain(rule: &Rule) -> Option<Plain<'_>> {
     };
     let policy = level.policy.or(settings.policy)?;
     let policy = u16::try_from(policy).ok().filter(|policy| *policy < NONE)?;
-    Some(Plain { prefix: &level.prefix, part, policy, cost })
+    Some(SimpleCharge { prefix: &level.prefix, part, policy, cost })
 }
 
 #[cfg(test)]
@@ -227,12 +225,12 @@ mod tests {
     use crate::{Format, RuleSet};
 
     #[test]
-    fn it_takes_one_line() {
-        assert_eq!(size_of::<Card>(), 64);
+    fn compiled_rule_takes_one_cache_line() {
+        assert_eq!(size_of::<CompiledRule>(), 64);
     }
 
     #[test]
-    fn a_card_says_what_its_rule_does() {
+    fn match_request_equals_that_of_the_rule() {
         let rules = RuleSet::parse(
             "
 policies: {few: 'gcra:1/1s', many: 'gcra:9/1s'}
@@ -257,25 +255,25 @@ rules:
             Format::Yaml,
         )
         .expect("rules");
-        let plain = rules.cards.cards.iter().filter(|card| card.policy != NONE).count();
-        assert_eq!(plain, 4);
+        let simple = rules.compiled.rules.iter().filter(|it| it.policy != NONE).count();
+        assert_eq!(simple, 4);
         for (method, user) in [("GET", "ada"), ("POST", "gold"), ("GET", "free"), ("GET", "")] {
             for target in ["/a/b", "/c", "/a/"] {
                 let headers = [("user", user), ("cost", "7")];
-                let some = &headers[usize::from(user.is_empty())..].to_vec();
-                let request = Request::http(method, target, some);
+                let given = &headers[usize::from(user.is_empty())..].to_vec();
+                let request = Request::http(method, target, given);
                 let request = request.from("192.0.2.7".parse().expect("an address"));
                 for at in 0..12 {
-                    let drawn = rules.cards.draw(at, &rules.rules).expect("a rule");
+                    let matched = rules.compiled.get(at, &rules.rules).expect("a rule");
                     let known = |at: u32| rules.index.known(at as usize);
                     assert_eq!(
-                        drawn.holds(&request, || known(at)),
-                        drawn.rule.conditions.hold(&request, known(at)),
+                        matched.holds(&request, || known(at)),
+                        matched.rule.conditions.hold(&request, known(at)),
                     );
-                    let said = format!("{:?}", drawn.match_request(&request, &rules.policies));
+                    let found = format!("{:?}", matched.match_request(&request, &rules.policies));
                     let expected =
-                        format!("{:?}", drawn.rule.match_request(&request, &rules.policies));
-                    assert_eq!(said, expected);
+                        format!("{:?}", matched.rule.match_request(&request, &rules.policies));
+                    assert_eq!(found, expected);
                 }
             }
         }
