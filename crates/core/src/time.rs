@@ -6,7 +6,10 @@
 use std::{
     fmt,
     ops::Add,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -76,6 +79,13 @@ pub struct TimestampError {
 pub trait Clock {
     /// The time now.
     fn now(&self) -> Timestamp;
+}
+
+/// A shared clock.
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        C::now(self)
+    }
 }
 
 /// A clock that is moved by hand: for tests and for simulations.

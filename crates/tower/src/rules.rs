@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Method;
-use sluicegate_core::Policy;
+use sluicegate_core::{OnError, Policy, PreparedPolicy};
 use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key_bytes};
@@ -23,7 +23,7 @@ pub struct NamedPolicy(Arc<Named>);
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) name: Box<str>,
-    pub(crate) policy: Policy,
+    pub(crate) policy: PreparedPolicy,
     /// Its response headers.
     pub(crate) fields: Fields,
     /// The start of keys.
@@ -38,14 +38,30 @@ pub(crate) struct Named {
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
-    /// Gives `policy` a name. Use printable ASCII, because headers contain it.
+    /// Gives `policy` a name. Use printable ASCII, because headers contain it. Every decision comes from the store:
+    /// while it is unavailable, there is none.
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
-        let fields = Fields::new(name, &policy);
+        Self::prepared(name, PreparedPolicy::from(policy).on_error(OnError::Fail))
+    }
+
+    /// Gives a policy with settings a name: leases, and the answer while the store is unavailable.
+    ///
+    /// ```
+    /// use sluicegate::{OnError, PreparedPolicy};
+    /// use sluicegate_tower::NamedPolicy;
+    ///
+    /// let policy: PreparedPolicy = "gcra:1000/1s".parse()?;
+    /// let policy = NamedPolicy::prepared("api", policy.lease(100)?.on_error(OnError::Allow));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn prepared(name: &str, policy: PreparedPolicy) -> Self {
+        let fields = Fields::new(name, policy.policy());
         let mut start = key_bytes::Bytes::new();
         key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            reserves: policy.can_reserve(),
+            reserves: policy.policy().can_reserve(),
             name: name.into(),
             policy,
             fields,
@@ -63,7 +79,7 @@ impl NamedPolicy {
     /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.0.policy
+        self.0.policy.policy()
     }
 
     #[inline]

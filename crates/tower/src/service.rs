@@ -10,7 +10,7 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use sluicegate_core::Store;
+use sluicegate_core::{Answer, Store};
 use tower_service::Service;
 
 use crate::{
@@ -31,7 +31,7 @@ impl<T, S, R, B, C> Service<Request<B>> for RateLimit<T, S, R>
 where
     T: Service<Request<B>, Response = Response<C>> + Clone + Send + 'static,
     T::Future: Send,
-    S: Store + Send + Sync + 'static,
+    S: Store + 'static,
     R: RejectionHandler<C> + Send + Sync + 'static,
     B: Send + 'static,
     C: 'static,
@@ -112,12 +112,15 @@ impl<S, R> Shared<S, R> {
         let operation = settings.operation(policy, cost, None);
         let mut key = Key::take();
         key.write(policy.inner(), &settings.parts, head);
-        let answered = match self.store.apply_now(&key, policy.policy(), operation) {
-            Some(Ok(decision)) => {
+        let Some(result) = self.store.apply(&key, &policy.inner().policy, operation).now() else {
+            // `wait` applies the operation, with a key of its own.
+            return CallState::waits(policy, key, cost, None);
+        };
+        let answered = match result {
+            Ok(Answer { decision, .. }) => {
                 (settings.next::<S::Error>(policy, Ok(decision), None), Some(decision))
             }
-            Some(Err(error)) => (settings.next(policy, Err(&error), None), None),
-            None => return CallState::waits(policy, key, cost, None),
+            Err(error) => (settings.next(policy, Err(&error), None), None),
         };
         let begun = match answered {
             (NextStep::Pass, decision) => {

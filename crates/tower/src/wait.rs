@@ -39,7 +39,7 @@ pub(crate) async fn decide<T, S, R, B, C>(
 ) -> Result<Response<C>, T::Error>
 where
     T: Service<Request<B>, Response = Response<C>> + Clone,
-    S: Store + Send + Sync + 'static,
+    S: Store + 'static,
     R: RejectionHandler<C> + Send + Sync + 'static,
 {
     // The start of waiting, if the request may wait.
@@ -53,8 +53,9 @@ where
             Some(answered) => answered,
             None => {
                 let operation = settings.operation(&pending.policy, pending.cost, left());
-                let result =
-                    shared.store.apply(&pending.key, pending.policy.policy(), operation).await;
+                let policy = &pending.policy.inner().policy;
+                let result = shared.store.apply(&pending.key, policy, operation).await;
+                let result = result.map(|answer| answer.decision);
                 (settings.next(&pending.policy, result.as_ref().map(|it| *it), left()), result.ok())
             }
         };
@@ -93,17 +94,16 @@ where
 }
 
 /// A reservation, which is refunded when the request is cancelled.
-struct Reservation<'a, S: Store + Send + Sync + 'static, R: Send + Sync + 'static> {
+struct Reservation<'a, S: Store + 'static, R: Send + Sync + 'static> {
     shared: &'a Arc<Shared<S, R>>,
     pending: &'a DecisionRequest,
 }
 
-impl<S: Store + Send + Sync + 'static, R: Send + Sync + 'static> Drop for Reservation<'_, S, R> {
+impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<'_, S, R> {
     fn drop(&mut self) {
         let Self { shared, pending: DecisionRequest { policy, key, cost, .. } } = self;
         let refund = Operation::Refund(*cost);
-        let now = shared.store.apply_now(key, policy.policy(), refund);
-        if now.is_some() {
+        if shared.store.apply(key, &policy.inner().policy, refund).now().is_some() {
             return;
         }
         // Drop cannot wait; a task can, if there is a runtime.
@@ -112,7 +112,7 @@ impl<S: Store + Send + Sync + 'static, R: Send + Sync + 'static> Drop for Reserv
             let (key, policy) = (key.clone(), policy.clone());
             runtime.spawn(async move {
                 // If the refund fails, the units recover in time.
-                drop(store.apply(&key, policy.policy(), refund).await);
+                drop(store.apply(&key, &policy.inner().policy, refund).await);
             });
         }
     }

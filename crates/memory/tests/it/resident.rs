@@ -5,7 +5,7 @@
 use std::{env, fs, process::Command};
 
 use sluicegate_core::{Operation, Policy};
-use sluicegate_memory::{MemoryStore, PreparedPolicy, Request, Usage, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, Usage, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -110,7 +110,7 @@ fn flood(flood: Flood, bound: usize) -> Usage {
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
     let turn = flood.asked * flood.together;
     let (mut now, mut keys) = (0, 0);
-    let mut known: Option<(Policy, PreparedPolicy)> = None;
+    let mut known: Option<(Policy, NumberedPolicy)> = None;
     // Enough for all to be full, even if a request added no more than sixteen bytes.
     for request in 0..bound as u64 / 16 {
         let key = request / turn * flood.together + request % flood.together;

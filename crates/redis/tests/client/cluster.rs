@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate_core::Operation;
-use sluicegate_redis::{KeyedOperation, Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Source, Store};
+use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Cluster, Engine, now, size};
 
@@ -28,7 +28,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
         .iter()
         .map(|key| KeyedOperation { key, policy: &rule, operation: Operation::Take(1) })
         .collect();
-    for answer in store.ask_many(&takes).await {
+    for answer in store.apply_many(&takes).await {
         let answer = answer.unwrap();
         assert_eq!((answer.remaining, answer.source), (9, Source::Store));
     }

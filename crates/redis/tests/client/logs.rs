@@ -1,12 +1,13 @@
 //! What the log says of a store that fails: one line for each outage, and one for its end.
 
+use sluicegate_core::{OnError, PreparedPolicy, Source, Store};
 use std::{
     fmt::Write as _,
     sync::{Mutex, Once},
     time::Duration,
 };
 
-use sluicegate_redis::{OnError, Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, free_port};
 use tracing::{
     Event, Level, Metadata, Subscriber,

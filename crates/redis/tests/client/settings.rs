@@ -1,7 +1,7 @@
 //! Where the store is, as whom it is asked, and what is wrong with it.
 
-use sluicegate_core::Operation;
-use sluicegate_redis::{PreparedPolicy, RedisStore, Source, StoreError};
+use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_redis::RedisStore;
 
 use sluicegate_testing::{Engine, Server};
 
@@ -40,7 +40,7 @@ async fn the_least_permissions_are_enough() {
                 Operation::Refund(1),
                 Operation::Reset,
             ] {
-                let answer = store.ask(b"k", &rule, operation).await.unwrap();
+                let answer = store.apply(b"k", &rule, operation).await.unwrap();
                 assert_eq!(answer.source, Source::Store, "{engine:?} {policy} {operation:?}");
             }
         }

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use sluicegate_core::Timestamp;
-use sluicegate_redis::{RoundTrips, Source};
+use sluicegate_core::{Source, Timestamp};
+use sluicegate_redis::RoundTrips;
 
 use super::{
     hot::{Hot, hot},

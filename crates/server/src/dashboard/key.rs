@@ -3,8 +3,7 @@
 
 use serde::Serialize;
 use sluicegate_commands::{Description, PolicyText};
-use sluicegate_core::{Operation, Policy, Retry};
-use sluicegate_redis::OnError;
+use sluicegate_core::{OnError, Operation, Policy, Retry};
 
 use super::{play::Level, sources::Sources};
 use crate::{DashboardMode, store::home::Trouble};

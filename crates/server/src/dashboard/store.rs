@@ -1,8 +1,9 @@
 //! How the store is doing, as a frame tells it.
 
 use serde::Serialize;
+use sluicegate_core::{OnError, Store as _};
 use sluicegate_memory::WhenFull;
-use sluicegate_redis::{Health, OnError, RoundTrips};
+use sluicegate_redis::{Health, RoundTrips};
 
 use super::sources::Sources;
 use crate::store::home::Home;
@@ -97,7 +98,7 @@ pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
                 snapshots: sources.has_state_file.then(|| snapshots(sources)),
             }
         }
-        Home::Redis { store, .. } => {
+        Home::Redis(store) => {
             let round_trips = store.round_trips();
             let latency = StoreLatency::between(before, &round_trips);
             *before = round_trips;

@@ -7,8 +7,9 @@
 //! One that goes by descriptors, each for itself, asks here once a descriptor.
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, Operation, Outcome, Retry, Timestamp};
-use sluicegate_redis::{Answer, MultiKeyAnswer, Source};
+use sluicegate_core::{
+    Answer, Decision, MultiKeyAnswer, Operation, Outcome, Retry, Source, Timestamp,
+};
 use sluicegate_rules::{Charge, Match, Treatment};
 use smallvec::{SmallVec, smallvec};
 

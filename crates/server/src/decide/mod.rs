@@ -7,9 +7,10 @@ pub(crate) mod judge;
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_core::{Clock as _, Joint, Operation, Policy, Timestamp};
+use sluicegate_core::{
+    Answer, Clock as _, Joint, MultiKeyAnswer, OnError, Operation, Policy, Source, Timestamp,
+};
 use sluicegate_memory::{MemoryStore, SystemClock};
-use sluicegate_redis::{Answer, MultiKeyAnswer, OnError, Source};
 use tokio::task::yield_now;
 
 use crate::{

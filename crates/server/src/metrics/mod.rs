@@ -6,6 +6,7 @@
 mod exposition;
 mod process;
 
+use sluicegate_core::{Source, Store as _};
 use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
@@ -15,7 +16,6 @@ use hyper::{
     body::Frame,
     header::{HeaderValue, VARY},
 };
-use sluicegate_redis::Source;
 
 use self::{
     exposition::{Exposition, Format, Kind, Labels},
@@ -343,7 +343,7 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
-        Home::Redis { store, .. } => {
+        Home::Redis(store) => {
             let nodes = store.health();
             let connected = nodes.iter().filter(|it| it.connected).count();
             let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();

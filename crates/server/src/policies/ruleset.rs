@@ -18,8 +18,7 @@ use std::{
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::{Policy, Timestamp};
-use sluicegate_redis::{self as redis, Share};
+use sluicegate_core::{Policy, Share, Timestamp};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
 use self::wishes::Wishes;
@@ -110,7 +109,7 @@ impl Version {
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
-        (store, default): (&Home, redis::OnError),
+        (store, default): (&Home, sluicegate_core::OnError),
         now: Timestamp,
     ) -> HomeRule {
         let make = |on_error| store.rule(&charge.policy, on_error, now);
@@ -136,12 +135,12 @@ fn one_line(problem: &str) -> &str {
     problem.lines().next().unwrap_or_default()
 }
 
-fn told(on_error: OnError) -> redis::OnError {
+fn told(on_error: OnError) -> sluicegate_core::OnError {
     match on_error {
-        OnError::Allow => redis::OnError::Allow,
-        OnError::Deny => redis::OnError::Deny,
+        OnError::Allow => sluicegate_core::OnError::Allow,
+        OnError::Deny => sluicegate_core::OnError::Deny,
         OnError::Local { part, whole } => {
-            redis::OnError::Local(Share::of(part, whole).unwrap_or(Share::ALL))
+            sluicegate_core::OnError::Local(Share::of(part, whole).unwrap_or(Share::ALL))
         }
     }
 }

@@ -3,16 +3,15 @@
 //! Who decides goes through [`Home::ask`], which waits for nobody where the state is here. Only what
 //! answers RESP asks a [`MemoryStore`] itself, for the sake of its batches.
 
-use std::{borrow::Cow, io};
+use std::{borrow::Cow, cell::Cell, io, sync::Arc};
 
-use sluicegate_core::{Entry, Operation, Policy, ReserveError, Timestamp};
+use sluicegate_core::{
+    Answer, Applied, Clock, Entry, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
+    OnError, Operation, Policy, PreparedPolicy, ReserveError, Source, Store, StoreError, Timestamp,
+};
 use sluicegate_memory as memory;
 use sluicegate_memory::MemoryStore;
-use sluicegate_redis as redis;
-use sluicegate_redis::{
-    Answer, MultiKeyAnswer, OnError, RedisStore, RoundTrips, Source, StoreError,
-    script::TEST_PREFIX,
-};
+use sluicegate_redis::{RedisStore, RoundTrips, TestClock};
 use tokio::runtime::Handle;
 
 use crate::{Config, StoreConfig, store::snapshot_file};
@@ -23,16 +22,15 @@ use crate::{Config, StoreConfig, store::snapshot_file};
 pub(crate) enum Home {
     /// In this process.
     Memory(MemoryStore),
-    /// In Redis or Valkey, by its own clock: unless `test_clock` says that requests tell the time, of
-    /// keys that no other server asks about.
-    Redis { store: RedisStore, test_clock: bool },
+    /// In Redis or Valkey, by its own clock, or by the [`RequestClock`].
+    Redis(RedisStore),
 }
 
 /// A policy as its home knows it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum HomeRule {
-    Memory(memory::PreparedPolicy),
-    Redis(redis::PreparedPolicy),
+    Memory(memory::NumberedPolicy),
+    Redis(PreparedPolicy),
 }
 
 /// One of several questions.
@@ -92,7 +90,7 @@ impl HomeRule {
 
     /// As the store in this process knows it.
     #[inline]
-    pub(crate) const fn memory(&self) -> Option<&memory::PreparedPolicy> {
+    pub(crate) const fn memory(&self) -> Option<&memory::NumberedPolicy> {
         match self {
             Self::Memory(rule) => Some(rule),
             Self::Redis(_) => None,
@@ -123,7 +121,7 @@ impl Home {
                             prefix `sg:test:`; remove one of them";
                 return Err(wrong(both.to_owned()));
             }
-            options.prefix = TEST_PREFIX.to_vec();
+            options.test_clock = Some(TestClock::new(Arc::new(RequestClock)));
         }
         let store = RedisStore::new(url, options).map_err(|error| wrong(error.to_string()))?;
         match store.status().await {
@@ -134,7 +132,7 @@ impl Home {
             Err(_) if store.unavailable().is_some() => {}
             Err(error) => tracing::warn!(%error, "cannot check the store"),
         }
-        Ok(Self::Redis { store, test_clock: config.test_clock })
+        Ok(Self::Redis(store))
     }
 
     /// The rule of a policy, to be kept by who asks often. `on_error` says what is answered while a
@@ -142,7 +140,7 @@ impl Home {
     pub(crate) fn rule(&self, policy: &Policy, on_error: OnError, now: Timestamp) -> HomeRule {
         match self {
             Self::Memory(store) => HomeRule::Memory(store.prepare(policy, now)),
-            Self::Redis { store, .. } => HomeRule::Redis(store.prepare(policy, on_error)),
+            Self::Redis(_) => HomeRule::Redis(PreparedPolicy::new(policy).on_error(on_error)),
         }
     }
 
@@ -163,15 +161,9 @@ impl Home {
     ) -> Result<Answer, Trouble> {
         match self {
             Self::Memory(store) => here(store, Question { key, rule, operation }, now),
-            // Boxed: where the state is here, nobody is to carry about the room that this takes.
-            Self::Redis { store, test_clock: false } => {
-                let rule = elsewhere(store, rule);
-                Ok(Box::pin(store.ask(key, &rule, operation)).await?)
-            }
-            Self::Redis { store, test_clock: true } => {
-                let rule = elsewhere(store, rule);
-                let decision = Box::pin(store.ask_at(key, &rule, operation, now)).await?;
-                Ok(Answer { decision, source: Source::Store })
+            Self::Redis(store) => {
+                let rule = elsewhere(rule);
+                Ok(at(now, || store.apply(key, &rule, operation)).await?)
             }
         }
     }
@@ -185,21 +177,14 @@ impl Home {
     ) -> Vec<Result<Answer, Trouble>> {
         match self {
             Self::Memory(store) => questions.iter().map(|&it| here(store, it, now)).collect(),
-            Self::Redis { test_clock: true, .. } => {
-                let mut answers = Vec::with_capacity(questions.len());
-                for Question { key, rule, operation } in questions {
-                    answers.push(self.ask(key, rule, *operation, now).await);
-                }
-                answers
-            }
-            Self::Redis { store, test_clock: false } => {
-                let rules: Vec<_> = questions.iter().map(|it| elsewhere(store, it.rule)).collect();
+            Self::Redis(store) => {
+                let rules: Vec<_> = questions.iter().map(|it| elsewhere(it.rule)).collect();
                 let questions = questions.iter().zip(&rules).map(|(question, rule)| {
                     let Question { key, operation, .. } = *question;
-                    redis::KeyedOperation { key, policy: rule, operation }
+                    KeyedOperation { key, policy: rule, operation }
                 });
                 let questions: Vec<_> = questions.collect();
-                let answers = store.ask_many(&questions).await;
+                let answers = at(now, || store.apply_many(&questions)).await;
                 answers.into_iter().map(|answer| answer.map_err(Trouble::from)).collect()
             }
         }
@@ -216,15 +201,14 @@ impl Home {
         let none = || Trouble::Away("missing key: expected at least one".to_owned());
         match self {
             Self::Memory(store) => {
-                let rules: Vec<_> = takes.iter().map(|take| local(store, take.rule, now)).collect();
+                let rules: Vec<_> = takes.iter().map(|take| elsewhere(take.rule)).collect();
                 let takes = takes.iter().zip(&rules);
-                let takes: Vec<_> = takes
-                    .map(|(&Take { key, cost, .. }, rule)| memory::KeyedTake {
-                        key,
-                        policy: rule,
-                        cost,
-                    })
-                    .collect();
+                let takes = takes.map(|(&Take { key, cost, .. }, rule)| KeyedTake {
+                    key,
+                    policy: rule,
+                    cost,
+                });
+                let takes: Vec<_> = takes.collect();
                 let joint = if stores {
                     store.take_together(&takes, now)
                 } else {
@@ -232,28 +216,18 @@ impl Home {
                 };
                 Ok(MultiKeyAnswer { joint: joint.ok_or_else(none)?, source: Source::Store })
             }
-            Self::Redis { store, test_clock } => {
-                let rules: Vec<_> = takes.iter().map(|it| elsewhere(store, it.rule)).collect();
+            Self::Redis(store) => {
+                let rules: Vec<_> = takes.iter().map(|it| elsewhere(it.rule)).collect();
                 let takes = takes.iter().zip(&rules);
-                let takes: Vec<_> = takes
-                    .map(|(&Take { key, cost, .. }, rule)| redis::KeyedTake {
-                        key,
-                        policy: rule,
-                        cost,
-                    })
-                    .collect();
-                Ok(match (test_clock, stores) {
-                    (false, true) => Box::pin(store.take_together(&takes)).await?,
-                    (false, false) => Box::pin(store.peek_together(&takes)).await?,
-                    (true, true) => {
-                        let joint = Box::pin(store.take_together_at(&takes, now)).await?;
-                        MultiKeyAnswer { joint, source: Source::Store }
-                    }
-                    (true, false) => {
-                        let joint = Box::pin(store.peek_together_at(&takes, now)).await?;
-                        MultiKeyAnswer { joint, source: Source::Store }
-                    }
-                })
+                let takes = takes.map(|(&Take { key, cost, .. }, rule)| KeyedTake {
+                    key,
+                    policy: rule,
+                    cost,
+                });
+                let takes: Vec<_> = takes.collect();
+                let operation =
+                    if stores { MultiKeyOperation::Take } else { MultiKeyOperation::Peek };
+                Ok(at(now, || store.apply_multi_key(operation, &takes)).await?)
             }
         }
     }
@@ -262,17 +236,7 @@ impl Home {
     pub(crate) async fn reset(&self, key: &[u8], now: Timestamp) -> Result<bool, Trouble> {
         match self {
             Self::Memory(store) => Ok(store.reset(key, now)),
-            Self::Redis { store, .. } => {
-                let there = match self.read(key, now, |_, _| ()).await {
-                    // It cannot be read, but there it is.
-                    Err(Trouble::State(text)) if text.starts_with("SGSTATE") => true,
-                    entry => entry?.is_some(),
-                };
-                // All rules reset alike.
-                let any = store.prepare(&any_policy(), OnError::default());
-                let _ = store.ask(key, &any, Operation::Reset).await?;
-                Ok(there)
-            }
+            Self::Redis(store) => Ok(at(now, || store.reset(key)).await?),
         }
     }
 
@@ -283,12 +247,12 @@ impl Home {
             Self::Memory(store) => {
                 let _ = here(store, Question { key, rule, operation: refund }, now);
             }
-            Self::Redis { store, .. } => {
+            Self::Redis(store) => {
                 let key: Box<[u8]> = key.into();
-                let (store, rule) = (store.clone(), elsewhere(store, rule).into_owned());
+                let (store, rule) = (store.clone(), elsewhere(rule).into_owned());
                 let runtime = store.options().runtime.clone();
                 runtime.unwrap_or_else(Handle::current).spawn(async move {
-                    if let Err(error) = store.ask(&key, &rule, refund).await {
+                    if let Err(error) = at(now, || store.apply(&key, &rule, refund)).await {
                         tracing::debug!(%error, "could not return unused units");
                     }
                 });
@@ -299,20 +263,25 @@ impl Home {
     /// What `read` makes of the state of `key`, if it has any that has not recovered, and of the time by
     /// which it stands there. State in this process is not copied, since it may be large: `read` holds its
     /// lock, and must neither take long nor call the store.
-    pub(crate) async fn read<R>(
+    pub(crate) async fn read<R: Send>(
         &self,
         key: &[u8],
         now: Timestamp,
-        read: impl FnOnce(&Entry, Timestamp) -> R,
+        read: impl FnOnce(&Entry, Timestamp) -> R + Send,
     ) -> Result<Option<R>, Trouble> {
-        let if_live =
-            |entry: &Entry, now| (!entry.lifetime(now).is_zero()).then(|| read(entry, now));
         match self {
-            Self::Memory(store) => Ok(store.with_entry(key, |entry| if_live(entry, now)).flatten()),
-            Self::Redis { store, test_clock } => {
-                let (entry, by_store) = store.entry(key).await?;
-                let now = if *test_clock { now } else { by_store };
-                Ok(entry.and_then(|entry| if_live(&entry, now)))
+            Self::Memory(store) => {
+                let if_live =
+                    |entry: &Entry| (!entry.lifetime(now).is_zero()).then(|| read(entry, now));
+                Ok(store.with_entry(key, if_live).flatten())
+            }
+            Self::Redis(store) => {
+                let (mut read, mut result) = (Some(read), None);
+                let mut look = |entry: Option<&Entry>, now| {
+                    result = entry.and_then(|entry| Some(read.take()?(entry, now)));
+                };
+                at(now, || store.read(key, &mut look)).await?;
+                Ok(result)
             }
         }
     }
@@ -320,7 +289,7 @@ impl Home {
     /// Why requests are denied whatever their limits say: the store is unavailable, and what is answered
     /// without it is a denial.
     pub(crate) fn not_ready(&self, on_error: OnError) -> Option<String> {
-        let Self::Redis { store, .. } = self else { return None };
+        let Self::Redis(store) = self else { return None };
         let why = store.unavailable().filter(|_| on_error == OnError::Deny)?;
         Some(format!("the store is unavailable, and requests are denied (on_error: deny): {why}"))
     }
@@ -329,7 +298,7 @@ impl Home {
     pub(crate) fn round_trips(&self) -> RoundTrips {
         match self {
             Self::Memory(_) => RoundTrips::default(),
-            Self::Redis { store, .. } => store.round_trips(),
+            Self::Redis(store) => store.round_trips(),
         }
     }
 
@@ -337,7 +306,7 @@ impl Home {
     pub(crate) const fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Self::Memory(store) => Some(store),
-            Self::Redis { .. } => None,
+            Self::Redis(_) => None,
         }
     }
 }
@@ -356,26 +325,31 @@ pub(crate) fn here(
     Ok(Answer { decision, source: Source::Store })
 }
 
-/// A rule as the store in this process knows it.
-fn local<'a>(
-    store: &MemoryStore,
-    rule: &'a HomeRule,
-    now: Timestamp,
-) -> Cow<'a, memory::PreparedPolicy> {
-    match rule {
-        HomeRule::Memory(rule) => Cow::Borrowed(rule),
-        HomeRule::Redis(rule) => Cow::Owned(store.prepare(rule.policy(), now)),
-    }
-}
-
-/// A rule as this store knows it; one of another home says the same, but nothing of `on_error`.
-fn elsewhere<'a>(store: &RedisStore, rule: &'a HomeRule) -> Cow<'a, redis::PreparedPolicy> {
+/// A rule without the data of a store; one of a store in this process has no `on_error`.
+fn elsewhere(rule: &HomeRule) -> Cow<'_, PreparedPolicy> {
     match rule {
         HomeRule::Redis(rule) => Cow::Borrowed(rule),
-        HomeRule::Memory(rule) => Cow::Owned(store.prepare(rule.policy(), OnError::default())),
+        HomeRule::Memory(rule) => Cow::Owned(PreparedPolicy::new(rule.policy())),
     }
 }
 
-fn any_policy() -> Policy {
-    "gcra:1/1s".parse().expect("it is a policy")
+/// The time of the request that this thread decides, for a store with a test clock.
+#[derive(Debug)]
+struct RequestClock;
+
+thread_local! {
+    static REQUEST_TIME: Cell<Timestamp> = const { Cell::new(Timestamp::EPOCH) };
+}
+
+impl Clock for RequestClock {
+    fn now(&self) -> Timestamp {
+        REQUEST_TIME.get()
+    }
+}
+
+/// Calls an operation of a store at `now`, by the [`RequestClock`] if it has that. A store reads its clock when it is
+/// called.
+fn at<'a, T>(now: Timestamp, call: impl FnOnce() -> Applied<'a, T>) -> Applied<'a, T> {
+    REQUEST_TIME.set(now);
+    call()
 }

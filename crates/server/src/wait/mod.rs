@@ -10,10 +10,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    self as core, Entry, Operation, Source as Made, Timestamp,
+    Answer, Entry, Operation, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
-use sluicegate_redis::{Answer, Source};
 use tokio::{
     sync::{Notify, watch},
     time::sleep,
@@ -99,16 +98,14 @@ pub(crate) async fn wait(
     let woken = Arc::<Notify>::default();
     let ticket = decider.queues.enter(&key, request, &woken)?;
     let _guard = TicketGuard { decider, key: &key, rule: &rule, ticket };
-    let (mut source, mut event) = (Source::Store, Event::Start);
+    let mut event = Event::Start;
     loop {
         event = match decider.queues.poll(ticket, now, event) {
             Step::Apply(operation) => {
                 let answer = decider.decide(&key, &rule, operation, now).await?;
                 // A local answer takes no time. A request that may not wait at all may then pass.
                 now = if is_local { now } else { decider.now() };
-                source = answer.source;
-                let by = if source == Source::Fallback { Made::Fallback } else { Made::Store };
-                Event::Answered(core::Answer { decision: answer.decision, source: by })
+                Event::Answered(answer)
             }
             Step::Observe => Event::Observed(observe(decider, &key, now).await?),
             Step::SleepUntil(then) => {
@@ -120,7 +117,7 @@ pub(crate) async fn wait(
                 now = decider.now();
                 event
             }
-            Step::Done(answer) => return Ok(Answer { decision: answer.decision, source }),
+            Step::Done(answer) => return Ok(answer),
         };
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use sluicegate_core::{Operation, Store};
+use sluicegate_core::{Operation, PreparedPolicy, Store};
 use sluicegate_tower::{KeyPart, RateLimit, RateLimitLayer};
 use tokio::{
     task::{JoinHandle, yield_now},
@@ -170,5 +170,6 @@ async fn wait_store_becomes_unavailable_is_rejected() {
     store.set_away(true);
     assert_eq!(waits.await.unwrap().1, 503);
     store.set_away(false);
-    assert!(store.apply(KEY, &policy("fixed-window:1/1s"), Operation::Peek(0)).await.is_ok());
+    let window = PreparedPolicy::new(&policy("fixed-window:1/1s"));
+    assert!(store.apply(KEY, &window, Operation::Peek(0)).await.is_ok());
 }

@@ -3,9 +3,8 @@ use std::sync::Arc;
 use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
-use sluicegate_core::{Clock as _, Timestamp};
+use sluicegate_core::{Clock as _, OnError, Timestamp};
 use sluicegate_memory::{MemoryStore, SystemClock};
-use sluicegate_redis::OnError;
 use sluicegate_rules::{Format, Request, RuleSet};
 
 use super::*;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Timestamp, Window,
+    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source,
+    Timestamp, Window,
 };
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
@@ -13,7 +14,6 @@ use sluicegate_proto::{
         rate_limit_response::{RateLimit, rate_limit::Unit},
     },
 };
-use sluicegate_redis::Source;
 use sluicegate_rules::{Descriptor, Match, Treatment};
 use smallvec::SmallVec;
 use tonic::Status;

@@ -3,10 +3,9 @@
 use std::rc::Rc;
 
 use sluicegate_commands::PolicyText;
-use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_core::{Answer, Operation, Policy, Source, Timestamp};
 use sluicegate_headers::Fields;
 use sluicegate_memory::Request;
-use sluicegate_redis::{Answer, Source};
 
 use super::{
     ask::{Ask, AskMany},

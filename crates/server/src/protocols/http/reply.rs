@@ -7,12 +7,11 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
-use sluicegate_core::{Decision, Retry};
+use sluicegate_core::{Decision, Retry, Source};
 use sluicegate_headers::{
     Detail, Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET, retry_after, seconds,
 };
-use sluicegate_redis::Source;
 use smallvec::SmallVec;
 
 use super::{

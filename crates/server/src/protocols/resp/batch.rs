@@ -3,9 +3,8 @@
 //! Commands that decide at the time of the batch are gathered as they are read; before any other
 //! command is carried out, and at the end of what was read, all are decided and answered, in order.
 
-use sluicegate_core::{Decision, Operation, ReserveError};
+use sluicegate_core::{Decision, Operation, ReserveError, Source};
 use sluicegate_memory::Request;
-use sluicegate_redis::Source;
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 

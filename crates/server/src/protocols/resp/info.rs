@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{OnError, Store as _, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_redis::{Health, OnError};
+use sluicegate_redis::Health;
 use sluicegate_resp::Writer;
 
 use super::{context::RespContext, session::Session, table};
@@ -122,7 +122,7 @@ fn persistence(shared: &RespContext, text: &mut String) {
 
 /// Where the state is, and how the store is doing that keeps it.
 fn store(shared: &RespContext, text: &mut String) {
-    let Home::Redis { store, .. } = &*shared.decider.store else {
+    let Home::Redis(store) = &*shared.decider.store else {
         return line(text, "store", "memory");
     };
     line(text, "store", "redis");

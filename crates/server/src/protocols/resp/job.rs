@@ -134,7 +134,7 @@ impl Session<'_> {
                 let done = job.answer(self.worker, self.now, writer);
                 done.now_or_never().expect("state in this process is not waited for");
             }
-            Home::Redis { .. } => self.worker.deferred.borrow_mut().push(self, job, out.len()),
+            Home::Redis(_) => self.worker.deferred.borrow_mut().push(self, job, out.len()),
         }
     }
 }

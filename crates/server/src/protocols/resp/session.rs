@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluicegate_commands::{Command, CommandError};
-use sluicegate_core::{Decision, Timestamp};
-use sluicegate_redis::Source;
+use sluicegate_core::{Decision, Source, Timestamp};
 use sluicegate_resp::{Limits, Version, Writer};
 
 use super::{

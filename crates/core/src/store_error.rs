@@ -1,10 +1,38 @@
-//! Errors of the store.
+//! Errors of stores.
 
 use std::time::Duration;
 
-use sluicegate_core::ReserveError;
+use crate::apply::ReserveError;
 
-use crate::script::StateFault;
+/// Why the state of a key cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StateFault {
+    /// The key holds another type than a string.
+    WrongType,
+    /// It holds what a newer version of Sluicegate wrote.
+    Version,
+    /// It holds a value that Sluicegate did not write, or a damaged state.
+    Damaged,
+}
+
+impl StateFault {
+    /// The fault that an error reply names, if any: `WRONGTYPE` and `SGSTATE` are the classes
+    /// of such errors.
+    #[must_use]
+    pub fn of(error: &str) -> Option<Self> {
+        match error.split_once(' ')? {
+            ("WRONGTYPE", _) => Some(Self::WrongType),
+            ("SGSTATE", rest) => {
+                let newer = rest
+                    .rsplit_once("` holds ")
+                    .is_some_and(|(_, what)| what.starts_with("state of version "));
+                Some(if newer { Self::Version } else { Self::Damaged })
+            }
+            _ => None,
+        }
+    }
+}
 
 /// An error of the store. A denial is a decision, never an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +58,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The error of a take on several keys without a key.
+    #[must_use]
+    pub fn missing_key() -> Self {
+        Self::Settings("missing key: expected at least one".to_owned())
+    }
+
     /// Whether the store is unavailable, so that the fallback applies.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
@@ -69,6 +103,27 @@ mod tests {
             let error = StoreError::Unavailable(reason.to_owned());
             assert_eq!(error.to_string(), expected);
             assert!(error.is_unavailable());
+        }
+    }
+
+    #[test]
+    fn state_fault_of_error_text_names_the_fault() {
+        for (error, fault) in [
+            ("WRONGTYPE key `k` does not hold a string", Some(StateFault::WrongType)),
+            ("SGSTATE key `k` holds state of version 3, and ...", Some(StateFault::Version)),
+            (
+                "SGSTATE key ` holds state of version ` holds damaged state: x",
+                Some(StateFault::Damaged),
+            ),
+            ("SGSTATE key `k` holds damaged state: it ends too early", Some(StateFault::Damaged)),
+            (
+                "SGSTATE key `k` holds a value that Sluicegate did not write",
+                Some(StateFault::Damaged),
+            ),
+            ("OOM command not allowed", None),
+            ("SGSTATE", None),
+        ] {
+            assert_eq!(StateFault::of(error), fault);
         }
     }
 }
