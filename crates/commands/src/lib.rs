@@ -8,7 +8,7 @@
 //!   lets the caller find policies by their [texts](PolicyText) instead of parsing them again.
 //! - [`throttle_integers`] and [`Description`]: replies that are not simply
 //!   [`Decision::to_integers`](sluicegate_core::Decision::to_integers).
-//! - [`PolicyTextCache`]: from policy text to a value; [`wait_queue`]: clients that wait for a key.
+//! - [`PolicyTextCache`]: from policy text to a value.
 //!
 //! This crate stores no decision, reads no clock, and has no connections.
 //!
@@ -38,7 +38,6 @@ mod request;
 mod table;
 mod text;
 mod throttle;
-pub mod wait_queue;
 
 pub use argument::key;
 pub use describe::{Description, LimitDescription};

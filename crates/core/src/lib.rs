@@ -45,6 +45,7 @@ mod store_error;
 mod text;
 mod time;
 mod together;
+pub mod wait;
 
 pub use algorithm::*;
 pub use answer::{Answer, MultiKeyAnswer, Source};

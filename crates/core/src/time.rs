@@ -45,6 +45,12 @@ impl Timestamp {
     pub const fn as_micros(self) -> u64 {
         self.0
     }
+
+    /// The time since `earlier`; zero if that is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
 }
 
 /// Adds a span, at most up to [`Timestamp::MAX`].

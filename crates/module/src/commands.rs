@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
                 Ok(Reply::Many(places.into_iter().zip(&takes).map(take).collect()))
             }
             Request::Wait { policy, cost, timeout, .. } => {
-                Ok(match wait::begin(self.context, self.name(1), policy, cost, timeout)? {
+                Ok(match wait::begin(self.context, self.name(1), &policy, cost, timeout)? {
                     WaitStart::Answered(decision) => Reply::Decision(self.told(1, decision)),
                     WaitStart::Waits => Reply::Later,
                     WaitStart::Refused(words) => Reply::Refused(words),

@@ -21,7 +21,7 @@ use crate::{
     decide::blocks::Blocks,
     policies::ruleset::Live,
     store::home::{Home, HomeRule, Question, Take, Trouble, here},
-    wait::Lines,
+    wait::WaitQueues,
 };
 
 /// How long a client may occupy its worker before others go first.
@@ -38,7 +38,7 @@ pub(crate) struct Decider {
     /// The keys that an operator has blocked.
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
-    pub(crate) queues: Lines,
+    pub(crate) queues: WaitQueues,
     /// What may be buffered: keys of requests that wait are.
     pub(crate) buffers: Arc<BufferBudget>,
     /// What is answered while the store is unavailable, unless a rule says otherwise.
@@ -53,7 +53,7 @@ impl Decider {
         buffers: Arc<BufferBudget>,
         on_error: OnError,
     ) -> Self {
-        let (blocks, queues) = (Blocks::default(), Lines::default());
+        let (blocks, queues) = (Blocks::default(), WaitQueues::default());
         Self { store, rules, clock, blocks, queues, buffers, on_error }
     }
 

@@ -11,9 +11,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use sluicegate_core::{Entry, Operation, Timestamp, apply};
-
-use super::request::{ObservedEntry, QueuedRequest, pass_time};
+use super::request::{ObservedEntry, WaitRequest};
+use crate::{Entry, Operation, Timestamp, apply};
 
 /// Upper bound on the bytes of all projections of a process.
 pub(super) const MAX_TOTAL_BYTES: usize = 16 * 1024 * 1024;
@@ -69,31 +68,33 @@ impl Projection {
     }
 
     /// Whether the first waiter that is expected to pass would pass at that time, or little later.
-    pub(super) fn holds<W: AsRef<QueuedRequest>>(
+    pub(super) fn holds<'a>(
         &self,
-        waiters: &VecDeque<(u64, W)>,
+        queued: impl Iterator<Item = &'a WaitRequest>,
         observed: &mut ObservedEntry,
     ) -> bool {
         let passing =
-            self.expected.iter().zip(waiters).find_map(|(expected, (_, waiter))| match expected {
-                Expected::Passes(at) => Some((*at, waiter.as_ref())),
+            self.expected.iter().zip(queued).find_map(|(expected, request)| match expected {
+                Expected::Passes(at) => Some((*at, request)),
                 Expected::Misses => None,
             });
         let Some((at, first)) = passing else { return false };
         observed.pass_time(first).is_some_and(|fresh| fresh >= at && fresh <= at + TOLERANCE)
     }
 
-    /// Computes up to [`MAX_STEPS`] more of the waiters before `index`.
-    pub(super) fn advance<W: AsRef<QueuedRequest>>(
+    /// Number of waiters that are computed, from the head of the queue.
+    pub(super) fn computed(&self) -> usize {
+        self.expected.len()
+    }
+
+    /// Computes up to [`MAX_STEPS`] of the waiters that come `next`.
+    pub(super) fn advance<'a>(
         &mut self,
-        waiters: &VecDeque<(u64, W)>,
-        index: usize,
+        next: impl Iterator<Item = &'a WaitRequest>,
         observed: &ObservedEntry,
     ) {
-        let computed = self.expected.len();
-        for (_, waiter) in waiters.range(computed.min(index)..index).take(MAX_STEPS) {
-            let request = waiter.as_ref();
-            let at = pass_time(&mut self.entry, self.at.max(observed.store_time), request);
+        for request in next.take(MAX_STEPS) {
+            let at = request.pass_time(&mut self.entry, self.at.max(observed.store_time));
             // A waiter that passes just before its deadline may miss it: those behind it are earlier then.
             let at = at.filter(|at| *at + TOLERANCE <= observed.deadline(request));
             self.expected.push_back(at.map_or(Expected::Misses, Expected::Passes));
@@ -110,14 +111,14 @@ impl Projection {
     pub(super) fn pass_time(
         &mut self,
         index: usize,
-        request: &QueuedRequest,
+        request: &WaitRequest,
         observed: &mut ObservedEntry,
     ) -> Option<Timestamp> {
         match self.expected.get(index) {
             Some(Expected::Passes(at)) => Some((*at).max(observed.store_time)),
             // The state after the last computed waiter is later than this one: use the current state.
             Some(Expected::Misses) => observed.pass_time(request),
-            None => pass_time(&mut self.entry, self.at.max(observed.store_time), request),
+            None => request.pass_time(&mut self.entry, self.at.max(observed.store_time)),
         }
     }
 }
