@@ -1,22 +1,23 @@
 //! Limits in memory, or in Redis or Valkey.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Counters, KeyedOperation, Operation, Outcome, PreparedPolicy, Retry, Source,
-    Store, StoreError,
+    Answer, AsStore, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
+    StoreStatus, Timestamp,
+    wait::{Event, Step, WaitRequest, Waiter},
 };
 use sluicegate_memory::{ClockedStore, SystemClock};
 use sluicegate_redis::{Options, RedisStore};
 use tokio::time::{Instant, sleep};
 
-use crate::{LocalLimiter, local::wait_operation};
+use crate::LocalLimiter;
 
 /// Limits in this process, or in Redis or Valkey for all processes together.
 ///
 /// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
 /// policy to another. A key should therefore name the client and what is limited: `login:user7`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Limiter(Arc<dyn Store<Error = StoreError>>);
 
 /// Opens the store at a URL.
@@ -199,22 +200,22 @@ impl Limiter {
         timeout: Duration,
     ) -> Result<Answer, StoreError> {
         let (key, start) = (key.as_ref(), Instant::now());
+        let now = || Timestamp::EPOCH + start.elapsed();
+        let deadline = Timestamp::EPOCH + timeout;
+        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
+        let (mut waiter, mut event) = (Waiter::alone(request), Event::Start);
         loop {
-            let left = timeout.saturating_sub(start.elapsed());
-            let answer =
-                self.0.apply(key, policy, wait_operation(policy.policy(), cost, left)).await?;
-            match answer.outcome {
-                Outcome::Allow { delay } => {
-                    sleep(delay).await;
-                    return Ok(answer);
+            event = match waiter.poll(now(), event) {
+                Step::Apply(operation) => {
+                    Event::Answered(self.0.apply(key, policy, operation).await?)
                 }
-                Outcome::Deny { retry: Retry::After(wait) }
-                    if wait <= left && tries_again(policy, &answer) =>
-                {
-                    sleep(wait).await;
+                Step::Observe => Event::Observed(None),
+                Step::SleepUntil(then) => {
+                    sleep(then.since(now())).await;
+                    Event::Woken
                 }
-                Outcome::Deny { .. } => return Ok(answer),
-            }
+                Step::Done(answer) => return Ok(answer),
+            };
         }
     }
 
@@ -261,18 +262,16 @@ impl Limiter {
     /// Decisions by source, and other counts; all zero without Redis.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.counters()
+        match self.0.status() {
+            StoreStatus::Remote(status) => status.counters,
+            StoreStatus::Local(_) => Counters::default(),
+        }
     }
 
     /// Gives unused leased units back to the store. Without this call, they are forfeited.
     pub async fn close(&self) {
         self.0.close().await;
     }
-}
-
-/// Whether to try again after a denial: a reservation that the store denied will not succeed in time.
-fn tries_again(policy: &PreparedPolicy, answer: &Answer) -> bool {
-    !policy.policy().can_reserve() || answer.source == Source::Fallback
 }
 
 /// A limiter is a [`Store`].
@@ -282,12 +281,6 @@ impl AsStore for Limiter {
     #[inline]
     fn as_store(&self) -> &Self::Inner {
         &*self.0
-    }
-}
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Limiter")
     }
 }
 

@@ -4,8 +4,7 @@
 //! answered, in order, before any other command runs and at the end of what was read.
 
 use sluicegate_commands::{DecisionFormat, TakeRequest};
-use sluicegate_core::{Decision, Operation, ReserveError, Source};
-use sluicegate_memory::Request;
+use sluicegate_core::{Answer, KeyedOperation, Operation};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -17,6 +16,7 @@ use super::{
 use crate::{
     policies::policy_cache::{Known, Rules},
     stats::Cause,
+    store::error_reply,
 };
 
 /// Entries of a batch that is decided before more is read.
@@ -96,10 +96,10 @@ impl<'a> Batch<'a> {
         };
         session.add_work(work);
         let rules = session.worker.rules.borrow();
-        let Some(store) = shared.decider.store.memory() else {
+        if !shared.decider.is_local() {
             defer(&self.entries, &rules, session, out.len());
             return self.entries.clear();
-        };
+        }
         let writer = &mut Writer::new(out, session.version);
         let entries = self.entries.as_slice();
         let light = first_heavy.unwrap_or(entries.len());
@@ -118,40 +118,27 @@ impl<'a> Batch<'a> {
             };
             let chunk = &entries[decided..end];
             decided = end;
-            let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
+            let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
             for &BatchEntry { key, policy, operation, .. } in chunk {
-                let policy = rules.get(policy).memory().expect("rules are those of their home");
-                requests.push(Request { key, policy, operation });
+                operations.push(KeyedOperation { key, policy: rules.get(policy), operation });
             }
-            let mut replied = chunk.iter();
-            let mut reply = |request: &Request<'_>, answer: Result<Decision, ReserveError>| {
-                let Some(entry) = replied.next() else { return };
+            let answers = shared.decider.decide_batch(&operations, session.now);
+            let answers = answers.expect("a local store answers now");
+            for ((entry, operation), answer) in chunk.iter().zip(&operations).zip(answers) {
                 match answer {
-                    Ok(decision) => {
-                        stats.decided(Source::Store, &decision);
+                    Ok(Answer { decision, source }) => {
+                        stats.decided(source, &decision);
                         if let Some(watch) = watch {
-                            let cause = Cause::policy(request.policy.policy());
-                            watch.decided(request.key, &decision, cause);
+                            let cause = Cause::policy(operation.policy.policy());
+                            watch.decided(operation.key, &decision, cause);
                         }
                         entry.reply(&decision, writer);
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(format!("ERR {error}"));
+                        writer.error(error_reply(&error));
                     }
                 }
-            };
-            if shared.decider.blocks.is_used() {
-                for request in &requests {
-                    let Request { key, policy: rule, operation } = *request;
-                    let denial =
-                        shared.decider.blocks.denial(key, rule.policy(), operation, session.now);
-                    let answer =
-                        denial.map_or_else(|| store.apply_prepared(*request, session.now), Ok);
-                    reply(request, answer);
-                }
-            } else {
-                store.apply_many(&requests, session.now, reply);
             }
         }
         // After the decisions, because requests that begin to wait from now on see them.

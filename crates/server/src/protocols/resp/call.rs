@@ -298,7 +298,7 @@ impl<'a> Host<'a> for Call<'_, '_, 'a> {
         let session = &self.session;
         let decider = &session.shared.decider;
         let mut policies = session.worker.rules.borrow_mut();
-        policies.known(text, &decider.rules, |policy| decider.prepare(policy, session.now))
+        policies.known(text, &decider.rules, |policy| decider.prepare(policy))
     }
 }
 

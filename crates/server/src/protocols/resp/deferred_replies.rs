@@ -1,10 +1,10 @@
 //! Operations on the store that wait until everything that was read has been parsed.
 
 use sluicegate_commands::{DecisionFormat, EntryReply};
-use sluicegate_core::{Operation, Timestamp};
+use sluicegate_core::{Operation, PreparedPolicy, Timestamp};
 use sluicegate_resp::Version;
 
-use crate::{budgets::buffers::BufferBudget, store::home::HomeRule};
+use crate::budgets::buffers::BufferBudget;
 
 /// Keys in deferred operations from which on these are applied before more is read.
 const MAX_KEYS: usize = 1024;
@@ -33,7 +33,7 @@ pub(super) enum StoreOperation {
 #[derive(Debug)]
 pub(super) struct PendingDecision {
     pub(super) key: Box<[u8]>,
-    pub(super) policy: HomeRule,
+    pub(super) policy: PreparedPolicy,
     pub(super) operation: Operation,
     pub(super) format: DecisionFormat,
     /// Length of the array whose first element is the reply; 0 for none.

@@ -7,20 +7,16 @@
 
 use futures_util::FutureExt;
 use sluicegate_commands::EntryReply;
-use sluicegate_core::{Entry, Timestamp};
+use sluicegate_core::{Entry, KeyedOperation, StoreError, Timestamp};
 use sluicegate_resp::Writer;
 
 use super::{
-    context::RespContext,
     deferred_replies::{DeferredReplies, DeferredReply, PendingDecision, StoreOperation},
     resp_reply::RespReply,
     session::Session,
     worker::RespWorker,
 };
-use crate::{
-    stats::Cause,
-    store::home::{Home, Question, Trouble},
-};
+use crate::{decide::Decider, stats::Cause, store::error_reply};
 
 /// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
 pub(super) async fn answer_deferred(
@@ -42,16 +38,12 @@ impl Session<'_> {
     /// Applies `operation` and appends its reply to `out`, or defers it.
     pub(super) fn apply(&self, operation: StoreOperation, out: &mut Vec<u8>) {
         self.add_work(operation.work());
-        match *self.shared.decider.store {
-            Home::Memory(_) => {
-                let writer = &mut Writer::new(out, self.version);
-                let answered = operation.answer(self.worker, self.now, writer);
-                answered.now_or_never().expect("state in this process is not waited for");
-            }
-            Home::Redis(_) => {
-                self.defer(operation, out.len());
-            }
+        if !self.shared.decider.is_local() {
+            return self.defer(operation, out.len());
         }
+        let writer = &mut Writer::new(out, self.version);
+        let answered = operation.answer(self.worker, self.now, writer);
+        answered.now_or_never().expect("a local store answers now");
     }
 }
 
@@ -67,36 +59,38 @@ impl StoreOperation {
     }
 
     async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
-        let shared = &*worker.shared;
+        let decider = &*worker.shared.decider;
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
-            Self::Reset(keys) => reset(&keys, shared, now).await.map(|count| writer.integer(count)),
-            Self::CountExisting(keys) => count_existing(&keys, &shared.decider.store, now)
-                .await
-                .map(|count| writer.integer(count)),
-            Self::Read(key, reply) => read(&key, reply, &shared.decider.store, now, writer).await,
+            Self::Reset(keys) => {
+                reset(&keys, decider, now).await.map(|count| writer.integer(count))
+            }
+            Self::CountExisting(keys) => {
+                count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
+            }
+            Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
-        if let Err(trouble) = done {
+        if let Err(error) = done {
             worker.stats().errors.add();
-            writer.error(trouble.to_string());
+            writer.error(error_reply(&error));
         }
     }
 }
 
-async fn decide(
-    pending: &[PendingDecision],
+async fn decide<'a>(
+    pending: &'a [PendingDecision],
     worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) {
-    let (shared, stats) = (&*worker.shared, worker.stats());
-    let questions = pending.iter().map(|PendingDecision { key, policy, operation, .. }| Question {
-        key,
-        rule: policy,
-        operation: *operation,
-    });
-    let questions: Vec<_> = questions.collect();
-    let answers = shared.decider.decide_many(worker.turns(), &questions, now).await;
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
+    let operation = |it: &'a PendingDecision| KeyedOperation {
+        key: &it.key,
+        policy: &it.policy,
+        operation: it.operation,
+    };
+    let operations: Vec<_> = pending.iter().map(operation).collect();
+    let answers = decider.decide_many(worker.turns(), &operations, now).await;
     for (answer, pending) in answers.into_iter().zip(pending) {
         if pending.begins_array > 0 {
             writer.array(pending.begins_array);
@@ -107,29 +101,33 @@ async fn decide(
                 stats.decided(answer.source, &answer.decision);
                 stats.sampler.note(&pending.key, &answer.decision, Cause::policy(policy));
                 pending.format.write(&answer.decision, &mut RespReply(writer));
-                shared.decider.queues.asked(&pending.key, policy, pending.operation);
+                decider.queues.asked(&pending.key, policy, pending.operation);
             }
-            Err(trouble) => {
+            Err(error) => {
                 stats.errors.add();
-                writer.error(trouble.to_string());
+                writer.error(error_reply(&error));
             }
         }
     }
 }
 
-async fn reset(keys: &[Box<[u8]>], shared: &RespContext, now: Timestamp) -> Result<i64, Trouble> {
+async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
     let mut count = 0;
     for key in keys {
-        count += i64::from(shared.decider.store.reset(key, now).await?);
-        shared.decider.queues.changed(key);
+        count += i64::from(decider.reset(key, now).await?);
+        decider.queues.changed(key);
     }
     Ok(count)
 }
 
-async fn count_existing(keys: &[Box<[u8]>], home: &Home, now: Timestamp) -> Result<i64, Trouble> {
+async fn count_existing(
+    keys: &[Box<[u8]>],
+    decider: &Decider,
+    now: Timestamp,
+) -> Result<i64, StoreError> {
     let mut count = 0;
     for key in keys {
-        count += i64::from(home.read(key, now, |_, _| ()).await?.is_some());
+        count += i64::from(decider.read(key, now, |_, _| ()).await?.is_some());
     }
     Ok(count)
 }
@@ -137,12 +135,12 @@ async fn count_existing(keys: &[Box<[u8]>], home: &Home, now: Timestamp) -> Resu
 async fn read(
     key: &[u8],
     reply: EntryReply,
-    home: &Home,
+    decider: &Decider,
     now: Timestamp,
     writer: &mut Writer<'_>,
-) -> Result<(), Trouble> {
+) -> Result<(), StoreError> {
     let read = |entry: &Entry, now| reply(Some(entry), now, &mut RespReply(writer));
-    if home.read(key, now, read).await?.is_none() {
+    if decider.read(key, now, read).await?.is_none() {
         reply(None, now, &mut RespReply(writer));
     }
     Ok(())

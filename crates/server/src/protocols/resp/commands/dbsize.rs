@@ -1,5 +1,7 @@
 //! `DBSIZE`: the number of keys in this process.
 
+use sluicegate_core::StoreStatus;
+
 use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
 
 pub(super) const DBSIZE: ServerCommand =
@@ -7,10 +9,10 @@ pub(super) const DBSIZE: ServerCommand =
         .of_server();
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
-    let Some(store) = call.session.shared.decider.store.memory() else {
+    let StoreStatus::Local(usage) = call.session.shared.decider.store_status() else {
         let error = "ERR DBSIZE is unavailable: the keys are in a store; ask the store";
         return Err(error.into());
     };
-    call.writer().integer(i64::try_from(store.len()).unwrap_or(i64::MAX));
+    call.writer().integer(i64::try_from(usage.keys).unwrap_or(i64::MAX));
     Ok(Next::Go)
 }
