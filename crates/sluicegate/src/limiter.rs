@@ -1,10 +1,10 @@
 //! Limits in memory, or in Redis or Valkey.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
     Answer, AsStore, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
-    Timestamp,
+    StoreStatus, Timestamp,
     wait::{Event, Step, WaitRequest, Waiter},
 };
 use sluicegate_memory::{ClockedStore, SystemClock};
@@ -17,7 +17,7 @@ use crate::LocalLimiter;
 ///
 /// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
 /// policy to another. A key should therefore name the client and what is limited: `login:user7`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Limiter(Arc<dyn Store<Error = StoreError>>);
 
 /// Opens the store at a URL.
@@ -262,7 +262,10 @@ impl Limiter {
     /// Decisions by source, and other counts; all zero without Redis.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.counters()
+        match self.0.status() {
+            StoreStatus::Remote(status) => status.counters,
+            StoreStatus::Local(_) => Counters::default(),
+        }
     }
 
     /// Gives unused leased units back to the store. Without this call, they are forfeited.
@@ -278,12 +281,6 @@ impl AsStore for Limiter {
     #[inline]
     fn as_store(&self) -> &Self::Inner {
         &*self.0
-    }
-}
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Limiter")
     }
 }
 

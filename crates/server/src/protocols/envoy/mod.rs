@@ -1,19 +1,16 @@
 //! Envoy's rate limit service, version 3, over gRPC.
 //!
-//! `services` says who answers a call, `calls` carries one out: `decide` finds what to ask of the
-//! store for each descriptor and asks it, `answer` makes the response of what was decided, in the
-//! words of `unit`.
+//! `services` routes a call to `calls`, `decide` evaluates its descriptors, and `response` encodes the outcomes.
 //!
 //! Invariants:
-//! - there are as many statuses as descriptors, in their order, and none says that it is unknown: a
-//!   call about which nothing can be decided fails, so that Envoy does as it was told to for such a
-//!   case;
-//! - a call that fails, or panics, ends for itself and leaves the connection be.
+//! - the response has one status for each descriptor, in their order, and none of them is unknown: a call without a
+//!   decision fails, and Envoy applies its `failure_mode_deny`;
+//! - a call that fails or panics does not end its connection.
 
-mod answer;
 mod calls;
 mod context;
 mod decide;
+mod response;
 mod services;
 mod unit;
 

@@ -1,7 +1,7 @@
-//! The playground: a policy, and requests that the one who plays makes up.
+//! The playground: decisions under any policy, at any time.
 //!
-//! The core decides, and the server keeps nothing: the state goes to the player with the answer, as
-//! bytes, and comes back with the next question.
+//! The core decides, and the server keeps no state: the response contains the state as bytes, and the next request
+//! sends it back.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -10,20 +10,20 @@ use sluicegate_core::{Entry, Operation, Policy, Retry, Timestamp, apply};
 
 use crate::protocols::http::without_class;
 
-/// So many requests may be asked about at a time.
-const MOST: usize = 512;
-/// The longest state that goes to and fro, in bytes.
-const MOST_STATE: usize = 48 * 1024;
+/// Most takes in one request.
+const MAX_TAKES: usize = 512;
+/// Longest state in a request or response, in bytes.
+const MAX_STATE: usize = 48 * 1024;
 
-/// What is asked.
+/// Takes to decide.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Play {
+pub(super) struct PlayRequest {
     policy: String,
-    /// The state that the answer before told, in Base64; none at first.
+    /// The state of the previous response, in Base64; none at first.
     #[serde(default)]
     state: Option<String>,
-    /// The time now, and that of each request: microseconds since the Unix epoch.
+    /// The current time, in microseconds since the Unix epoch.
     now_us: u64,
     #[serde(default)]
     takes: Vec<Step>,
@@ -36,16 +36,16 @@ struct Step {
     cost: u32,
 }
 
-/// What is answered.
+/// Their decisions, and the new state.
 #[derive(Debug, Serialize)]
-pub(super) struct Played {
+pub(super) struct PlayResponse {
     /// The policy in canonical form.
     policy: String,
     state: Option<String>,
     decisions: Vec<Decided>,
-    /// What a request of cost 1 would be told now.
+    /// The decision on a request of cost 1 at the current time.
     next: Decided,
-    /// Each limit as it stands now.
+    /// The usage of each limit at the current time.
     limits: Vec<Level>,
 }
 
@@ -59,11 +59,11 @@ struct Decided {
     never: bool,
     reset_after_us: u64,
     delay_us: u64,
-    /// Which limit binds.
+    /// The index of the binding limit.
     binding: i64,
 }
 
-/// What is in use of one limit.
+/// The usage of one limit.
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
     limit: String,
@@ -80,12 +80,15 @@ impl From<LimitDescription> for Level {
     }
 }
 
-/// Decides what is asked, or tells why that cannot be.
-pub(super) fn play(play: &Play) -> Result<Played, String> {
+/// Decides the takes, or returns the reason why it cannot.
+pub(super) fn play(play: &PlayRequest) -> Result<PlayResponse, String> {
     let text = PolicyText::Text(play.policy.as_bytes());
     let policy = text.parse().map_err(|error| without_class(&error.to_string()).to_owned())?;
-    if play.takes.len() > MOST {
-        return Err(format!("invalid takes: expected at most {MOST}, got {}", play.takes.len()));
+    if play.takes.len() > MAX_TAKES {
+        return Err(format!(
+            "invalid takes: expected at most {MAX_TAKES}, got {}",
+            play.takes.len()
+        ));
     }
     let mut entry = play.state.as_deref().map(state).transpose()?;
     let decide = |entry: &mut Option<Entry>, at_us, operation| {
@@ -113,11 +116,11 @@ pub(super) fn play(play: &Play) -> Result<Played, String> {
     let next = decide(&mut entry, play.now_us, Operation::Peek(1))?;
     let now = Timestamp::saturating_from_micros(play.now_us);
     let bytes = entry.as_ref().map(Entry::encode);
-    if bytes.as_ref().is_some_and(|bytes| bytes.len() > MOST_STATE) {
+    if bytes.as_ref().is_some_and(|bytes| bytes.len() > MAX_STATE) {
         let most = "the state of this key has grown too large for the playground: start over";
         return Err(most.to_owned());
     }
-    Ok(Played {
+    Ok(PlayResponse {
         policy: policy.to_string(),
         state: bytes.map(|bytes| STANDARD.encode(bytes)),
         decisions,
@@ -129,16 +132,16 @@ pub(super) fn play(play: &Play) -> Result<Played, String> {
 fn state(text: &str) -> Result<Entry, String> {
     let wrong = "invalid `state`: expected the state of an earlier answer";
     let bytes = STANDARD.decode(text).map_err(|_| wrong.to_owned())?;
-    if bytes.len() > MOST_STATE {
+    if bytes.len() > MAX_STATE {
         return Err(wrong.to_owned());
     }
     Entry::decode(&bytes).map_err(|_| wrong.to_owned())
 }
 
-/// What is in use of each limit of `policy` at `now`.
+/// The usage of each limit of `policy` at `now`.
 fn levels(policy: &Policy, mut entry: Option<Entry>, now: Timestamp) -> Vec<Level> {
     if entry.as_ref().is_some_and(|entry| entry.policy() != policy) {
-        // What would be carried over by the next request. It stands as it was afterwards.
+        // Usage as the next request would carry it over. The entry itself stays unchanged.
         for operation in [Operation::Charge(1), Operation::Refund(1)] {
             let _ = apply(policy, &mut entry, now, operation);
         }
@@ -162,13 +165,13 @@ mod tests {
 
     const START: u64 = 1_800_000_000_000_000;
 
-    fn ask(policy: &str, state: Option<String>, now_us: u64, takes: &[u64]) -> Played {
+    fn ask(policy: &str, state: Option<String>, now_us: u64, takes: &[u64]) -> PlayResponse {
         let takes = takes.iter().map(|at| Step { at_us: START + at, cost: 1 }).collect();
-        let asked = Play { policy: policy.to_owned(), state, now_us: START + now_us, takes };
+        let asked = PlayRequest { policy: policy.to_owned(), state, now_us: START + now_us, takes };
         play(&asked).unwrap()
     }
 
-    fn allowed(played: &Played) -> Vec<bool> {
+    fn allowed(played: &PlayResponse) -> Vec<bool> {
         played.decisions.iter().map(|it| it.allowed).collect()
     }
 
@@ -180,7 +183,7 @@ mod tests {
         assert_eq!(allowed(&second), [true, false]);
         assert_eq!(second.decisions[1].retry_after_us, Some(800_000));
         assert_eq!(second.next.retry_after_us, Some(500_000));
-        // The rule changes under the key: what was used stays used.
+        // The policy of the key changes: its usage carries over.
         let third = ask("gcra:60/1m:burst=9", second.state, 500_000, &[]);
         assert_eq!((third.limits[0].used, third.limits[0].remaining), (3, 6));
         let last = ask("gcra:60/1m:burst=9", third.state, 9_000_000, &[]);
@@ -188,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told() {
-        let asked = |policy: &str, state: Option<&str>, takes| Play {
+    fn play_invalid_request_names_the_reason() {
+        let asked = |policy: &str, state: Option<&str>, takes| PlayRequest {
             policy: policy.to_owned(),
             state: state.map(str::to_owned),
             now_us: START,
@@ -207,9 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_beyond_the_capacity_never_passes() {
+    fn play_cost_above_capacity_never_passes() {
         let takes = vec![Step { at_us: START, cost: 9 }];
-        let asked = Play { policy: "fixed-window:3/1s".into(), state: None, now_us: START, takes };
+        let asked =
+            PlayRequest { policy: "fixed-window:3/1s".into(), state: None, now_us: START, takes };
         let decision = &play(&asked).unwrap().decisions[0];
         assert!(!decision.allowed && decision.never && decision.retry_after_us.is_none());
     }

@@ -1,15 +1,15 @@
-//! Connections that are ended for their age, so that clients spread over servers anew.
+//! The maximum age of connections, so that clients redistribute over servers.
 
 use std::time::Duration;
 
 use ahash::RandomState;
 
-/// Nothing lasts longer.
+/// The age of a connection without a limit.
 const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// The age at which a connection is ended: a tenth more or less than `age`, so that not all end at
-/// once. Zero is never.
-pub(super) fn old_age(age: Duration) -> Duration {
+/// The age at which a connection is ended: `age` with a random jitter of a tenth, so that not all end at
+/// once. Zero: never.
+pub(super) fn end_after(age: Duration) -> Duration {
     if age.is_zero() {
         return FOR_EVER;
     }
@@ -23,13 +23,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_grow_old_at_different_times() {
+    fn end_after_is_jittered_by_a_tenth() {
         let age = Duration::from_secs(1_000);
-        let ages: Vec<_> = (0..100).map(|_| old_age(age)).collect();
+        let ages: Vec<_> = (0..100).map(|_| end_after(age)).collect();
         let (least, most) = (Duration::from_secs(900), Duration::from_secs(1_100));
         assert!(ages.iter().all(|age| (least..=most).contains(age)), "{ages:?}");
         assert!(ages.iter().any(|age| *age != ages[0]));
-        assert_eq!(old_age(Duration::ZERO), FOR_EVER);
-        assert!(old_age(Duration::MAX) < FOR_EVER * 2);
+        assert_eq!(end_after(Duration::ZERO), FOR_EVER);
+        assert!(end_after(Duration::MAX) < FOR_EVER * 2);
     }
 }

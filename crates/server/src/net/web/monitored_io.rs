@@ -1,4 +1,4 @@
-//! A connection whose bytes are noted as they pass.
+//! A connection whose activity is recorded.
 
 use std::{
     cell::RefCell,
@@ -12,39 +12,39 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use super::progress::Progress;
+use super::activity::ConnectionActivity;
 use crate::net::stream::Stream;
 
-/// The most bytes that are read at a time: what a client sends ahead of its turn stays small.
+/// Most bytes that are read in one turn, so that input read ahead stays small.
 const MAX_READ: usize = 8 * 1024;
-/// The most writes before others of the worker go first: a few bytes may ask for an answer of their own.
+/// Most writes in one turn: a few bytes of input may cause a write of their own.
 const MAX_WRITES: usize = 32;
-/// The first bytes, which tell what is spoken.
+/// The length of the prefix that identifies HTTP/2.
 const FIRST: usize = 24;
 
-/// A connection whose bytes are noted as they pass. Copies of it are the same connection.
+/// A connection whose activity is recorded. Clones share the connection.
 #[derive(Clone)]
-pub(super) struct Watched {
+pub(super) struct MonitoredIo {
     connection: Rc<RefCell<Connection>>,
-    progress: Rc<Progress>,
+    activity: Rc<ConnectionActivity>,
 }
 
 struct Connection {
     stream: Stream,
-    /// What was read and is to be read again.
+    /// Bytes that were read and will be read again.
     unread: Bytes,
-    /// Bytes that were read, and writes, since the worker turned to this connection.
+    /// Bytes read, and writes, in this turn.
     read: usize,
     writes: usize,
-    /// Whether it was to read or write more than one turn may.
+    /// Whether it reached a limit of the turn.
     is_over: bool,
 }
 
-impl Watched {
-    pub(super) fn new(stream: Stream, progress: Rc<Progress>) -> Self {
+impl MonitoredIo {
+    pub(super) fn new(stream: Stream, activity: Rc<ConnectionActivity>) -> Self {
         let connection =
             Connection { stream, unread: Bytes::new(), read: 0, writes: 0, is_over: false };
-        Self { connection: Rc::new(RefCell::new(connection)), progress }
+        Self { connection: Rc::new(RefCell::new(connection)), activity }
     }
 
     /// Waits until the first bytes tell whether HTTP/2 is spoken. `None`: the client has left.
@@ -52,7 +52,7 @@ impl Watched {
         let mut connection = self.connection.borrow_mut();
         loop {
             if !connection.unread.is_empty()
-                && let Some(is_http2) = self.progress.is_http2()
+                && let Some(is_http2) = self.activity.is_http2()
             {
                 return Poll::Ready(Some(is_http2));
             }
@@ -61,48 +61,48 @@ impl Watched {
             let mut buffer = ReadBuf::new(&mut first[..length]);
             let read = ready!(Pin::new(&mut connection.stream).poll_read(context, &mut buffer));
             let new = buffer.filled();
-            if read.is_err() || new.is_empty() || !self.progress.read(new) {
+            if read.is_err() || new.is_empty() || !self.activity.read(new) {
                 return Poll::Ready(None);
             }
             connection.unread = [&connection.unread, new].concat().into();
         }
     }
 
-    /// The worker turns to this connection: it may read and write again.
+    /// Begins a turn, with new limits on reads and writes.
     #[inline]
     pub(super) fn begin_turn(&self) {
         let mut connection = self.connection.borrow_mut();
         (connection.read, connection.writes, connection.is_over) = (0, 0, false);
     }
 
-    /// Whether the connection waits for its next turn, and for nothing else that would wake it.
+    /// Whether the connection waits for its next turn only, so that nothing else will wake it.
     #[inline]
     pub(super) fn is_turn_over(&self) -> bool {
         self.connection.borrow().is_over
     }
 
-    /// Has these bytes of a request read again.
+    /// Puts bytes of a request back, to be read again.
     pub(super) fn unread(&self, bytes: Bytes) {
         if bytes.is_empty() {
-            // An empty part of a buffer would keep all of it.
+            // An empty slice would keep its whole buffer alive.
             return;
         }
-        self.progress.has_begun(bytes.len());
+        self.activity.has_begun(bytes.len());
         self.connection.borrow_mut().unread = bytes;
     }
 
     /// Sends a few last bytes, if they can be sent at once.
     pub(super) fn write_and_close(&self, bytes: &[u8]) {
-        // Whether the client hears that or not, it is closed.
+        // The connection is closed in either case.
         let _ = self.connection.borrow().stream.write_now(bytes);
     }
 
-    /// Reads and drops what the client still sends, `most` bytes of it.
+    /// Reads and drops up to `most` bytes that the client still sends.
     pub(super) async fn drain(&self, most: usize) -> io::Result<()> {
         let (mut dropped, mut sum) = ([0; 4096], 0);
         while sum < most {
             let mut buffer = ReadBuf::new(&mut dropped);
-            // What is dropped at once is not held.
+            // Dropped bytes are not recorded: they hold no memory.
             poll_fn(|context| {
                 let stream = &mut self.connection.borrow_mut().stream;
                 Pin::new(stream).poll_read(context, &mut buffer)
@@ -117,12 +117,12 @@ impl Watched {
     }
 }
 
-/// More is held for the client than may be.
+/// The error where a client needs more memory than it may hold.
 fn no_memory() -> io::Error {
     io::ErrorKind::OutOfMemory.into()
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for MonitoredIo {
     #[inline]
     fn poll_read(
         self: Pin<&mut Self>,
@@ -137,26 +137,26 @@ impl AsyncRead for Watched {
             return Poll::Ready(Ok(()));
         }
         if connection.read >= MAX_READ {
-            // Frames without a request may come for ever, and cost little to send: others go first.
+            // Frames without a request are cheap to send and may never end: other connections go first.
             connection.is_over = true;
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        // Leaves the buffer uninitialized, as a smaller one would be zeroed for each read.
+        // `take` leaves the buffer uninitialized; a smaller buffer would be zeroed for each read.
         let mut part = (&mut connection.stream).take(MAX_READ as u64);
         ready!(Pin::new(&mut part).poll_read(context, buffer))?;
         let new = buffer.filled().get(before..).unwrap_or_default();
         connection.read += new.len();
-        if new.is_empty() && buffer.remaining() > 0 && self.progress.close_read() {
-            // It is seen again when the request is answered.
+        if new.is_empty() && buffer.remaining() > 0 && self.activity.close_read() {
+            // The end is read again once the request is answered.
             return Poll::Pending;
         }
-        let fits = new.is_empty() || self.progress.read(new);
+        let fits = new.is_empty() || self.activity.read(new);
         Poll::Ready(if fits { Ok(()) } else { Err(no_memory()) })
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for MonitoredIo {
     #[inline]
     fn poll_write(
         self: Pin<&mut Self>,
@@ -175,7 +175,7 @@ impl AsyncWrite for Watched {
             Poll::Ready(Ok(sent)) => *sent,
             Poll::Ready(Err(_)) | Poll::Pending => 0,
         };
-        if self.progress.wrote(written.is_pending(), bytes.len() - sent) {
+        if self.activity.wrote(written.is_pending(), bytes.len() - sent) {
             written
         } else {
             Poll::Ready(Err(no_memory()))
@@ -186,7 +186,7 @@ impl AsyncWrite for Watched {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.connection.borrow_mut().stream).poll_flush(context);
         if flushed.is_pending() {
-            self.progress.flush_waits();
+            self.activity.block_flush();
         }
         flushed
     }

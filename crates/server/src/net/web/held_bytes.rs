@@ -1,4 +1,4 @@
-//! What one connection makes the server hold, and its share of the memory that all share.
+//! The bytes that one connection holds, as a part of the memory budget of all.
 
 use std::sync::{
     Arc,
@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 
 use crate::budgets::buffers::{BufferBudget, MAX_PER_CONNECTION, Reservation};
 
-/// What of a connection's bytes is left to what it needs to be served at all: unfinished input and
-/// unsent output, so that requests that hold all they may do not end it.
+/// Bytes of a connection that are left for unfinished input and unsent output, so that requests
+/// that hold all they may do not end it.
 const SPARE: usize = 512 * 1024;
 
-/// Reservations grow and shrink in steps of so many bytes.
+/// Reservations grow and shrink in steps of this size, in bytes.
 const STEP: usize = 4 * 1024;
-/// Bytes that may be reserved beyond what is held, so that not each request changes what all share.
+/// Bytes that may stay reserved without being held, so that few requests touch the shared budget.
 const SLACK: usize = 8 * 1024;
 
-/// What a connection takes up that rests, about; it is not reserved.
+/// Memory of an idle connection, about; it is not reserved.
 const CONNECTION: usize = 3 * 1024;
 
-/// The bytes that a connection holds for its client, and what its requests must know of it.
+/// The bytes that a connection holds for its client, and the state that its requests share.
 #[derive(Debug)]
 pub(super) struct ConnectionBuffers {
     budget: Arc<BufferBudget>,
     usage: Mutex<Usage>,
-    /// Whether the client has ended its side of the connection.
+    /// Whether the client has closed its side of the connection.
     read_closed: AtomicBool,
-    /// Requests whose answers are held back until they may pass.
+    /// Requests that wait for their key.
     waiting: AtomicUsize,
 }
 
@@ -39,7 +39,7 @@ struct Usage {
     reservation: Reservation,
 }
 
-/// What may be held at most, in bytes.
+/// Upper bounds on held bytes.
 #[derive(Clone, Copy)]
 struct Bounds {
     of_connection: usize,
@@ -59,7 +59,7 @@ struct HeldText {
     _held: Arc<Held>,
 }
 
-/// A request whose answer is held back, until dropped.
+/// Marks a request as waiting, until dropped.
 #[derive(Debug)]
 pub(crate) struct HeldBack(Arc<ConnectionBuffers>);
 
@@ -73,38 +73,38 @@ impl ConnectionBuffers {
         })
     }
 
-    /// Nothing yet, to be resized.
+    /// An empty reservation, to be resized.
     pub(super) fn hold_nothing(self: &Arc<Self>) -> Held {
         Held { connection: Arc::clone(self), bytes: 0 }
     }
 
-    /// Whether so much is in use that connections at rest should let go of their buffers.
+    /// Whether half of the budget is in use: idle connections then release their buffers.
     pub(super) fn is_scarce(&self) -> bool {
         self.budget.used() > self.budget.max() / 2
     }
 
-    /// Whether so much is in use that connections which ask nothing should leave.
+    /// Whether seven eighths of the budget are in use: idle connections of HTTP/2 are then ended.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.budget.used() > self.budget.max() / 8 * 7
     }
 
-    /// The client has ended its side.
+    /// The client has closed its side.
     pub(super) fn close_read(&self) {
         self.read_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client has ended its side.
+    /// Whether the client has closed its side.
     pub(super) fn is_read_closed(&self) -> bool {
         self.read_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether the answer to a request is held back.
+    /// Whether a request waits for its key.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Holds `to` bytes for a purpose in place of `from`. `most`: what may then be
-    /// held. `false`: that is too much, and nothing has changed.
+    /// Holds `to` bytes in place of `from`, within the bounds `most`. `false`: they are too many, and
+    /// nothing has changed.
     fn change(&self, from: usize, to: usize, most: Bounds) -> bool {
         let mut usage = self.usage.lock();
         let Usage { held, reservation } = &mut *usage;
@@ -123,20 +123,20 @@ impl ConnectionBuffers {
 }
 
 impl Held {
-    /// Nothing yet, to be resized, of the same connection.
+    /// An empty reservation of the same connection.
     pub(super) fn hold_nothing(&self) -> Self {
         self.connection.hold_nothing()
     }
 
-    /// A text as bytes for which this is held until the last of them is gone, wherever they are by then.
+    /// `text` as bytes, which keep this reservation until the last of them is dropped.
     pub(crate) fn bytes_of(held: &Arc<Self>, text: String) -> Bytes {
         Bytes::from_owner(HeldText { text, _held: Arc::clone(held) })
     }
 
-    /// Holds `bytes` in all in place of what was held for this purpose. `false`: they are too many,
-    /// for the connection or for the process, and nothing has changed.
+    /// Resizes the reservation to `bytes`. `false`: they are too many, for the connection or for the
+    /// process, and nothing has changed.
     ///
-    /// A quarter of what all may hold is left to connections as such: a few with long bodies cannot
+    /// A quarter of the budget is left to connections as such, so that a few with long bodies cannot
     /// keep others from being served.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
@@ -144,14 +144,14 @@ impl Held {
         self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION - SPARE, of_all })
     }
 
-    /// The same, for what a connection needs to be served at all.
+    /// The same, for bytes without which a connection cannot be served at all.
     #[must_use]
     pub(super) fn resize_for_connection(&mut self, bytes: usize) -> bool {
         let of_all = self.connection.budget.max();
         self.resize_within(bytes, Bounds { of_connection: MAX_PER_CONNECTION, of_all })
     }
 
-    /// The same, for what many requests at a time need: no more of what all may hold than for bodies.
+    /// The same, for slots of concurrent requests: within the share of bodies.
     #[must_use]
     pub(super) fn resize_for_slots(&mut self, bytes: usize) -> bool {
         let of_all = self.connection.budget.max() / 4 * 3;
@@ -170,13 +170,13 @@ impl Held {
         self.bytes
     }
 
-    /// Whether the client has ended its side of the connection.
+    /// Whether the client has closed its side of the connection.
     pub(super) fn is_read_closed(&self) -> bool {
         self.connection.is_read_closed()
     }
 
-    /// Says that an answer is held back. `None`: the client has ended its side, and whether it still
-    /// waits cannot be known.
+    /// Marks a request as waiting. `None`: the client has closed its side, so that a client which leaves
+    /// later would not be noticed.
     pub(crate) fn hold_back(&self) -> Option<HeldBack> {
         if self.connection.is_read_closed() {
             return None;

@@ -1,13 +1,14 @@
-//! What must hold for any bytes whatever: one function, run by the fuzzer on what it invents and
-//! by an ordinary test on the committed corpus.
+//! What must hold for any bytes that are read as RESP. The fuzz target `resp` runs it, and so do tests.
 
-use crate::{Arguments, Limits, Parser, ProtocolError, Value, Version, Writer, decode};
+use sluicegate_resp::{
+    Arguments, Limits, Parser, ProtocolError, Value, Version, Writer, decode, encode_command,
+};
 
 /// Reads `data` as requests and as replies, whole and in pieces, and writes what was read again.
 ///
 /// # Panics
 /// If two ways of reading disagree, or what was written reads back as something else.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let tight = Limits { max_arguments: 3, max_bulk: 9, max_inline: 20, authenticated: true };
     for limits in [Limits::default(), Limits::UNAUTHENTICATED, tight] {
         let whole = requests(data, [data.len()], limits);
@@ -15,7 +16,7 @@ pub fn check(data: &[u8]) {
         for command in whole.0.iter().filter(|command| !command.is_empty()) {
             let mut bytes = Vec::new();
             let arguments: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
-            crate::encode_command(&arguments, &mut bytes);
+            encode_command(&arguments, &mut bytes);
             // A word of a line may be longer than a bulk: the line is what is bounded there.
             let limits = Limits { max_bulk: limits.max_bulk.max(limits.max_inline), ..limits };
             let again = requests(&bytes, [bytes.len()], limits);

@@ -1,8 +1,7 @@
-//! Whether a connection gets on: what its client has begun and not finished, and what it does not
-//! take.
+//! The activity of a connection: input that its client has not finished, and replies that it does not read.
 //!
-//! A request costs a few plain stores here and no look at the clock: a timer looks now and then
-//! ([`patience`](super::patience)).
+//! A request costs a few plain stores here and no clock read: a timer checks the activity from time to time
+//! ([`timeouts`](super::timeouts)).
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +13,7 @@ use sluicegate_core::Timestamp;
 
 use super::{
     chunks::Chunks,
-    held::{ConnectionBuffers, Held},
+    held_bytes::{ConnectionBuffers, Held},
     input::Input,
     limits::{MAX_STREAMS, SLOT},
 };
@@ -24,53 +23,52 @@ use super::{
 const FREE_INPUT: usize = 2 * 1024;
 const FREE_OUTPUT: usize = 8 * 1024;
 
-/// Requests at a time, on HTTP/2, for whose places nothing is reserved: the same.
+/// Concurrent requests on HTTP/2 whose slots are covered by that charge as well.
 const FREE_SLOTS: usize = 4;
 
-/// What has passed over a connection.
+/// The activity of a connection.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ConnectionActivity {
     connection: Arc<ConnectionBuffers>,
     input: RefCell<Input>,
-    /// What is held of input that is not finished, and of output that was not sent.
+    /// Bytes held for unfinished input, and for unsent output.
     unfinished: RefCell<Held>,
     unsent: RefCell<Held>,
-    /// What is held for replies that have ended and may not have left yet, as the client takes nothing.
+    /// Bytes held for complete replies that may be unsent, because the client reads nothing.
     ended: RefCell<Held>,
-    /// What is held for the places of requests on HTTP/2, as many as there ever were at a time: what
-    /// grew for them does not shrink.
+    /// Bytes held for the slots of requests on HTTP/2. They never shrink, because the tables of h2 do not.
     slots: RefCell<Held>,
-    /// Requests that may be in flight on HTTP/2, whether they are answered, refused or wrong.
+    /// Upper bound on the requests in flight on HTTP/2, rejected and malformed ones included.
     open: Cell<usize>,
-    /// Parts of replies, on HTTP/2, that the client has not taken.
+    /// Chunks of replies, on HTTP/2, that the client has not read.
     chunks: RefCell<Chunks>,
-    /// Changes with all that is begun.
+    /// Changes whenever a request starts to arrive.
     begun: Cell<u64>,
     /// Requests so far.
     requests: Cell<u64>,
-    /// Requests that are not answered yet.
-    flying: Cell<u64>,
-    /// Whether the client takes nothing.
-    stuck: Cell<bool>,
-    /// Changes when the client takes something.
+    /// Requests without a complete reply.
+    in_flight: Cell<u64>,
+    /// Whether the client reads nothing.
+    write_blocked: Cell<bool>,
+    /// Changes when the client reads something.
     taken: Cell<u64>,
 }
 
-/// A request whose reply is not made or not taken yet, until dropped.
+/// Keeps a request in flight until dropped: its reply is incomplete, or the client has not read it.
 #[derive(Debug)]
-pub(super) struct Flight {
-    progress: Rc<Progress>,
+pub(super) struct InFlightGuard {
+    activity: Rc<ConnectionActivity>,
     held: Held,
 }
 
-/// A part of a reply that the client has not taken, until dropped.
+/// A chunk of a reply that the client has not read, until dropped.
 #[derive(Debug)]
 pub(super) struct SentChunk {
-    progress: Rc<Progress>,
+    activity: Rc<ConnectionActivity>,
     at: usize,
 }
 
-impl Progress {
+impl ConnectionActivity {
     pub(super) fn new(connection: Arc<ConnectionBuffers>) -> Rc<Self> {
         let held = || RefCell::new(connection.hold_nothing());
         Rc::new(Self {
@@ -84,22 +82,22 @@ impl Progress {
             chunks: RefCell::default(),
             begun: Cell::default(),
             requests: Cell::default(),
-            flying: Cell::default(),
-            stuck: Cell::default(),
+            in_flight: Cell::default(),
+            write_blocked: Cell::default(),
             taken: Cell::default(),
         })
     }
 
-    /// A request has come.
+    /// A request has arrived.
     #[inline]
-    pub(super) fn begin(self: &Rc<Self>) -> Flight {
+    pub(super) fn begin(self: &Rc<Self>) -> InFlightGuard {
         self.requests.set(self.requests.get() + 1);
-        self.flying.set(self.flying.get() + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
         self.input.borrow_mut().finished();
-        Flight { progress: Rc::clone(self), held: self.connection.hold_nothing() }
+        InFlightGuard { activity: Rc::clone(self), held: self.connection.hold_nothing() }
     }
 
-    /// These bytes have come. `false`: what is not finished is more than may be held.
+    /// These bytes have arrived. `false`: more is unfinished than may be held.
     #[inline]
     #[must_use]
     pub(super) fn read(&self, bytes: &[u8]) -> bool {
@@ -109,17 +107,17 @@ impl Progress {
         if !before {
             self.begun.set(self.begun.get() + 1);
         }
-        // Bodies are counted by who reads them.
+        // The reader of a body counts its bytes.
         let unfinished = match *input {
-            Input::One { .. } if self.flying.get() > 0 => 0,
+            Input::One { .. } if self.in_flight.get() > 0 => 0,
             ref input => input.unfinished(),
         };
         let new = input.take_new();
         hold(&self.unfinished, unfinished, FREE_INPUT) && (new == 0 || self.hold_slots(new))
     }
 
-    /// Holds places for so many more requests on HTTP/2. `false`: they are more than may be held.
-    /// To refuse such a request takes up a place as well.
+    /// Holds slots for `new` more requests on HTTP/2. `false`: they are more than may be held.
+    /// A rejected request takes up a slot as well.
     fn hold_slots(&self, new: usize) -> bool {
         let open = self.open.get() + new;
         self.open.set(open);
@@ -134,21 +132,20 @@ impl Progress {
         self.slots.borrow().bytes() > 0
     }
 
-    /// Everything that came is looked at, and what is sent is sent as far as the client takes it.
+    /// All input is processed, and output is sent as far as the client reads it.
     #[inline]
     pub(super) fn settle(&self) {
-        if self.open.get() > 0 && !self.stuck.get() {
-            self.open.set(usize::try_from(self.flying.get()).unwrap_or(usize::MAX));
+        if self.open.get() > 0 && !self.write_blocked.get() {
+            self.open.set(usize::try_from(self.in_flight.get()).unwrap_or(usize::MAX));
         }
     }
 
-    /// So many bytes were not sent when the client was to take some. `false`: they are more than may
-    /// be held.
+    /// A write has left `unsent` bytes. `false`: they are more than may be held.
     #[inline]
     #[must_use]
-    pub(super) fn wrote(&self, stuck: bool, unsent: usize) -> bool {
-        self.stuck.set(stuck);
-        if !stuck {
+    pub(super) fn wrote(&self, write_blocked: bool, unsent: usize) -> bool {
+        self.write_blocked.set(write_blocked);
+        if !write_blocked {
             self.taken.set(self.taken.get() + 1);
             hold(&self.ended, 0, 0);
         }
@@ -157,26 +154,26 @@ impl Progress {
 
     /// Whether no more than one request is in flight.
     pub(super) fn is_alone(&self) -> bool {
-        self.flying.get() <= 1
+        self.in_flight.get() <= 1
     }
 
-    /// What was written waits for the client to take it.
-    pub(super) fn flush_waits(&self) {
-        self.stuck.set(true);
+    /// A flush waits for the client to read.
+    pub(super) fn block_flush(&self) {
+        self.write_blocked.set(true);
     }
 
-    /// Whether the client takes nothing.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.stuck.get()
+    /// Whether the client reads nothing.
+    pub(super) fn is_write_blocked(&self) -> bool {
+        self.write_blocked.get()
     }
 
-    /// So many bytes of a request have come already.
+    /// The first bytes of a request have already arrived.
     pub(super) fn has_begun(&self, bytes: usize) {
         *self.input.borrow_mut() = Input::One { begun: true, bytes };
         self.begun.set(self.begun.get() + 1);
     }
 
-    /// Which version of HTTP is spoken; `None`: the first bytes do not tell yet.
+    /// Whether HTTP/2 is spoken; `None`: the first bytes leave it open.
     pub(super) fn is_http2(&self) -> Option<bool> {
         match *self.input.borrow() {
             Input::Unknown(_) => None,
@@ -185,40 +182,40 @@ impl Progress {
         }
     }
 
-    /// Whether nothing has begun, on HTTP/1.1, nor is to be sent.
+    /// Whether a connection of HTTP/1.1 is idle.
     pub(super) fn is_at_rest(&self) -> bool {
         self.rests() && matches!(*self.input.borrow(), Input::One { begun: false, .. })
     }
 
-    /// While the client takes nothing: what changes when it does.
-    pub(super) fn stuck(&self) -> Option<u64> {
-        self.stuck.get().then(|| self.taken.get())
+    /// While the client reads nothing: a number that changes once it does.
+    pub(super) fn write_blocked(&self) -> Option<u64> {
+        self.write_blocked.get().then(|| self.taken.get())
     }
 
-    /// Since when the oldest part of a reply is not taken that is there at a look at `now`.
+    /// The time since which the oldest unread chunk of a reply waits, by the checks so far and one at `now`.
     pub(super) fn oldest_chunk(&self, now: Timestamp) -> Option<Timestamp> {
-        self.chunks.borrow_mut().look(now)
+        self.chunks.borrow_mut().check(now)
     }
 
-    /// Whether no request is in flight, nor anything to be sent.
+    /// Whether no request is in flight and nothing is to be sent.
     pub(super) fn rests(&self) -> bool {
-        self.flying.get() == 0 && !self.stuck.get()
+        self.in_flight.get() == 0 && !self.write_blocked.get()
     }
 
-    /// While something has begun that is not whole: what changes with each that begins.
+    /// While a request is incomplete: a number that changes with the next one.
     pub(super) fn begun(&self) -> Option<u64> {
         self.input.borrow().begun().then(|| self.begun.get())
     }
 
-    /// How many requests there were.
+    /// The number of requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests.get()
     }
 
-    /// The client has ended its side. Whether that may be passed over for now, since a request is to
-    /// be answered. One whose answer is held back is taken back by it.
+    /// The client has closed its side. Whether that can be ignored for now, because a request will
+    /// be answered. A request that waits is withdrawn instead.
     pub(super) fn close_read(&self) -> bool {
-        let is_answered = self.flying.get() > 0
+        let is_answered = self.in_flight.get() > 0
             && !self.connection.is_waiting()
             && self.is_http2() == Some(false);
         if is_answered {
@@ -228,7 +225,7 @@ impl Progress {
     }
 }
 
-/// Holds so many bytes, unless they are few. `false`: they do not fit.
+/// Holds `bytes`, unless they are at most `free`. `false`: they do not fit.
 #[inline]
 fn hold(held: &RefCell<Held>, bytes: usize, free: usize) -> bool {
     let mut held = held.borrow_mut();
@@ -236,38 +233,38 @@ fn hold(held: &RefCell<Held>, bytes: usize, free: usize) -> bool {
     held.bytes() == bytes || held.resize_for_connection(bytes)
 }
 
-impl Flight {
-    /// Holds so many bytes more for the request. `false`: they do not fit.
+impl InFlightGuard {
+    /// Holds `bytes` more for the request. `false`: they do not fit.
     #[must_use]
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
         bytes == 0 || self.held.resize(self.held.bytes() + bytes)
     }
 
-    /// Nothing yet, to be held for the body of the request.
+    /// A reservation for the body of the request, still empty.
     pub(super) fn hold_nothing(&self) -> Held {
-        self.progress.connection.hold_nothing()
+        self.activity.connection.hold_nothing()
     }
 
-    /// A part of the reply is handed to the connection.
+    /// Hands a chunk of the reply to the connection.
     pub(super) fn send_chunk(&self) -> SentChunk {
-        let at = self.progress.chunks.borrow_mut().add();
-        SentChunk { progress: Rc::clone(&self.progress), at }
+        let at = self.activity.chunks.borrow_mut().add();
+        SentChunk { activity: Rc::clone(&self.activity), at }
     }
 
-    /// Whether the client takes nothing.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.progress.is_stuck()
+    /// Whether the client reads nothing.
+    pub(super) fn is_write_blocked(&self) -> bool {
+        self.activity.is_write_blocked()
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let progress = &self.progress;
-        progress.flying.set(progress.flying.get() - 1);
-        progress.input.borrow_mut().finished();
+        let activity = &self.activity;
+        activity.in_flight.set(activity.in_flight.get() - 1);
+        activity.input.borrow_mut().finished();
         let bytes = self.held.bytes();
-        if bytes > 0 && progress.stuck.get() && self.held.resize(0) {
-            let mut ended = progress.ended.borrow_mut();
+        if bytes > 0 && activity.write_blocked.get() && self.held.resize(0) {
+            let mut ended = activity.ended.borrow_mut();
             let _fits = {
                 let sum = ended.bytes() + bytes;
                 ended.resize_for_connection(sum)
@@ -278,6 +275,6 @@ impl Drop for Flight {
 
 impl Drop for SentChunk {
     fn drop(&mut self) {
-        self.progress.chunks.borrow_mut().remove(self.at);
+        self.activity.chunks.borrow_mut().remove(self.at);
     }
 }
