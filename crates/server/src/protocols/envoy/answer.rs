@@ -1,4 +1,4 @@
-//! The response: what was decided about each descriptor, and about all.
+//! The response: the outcome of each descriptor, and of the request.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::{EnvoyConfig, EnvoyHeaders};
 /// What was decided about a descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// No rule is about it.
+    /// No rule matches.
     Free,
-    /// A rule says that it is not limited.
+    /// A rule exempts it.
     Unlimited,
     Limited(Limited),
 }
 
-/// What was decided about a descriptor that is limited.
+/// The outcome of a limited descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Limited {
     pub(super) allowed: bool,
@@ -33,12 +33,12 @@ pub(super) struct Limited {
     pub(super) limit: RateLimit,
     pub(super) remaining: u32,
     pub(super) reset: Duration,
-    /// What the rules say goes with the answer.
+    /// Metadata of the rule for the response.
     pub(super) metadata: Option<Struct>,
 }
 
 impl Verdict {
-    /// What two rules together say of a descriptor: the one that stands in the way.
+    /// The outcome of two rules for one descriptor: the stricter one.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Limited(one), Self::Limited(other)) => Self::Limited(one.or(other)),
@@ -50,13 +50,13 @@ impl Verdict {
 }
 
 impl Limited {
-    /// Nothing passes, now or later.
+    /// A limit of zero requests.
     pub(super) const fn blocked(mode: Mode, limit: RateLimit) -> Self {
         Self { allowed: false, mode, limit, remaining: 0, reset: Duration::ZERO, metadata: None }
     }
 
-    /// Of two limits on one descriptor, the one that stands in the way: that denies, or has the
-    /// least left.
+    /// The stricter of two limits on one descriptor: the one that denies, or has fewer
+    /// remaining.
     fn or(self, other: Self) -> Self {
         if other.order() < self.order() { other } else { self }
     }
@@ -70,19 +70,19 @@ impl Limited {
     }
 }
 
-/// What a denial is good for.
+/// The effect of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The request does not pass.
+    /// The request is rejected.
     Enforced,
-    /// It is counted, and told to nobody.
+    /// It is only counted.
     Shadow,
-    /// The request does not pass if all others of this mode are over as well; else it is told which
-    /// ones are.
+    /// The request is rejected if all limits of this mode deny; otherwise the metadata lists those
+    /// that do.
     Quota,
 }
 
-/// The response to `request`, of whose descriptors there is a verdict each.
+/// The response to `request`, with the outcomes of its descriptors.
 pub(super) fn answer(
     request: &RateLimitRequest,
     verdicts: Vec<Verdict>,
@@ -128,12 +128,12 @@ fn status(verdict: Verdict) -> DescriptorStatus {
     status
 }
 
-/// Whole seconds, rounded up: Envoy tells no parts of them, and who waits as told is not denied.
+/// Whole seconds, rounded up, so that a client that waits is not denied.
 fn seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-/// The fields of the descriptor that is over its limit, or of the one with the least left.
+/// The headers of the first descriptor that is denied, or of the one with the fewest remaining.
 fn headers(verdicts: &[Verdict], names: EnvoyHeaders) -> Vec<HeaderValue> {
     let prefix = match names {
         EnvoyHeaders::None => return Vec::new(),
@@ -155,7 +155,7 @@ fn headers(verdicts: &[Verdict], names: EnvoyHeaders) -> Vec<HeaderValue> {
     ]
 }
 
-/// What was asked, and which limits of the quota mode are over, in the words of
+/// The request, and the limits of the quota mode that deny, in the format of
 /// envoyproxy/ratelimit.
 fn metadata(request: &RateLimitRequest, verdicts: &[Verdict]) -> Struct {
     let mut fields = vec![
@@ -187,7 +187,7 @@ fn described((descriptor, verdict): (&RateLimitDescriptor, &Verdict)) -> Value {
     value(Kind::StructValue(map(fields)))
 }
 
-/// What the rules say goes with the answer, where it is a map.
+/// The metadata of a rule, if it is a map.
 pub(super) fn with_answer(metadata: &Metadata) -> Option<Struct> {
     match said(metadata).kind {
         Some(Kind::StructValue(fields)) => Some(fields),

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::stats::Stats;
 
-/// The calls as a worker carries them out.
+/// The calls on one worker.
 #[derive(Debug)]
 pub(super) struct Calls {
     context: Arc<EnvoyContext>,
@@ -46,9 +46,9 @@ impl RateLimitService for Calls {
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
         let decided = if self.context.decider.store.memory().is_some() {
-            decide_here(&self.context, stats, &request, start)
+            decide_local(&self.context, stats, &request, start)
         } else {
-            // Boxed, so that a call on state that is here is not moved about with room for it.
+            // Boxed, so that calls on state in this process have no room for it.
             let decided = Box::pin(decide(&self.context, stats, &request, start));
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
@@ -64,9 +64,9 @@ impl RateLimitService for Calls {
     }
 }
 
-/// Decides where the state is in this process: there is nobody to wait for.
+/// Decides with state in this process, which never waits.
 #[inline(never)]
-fn decide_here(
+fn decide_local(
     context: &EnvoyContext,
     stats: &Stats,
     request: &RateLimitRequest,
@@ -81,15 +81,15 @@ fn decide_here(
     }
 }
 
-/// How what is said begins where we have failed.
+/// The prefix of messages about faults of this server.
 const FAULT: &str = "the call ";
 
-/// Whether a status says that we have failed.
+/// Whether a status is about a fault of this server.
 pub(super) fn is_our_fault(status: &Status) -> bool {
     status.message().starts_with(FAULT)
 }
 
-/// What is answered where we have failed.
+/// The status after a panic.
 fn failed(panic: &(dyn Any + Send)) -> Status {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,14 +1,12 @@
 //! Envoy's rate limit service, version 3, over gRPC.
 //!
-//! `services` says who answers a call, `calls` carries one out: `decide` finds what to ask of the
-//! store for each descriptor and asks it, `answer` makes the response of what was decided, in the
-//! words of `unit`.
+//! `services` routes calls, `calls` executes one: `decide` decides about each descriptor, and `answer` makes the
+//! response, with limits in the units of `unit`.
 //!
 //! Invariants:
-//! - there are as many statuses as descriptors, in their order, and none says that it is unknown: a
-//!   call about which nothing can be decided fails, so that Envoy does as it was told to for such a
-//!   case;
-//! - a call that fails, or panics, ends for itself and leaves the connection be.
+//! - a response has one status for each descriptor, in order, and none is unknown: a
+//!   call without a decision fails, so that Envoy applies its `failure_mode_deny`;
+//! - a call that fails or panics does not affect its connection.
 
 mod answer;
 mod calls;

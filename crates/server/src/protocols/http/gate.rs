@@ -1,5 +1,5 @@
-//! `/v1/gate`: whether a request may pass that a proxy asks about, by the rules: for Traefik (`forwardAuth`)
-//! and Caddy (`forward_auth`), and at `/v1/gate/403` for nginx (`auth_request`).
+//! Forward authentication: `/v1/gate` decides by the rules about a request that a proxy describes, for Traefik
+//! (`forwardAuth`) and Caddy (`forward_auth`), and `/v1/gate/403` does for nginx (`auth_request`).
 
 mod original;
 
@@ -17,7 +17,7 @@ use sluicegate_rules::{Headers, Match, Request};
 
 use super::{
     problem::Problem,
-    reply::{self, Told},
+    reply::{self, DecisionReply},
     response::{Reply, ReplyBody},
     worker::{Client, HttpWorker},
 };
@@ -26,7 +26,7 @@ use crate::{
     stats::Cause,
 };
 
-/// Whether the request that `head` tells of may pass.
+/// Decides about the request that `head` describes.
 pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let context = &worker.context;
@@ -46,19 +46,19 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
                 "{attribute} is given several times with different values: expected one"
             )));
         }
-        // Its parsed target takes more memory than the head, and is dropped before the store is asked.
+        // The parsed target needs more memory than the head, and is dropped before the store is called.
         version.rules().matches(&request)
     };
     let verdict = judge::decide(&context.decider, &version, &matches, Ask::Take(1), now).await?;
-    Ok(tell(worker, &matches, &verdict))
+    Ok(respond(worker, &matches, &verdict))
 }
 
-/// The status that a reply with 403 has at `/v1/gate`.
+/// The header with the status that `/v1/gate` has for the same response.
 static GATE_STATUS: HeaderName = HeaderName::from_static("sluicegate-status");
 
-/// Makes 403 of a status that rejects a request, because nginx logs an error and closes the client's
-/// connection for each other one. It stays as it is where the proxy itself is wrong, and has no body,
-/// which nginx drops.
+/// Replaces a status that rejects a request by 403, because nginx logs an error and closes the client's
+/// connection for any other. Errors of the proxy itself keep their status. The body is dropped, as
+/// nginx does.
 pub(super) fn reject_with_403(reply: &mut Response<ReplyBody>) {
     let status = reply.status();
     let is_rejection = matches!(
@@ -77,8 +77,8 @@ pub(super) fn reject_with_403(reply: &mut Response<ReplyBody>) {
     }
 }
 
-/// The reply, with what binds.
-fn tell(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
+/// The response, with the binding rule.
+fn respond(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
     let binding = verdict.binding.and_then(|at| Some((matches.get(at)?, verdict.told.get(at)?)));
     let Some((found, told)) = binding else { return reply::pass(None) };
     let name = found.rule.name();
@@ -98,11 +98,11 @@ fn tell(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Reply 
     };
     let fields = Fields::new(&name, &charge.policy);
     let style = worker.context.settings.headers;
-    let told = Told::new(worker, decision, told.source, &fields, style);
+    let told = DecisionReply::new(worker, decision, told.source, &fields, style);
     if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
 }
 
-/// The fields of a request, as rules ask for them.
+/// The headers of a request, as rules read them.
 struct OfRequest<'h>(&'h HeaderMap);
 
 impl Headers for OfRequest<'_> {
