@@ -28,6 +28,6 @@ mod text;
 
 pub use figure::{Bound, Caption, Edge, Figure, Peak, Plot, Role, Row, Series, Shape, Size};
 pub use html::{Page, Table};
-pub use scale::{Ticks, count_ticks, span, time_ticks};
+pub use scale::span;
 pub use svg::svg;
 pub use terminal::Terminal;

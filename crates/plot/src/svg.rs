@@ -158,7 +158,7 @@ fn title_lines(title: &str) -> Vec<String> {
 fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
     let y = y - BELOW;
     let shown = figure.length().saturating_sub(figure.origin);
-    for (index, value) in time_ticks(shown, 8).values.into_iter().enumerate() {
+    for (index, value) in time_ticks(shown, 8).into_iter().enumerate() {
         let x = x(figure, figure.origin + value);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{} {}v5\"/>", tenths(x), tenths(y));
         let class = if index % 2 == 0 { "tick" } else { "tick odd" };

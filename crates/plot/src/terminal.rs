@@ -222,7 +222,7 @@ fn axis(figure: &Figure, width: usize, out: &mut String) {
     let most = u64::try_from(width / 12).unwrap_or(2);
     let mut line: Vec<char> = vec!['─'; width];
     let mut words: Vec<char> = vec![' '; width + 8];
-    for value in time_ticks(shown, most).values {
+    for value in time_ticks(shown, most) {
         let at = place(figure.origin + value, length, u64::try_from(width).unwrap_or(0));
         let at = usize::try_from(at).unwrap_or(0).min(width - 1);
         line[at] = '┴';
