@@ -9,7 +9,7 @@ use crate::{Fields, retry_after};
 /// Reason of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// There is no quota left for it.
+    /// The quota is exhausted.
     QuotaExceeded,
     /// No decision was possible: the store is unavailable.
     ReducedCapacity,

@@ -1,4 +1,4 @@
-//! Axes: from values to places, and the round values that are written beside them.
+//! Axes: positions of values, and the round values that label an axis.
 
 /// Steps of a time axis: what clocks and calendars divide by. Each unit in microseconds, with multiples.
 const STEPS: [(u64, &[u64]); 5] = [
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_exact() {
+    fn span_is_exact() {
         for (micros, told) in [
             (0, "0"),
             (1, "1us"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_short_where_they_are_round() {
+    fn count_round_values_are_short() {
         let written = [0, 9_000, 10_000, 10_001, 2_500_000, 3_000_000].map(count);
         assert_eq!(written, ["0", "9000", "10k", "10001", "2500k", "3M"]);
     }
@@ -137,13 +137,13 @@ mod tests {
         }
 
         #[test]
-        fn enough_ticks_to_read_by(top in 4..1_u64 << 60, most in 4..20_u64) {
-            // A step is at most 2.5 times the finest that would do.
+        fn count_ticks_are_enough(top in 4..1_u64 << 60, most in 4..20_u64) {
+            // A step is at most 2.5 times the finest that is possible.
             prop_assert!(u64::try_from(count_ticks(top, most).len()).unwrap() > most * 2 / 5 );
         }
 
         #[test]
-        fn places_keep_their_order_and_their_ends(
+        fn place_keeps_order_and_ends(
             top in 1..=u64::MAX / 2, length in 1..100_000_u64, one in 0..=u64::MAX, other in 0..=u64::MAX,
         ) {
             let (one, other) = (one % (top + 1), other % (top + 1));

@@ -8,10 +8,10 @@
 
 use crate::digits;
 
-/// Longest text of an error, in bytes. What is beyond is cut: errors quote what strangers sent.
+/// Maximum length of an error, in bytes. The rest is cut, because errors quote what clients send.
 pub const MAX_ERROR: usize = 512;
 
-/// So many lines are put together before they are appended.
+/// Number of lines that are appended at once.
 const GROUP: usize = 9;
 
 /// The protocol a connection speaks: RESP2 until it says `HELLO 3`.
@@ -59,7 +59,7 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
         // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
-        let mut lines = [0; GROUP * digits::LONGEST + digits::ROOM];
+        let mut lines = [0; GROUP * digits::MAX_LINE + digits::ROOM];
         let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).expect("arrays are short"));
         for (count, &value) in (1..).zip(values) {
             if count % GROUP == 0 {
