@@ -1,4 +1,4 @@
-//! One decision, or several: by a block of the operator, else by the store.
+//! Decisions: by a block of an operator, otherwise by the store.
 //!
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
@@ -26,8 +26,8 @@ use crate::{
 /// How long a client may occupy its worker before others go first.
 const TURN: Duration = Duration::from_micros(500);
 
-/// What it takes to decide, for all protocols: the store, the clock, the rules in force, the keys that an
-/// operator has blocked, and the requests that wait.
+/// Decides for all protocols, by the store, the clock, the rules in force, the keys that an operator has
+/// blocked, and the requests that wait.
 #[derive(Debug)]
 pub(crate) struct Decider {
     pub(crate) store: Arc<Home>,
@@ -38,9 +38,9 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: Lines,
-    /// What may be buffered: keys of requests that wait are.
+    /// The memory budget, for keys of waiting requests.
     pub(crate) buffers: Arc<BufferBudget>,
-    /// What is answered while the store is unavailable, unless a rule says otherwise.
+    /// The fallback while the store is unavailable, unless a rule sets its own.
     pub(crate) on_error: OnError,
 }
 
@@ -71,12 +71,12 @@ impl Decider {
         self.store.rule(policy, self.on_error, now)
     }
 
-    /// Why requests are denied whatever their limits say: the store is unavailable, and then they are.
+    /// Why all requests are denied, if they are: the store is unavailable, and the fallback is a denial.
     pub(crate) fn not_ready(&self) -> Option<String> {
         self.store.not_ready(self.on_error)
     }
 
-    /// The denial of a question about a blocked key.
+    /// The denial of an operation on a blocked key.
     #[inline]
     fn blocked(&self, question: &Question<'_>, now: Timestamp) -> Option<Answer> {
         let Question { key, rule, operation } = *question;
@@ -84,7 +84,7 @@ impl Decider {
         Some(Answer { decision, source: self.block_source() })
     }
 
-    /// The source of denials of blocked keys: with a store elsewhere, it is not the store.
+    /// The source of denials of blocked keys: not the store, if that is another process.
     fn block_source(&self) -> Source {
         if self.store.memory().is_some() { Source::Store } else { Source::Cache }
     }
@@ -103,7 +103,7 @@ impl Decider {
         }
     }
 
-    /// The same, where the state is in this process.
+    /// The same with state in this process.
     #[inline]
     pub(crate) fn decide_here(
         &self,
@@ -117,8 +117,8 @@ impl Decider {
         }
     }
 
-    /// Answers several questions independently, in their order and at one time. Where the state is in this
-    /// process, others go first whenever one of the `turns` is over.
+    /// Decides several independent operations, in order and at one time. With state in this process, other
+    /// connections go first whenever one of the `turns` is over.
     pub(crate) async fn decide_many(
         &self,
         turns: &Turns,
@@ -155,8 +155,8 @@ impl Decider {
         for &question in questions {
             let must_wait = turns.are_many() && !turn.is_in_lane();
             if must_wait || self.is_late(start) {
-                // In the lane as the rest of a pipeline: else each of many such requests had a turn between two
-                // looks at the sockets.
+                // In the lane, as the rest of a pipeline is; otherwise each of many such requests would have a turn
+                // between two polls of the sockets.
                 if !turn.is_in_lane() {
                     turn.lane().await;
                 }
@@ -168,8 +168,8 @@ impl Decider {
         answers
     }
 
-    /// Takes from all of several keys or from none; with `stores` false, only answers what a take would
-    /// be answered. A blocked key denies all of them.
+    /// Takes from all of several keys or from none; with `stores` false, only returns the decision of such a
+    /// take. A blocked key denies all of them.
     pub(crate) async fn decide_together(
         &self,
         takes: &[Take<'_>],
@@ -205,7 +205,7 @@ mod tests {
 
     /// Many decisions that take longer than a turn give way between them; none is lost.
     #[test]
-    fn many_decisions_are_made_in_turns() {
+    fn decide_many_long_batch_gives_way_between_turns() {
         let store = Arc::new(Home::Memory(MemoryStore::new()));
         let rules = Arc::new(Live::of(RuleSet::default()));
         let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
