@@ -149,7 +149,7 @@ fn key_specs(spec: &CommandSpec) -> Vec<KeySpec> {
         api::KEY_READ_WRITE | api::KEY_ACCESS | api::KEY_UPDATE
     };
     let (find, keys) = match spec.keys {
-        Keys::None => return vec![spec(0, 0, 0, [0; 3])],
+        Keys::None => return vec![key_spec(0, 0, 0, [0; 3])],
         Keys::First => (api::FIND_RANGE, [0, 1, 0]),
         Keys::All => (api::FIND_RANGE, [-1, 1, 0]),
         // The count is where the search begins; the first key follows it, and each other key is three further.
@@ -157,10 +157,10 @@ fn key_specs(spec: &CommandSpec) -> Vec<KeySpec> {
     };
     // Redis 7.0 assumes that the keys are adjacent. Therefore the command reports them instead.
     let flags = if spec.keys == Keys::Counted { flags | api::KEY_ASK_COMMAND } else { flags };
-    vec![spec(flags, api::BEGIN_AT_INDEX, find, keys), spec(0, 0, 0, [0; 3])]
+    vec![key_spec(flags, api::BEGIN_AT_INDEX, find, keys), key_spec(0, 0, 0, [0; 3])]
 }
 
-const fn spec(flags: u64, begin: c_int, find: c_int, keys: [c_int; 3]) -> KeySpec {
+const fn key_spec(flags: u64, begin: c_int, find: c_int, keys: [c_int; 3]) -> KeySpec {
     let index = if begin == 0 { 0 } else { 1 };
     KeySpec { notes: null(), flags, begin, begin_at: BeginAt { index, unused: null() }, find, keys }
 }

@@ -1,4 +1,5 @@
 //! `CONFIG GET pattern [pattern ...]`: settings by name. The password is none of them.
+
 use sluicegate_core::StoreStatus;
 
 use super::spec::{ADMIN, SUBCOMMAND};
