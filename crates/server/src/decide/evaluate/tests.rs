@@ -13,7 +13,7 @@ use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::open
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
-    let store = OpenStore::from(MemoryStore::new()).store;
+    let store = OpenStore::from(MemoryStore::new());
     let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
 }

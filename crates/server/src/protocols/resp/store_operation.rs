@@ -122,7 +122,11 @@ async fn reset(
     Ok(count)
 }
 
-async fn count_existing(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
+async fn count_existing(
+    keys: &[Box<[u8]>],
+    decider: &Decider,
+    now: Timestamp,
+) -> Result<i64, StoreError> {
     let mut count = 0;
     for key in keys {
         count += i64::from(decider.read(key, now, |_, _| ()).await?.is_some());
