@@ -45,7 +45,7 @@ pub use event::{Event, Kind};
 pub use heavy_hitters::{BusyKey, HeavyHitters, MAX_BUSY_KEYS};
 pub use limits::MAX_LINE;
 pub use log::{Broken, KeyTemplate, Late, LogError, LogFault, LogFormat, LogReader};
-pub use report::{Report, periods};
+pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};
 pub use run::Simulation;
 pub use trace::TraceReader;

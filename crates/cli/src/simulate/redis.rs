@@ -7,7 +7,7 @@ use sluicegate_redis::{Options, PreparedPolicy, RedisStore};
 use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
-use super::sink::Sink;
+use super::lane::Lane;
 
 /// Maximum time for one event, because no request waits for it.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -38,12 +38,12 @@ impl Redis {
         })
     }
 
-    pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
+    pub(super) fn decide(&mut self, event: &Event<'_>, lane: &mut Lane) -> anyhow::Result<()> {
         let policy = self.prepared_policy(event)?;
         let key = [self.run.as_bytes(), event.key].concat();
         let asked = self.store.ask_at(&key, &policy, event.operation(), event.time);
         let decision: Decision = self.runtime.block_on(asked)?;
-        Ok(sink.add(event, &decision)?)
+        Ok(lane.add(event, &decision)?)
     }
 
     fn prepared_policy(&mut self, event: &Event<'_>) -> anyhow::Result<PreparedPolicy> {
