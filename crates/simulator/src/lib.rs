@@ -25,7 +25,6 @@ mod bounds;
 mod error;
 mod event;
 mod heavy_hitters;
-mod key;
 mod limits;
 mod log;
 mod records;
