@@ -1,4 +1,4 @@
-//! What rules can ask of a request, by name.
+//! Attributes of requests, by name.
 
 use std::{fmt, sync::Arc};
 
@@ -13,28 +13,28 @@ use crate::tree::one_of;
 pub enum Attribute {
     /// `method`, as `GET`.
     Method,
-    /// `path`, normalised, without the query.
+    /// `path`, in canonical form, without the query.
     Path,
     /// `path`, without the differences that a rule ignores.
     LoosePath(PathOptions),
-    /// `path.NAME`: the segment that `{NAME}` in the rule's path stands for.
+    /// `path.NAME`: the segment that `{NAME}` in the path of the rule captures.
     Capture(Arc<str>),
     /// `header.NAME`, in lower case.
     Header(Arc<str>),
-    /// `query.NAME`: a parameter of the query, decoded.
+    /// `query.NAME`: a query parameter, decoded.
     Query(Arc<str>),
-    /// `client`: its address.
+    /// `client`: the address of the client.
     Client,
     /// `descriptor.NAME`: the value of an entry of Envoy's descriptor.
     Descriptor(Arc<str>),
-    /// `domain`: that of Envoy's rate limit filter.
+    /// `domain`: the domain of Envoy's rate limit filter.
     Domain,
 }
 
-/// How attributes are written.
+/// Names of all attributes.
 pub(crate) const KNOWN: [&str; 7] =
     ["method", "path", "header.NAME", "query.NAME", "client", "descriptor.NAME", "domain"];
-/// Words for an attribute that are not its name.
+/// Common wrong names, with the attributes that they mean.
 const OTHER_NAMES: [(&str, &str); 10] = [
     ("ip", "client"),
     ("address", "client"),
@@ -70,7 +70,7 @@ pub(crate) fn expected(name: &str) -> String {
 }
 
 impl Attribute {
-    /// The attribute called so; `None` where none is.
+    /// The attribute called `name`, if there is one.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "method" => Self::Method,
@@ -84,17 +84,17 @@ impl Attribute {
         })
     }
 
-    /// Whether clients set it as they like: a header, or a parameter of the query.
+    /// Whether clients choose its value freely: a header, or a query parameter.
     pub(crate) const fn is_set_by_clients(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Query(_))
     }
 
-    /// Whether only what comes from Envoy has it.
+    /// Whether only requests from Envoy have it.
     pub(crate) const fn is_of_envoy(&self) -> bool {
         matches!(self, Self::Descriptor(_) | Self::Domain)
     }
 
-    /// `NAME` of `family`, as `header` and `x-plan`.
+    /// The attribute `name` of a family, such as `header` and `x-plan`.
     pub(crate) fn of_family(family: &str, name: &str) -> Option<Self> {
         if name.is_empty() || name.len() > 256 {
             return None;

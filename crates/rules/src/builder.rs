@@ -7,9 +7,9 @@ use sluicegate_core::{Policy, closest};
 
 use crate::{
     attribute::Attribute,
-    card::Cards,
+    compiled_rule::CompiledRules,
     condition::Condition,
-    envoy::Domain,
+    envoy::DomainTree,
     error::{Fault, quoted},
     example::Example,
     index::Index,
@@ -40,7 +40,7 @@ pub(crate) struct RuleSetBuilder {
     native: Vec<usize>,
     /// Names of rules, with the source and the line of each.
     taken: AHashMap<Arc<str>, (usize, usize)>,
-    pub(crate) domains: AHashMap<Box<str>, Domain>,
+    pub(crate) domains: AHashMap<Box<str>, DomainTree>,
     pub(crate) examples: Vec<Example>,
     attributes: AHashSet<Attribute>,
     pub(crate) trusted_headers: AHashSet<Box<str>>,
@@ -91,7 +91,7 @@ impl RuleSetBuilder {
         check_name(&entry.key, "policy").map_err(fault)?;
         let here = (self.source, entry.at.line);
         if let Some(first) = self.defined.get(&*entry.key) {
-            let (shown, first) = (quoted(&entry.key), self.place(*first));
+            let (shown, first) = (quoted(&entry.key), self.line_of(*first));
             return Err(fault(format!("duplicate policy {shown}: first defined in {first}")));
         }
         self.defined.insert((*entry.key).into(), here);
@@ -102,7 +102,7 @@ impl RuleSetBuilder {
     }
 
     /// A line of a source, with the name of the source unless it is the current one.
-    fn place(&self, (source, line): (usize, usize)) -> String {
+    fn line_of(&self, (source, line): (usize, usize)) -> String {
         match self.sources.get(source).filter(|_| source != self.source) {
             Some(name) if name.is_empty() => format!("line {line} of another file"),
             Some(name) => format!("line {line} of {name}"),
@@ -124,7 +124,7 @@ impl RuleSetBuilder {
         }
         if rule.envoy.is_none() {
             if let Some(first) = self.taken.get(&rule.name) {
-                let (shown, first) = (quoted(&rule.name), self.place(*first));
+                let (shown, first) = (quoted(&rule.name), self.line_of(*first));
                 let message = format!("duplicate rule {shown}: first defined in {first}");
                 return Err(node.fault(message));
             }
@@ -213,7 +213,7 @@ impl RuleSetBuilder {
             self.attributes.iter().filter(is_from_client).cloned().collect();
         from_clients.sort_by_key(ToString::to_string);
         RuleSet {
-            cards: Cards::of(native(), |filed| index.known(filed)),
+            compiled: CompiledRules::of(native(), |position| index.known(position)),
             index,
             policies: self.policies,
             names: self.names,

@@ -1,4 +1,4 @@
-//! What a request must be for a rule to apply to it.
+//! Conditions on requests.
 
 use std::{fmt, sync::Arc};
 
@@ -16,16 +16,15 @@ use crate::{
     request::Request,
 };
 
-/// Conditions that must all hold. Rules that say the same share it: it is then at hand when it is
-/// asked.
+/// Conditions that must all hold. Rules share equal conditions, because a condition in use is in the CPU's cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(pub(crate) SmallVec<[Arc<Condition>; 2]>);
 
-/// What one attribute must be: any of several tests.
+/// A condition on one attribute: one of several values or tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Condition {
     pub(crate) attribute: Attribute,
-    /// Whether none of the tests may pass, rather than one.
+    /// Whether no test may pass, instead of at least one.
     pub(crate) not: bool,
     pub(crate) literals: AHashSet<Bytes>,
     pub(crate) tests: Vec<Test>,
@@ -34,7 +33,7 @@ pub(crate) struct Condition {
 /// A test of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Test {
-    /// That there is one.
+    /// The attribute exists.
     Present,
     Glob(Glob),
     Network(Network),
@@ -42,18 +41,18 @@ pub(crate) enum Test {
 }
 
 impl Conditions {
-    /// Whether all hold, but the one at `known`, of which that is known.
+    /// Whether all hold. The one at index `known` is known to hold.
     pub(crate) fn hold(&self, request: &Request<'_>, known: Option<usize>) -> bool {
         let mut all = self.0.iter().enumerate();
         all.all(|(at, condition)| Some(at) == known || condition.holds(request))
     }
 
-    /// What `{name}` in the path stands for, where `path` is as [`path_options`](Self::path_options) leave it.
+    /// The segment of `path` that `{name}` captures. [`path_options`](Self::path_options) are already applied to `path`.
     pub(crate) fn capture<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
         self.patterns().find_map(|pattern| pattern.capture(path, name))
     }
 
-    /// Differences between paths that are ignored.
+    /// The differences between paths that these conditions ignore.
     pub(crate) fn path_options(&self) -> PathOptions {
         let options = self.0.iter().find_map(|condition| match condition.attribute {
             Attribute::LoosePath(options) => Some(options),
@@ -62,7 +61,7 @@ impl Conditions {
         options.unwrap_or_default()
     }
 
-    /// All patterns of paths.
+    /// All path patterns.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &PathPattern> {
         let tests = self.0.iter().filter(|it| !it.not).flat_map(|it| &it.tests);
         tests.filter_map(|test| match test {

@@ -44,41 +44,41 @@ pub(crate) fn files(tree: &Node, text: &str) -> Option<(Vec<Node>, Vec<Fault>)> 
 
 fn file(entry: &Entry, text: &str) -> Result<Node, Fault> {
     let inner = entry.value.text(&entry.key)?;
-    let place = placed(entry, inner, text);
+    let position = positions(entry, inner, text);
     let tree = match Format::of_file(&entry.key) {
         Format::Yaml => yaml::parse(inner),
         Format::Toml => toml_text::parse(inner),
     };
-    tree.map(|tree| moved(&tree, &place)).map_err(|fault| fault.moved(&place))
+    tree.map(|tree| moved(&tree, &position)).map_err(|fault| fault.moved(&position))
 }
 
 /// Converts positions in a file to positions in the manifest: a block scalar has its lines, indented. For other
 /// scalars, the position is that of the name.
-fn placed(entry: &Entry, inner: &str, text: &str) -> impl Fn(Position) -> Position {
+fn positions(entry: &Entry, inner: &str, text: &str) -> impl Fn(Position) -> Position {
     let first = inner.lines().next().unwrap_or_default();
     let line = text.lines().nth(entry.at.line).unwrap_or_default();
     let indent = line.chars().take_while(|it| *it == ' ').count();
     let inner_indent = first.chars().take_while(|it| *it == ' ').count();
     let is_block = !first.trim().is_empty() && line.trim() == first.trim();
     let (base, indent, at) = (entry.at.line, indent.saturating_sub(inner_indent), entry.at);
-    move |place| match is_block {
-        true => Position { line: base + place.line, column: indent + place.column },
+    move |inside| match is_block {
+        true => Position { line: base + inside.line, column: indent + inside.column },
         false => at,
     }
 }
 
-fn moved(node: &Node, place: &impl Fn(Position) -> Position) -> Node {
+fn moved(node: &Node, position: &impl Fn(Position) -> Position) -> Node {
     let kind = match &node.kind {
-        Kind::List(items) => Kind::List(items.iter().map(|item| moved(item, place)).collect()),
+        Kind::List(items) => Kind::List(items.iter().map(|item| moved(item, position)).collect()),
         Kind::Map(entries) => {
             let entries = entries.iter().map(|entry| Entry {
-                at: place(entry.at),
+                at: position(entry.at),
                 key: entry.key.clone(),
-                value: moved(&entry.value, place),
+                value: moved(&entry.value, position),
             });
             Kind::Map(entries.collect())
         }
         other => other.clone(),
     };
-    Node { at: place(node.at), kind }
+    Node { at: position(node.at), kind }
 }

@@ -1,4 +1,4 @@
-//! Rules in words, for people.
+//! Descriptions of rules in words.
 
 use std::fmt::Write as _;
 
@@ -12,35 +12,35 @@ use crate::{
     set::RuleSet,
 };
 
-/// The most overrides of a rule that are told.
-const MOST: usize = 12;
+/// Maximum number of overrides of a rule that are described.
+const MAX_OVERRIDES: usize = 12;
 
-/// A rule, described.
+/// Description of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleDescription {
-    /// The index of the source that it stands in.
+    /// Index of its source.
     pub source: usize,
-    /// The line that it begins in.
+    /// First line in its source.
     pub line: usize,
     /// Its name.
     pub name: String,
-    /// What there is to say of it, each with a label.
+    /// The description, each line with a label.
     pub lines: Vec<(&'static str, String)>,
-    /// The policies that it may use, in the order in which they are told.
+    /// The policies that it can use, in the order of the lines.
     pub policies: Vec<Policy>,
 }
 
 impl RuleSet {
-    /// The rules in words, in the order written.
+    /// Describes all rules, in file order.
     pub fn described(&self) -> impl Iterator<Item = RuleDescription> + '_ {
-        // What stands for limits that come with a request is no rule that anybody wrote.
-        let given: Vec<usize> = self.domains.values().map(|domain| domain.given).collect();
-        let rules = self.rules.iter().enumerate().filter(move |(at, _)| !given.contains(at));
+        // Limits that come with a request have a rule that no file contains.
+        let internal: Vec<usize> = self.domains.values().map(|it| it.request_limits).collect();
+        let rules = self.rules.iter().enumerate().filter(move |(at, _)| !internal.contains(at));
         rules.map(|(_, rule)| self.describe(rule))
     }
 
     fn describe(&self, rule: &Rule) -> RuleDescription {
-        let mut told = RuleDescription {
+        let mut description = RuleDescription {
             source: rule.source(),
             line: rule.line(),
             name: rule.name().to_owned(),
@@ -48,14 +48,16 @@ impl RuleSet {
             policies: Vec::new(),
         };
         match rule.envoy() {
-            Some(_) => {
-                told.lines.push(("applies", "to descriptors at this position of the tree".into()))
-            }
-            None => told.lines.push(("applies", applies(&rule.conditions))),
+            Some(_) => description
+                .lines
+                .push(("applies", "to descriptors at this position of the tree".into())),
+            None => description.lines.push(("applies", applies(&rule.conditions))),
         }
-        told.lines.extend(self.warnings(rule).into_iter().map(|warning| ("warning", warning)));
+        description
+            .lines
+            .extend(self.warnings(rule).into_iter().map(|warning| ("warning", warning)));
         for level in rule.levels() {
-            told.lines.push(("key", key(level)));
+            description.lines.push(("key", key(level)));
             let needed: Vec<_> = level
                 .parts()
                 .iter()
@@ -63,52 +65,57 @@ impl RuleSet {
                 .map(ToString::to_string)
                 .collect();
             if !needed.is_empty() {
-                told.lines
+                description
+                    .lines
                     .push(("skipped", format!("for requests without {}", needed.join(" or "))));
             }
             if let Some(policy) = level.policy {
-                self.policy_line(policy, &mut told);
+                self.policy_line(policy, &mut description);
             }
-            self.overrides(&level.overrides, &mut told);
+            self.overrides(&level.overrides, &mut description);
         }
         match rule.treatment() {
-            Treatment::Unlimited => told.lines.push(("does", "allows, without counting".into())),
-            Treatment::Block => told.lines.push(("does", "denies".into())),
+            Treatment::Unlimited => {
+                description.lines.push(("does", "allows, without counting".into()))
+            }
+            Treatment::Block => description.lines.push(("does", "denies".into())),
             Treatment::Limit => {}
         }
         if let Some(policy) = rule.settings.policy {
-            self.policy_line(policy, &mut told);
+            self.policy_line(policy, &mut description);
         }
         let rest = Settings { policy: None, treatment: None, ..rule.settings.clone() };
-        let rest = self.settings(&rest, &mut told.policies);
+        let rest = self.settings(&rest, &mut description.policies);
         if !rest.is_empty() {
-            told.lines.push(("with", rest));
+            description.lines.push(("with", rest));
         }
-        self.overrides(&rule.overrides, &mut told);
+        self.overrides(&rule.overrides, &mut description);
         let ends = rule.treatment() != Treatment::Limit && !rule.is_shadow();
         if rule.envoy().is_none() && (rule.stop || ends) {
-            told.lines.push(("then", "later rules are skipped".into()));
+            description.lines.push(("then", "later rules are skipped".into()));
         }
-        told
+        description
     }
 
-    fn policy_line(&self, index: usize, told: &mut RuleDescription) {
+    fn policy_line(&self, index: usize, description: &mut RuleDescription) {
         let policy = self.policies[index].clone();
-        told.lines.push(("policy", policy.to_string()));
-        if !told.policies.contains(&policy) {
-            told.policies.push(policy);
+        description.lines.push(("policy", policy.to_string()));
+        if !description.policies.contains(&policy) {
+            description.policies.push(policy);
         }
     }
 
-    fn overrides(&self, overrides: &Option<Box<Overrides>>, told: &mut RuleDescription) {
+    fn overrides(&self, overrides: &Option<Box<Overrides>>, description: &mut RuleDescription) {
         let Some(overrides) = overrides else { return };
         let all = overrides.conditions.iter().zip(&overrides.settings);
-        for (conditions, settings) in all.clone().take(MOST) {
-            let what = self.settings(settings, &mut told.policies);
-            told.lines.push(("override", format!("{}: {what}", applies(conditions))));
+        for (conditions, settings) in all.clone().take(MAX_OVERRIDES) {
+            let what = self.settings(settings, &mut description.policies);
+            description.lines.push(("override", format!("{}: {what}", applies(conditions))));
         }
-        if let Some(more) = overrides.settings.len().checked_sub(MOST).filter(|more| *more > 0) {
-            told.lines.push(("override", format!("and {more} more")));
+        if let Some(more) =
+            overrides.settings.len().checked_sub(MAX_OVERRIDES).filter(|more| *more > 0)
+        {
+            description.lines.push(("override", format!("and {more} more")));
         }
     }
 
@@ -159,7 +166,7 @@ impl RuleSet {
 }
 
 impl RuleSet {
-    /// What of a rule is probably a mistake, or can be evaded.
+    /// Warnings about probable mistakes, and about limits that clients can evade.
     fn warnings(&self, rule: &Rule) -> Vec<String> {
         let mut warnings: Vec<String> = strict_path(rule).into_iter().collect();
         let settable = |attribute: &&Attribute| match attribute {

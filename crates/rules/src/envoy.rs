@@ -1,15 +1,13 @@
-//! Limits in the form of envoyproxy/ratelimit: a tree of descriptors for each domain.
+//! Limits in the format of envoyproxy/ratelimit: a tree of descriptors for each domain.
 
 mod read;
 mod tree;
 
-use std::borrow::Cow;
-
-pub(crate) use self::{read::read, tree::Domain};
+pub(crate) use self::{read::read, tree::DomainTree};
 use crate::MAX_METRIC_NAME;
 
-/// A span of time as Envoy names it. On the clock, and all of the same length: a month has 30 days
-/// and a year has 365.
+/// A period of Envoy's rate limits, aligned to the clock. All periods of a unit have the same length: a month is 30
+/// days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// 1 s.
@@ -29,7 +27,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All of them, shortest first.
+    /// All units, shortest first.
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
@@ -47,7 +45,7 @@ impl Unit {
         }
     }
 
-    /// The period, as a policy says it.
+    /// The period in a policy string.
     const fn period(self) -> &'static str {
         match self {
             Self::Second => "1s",
@@ -60,7 +58,7 @@ impl Unit {
         }
     }
 
-    /// How many seconds it has.
+    /// Its length in seconds.
     #[must_use]
     pub const fn seconds(self) -> u32 {
         match self {
@@ -75,30 +73,29 @@ impl Unit {
     }
 }
 
-/// What a limit of envoyproxy's form says besides what every rule does.
+/// Settings of a limit in the format of envoyproxy/ratelimit that other rules do not have.
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyLimit {
-    /// What Envoy is told: so many requests a unit. `None` for `unlimited`, and for a limit that has
-    /// only a `policy` of ours.
+    /// Requests per unit, for the response. `None` for `unlimited`, and for a limit with only a `policy`.
     pub rate: Option<(u32, Unit)>,
     /// Whether `requests_per_unit` is missing, which means 0.
     pub lacks_requests: bool,
-    /// Its name, which others may replace.
+    /// Its name, by which other limits replace it.
     pub name: Option<Box<str>>,
-    /// The names of those that are not asked when this one is, in the same request.
+    /// Names of the limits that do not apply to a request to which this one applies.
     pub replaces: Vec<Box<str>>,
-    /// Whether the request is over its limit only if all limits that say so are.
+    /// Whether it denies only together with all other limits in quota mode.
     pub quota_mode: bool,
-    /// Whether metrics tell the values of all entries.
+    /// Whether its name in metrics contains the values of all entries.
     pub detailed_metric: bool,
-    /// What goes with the answer.
+    /// Metadata of the response.
     pub metadata: Option<Metadata>,
 }
 
-/// What Envoy is told of a limit.
+/// A limit in the response to Envoy.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire<'s> {
-    /// So many requests a unit.
+    /// Requests per unit.
     pub rate: Option<(u32, Unit)>,
     /// Its name.
     pub name: Option<&'s str>,
@@ -107,13 +104,13 @@ pub struct Wire<'s> {
 /// A value of `metadata`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metadata {
-    /// Nothing.
+    /// `null`.
     Null,
-    /// A truth value.
+    /// `true` or `false`.
     Truth(bool),
     /// A number, as written.
     Number(Box<str>),
-    /// A text.
+    /// A string.
     Text(Box<str>),
     /// A list.
     List(Vec<Self>),
@@ -126,20 +123,20 @@ pub enum Metadata {
 pub struct Descriptor<'r> {
     /// Its entries, in order.
     pub entries: &'r [(&'r str, &'r str)],
-    /// A limit that came with it, in place of whatever the rules say: so many requests a unit.
+    /// A limit that came with it, in requests per unit, and that replaces those of the rules.
     pub limit: Option<(u32, Unit)>,
 }
 
-/// The policy that so many requests a unit mean: windows on the clock, in which denied requests
-/// count as well. `None` for no requests at all.
+/// The policy of a number of requests per unit: windows aligned to the clock that count denied requests as well.
+/// `None` for zero requests.
 pub(crate) fn window(requests: u32, unit: Unit) -> Option<sluicegate_core::Policy> {
     let text = format!("fixed-window:{requests}/{}:align=clock:count=all", unit.period());
     text.parse().ok()
 }
 
-/// A part of a metric's name.
-fn dotted<'a>(name: &mut String, key: &str, value: Option<Cow<'a, str>>) {
-    // What is beyond is not told, and may be as long as strangers like.
+/// Appends an entry to a name in metrics.
+fn push_entry(name: &mut String, key: &str, value: Option<&str>) {
+    // Clients choose values of any length, and metrics keep only the start.
     if name.len() > MAX_METRIC_NAME {
         return;
     }
@@ -148,6 +145,6 @@ fn dotted<'a>(name: &mut String, key: &str, value: Option<Cow<'a, str>>) {
     name.push_str(&key[..cut(key)]);
     if let Some(value) = value.filter(|value| !value.is_empty()) {
         name.push('_');
-        name.push_str(&value[..cut(&value)]);
+        name.push_str(&value[..cut(value)]);
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A fault in a text that is not known yet.
+/// An error before the text is known that it is in.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     at: Position,
@@ -48,8 +48,8 @@ impl Fault {
     }
 
     /// The same fault at another position.
-    pub(crate) fn moved(self, place: &impl Fn(Position) -> Position) -> Self {
-        Self { at: place(self.at), ..self }
+    pub(crate) fn moved(self, position: &impl Fn(Position) -> Position) -> Self {
+        Self { at: position(self.at), ..self }
     }
 
     pub(crate) fn in_text(self, text: &str) -> RulesError {
@@ -59,12 +59,12 @@ impl Fault {
 }
 
 impl RulesError {
-    /// An error about a whole text, rather than a place in it.
+    /// An error about a whole text.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
         Self { at: Position::default(), message: message.into(), excerpt: String::new() }
     }
 
-    /// Where it is.
+    /// Position of the invalid value.
     #[must_use]
     pub const fn at(&self) -> Position {
         self.at
@@ -76,8 +76,7 @@ impl RulesError {
         &self.message
     }
 
-    /// The line in question and a mark below the place, each with a line feed behind; empty where
-    /// there is no such line.
+    /// The line, and below it a mark at the position, each followed by a line feed; empty if there is no such line.
     #[must_use]
     pub fn excerpt(&self) -> &str {
         &self.excerpt
@@ -93,7 +92,7 @@ impl fmt::Display for RulesError {
     }
 }
 
-/// As much of a line is shown before the place, and behind it.
+/// Maximum number of characters before and after the position in an excerpt.
 const AROUND: usize = 60;
 
 fn excerpt(text: &str, at: Position) -> String {
@@ -110,7 +109,7 @@ fn excerpt(text: &str, at: Position) -> String {
     format!("{number} | {shown}\n{margin} | {mark}^\n")
 }
 
-/// Only what a terminal shows as one character.
+/// Replaces characters that a terminal does not show as one character.
 fn printable(character: char) -> char {
     match character {
         '\t' => ' ',
@@ -119,7 +118,7 @@ fn printable(character: char) -> char {
     }
 }
 
-/// A text for an error: in quotes, and cut where it is long.
+/// A string in backquotes for an error text, truncated if it is long.
 pub(crate) fn quoted(text: &str) -> String {
     let shown: String = text.chars().take(60).map(printable).collect();
     if shown.len() < text.len() { format!("`{shown}…`") } else { format!("`{shown}`") }
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_marks_the_place() {
+    fn excerpt_marks_the_position() {
         let error = Fault::new(Position { line: 2, column: 5 }, "wrong").in_text("a\nbö: c\n");
         assert_eq!(error.to_string(), "line 2, column 5: wrong");
         assert_eq!(error.excerpt(), "2 | bö: c\n  |     ^\n");

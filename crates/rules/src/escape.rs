@@ -12,11 +12,11 @@ pub(crate) fn escape(value: &[u8], key: &mut Vec<u8>) {
     let mut rest = value;
     // Most values are plain as a whole.
     while let Some(at) = rest.iter().position(|byte| !plain(byte)) {
-        let (front, behind) = rest.split_at(at);
-        let byte = usize::from(behind[0]);
+        let (front, after) = rest.split_at(at);
+        let byte = usize::from(after[0]);
         key.extend_from_slice(front);
         key.extend_from_slice(&[b'%', DIGITS[byte >> 4], DIGITS[byte & 15]]);
-        rest = &behind[1..];
+        rest = &after[1..];
     }
     key.extend_from_slice(rest);
 }

@@ -40,15 +40,6 @@ impl RuleOperation {
             Self::Take(hits) | Self::Peek(hits) | Self::Refund(hits) => hits,
         }
     }
-
-    /// The operation on a key.
-    const fn on_key(self, cost: u32) -> Operation {
-        match self {
-            Self::Take(_) => Operation::Take(cost),
-            Self::Peek(_) => Operation::Peek(cost),
-            Self::Refund(_) => Operation::Refund(cost),
-        }
-    }
 }
 
 /// The outcome of a request.
@@ -111,15 +102,13 @@ const fn retry(decision: &Decision) -> Option<Retry> {
 #[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
 pub struct KeyTooLong(pub usize);
 
-/// One operation on one key, for all charges of a [`ChargeSet`] with that key.
+/// One operation on one key.
 #[derive(Clone, Copy, Debug)]
 pub struct ChargeRequest<'m, 's> {
     /// The first charge with the key: its policy is used.
     pub charge: &'m Charge<'s>,
     /// What its rule says about an unavailable store.
     pub on_error: Option<OnError>,
-    /// The operation: a take, a peek or a refund.
-    pub operation: Operation,
     /// Units of the operation.
     pub cost: u32,
 }
@@ -136,24 +125,53 @@ pub enum ChargeMode {
 }
 
 /// Operations to apply to different keys.
-#[derive(Clone, Debug)]
-pub struct ChargeSet<'m, 's> {
-    /// The operations: at least one.
-    pub requests: SmallVec<[ChargeRequest<'m, 's>; 2]>,
-    /// How they are applied.
-    pub mode: ChargeMode,
-    targets: SmallVec<[ChargeTarget; 2]>,
+#[derive(Clone, Copy, Debug)]
+pub struct ChargeSet<'e, 'm, 's> {
+    matches: &'m [Match<'s>],
+    operation: RuleOperation,
+    /// The first charge of each key.
+    firsts: &'e [ChargeIndex],
 }
 
-/// A charge that an answer is for.
+/// Position of a charge among those of all matches.
 #[derive(Clone, Copy, Debug)]
-struct ChargeTarget {
-    /// Index of the request.
-    request: usize,
-    /// Index of the match.
+struct ChargeIndex {
     found: usize,
-    /// Index of the charge of the match.
     charge: usize,
+}
+
+impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
+    /// The requests: at least one. Charges with the same key are one request, with the policy and cost of the first.
+    pub fn requests(
+        &self,
+    ) -> impl ExactSizeIterator<Item = ChargeRequest<'m, 's>> + Clone + use<'e, 'm, 's> {
+        let (matches, operation) = (self.matches, self.operation);
+        self.firsts.iter().map(move |first| {
+            let found = &matches[first.found];
+            let cost = found.cost.saturating_mul(operation.hits());
+            ChargeRequest { charge: &found.charges[first.charge], on_error: found.on_error, cost }
+        })
+    }
+
+    /// The operation on the key of a request.
+    #[must_use]
+    pub const fn operation(&self, request: &ChargeRequest<'_, '_>) -> Operation {
+        match self.operation {
+            RuleOperation::Take(_) => Operation::Take(request.cost),
+            RuleOperation::Peek(_) => Operation::Peek(request.cost),
+            RuleOperation::Refund(_) => Operation::Refund(request.cost),
+        }
+    }
+
+    /// How the requests are applied.
+    #[must_use]
+    pub const fn mode(&self) -> ChargeMode {
+        match self.operation {
+            RuleOperation::Take(_) if self.firsts.len() > 1 => ChargeMode::TakeTogether,
+            RuleOperation::Peek(_) if self.firsts.len() > 1 => ChargeMode::PeekTogether,
+            _ => ChargeMode::Independent,
+        }
+    }
 }
 
 /// The evaluation of the rules that match one request.
@@ -167,9 +185,9 @@ struct ChargeTarget {
 /// let (mut entry, now) = (None, Timestamp::EPOCH); // a store with one key
 /// let mut evaluation = Evaluation::new(&matches, RuleOperation::Take(1))?;
 /// while let Some(set) = evaluation.next_charges() {
-///     let request = &set.requests[0];
-///     let decision = apply(&request.charge.policy, &mut entry, now, request.operation)?;
-///     evaluation.record(&set, [decision.into()]);
+///     let request = set.requests().next().expect("a request");
+///     let decision = apply(&request.charge.policy, &mut entry, now, set.operation(&request))?;
+///     evaluation.record(&[decision.into()]);
 /// }
 /// let outcome = evaluation.outcome();
 /// assert!(outcome.allowed);
@@ -181,6 +199,10 @@ pub struct Evaluation<'m, 's> {
     matches: &'m [Match<'s>],
     operation: RuleOperation,
     next: Stage,
+    /// The first charge of each key in the current set.
+    firsts: SmallVec<[ChargeIndex; 2]>,
+    /// All charges in the current set, each with the index of the first one with its key.
+    targets: SmallVec<[(usize, ChargeIndex); 2]>,
     outcome: RuleOutcome,
 }
 
@@ -220,43 +242,76 @@ impl<'m, 's> Evaluation<'m, 's> {
             _ => (Stage::Enforced, first),
         };
         let outcome = RuleOutcome { allowed: block.is_none(), binding, matches: outcomes };
-        Ok(Self { matches, operation, next, outcome })
+        let (firsts, targets) = (SmallVec::new(), SmallVec::new());
+        Ok(Self { matches, operation, next, firsts, targets, outcome })
+    }
+
+    /// Whether one key of one enforced rule is all there is to charge. This case has a fast path (ADR 38).
+    fn is_one_charge(&self) -> bool {
+        matches!(self.matches, [found] if !found.shadow && found.charges.len() == 1)
     }
 
     /// The next operations to apply. Pass their answers to [`record`](Self::record) before the next call.
-    pub fn next_charges(&mut self) -> Option<ChargeSet<'m, 's>> {
-        loop {
-            let set = match self.next {
-                Stage::Enforced => {
-                    self.next = Stage::Shadow(0);
-                    let enforced = self.matches.iter().enumerate().filter(|(_, it)| !it.shadow);
-                    charge_set(enforced, self.operation)
-                }
-                Stage::Shadow(from) => {
-                    let mut shadows = self.matches.iter().enumerate().skip(from);
-                    let (index, found) = shadows.find(|(_, it)| it.shadow)?;
-                    self.next = Stage::Shadow(index + 1);
-                    // A denied request is not charged to shadow rules.
-                    let operation = match self.operation {
-                        RuleOperation::Take(hits) if !self.outcome.allowed => {
-                            RuleOperation::Peek(hits)
-                        }
-                        operation => operation,
-                    };
-                    charge_set([(index, found)], operation)
-                }
-            };
-            if !set.requests.is_empty() {
-                return Some(set);
+    pub fn next_charges(&mut self) -> Option<ChargeSet<'_, 'm, 's>> {
+        if self.is_one_charge() {
+            let Stage::Enforced = self.next else { return None };
+            self.next = Stage::Shadow(1);
+            let firsts = &[ChargeIndex { found: 0, charge: 0 }];
+            return Some(ChargeSet { matches: self.matches, operation: self.operation, firsts });
+        }
+        self.firsts.clear();
+        self.targets.clear();
+        let mut operation = self.operation;
+        if let Stage::Enforced = self.next {
+            self.next = Stage::Shadow(0);
+            for (index, found) in self.matches.iter().enumerate().filter(|(_, it)| !it.shadow) {
+                self.add_charges(index, found);
             }
+        }
+        while self.firsts.is_empty()
+            && let Stage::Shadow(index) = self.next
+        {
+            let found = self.matches.get(index)?;
+            self.next = Stage::Shadow(index + 1);
+            if found.shadow {
+                self.add_charges(index, found);
+            }
+            // A denied request is not charged to shadow rules.
+            if let RuleOperation::Take(hits) = operation
+                && !self.outcome.allowed
+            {
+                operation = RuleOperation::Peek(hits);
+            }
+        }
+        Some(ChargeSet { matches: self.matches, operation, firsts: &self.firsts })
+    }
+
+    /// Adds the charges of a match to the current set.
+    fn add_charges(&mut self, found: usize, it: &Match<'s>) {
+        for (charge, Charge { key, .. }) in it.charges.iter().enumerate() {
+            let index = ChargeIndex { found, charge };
+            let has_key =
+                |first: &ChargeIndex| self.matches[first.found].charges[first.charge].key == *key;
+            let first = self.firsts.iter().position(has_key).unwrap_or(self.firsts.len());
+            if first == self.firsts.len() {
+                self.firsts.push(index);
+            }
+            self.targets.push((first, index));
         }
     }
 
-    /// Records the answers to the requests of `set`, in their order.
-    pub fn record(&mut self, set: &ChargeSet<'m, 's>, answers: impl IntoIterator<Item = Answer>) {
-        for (index, answer) in answers.into_iter().enumerate() {
-            for target in set.targets.iter().filter(|it| it.request == index) {
-                self.outcome.matches[target.found].add_answer(target.charge, &answer);
+    /// Records the answers to the requests of the current set, in their order.
+    pub fn record(&mut self, answers: &[Answer]) {
+        if self.is_one_charge()
+            && let ([outcome], [answer]) = (&mut *self.outcome.matches, answers)
+        {
+            outcome.add_answer(0, answer);
+            self.outcome.allowed = outcome.allowed;
+            return;
+        }
+        for (first, index) in &self.targets {
+            if let Some(answer) = answers.get(*first) {
+                self.outcome.matches[index.found].add_answer(index.charge, answer);
             }
         }
         self.conclude();
@@ -288,31 +343,4 @@ impl<'m, 's> Evaluation<'m, 's> {
     pub fn into_outcome(self) -> RuleOutcome {
         self.outcome
     }
-}
-
-/// The operations on the keys of `matches`, without repetitions.
-fn charge_set<'m, 's: 'm>(
-    matches: impl IntoIterator<Item = (usize, &'m Match<'s>)>,
-    operation: RuleOperation,
-) -> ChargeSet<'m, 's> {
-    let mut requests: SmallVec<[ChargeRequest<'m, 's>; 2]> = SmallVec::new();
-    let mut targets = SmallVec::new();
-    for (found, it) in matches {
-        for (index, charge) in it.charges.iter().enumerate() {
-            let same = requests.iter().position(|request| request.charge.key == charge.key);
-            let request = same.unwrap_or(requests.len());
-            if same.is_none() {
-                let cost = it.cost.saturating_mul(operation.hits());
-                let operation = operation.on_key(cost);
-                requests.push(ChargeRequest { charge, on_error: it.on_error, operation, cost });
-            }
-            targets.push(ChargeTarget { request, found, charge: index });
-        }
-    }
-    let mode = match operation {
-        RuleOperation::Take(_) if requests.len() > 1 => ChargeMode::TakeTogether,
-        RuleOperation::Peek(_) if requests.len() > 1 => ChargeMode::PeekTogether,
-        _ => ChargeMode::Independent,
-    };
-    ChargeSet { requests, mode, targets }
 }

@@ -1,4 +1,4 @@
-//! Examples of requests, written beside the rules, with what is expected of them.
+//! Reads `tests`: examples of requests with their expected results.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -8,9 +8,9 @@ use crate::{
     tree::{Fields, Kind, Node},
 };
 
-/// The most requests of a step.
+/// Maximum number of requests of a step.
 const MAX_TIMES: u32 = 100_000;
-/// How many units of text a span may be made of, longest first.
+/// Units of durations in microseconds, two letters first.
 const SPANS: [(&str, u64); 7] = [
     ("ms", 1_000),
     ("us", 1),
@@ -21,42 +21,42 @@ const SPANS: [(&str, u64); 7] = [
     ("s", 1_000_000),
 ];
 
-/// An example of requests, and what is expected of them.
+/// An example of requests with their expected results.
 #[derive(Clone, Debug)]
 pub struct Example {
     pub(crate) name: String,
     pub(crate) source: usize,
     pub(crate) line: usize,
     pub(crate) request: ExampleRequest,
-    /// The rules that apply to it, in order.
+    /// Expected names of the rules that match, in order.
     pub(crate) rules: Option<Vec<String>>,
-    /// The policies and keys that it is charged under, in order.
+    /// Expected policies and keys of all charges, in order.
     pub(crate) policies: Option<Vec<String>>,
     pub(crate) keys: Option<Vec<String>>,
     pub(crate) steps: Vec<Step>,
 }
 
 impl Example {
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The index of the source that it stands in.
+    /// Index of its source.
     #[must_use]
     pub const fn source(&self) -> usize {
         self.source
     }
 
-    /// The line of its file that it begins in.
+    /// First line in its source.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.line
     }
 }
 
-/// A request, written out.
+/// A request of an example.
 #[derive(Clone, Debug)]
 pub(crate) enum ExampleRequest {
     Http { method: String, target: String, headers: Vec<(String, String)>, client: Option<IpAddr> },
@@ -64,7 +64,7 @@ pub(crate) enum ExampleRequest {
 }
 
 impl ExampleRequest {
-    /// As rules see it, where it is one of HTTP.
+    /// The request that rules match, if it is an HTTP request.
     pub(crate) fn http(&self) -> Option<Request<'_>> {
         let Self::Http { method, target, headers, client } = self else { return None };
         let request = Request::http(method, target, headers);
@@ -72,13 +72,13 @@ impl ExampleRequest {
     }
 }
 
-/// Some requests at the same time, and what is expected of each.
+/// Equal requests at the same time, with the expected result of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) line: usize,
     pub(crate) at: Duration,
     pub(crate) times: u32,
-    /// Instead of that of the example.
+    /// Replaces the request of the example.
     pub(crate) request: Option<ExampleRequest>,
     pub(crate) expect: Expect,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Step {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expect {
     pub(crate) allowed: Option<bool>,
-    /// The rule that binds, or a level of it: `api`, `api/user`.
+    /// The binding rule, or a level of it: `api`, `api/user`.
     pub(crate) rule: Option<String>,
     pub(crate) remaining: Option<u32>,
     pub(crate) retry_after: Option<Duration>,
@@ -94,7 +94,7 @@ pub(crate) struct Expect {
 
 pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
     let mut fields = Fields::of(node, "a test")?;
-    let name = fields.need("name")?.text("name")?.to_string();
+    let name = fields.require("name")?.text("name")?.to_string();
     let request = request(&mut fields)?;
     let Some(request) = request else {
         return Err(node.fault(
@@ -114,7 +114,7 @@ pub(crate) fn read(node: &Node, source: usize) -> Result<Example, Fault> {
         });
         read.collect::<Result<Vec<_>, Fault>>()
     });
-    fields.done()?;
+    fields.finish()?;
     let first = Step { line: node.at.line, at: Duration::ZERO, times: 1, request: None, expect };
     let steps = steps.transpose()?.unwrap_or_else(|| vec![first]);
     Ok(Example { name, source, line: node.at.line, request, rules, policies, keys, steps })
@@ -124,14 +124,14 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
     let mut fields = Fields::of(node, "a step")?;
     let at = match fields.take("at") {
         Some(at) => {
-            let span = span(at, "at")?;
-            if span < before {
+            let at_time = duration(at, "at")?;
+            if at_time < before {
                 return Err(at.fault(format!(
                     "invalid at {}: expected a time not before that of the step above",
                     at.described()
                 )));
             }
-            span
+            at_time
         }
         None => before,
     };
@@ -145,11 +145,11 @@ fn read_step(node: &Node, before: Duration) -> Result<Step, Fault> {
     let times = times.transpose()?.unwrap_or(1);
     let request = request(&mut fields)?;
     let expect = expect(&mut fields)?;
-    fields.done()?;
+    fields.finish()?;
     Ok(Step { line: node.at.line, at, times, request, expect })
 }
 
-/// `request`, or `domain` with `descriptors` and `hits`.
+/// Reads `request`, or `domain` with `descriptors` and `hits`.
 fn request(fields: &mut Fields<'_>) -> Result<Option<ExampleRequest>, Fault> {
     let (request, domain) = (fields.take("request"), fields.take("domain"));
     let (descriptors, hits) = (fields.take("descriptors"), fields.take("hits"));
@@ -187,7 +187,7 @@ fn http(node: &Node) -> Result<ExampleRequest, Fault> {
             ))
         })
     });
-    fields.done()?;
+    fields.finish()?;
     Ok(ExampleRequest::Http {
         method,
         target,
@@ -202,7 +202,7 @@ fn pairs(node: &Node, what: &str) -> Result<Vec<(String, String)>, Fault> {
     pairs.collect()
 }
 
-/// A text, or nothing as an empty one.
+/// A string; null is empty.
 fn value(node: &Node) -> Result<String, Fault> {
     if node.is_null() { Ok(String::new()) } else { Ok(node.text("value")?.to_string()) }
 }
@@ -226,12 +226,15 @@ fn expect(fields: &mut Fields<'_>) -> Result<Expect, Fault> {
         allowed: allowed.transpose()?,
         rule: fields.take("rule").map(|it| it.text("rule")).transpose()?.map(ToString::to_string),
         remaining: fields.take("remaining").map(|it| it.number("remaining", 0)).transpose()?,
-        retry_after: fields.take("retry_after").map(|it| span(it, "retry_after")).transpose()?,
+        retry_after: fields
+            .take("retry_after")
+            .map(|it| duration(it, "retry_after"))
+            .transpose()?,
     })
 }
 
-/// A span of time, as `90s` or `1m30s`.
-fn span(node: &Node, what: &str) -> Result<Duration, Fault> {
+/// Parses a duration such as `90s` or `1m30s`.
+fn duration(node: &Node, what: &str) -> Result<Duration, Fault> {
     let text = node.text(what)?;
     let fault = || {
         let shown = quoted(text);
@@ -243,12 +246,12 @@ fn span(node: &Node, what: &str) -> Result<Duration, Fault> {
     let mut micros: u64 = 0;
     loop {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, behind) = rest.split_at(digits);
+        let (number, after) = rest.split_at(digits);
         let number: u64 = number.parse().map_err(|_| fault())?;
-        let unit = SPANS.iter().find_map(|(name, unit)| Some((behind.strip_prefix(name)?, unit)));
-        let Some((behind, unit)) = unit else {
-            // Nothing takes no unit.
-            return if number == 0 && behind.is_empty() && micros == 0 {
+        let unit = SPANS.iter().find_map(|(name, unit)| Some((after.strip_prefix(name)?, unit)));
+        let Some((next, unit)) = unit else {
+            // Zero needs no unit.
+            return if number == 0 && after.is_empty() && micros == 0 {
                 Ok(Duration::ZERO)
             } else {
                 Err(fault())
@@ -259,7 +262,7 @@ fn span(node: &Node, what: &str) -> Result<Duration, Fault> {
         if micros > 1 << 50 {
             return Err(fault());
         }
-        rest = behind;
+        rest = next;
         if rest.is_empty() {
             return Ok(Duration::from_micros(micros));
         }

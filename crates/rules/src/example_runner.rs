@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Decision, Entry, Operation, Part, Retry, Timestamp, peek_together, take_together,
+    Answer, Entry, Operation, Part, Retry, Timestamp, peek_together, take_together,
 };
 use smallvec::SmallVec;
 
@@ -69,12 +69,12 @@ impl RuleSet {
             let now = Timestamp::EPOCH + START + step.at;
             for turn in 1..=step.times {
                 let result = runner.decide(request, now);
-                let place = if step.times > 1 {
+                let position = if step.times > 1 {
                     format!("step {} (line {}), request {turn}", number + 1, step.line)
                 } else {
                     format!("step {} (line {})", number + 1, step.line)
                 };
-                if !runner.compare(&step.expect, &result, &place) {
+                if !runner.compare(&step.expect, &result, &position) {
                     break;
                 }
             }
@@ -188,51 +188,54 @@ impl<'s> ExampleRunner<'s> {
     ) -> Result<RuleOutcome, KeyTooLong> {
         let mut evaluation = Evaluation::new(matches, RuleOperation::Take(hits))?;
         while let Some(set) = evaluation.next_charges() {
-            let decisions = self.apply(&set, now);
-            evaluation.record(&set, decisions.into_iter().map(Answer::from));
+            let answers = self.apply(set, now);
+            evaluation.record(&answers);
         }
         Ok(evaluation.into_outcome())
     }
 
-    /// Applies takes and peeks, which one decision on several keys covers even if there is one key only.
-    fn apply(&mut self, set: &ChargeSet<'_, '_>, now: Timestamp) -> Vec<Decision> {
-        let keys = set.requests.iter().map(|request| &request.charge.key);
+    /// Applies a take or a peek. A decision on several keys is the same as on one if there is only one.
+    fn apply(&mut self, set: ChargeSet<'_, '_, '_>, now: Timestamp) -> Vec<Answer> {
+        let requests: Vec<_> = set.requests().collect();
+        let keys = requests.iter().map(|request| &request.charge.key);
         let entries = keys.clone().map(|key| self.entries.remove(key).flatten());
         let mut entries: Vec<Option<Entry>> = entries.collect();
-        let parts = set.requests.iter().zip(&mut entries).map(|(request, entry)| Part {
+        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| Part {
             policy: &request.charge.policy,
             entry,
             cost: request.cost,
         });
         let mut parts: Vec<_> = parts.collect();
-        let is_take = set.requests.iter().any(|it| matches!(it.operation, Operation::Take(_)));
+        let is_take = requests.iter().any(|it| matches!(set.operation(it), Operation::Take(_)));
         let together = if is_take { take_together } else { peek_together };
         let decisions = together(&mut parts, now).map(|joint| joint.each).unwrap_or_default();
         self.entries.extend(keys.cloned().zip(entries));
-        decisions
+        decisions.into_iter().map(Answer::from).collect()
     }
 
     /// Whether the result is as expected.
-    fn compare(&mut self, expect: &Expect, found: &ExampleResult, place: &str) -> bool {
+    fn compare(&mut self, expect: &Expect, found: &ExampleResult, position: &str) -> bool {
         let before = self.faults.len();
         let word = |allowed| if allowed { "allow" } else { "deny" };
         if expect.allowed.is_some_and(|allowed| allowed != found.allowed) {
             let by = found.rule.as_ref().map(|rule| format!(" by {rule}")).unwrap_or_default();
             let expected = word(!found.allowed);
-            self.faults
-                .push(format!("{place}: expected {expected}, found {}{by}", word(found.allowed)));
+            self.faults.push(format!(
+                "{position}: expected {expected}, found {}{by}",
+                word(found.allowed)
+            ));
         }
         if let Some(rule) = &expect.rule
             && found.rule.as_deref() != Some(rule)
         {
             let found = found.rule.as_deref().unwrap_or("none");
-            self.faults.push(format!("{place}: expected rule {rule}, found {found}"));
+            self.faults.push(format!("{position}: expected rule {rule}, found {found}"));
         }
         if let Some(remaining) = expect.remaining
             && found.remaining != Some(remaining)
         {
             let found = found.remaining.map_or("none".to_owned(), |it| it.to_string());
-            self.faults.push(format!("{place}: expected remaining {remaining}, found {found}"));
+            self.faults.push(format!("{position}: expected remaining {remaining}, found {found}"));
         }
         if let Some(expected) = expect.retry_after
             && found.retry != Some(Retry::After(expected))
@@ -242,7 +245,8 @@ impl<'s> ExampleRunner<'s> {
                 Some(Retry::Never) => "never".to_owned(),
                 Some(Retry::After(span)) => format!("{span:?}"),
             };
-            self.faults.push(format!("{place}: expected retry_after {expected:?}, found {found}"));
+            self.faults
+                .push(format!("{position}: expected retry_after {expected:?}, found {found}"));
         }
         self.faults.len() == before
     }

@@ -1,11 +1,11 @@
-//! What the fuzz target checks. It is also run in the tests, over a committed corpus.
+//! Checks of the fuzz target, which the tests also run over a committed corpus.
 
 use crate::{Descriptor, Format, Request, RuleSet};
 
-/// Any bytes as a rules file: an error that says where, or rules that answer every request.
+/// Any bytes as a rules file are an error with a position, or rules that match requests without a panic.
 ///
 /// # Panics
-/// Where that does not hold.
+/// If that does not hold.
 pub fn check_rules(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for format in [Format::Yaml, Format::Toml] {
@@ -13,7 +13,7 @@ pub fn check_rules(data: &[u8]) {
             Ok(rules) => exercise(&rules),
             Err(error) => {
                 assert!(!error.message().is_empty());
-                // A carriage return by itself ends a line in YAML.
+                // A lone carriage return ends a line in YAML.
                 let ends = text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
                 assert!(error.at().line <= ends + 1, "{error}");
             }
@@ -21,7 +21,7 @@ pub fn check_rules(data: &[u8]) {
     }
 }
 
-/// Asks for requests that most rules have something to say about.
+/// Matches requests that most rules use attributes of.
 fn exercise(rules: &RuleSet) {
     let headers = [("x-plan", "gold"), ("x-tenant", "acme"), ("x-user", "7"), ("x-tokens", "3")];
     for target in [

@@ -1,14 +1,14 @@
-//! Patterns in which `*` stands for any run of bytes, and `\` takes the meaning of what is behind it.
+//! Patterns in which `*` matches any bytes, also none, and `\` escapes the next byte.
 
 use std::fmt;
 
 use memchr::memmem;
 
-/// A pattern: literal pieces with any run of bytes between them.
+/// A pattern: literal pieces with any bytes between them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
     text: Box<str>,
-    /// What stands before, between and behind the stars: at least one, maybe empty.
+    /// The pieces before, between and after the stars: at least one, some may be empty.
     pieces: Box<[Box<[u8]>]>,
 }
 
@@ -26,7 +26,7 @@ impl Glob {
         Self { text: text.into(), pieces: pieces.into_iter().map(Into::into).collect() }
     }
 
-    /// A pattern in which `\\` is a byte as any other.
+    /// A pattern in which `\` is an ordinary byte.
     pub(crate) fn stars(text: &str) -> Self {
         let pieces = text.split('*').map(|piece| piece.as_bytes().into()).collect();
         Self { text: text.into(), pieces }
@@ -45,17 +45,17 @@ impl Glob {
         }
     }
 
-    /// What every value begins with.
+    /// Start of every matching value.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.pieces[0]
     }
 
-    /// What every value ends with.
+    /// End of every matching value.
     pub(crate) fn suffix(&self) -> &[u8] {
         &self.pieces[self.pieces.len() - 1]
     }
 
-    /// Whether a beginning, or an end, is all that it asks for; or nothing.
+    /// Whether it is only a prefix or only a suffix.
     pub(crate) fn is_one_sided(&self) -> bool {
         match &*self.pieces {
             [before, after] => before.is_empty() || after.is_empty(),
@@ -68,7 +68,7 @@ impl Glob {
         let [middle @ .., last] = rest else { return value == &**first };
         let Some(value) = value.strip_prefix(&**first) else { return false };
         let Some(mut value) = value.strip_suffix(&**last) else { return false };
-        // Where each piece is taken as early as it comes, what is behind has the most room.
+        // The earliest occurrence of each piece leaves the most bytes for the rest.
         for piece in middle {
             let Some(at) = memmem::find(value, piece) else { return false };
             value = &value[at + piece.len()..];
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_any_run_of_bytes() {
+    fn matches_star_matches_any_bytes() {
         for (pattern, value, expected) in [
             ("gold", "gold", true),
             ("gold", "golden", false),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_without_a_star_is_a_value() {
+    fn literal_pattern_without_star_is_a_value() {
         assert_eq!(Glob::new(r"a\*b").literal(), Some(&b"a*b"[..]));
         assert_eq!(Glob::new("a*b").literal(), None);
         assert_eq!((Glob::new("a*b").prefix(), Glob::new("a*b").suffix()), (&b"a"[..], &b"b"[..]));

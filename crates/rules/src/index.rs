@@ -64,23 +64,23 @@ enum IndexKey {
 impl Index {
     pub(crate) fn of<'c>(all: impl Iterator<Item = &'c Conditions> + Clone) -> Self {
         let mut shared: AHashMap<IndexKey, usize> = AHashMap::new();
-        for place in all.clone().flat_map(|it| &it.0).flat_map(|it| index_keys(it)) {
-            *shared.entry(place).or_default() += 1;
+        for key in all.clone().flat_map(|it| &it.0).flat_map(|it| index_keys(it)) {
+            *shared.entry(key).or_default() += 1;
         }
         let mut builder = IndexBuilder::default();
         for (conditions, item) in all.zip(0..) {
             // The number of conditions that share its most frequent key.
-            let crowd = |condition: &Condition| {
+            let frequency = |condition: &Condition| {
                 let index_keys = index_keys(condition);
-                let worst = index_keys.iter().map(|place| (shared[place], rank(place))).max();
+                let worst = index_keys.iter().map(|key| (shared[key], rank(key))).max();
                 (worst, index_keys.len())
             };
             let usable = conditions.0.iter().enumerate().filter(|(_, it)| !it.not);
             let mut known = None;
-            match usable.min_by_key(|(_, it)| crowd(it)) {
+            match usable.min_by_key(|(_, it)| frequency(it)) {
                 Some((at, condition)) => {
                     builder.add(condition, item);
-                    known = u8::try_from(at).ok().filter(|_| tells_all(condition));
+                    known = u8::try_from(at).ok().filter(|_| is_implied_by_lookup(condition));
                 }
                 None => builder.index.always.push(item),
             }
@@ -126,7 +126,7 @@ impl Index {
 }
 
 /// Whether a lookup by the condition finds only requests for which it holds.
-fn tells_all(condition: &Condition) -> bool {
+fn is_implied_by_lookup(condition: &Condition) -> bool {
     condition.tests.iter().all(|test| match test {
         Test::Present => condition.attribute != Attribute::Client,
         Test::Network(_) => true,
@@ -162,8 +162,8 @@ fn index_keys(condition: &Condition) -> Vec<IndexKey> {
 }
 
 /// Preference among keys that equally many conditions share: the most selective first.
-const fn rank(place: &IndexKey) -> usize {
-    match place {
+const fn rank(key: &IndexKey) -> usize {
+    match key {
         IndexKey::Exact(..) => 0,
         IndexKey::Path(..) => 1,
         IndexKey::Network(_) => 2,
@@ -192,8 +192,8 @@ impl IndexBuilder {
                 Test::Present | Test::Glob(_) => {}
             }
         }
-        for place in index_keys(condition) {
-            match place {
+        for key in index_keys(condition) {
+            match key {
                 IndexKey::Exact(attribute, value) => {
                     self.index_of(&attribute).exact.entry(&value).push(item);
                 }
@@ -285,7 +285,7 @@ impl Paths {
             if *segment == Segment::Any {
                 return node.any.push(item);
             }
-            node = node.deeper.get_or_insert_default().behind(segment);
+            node = node.deeper.get_or_insert_default().next(segment);
         }
         node.ends.push(item);
     }
@@ -312,14 +312,14 @@ impl Paths {
 
 impl PathNode {
     /// The node that `segment` leads to.
-    fn behind(&mut self, segment: &Segment) -> &mut Paths {
+    fn next(&mut self, segment: &Segment) -> &mut Paths {
         match segment {
             Segment::Any | Segment::One(_) => self.one.get_or_insert_default(),
             Segment::Literal(text) => self.literals.entry(text.as_bytes()),
             Segment::Glob(glob) => {
-                let there = self.globs.iter().position(|(it, _)| it == glob);
-                let at = there.unwrap_or(self.globs.len());
-                if there.is_none() {
+                let known = self.globs.iter().position(|(it, _)| it == glob);
+                let at = known.unwrap_or(self.globs.len());
+                if known.is_none() {
                     self.globs.push((glob.clone(), Paths::default()));
                 }
                 &mut self.globs[at].1

@@ -16,7 +16,7 @@ pub(crate) struct InlineMap<const N: usize, T> {
 #[repr(align(64))]
 struct Entry<const N: usize, T> {
     text: SmallVec<[u8; N]>,
-    under: T,
+    value: T,
 }
 
 impl<const N: usize, T> Default for InlineMap<N, T> {
@@ -31,7 +31,7 @@ impl<const N: usize, T> InlineMap<N, T> {
             return None;
         }
         let found = self.entries.find(self.hasher.hash_one(text), |entry| *entry.text == *text);
-        found.map(|entry| &entry.under)
+        found.map(|entry| &entry.value)
     }
 }
 
@@ -41,9 +41,9 @@ impl<const N: usize, T: Default> InlineMap<N, T> {
         let Self { entries, hasher } = self;
         let same = |entry: &Entry<N, T>| *entry.text == *text;
         let hash = |entry: &Entry<N, T>| hasher.hash_one(&*entry.text);
-        let fresh = || Entry { text: SmallVec::from_slice(text), under: T::default() };
+        let fresh = || Entry { text: SmallVec::from_slice(text), value: T::default() };
         let entry = entries.entry(hasher.hash_one(text), same, hash).or_insert_with(fresh);
-        &mut entry.into_mut().under
+        &mut entry.into_mut().value
     }
 }
 

@@ -100,7 +100,7 @@ impl KeyPart {
         key: &mut Vec<u8>,
     ) -> bool {
         key.push(b'|');
-        let there = match &self.source {
+        let found = match &self.source {
             KeySource::Attribute(Attribute::Capture(name)) => {
                 capture(name).map(|value| escape(value.as_bytes(), key))
             }
@@ -119,10 +119,10 @@ impl KeyPart {
                 key.extend(client(address, length).into_bytes());
             }),
         };
-        if there.is_none() {
+        if found.is_none() {
             key.push(b'%');
         }
-        there.is_some() || self.optional
+        found.is_some() || self.optional
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_counted_by_network() {
+    fn write_client_is_its_network() {
         for (part, address, expected) in [
             ("client", "203.0.113.7", "|203.0.113.7"),
             ("client/24", "203.0.113.7", "|203.0.113.0/24"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_no_value() {
+    fn write_missing_part_differs_from_any_value() {
         let headers = [("x-a", "%")];
         let request = Request::http("GET", "/", &headers);
         assert_eq!(key(&["header.x-a"], &request).as_deref(), Some("|%25"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_part_is_an_error() {
+    fn new_invalid_part_is_an_error() {
         for text in ["", "x", "header.", "client/33", "client/24/129", "client/1/2/3", "clients"] {
             assert!(KeyPart::new(text).unwrap_err().starts_with("invalid key part `"), "{text}");
         }
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_tuples_make_one_key(
+        fn escape_different_tuples_make_different_keys(
             a in prop::collection::vec(".{0,4}|[%|a=]{0,4}", 1..4),
             b in prop::collection::vec(".{0,4}|[%|a=]{0,4}", 1..4),
         ) {

@@ -8,7 +8,7 @@
 
 mod attribute;
 mod builder;
-mod card;
+mod compiled_rule;
 mod condition;
 mod config_map;
 mod describe;

@@ -69,7 +69,7 @@ mod tests {
     use crate::{Format, Request, RuleSet};
 
     #[test]
-    fn get_is_apply() {
+    fn get_equals_apply() {
         let paths = ["/Login/", "/a;X/b/", "/a/..;x/B//", "/;/", "/", "/plain", "/plain"];
         let paths = paths.map(ToOwned::to_owned);
         let known = LoosePaths::default();

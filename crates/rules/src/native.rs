@@ -1,4 +1,4 @@
-//! Rules in our own form.
+//! Reads rules in Sluicegate's own format.
 
 mod conditions;
 mod settings;
@@ -20,28 +20,28 @@ use crate::{
     tree::{Fields, Kind, Node},
 };
 
-/// The most parts of a key.
+/// Maximum number of parts of a key.
 const MAX_PARTS: usize = 16;
-/// The most levels of a hierarchy.
+/// Maximum number of levels of a hierarchy.
 const MAX_LEVELS: usize = 8;
 
 type Levels = SmallVec<[Level; 1]>;
 
 pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fault> {
     let mut fields = Fields::of(node, "a rule")?;
-    let rule_name = named(fields.need("name")?, "rule")?;
+    let rule_name = named(fields.require("name")?, "rule")?;
     let conditions = fields.take("match").map(|it| conditions(it, builder)).transpose()?;
     let conditions = conditions.unwrap_or_default();
     let settings = settings(&mut fields, builder)?;
-    let stop = fields.truth("stop")?.unwrap_or(false);
-    let spread = fields.truth("spread")?.unwrap_or(false);
+    let stop = fields.boolean("stop")?.unwrap_or(false);
+    let spread = fields.boolean("spread")?.unwrap_or(false);
     let state = fields.take("state").map(|it| named(it, "state")).transpose()?;
     let state = state.unwrap_or(rule_name);
     let key = fields.take("key");
     let levels_node = fields.take("levels");
     let overrides =
         fields.take("overrides").map(|it| overrides(it, builder)).transpose()?.flatten();
-    fields.done()?;
+    fields.finish()?;
 
     let mut levels = match (levels_node, key) {
         (Some(levels), None) => {
@@ -73,15 +73,14 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
     let excepted = overrides.as_ref().map_or(&[][..], |it| &it.settings);
     check_policies(node, &settings, excepted, &levels)?;
     let in_key = levels.iter().flat_map(|level| &level.parts).filter_map(KeyPart::attribute);
-    let asked = conditions.0.iter().map(|it| &it.attribute).chain(in_key);
-    let of_entries = asked.into_iter().any(Attribute::is_of_envoy);
+    let used = conditions.0.iter().map(|it| &it.attribute).chain(in_key);
+    let uses_descriptors = used.into_iter().any(Attribute::is_of_envoy);
     let captures: Vec<&str> = conditions.patterns().flat_map(|it| it.captures()).collect();
     for part in levels.iter().flat_map(|level| &level.parts) {
         if let Some(Attribute::Capture(name)) = part.attribute()
             && !captures.contains(&&**name)
         {
-            let wanted = format!("`{{{name}}}`");
-            let message = format!("expected a path with {wanted} in `match`");
+            let message = format!("expected a path with `{{{name}}}` in `match`");
             return Err(node.fault(format!("invalid key part `path.{name}`: {message}")));
         }
     }
@@ -98,12 +97,12 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
         overrides,
         levels,
         stop,
-        of_entries,
+        uses_descriptors,
         envoy: None,
     })
 }
 
-/// Whatever is decided needs a policy.
+/// Checks that everything that limits has a policy, and that a hierarchy has its policies in its levels.
 fn check_policies(
     node: &Node,
     settings: &Settings,
@@ -140,7 +139,7 @@ fn read_levels(
     let mut levels = Levels::new();
     for item in items {
         let mut fields = Fields::of(item, "a level")?;
-        let name_node = fields.need("name")?;
+        let name_node = fields.require("name")?;
         let name = named(name_node, "level")?;
         if levels.iter().any(|level| level.name() == Some(name)) {
             return Err(name_node
@@ -148,7 +147,7 @@ fn read_levels(
         }
         let parts =
             fields.take("key").map(|it| parts(it, builder)).transpose()?.unwrap_or_default();
-        let policy = builder.policy(fields.need("policy")?)?;
+        let policy = builder.policy(fields.require("policy")?)?;
         let overrides = fields.take("overrides").map(|it| overrides(it, builder)).transpose()?;
         let overrides = overrides.flatten();
         if overrides
@@ -161,7 +160,7 @@ fn read_levels(
                  `cost`, `shadow` and `on_error` in `overrides` of the rule",
             ));
         }
-        fields.done()?;
+        fields.finish()?;
         levels.push(Level {
             name: Some(name.into()),
             prefix: Bytes::new(),
@@ -171,7 +170,7 @@ fn read_levels(
             overrides,
         });
     }
-    // What all keys begin with says where a cluster keeps them: in one place.
+    // A cluster keeps keys with the same hash tag on one node: the tag contains the parts that all levels share.
     let shared =
         levels.iter().map(|level| &level.parts).fold(None, |shared: Option<usize>, parts| {
             let first = &levels[0].parts;
@@ -183,8 +182,8 @@ fn read_levels(
         if spread {
             level.prefix = Bytes::from_vec(format!("rule:{state}:{name}").into_bytes());
         } else {
-            let before = format!("rule:{state}").into_bytes();
-            level.shared = Some((before.into(), shared.unwrap_or(0)));
+            let start = format!("rule:{state}").into_bytes();
+            level.shared = Some((start.into(), shared.unwrap_or(0)));
             level.prefix = Bytes::from_vec(format!(":{name}").into_bytes());
         }
     }

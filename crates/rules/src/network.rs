@@ -1,4 +1,4 @@
-//! Networks: addresses by their first bits.
+//! Networks: addresses with a common prefix.
 
 use std::{
     fmt,
@@ -7,16 +7,16 @@ use std::{
 
 use crate::{error::quoted, prefix_index::Prefix};
 
-/// Addresses of one family that begin with the same bits.
+/// Addresses of one family with the same first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Network {
     ipv6: bool,
-    /// The bits, the first one highest; those behind the prefix are zero.
+    /// The address, with its first bit highest; the bits after the prefix are zero.
     bits: u128,
     length: u8,
 }
 
-/// An address as its family and its bits, the first one highest.
+/// Whether an address is IPv6, and its bits, the first one highest.
 pub(crate) type Bits = (bool, u128);
 
 pub(crate) fn bits(address: IpAddr) -> Bits {
@@ -27,7 +27,7 @@ pub(crate) fn bits(address: IpAddr) -> Bits {
 }
 
 impl Network {
-    /// `10.0.0.0/8`, `2001:db8::/32`, or one address; or why it is none.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32` or one address.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let fault = || {
             format!(
@@ -43,7 +43,7 @@ impl Network {
         let most: u8 = if address.is_ipv4() { 32 } else { 128 };
         let length = length.map_or(Some(most), |it| it.parse().ok()).filter(|it| *it <= most);
         let length = length.ok_or_else(fault)?;
-        // An address of IPv4 inside one of IPv6 is seen as that of IPv4.
+        // An IPv4 address mapped into IPv6 is that IPv4 address.
         let length = match address {
             IpAddr::V6(_) if address.to_canonical().is_ipv4() => {
                 length.checked_sub(96).ok_or_else(fault)?
@@ -58,7 +58,7 @@ impl Network {
         Err(format!("invalid network {}: did you mean `{network}`?", quoted(text)))
     }
 
-    /// The network of `address`, with so many bits.
+    /// The network of `address` with this prefix length.
     pub(crate) fn around(address: IpAddr, length: u8) -> Self {
         let (ipv6, bits) = bits(address);
         Self { ipv6, bits: bits & mask(length), length }
@@ -108,7 +108,7 @@ impl Prefix for Network {
     }
 }
 
-/// An address of IPv4 as a whole, or nearly half of one of IPv6, which come after these.
+/// A whole IPv4 address, or the first 63 bits of an IPv6 address, which sort after all IPv4 addresses.
 fn head((ipv6, bits): Bits) -> u64 {
     let head = if ipv6 { bits >> 65 | 1 << 63 } else { bits >> 96 };
     u64::try_from(head).unwrap_or(u64::MAX)
@@ -134,7 +134,7 @@ mod tests {
     use crate::prefix_index::PrefixIndex;
 
     #[test]
-    fn networks_are_read_and_checked() {
+    fn new_network_is_parsed_and_checked() {
         for text in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.7", "2001:db8::/32", "::1", "::/0"] {
             assert_eq!(Network::new(text).unwrap().to_string(), text);
         }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_apart() {
+    fn holds_other_family_is_false() {
         let all = Network::new("::/0").unwrap();
         assert!(!all.holds(bits("10.0.0.1".parse().unwrap())));
         assert!(!all.holds(bits("::ffff:10.0.0.1".parse().unwrap())));
@@ -158,17 +158,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_networks_of_an_address_are_found(
+        fn find_address_returns_all_its_networks(
             networks in prop::collection::vec((0..4u32, 0..=32u8), 0..30),
             address in 0..4u32,
         ) {
             let spread = |it: u32| IpAddr::V4(Ipv4Addr::from_bits(it.wrapping_mul(0x5555_5555)));
             let networks: Vec<_> =
                 networks.into_iter().map(|(it, length)| Network::around(spread(it), length)).collect();
-            let nested = PrefixIndex::of(networks.iter().copied().zip(0..).collect());
+            let index = PrefixIndex::of(networks.iter().copied().zip(0..).collect());
             let value = bits(spread(address));
             let mut found: Vec<u32> = Vec::new();
-            nested.find(&value, |items| found.extend(items));
+            index.find(&value, |items| found.extend(items));
             found.sort_unstable();
             let expected: Vec<u32> =
                 networks.iter().zip(0..).filter(|(it, _)| it.holds(value)).map(|it| it.1).collect();

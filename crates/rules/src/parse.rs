@@ -131,7 +131,7 @@ fn rules(tree: &Node, builder: &mut RuleSetBuilder) -> Result<(), Fault> {
             builder.trusted_headers.insert(header.into());
         }
     }
-    fields.done()
+    fields.finish()
 }
 
 fn tree(text: &str, format: Format) -> Result<Node, RulesError> {

@@ -1,13 +1,13 @@
-//! Patterns of paths.
+//! Path patterns.
 
 use sluicegate_headers::{PathOptions, canonical_path};
 
 use crate::{error::quoted, glob::Glob};
 
-/// The most segments of a pattern.
+/// Maximum number of segments of a pattern.
 pub(crate) const MAX_SEGMENTS: usize = 32;
 
-/// A pattern of paths, segment by segment.
+/// A path pattern, in segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathPattern {
     text: Box<str>,
@@ -16,13 +16,13 @@ pub(crate) struct PathPattern {
     segments: Box<[Segment]>,
 }
 
-/// What a segment of a path must be.
+/// A segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     Literal(Box<str>),
-    /// A segment with stars in it.
+    /// A segment with stars.
     Glob(Glob),
-    /// `*`, or `{NAME}`: any one segment that isn't empty.
+    /// `*`, or `{NAME}`: any one segment that is not empty.
     One(Option<Box<str>>),
     /// `**`: any segments, or none.
     Any,
@@ -39,7 +39,7 @@ impl Segment {
 }
 
 impl PathPattern {
-    /// The pattern that `text` says, or why it is none.
+    /// Parses a pattern.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix('/') else {
             return Err(format!(
@@ -50,7 +50,7 @@ impl PathPattern {
         Self::of(text, rest.split('/').map(segment).collect::<Result<_, _>>()?)
     }
 
-    /// The pattern that only `text` matches as it stands, stars and braces too.
+    /// The pattern that matches only `text`, in which stars and braces are literal.
     pub(crate) fn exactly(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix('/') else {
             return Err(format!(
@@ -72,18 +72,18 @@ impl PathPattern {
             return Err(format!("invalid path {}: expected `**` at most twice", quoted(text)));
         }
         let literal = segments.iter().all(|it| matches!(it, Segment::Literal(_)));
-        // The text of a literal pattern may quote a star, and is compared as the path that it says.
-        let said: Vec<&str> = segments.iter().filter_map(Segment::literal).collect();
-        let said = format!("/{}", said.join("/"));
-        let canonical = canonical_path(&said);
-        if literal && *canonical != *said {
+        // A literal pattern may contain an escaped star. Its path is compared without the escapes.
+        let path: Vec<&str> = segments.iter().filter_map(Segment::literal).collect();
+        let path = format!("/{}", path.join("/"));
+        let canonical = canonical_path(&path);
+        if literal && *canonical != *path {
             return Err(format!(
                 "invalid path {}: expected {}, as servers read it",
                 quoted(text),
                 quoted(&canonical)
             ));
         }
-        // A segment that no path in canonical form has.
+        // A segment that no path in canonical form contains could never match.
         for segment in segments.iter().filter_map(Segment::literal).filter(|it| !it.is_empty()) {
             let path = format!("/{segment}");
             let canonical = canonical_path(&path);
@@ -97,12 +97,12 @@ impl PathPattern {
         }
         Ok(Self {
             text: text.into(),
-            literal: literal.then(|| said.into()),
+            literal: literal.then(|| path.into()),
             segments: segments.into(),
         })
     }
 
-    /// The same, of paths that `options` were applied to.
+    /// The same pattern for paths to which `options` have been applied.
     pub(crate) fn under(self, options: PathOptions) -> Result<Self, String> {
         if options.strip_parameters && self.text.contains(';') {
             let text = quoted(&self.text);
@@ -153,12 +153,12 @@ impl PathPattern {
         self.literal().map_or_else(|| self.walk(path, None).is_some(), |it| it == path)
     }
 
-    /// What `{name}` stands for in `path`, if it matches.
+    /// The segment of `path` that `{name}` captures, if the pattern matches.
     pub(crate) fn capture<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
         self.walk(path, Some(name)).flatten()
     }
 
-    /// `None` if it does not match, else what `name` stands for.
+    /// `None` if it does not match, else the segment that `name` captures.
     fn walk<'p>(&self, path: &'p str, name: Option<&str>) -> Option<Option<&'p str>> {
         let left = path.strip_prefix('/')?.split('/');
         match step(&self.segments, left, name, None) {
@@ -168,14 +168,14 @@ impl PathPattern {
     }
 }
 
-/// What comes of matching the rest of a pattern with the rest of a path.
+/// Result of matching the rest of a pattern with the rest of a path.
 enum Step<'p> {
-    /// What the capture stands for.
+    /// It matches; with the captured segment.
     Matches(Option<&'p str>),
-    /// Not from here.
+    /// It does not match from this segment on.
     Differs,
-    /// Nor from any later segment: a `**` has tried all that follow. Without this, a path that repeats a
-    /// segment between two `**` would take the square of its length.
+    /// It does not match from any later segment either: a `**` has tried all that follow. Without this, a path that
+    /// repeats a segment between two `**` would take quadratic time.
     NeverMatches,
 }
 
@@ -187,12 +187,12 @@ fn step<'p>(
 ) -> Step<'p> {
     for (index, segment) in pattern.iter().enumerate() {
         if *segment == Segment::Any {
-            let behind = &pattern[index + 1..];
-            if behind.is_empty() {
+            let rest = &pattern[index + 1..];
+            if rest.is_empty() {
                 return Step::Matches(found);
             }
             loop {
-                match step(behind, path.clone(), name, found) {
+                match step(rest, path.clone(), name, found) {
                     Step::Differs => {}
                     end => return end,
                 }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_segment_by_segment() {
+    fn matches_compares_segment_by_segment() {
         for (pattern, path, expected) in [
             ("/", "/", true),
             ("/a", "/a", true),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn under_options_patterns_match_what_options_leave() {
+    fn under_options_matches_paths_with_options_applied() {
         let all =
             PathOptions { ignore_case: true, ignore_trailing_slash: true, strip_parameters: true };
         for (pattern, path, expected) in [
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_are_the_segments_they_stand_for() {
+    fn capture_returns_the_matching_segment() {
         let pattern = PathPattern::new("/t/{tenant}/**/u/{user}").unwrap();
         assert_eq!(pattern.captures().collect::<Vec<_>>(), ["tenant", "user"]);
         assert_eq!(pattern.capture("/t/acme/x/y/u/7", "tenant"), Some("acme"));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_says_why() {
+    fn new_invalid_pattern_names_what_is_expected() {
         for (text, expected) in [
             ("a", "invalid path `a`: expected one that begins with `/`"),
             ("/{}", "invalid segment `{}`: expected `{name}`"),

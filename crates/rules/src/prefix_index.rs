@@ -137,21 +137,21 @@ impl<P: Prefix> PrefixIndex<P> {
         known + unknown.partition_point(|it| *it == head)
     }
 
-    /// Passes the items of all prefixes that contain `value` to `tell`.
-    pub(crate) fn find(&self, value: &P::Value, mut tell: impl FnMut(&[u32])) {
+    /// Passes the items of all prefixes that contain `value` to `add`.
+    pub(crate) fn find(&self, value: &P::Value, mut add: impl FnMut(&[u32])) {
         let Some(one) = self.nodes.first() else { return };
         let Some(head) = P::head_of(value, self.common, &one.prefix) else { return };
         let before = self.heads.partition_point(|it| *it < head);
         // Rarely more than one, therefore not a search over all that follow.
         let same = self.run(before, head);
-        let alike = &self.nodes[before..before + same];
-        let behind = before + alike.partition_point(|nest| nest.prefix.at_most(value));
-        let mut next = behind.checked_sub(1);
-        while let Some(nest) = next.map(|at| &self.nodes[at]) {
-            if nest.prefix.contains(value) {
-                tell(&nest.items);
+        let candidates = &self.nodes[before..before + same];
+        let after = before + candidates.partition_point(|node| node.prefix.at_most(value));
+        let mut next = after.checked_sub(1);
+        while let Some(node) = next.map(|at| &self.nodes[at]) {
+            if node.prefix.contains(value) {
+                add(&node.items);
             }
-            next = nest.within();
+            next = node.within();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The parameters of a query.
+//! Query parameters.
 
 use std::{borrow::Cow, cell::OnceCell};
 
@@ -117,7 +117,7 @@ fn decode(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// The byte that `text` begins with an escape of.
+/// The byte whose `%XX` escape `text` starts with.
 fn escape(text: &[u8]) -> Option<u8> {
     let [b'%', high, low, ..] = text else { return None };
     let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_decoded_and_in_order() {
+    fn values_are_decoded_in_query_order() {
         for (query, name, expected) in [
             ("a=1&b=2&a=3", "a", &["1", "3"][..]),
             ("%61=1&a=2&%6=3", "a", &["1", "2"]),
@@ -157,7 +157,7 @@ mod tests {
             ("x=%&x=%zz&x=%%41", "x", &["%", "%zz", "%A"]),
             ("x&x=&x==", "x", &["", "", "="]),
             ("a+b=1&a%20b=2&a%2bb=3", "a b", &["1", "2"]),
-            // The name as a client spells it.
+            // The name as the client spells it.
             ("a+b=1&a%20b=2&a%2bb=3", "a+b", &["1", "3"]),
             ("100%=1&%3100%25=2", "100%", &["1", "1", "2"]),
             ("&&=1&", "a", &[]),

@@ -1,4 +1,4 @@
-//! What is known of a request.
+//! Requests, as rules match them.
 
 use std::{borrow::Cow, fmt, net::IpAddr, rc::Rc};
 
@@ -10,12 +10,12 @@ use crate::{
     query::{Query, work},
 };
 
-/// The headers of a request, asked by name.
+/// The headers of a request.
 pub trait Headers {
-    /// The value of the header `name`, which is in lower case; of several, the first.
+    /// The first value of the header `name`, which is in lower case.
     fn header(&self, name: &str) -> Option<&[u8]>;
 
-    /// Whether the header `name`, which is in lower case, is there several times with different values.
+    /// Whether the header `name`, which is in lower case, occurs several times with different values.
     fn is_ambiguous(&self, name: &str) -> bool;
 }
 
@@ -64,7 +64,7 @@ fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
     values.next().is_some_and(|first| values.any(|value| value != first))
 }
 
-/// What is known of a request: all that rules can ask for.
+/// A request, with all attributes that rules can use.
 ///
 /// ```
 /// use sluicegate_rules::Request;
@@ -81,9 +81,9 @@ pub struct Request<'r> {
     path: Option<Cow<'r, str>>,
     /// `None` if it is empty.
     query: Option<Rc<Query<'r>>>,
-    /// What some servers make of the target besides.
+    /// Further readings of the target.
     others: Option<Rc<Others<'r>>>,
-    /// What rules make of long values, where the target is read several times or the path is long.
+    /// Results for long values, if there are several readings or the path is long.
     long_values: Option<&'r LongValues>,
     headers: &'r dyn Headers,
     client: Option<IpAddr>,
@@ -91,13 +91,13 @@ pub struct Request<'r> {
     entries: &'r [(&'r str, &'r str)],
 }
 
-/// A path and a query, as another server reads the target. Readings with the same query share it.
+/// A path and a query, as one kind of server reads the target. Readings with the same query share it.
 pub(crate) struct Target<'r> {
     path: Cow<'r, str>,
     query: Option<Rc<Query<'r>>>,
 }
 
-/// What servers make of a target besides the first reading.
+/// Readings of a target after the first.
 pub(crate) struct Others<'r> {
     pub(crate) readings: Vec<Target<'r>>,
     /// The path as sent, where no reading equals it.
@@ -107,7 +107,7 @@ pub(crate) struct Others<'r> {
 }
 
 impl<'r> Others<'r> {
-    /// `others` than the first reading, whose query is `query`.
+    /// `query` is that of the first reading.
     fn new(others: sluicegate_headers::Others<'r>, query: Option<&Rc<Query<'r>>>) -> Self {
         let mut queries: Vec<_> = query.cloned().into_iter().collect();
         let readings =
@@ -136,15 +136,15 @@ fn shared(query: Cow<'_, str>) -> Option<Rc<Query<'_>>> {
 }
 
 impl<'r> Request<'r> {
-    /// An HTTP request. `target` is the path with the query as it came, in any form and spelling. Where
-    /// servers read it differently, [`RuleSet::matches`](crate::RuleSet::matches) finds the rules for every
-    /// reading, so that no spelling escapes a rule.
+    /// An HTTP request. `target` is the path with the query as sent, in any form and spelling. If servers read it
+    /// differently, [`RuleSet::matches`](crate::RuleSet::matches) finds the rules for every reading. Therefore no
+    /// spelling escapes a rule.
     #[must_use]
     pub fn http(method: &'r str, target: &'r str, headers: &'r dyn Headers) -> Self {
         let Readings { first: Reading { path, query }, others } = Readings::of(target);
         let query = shared(query);
         let others = others.map(|others| Rc::new(Others::new(*others, query.as_ref())));
-        // Some servers take `post` for `POST`.
+        // Some servers treat `post` as `POST`.
         let method = match method.bytes().any(|byte| byte.is_ascii_lowercase()) {
             true => Cow::Owned(method.to_ascii_uppercase()),
             false => Cow::Borrowed(method),
@@ -162,7 +162,7 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// The entries of one of Envoy's descriptors.
+    /// One of Envoy's descriptors.
     #[must_use]
     pub const fn descriptor(domain: &'r str, entries: &'r [(&'r str, &'r str)]) -> Self {
         Self {
@@ -178,25 +178,25 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// The same, from the client at `address`. An IPv4 address inside an IPv6 one is that of IPv4.
+    /// Sets the address of the client. An IPv4 address mapped into IPv6 is that IPv4 address.
     #[must_use]
     pub fn from(self, address: IpAddr) -> Self {
         Self { client: Some(address.to_canonical()), ..self }
     }
 
-    /// The same, with entries besides.
+    /// Adds the entries of a descriptor.
     #[must_use]
     pub fn with_entries(self, entries: &'r [(&'r str, &'r str)]) -> Self {
         Self { entries, ..self }
     }
 
-    /// What servers make of the target besides the path and query of this request.
+    /// Readings of the target after the first.
     pub(crate) fn others(&self) -> Option<&Others<'r>> {
         self.others.as_deref()
     }
 
-    /// The same request, with its target as another server reads it if `target` is given. What
-    /// rules make of its long values is kept in `long_values`, which must be of this request only.
+    /// The same request with another reading of its target, if `target` is given. `long_values` caches results and
+    /// must be used for this request only.
     pub(crate) fn read_as<'t>(
         &'t self,
         target: Option<&'t Target<'r>>,
@@ -216,8 +216,7 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// Whether the request gives `attribute` several times, with different values: applications then differ
-    /// in which one they use.
+    /// Whether the request contains `attribute` several times, with different values.
     pub(crate) fn is_ambiguous(&self, attribute: &Attribute) -> bool {
         match attribute {
             Attribute::Header(name) => self.headers.is_ambiguous(name),
@@ -236,12 +235,12 @@ impl<'r> Request<'r> {
         self.long_values
     }
 
-    /// Whether its path is so long that what rules make of it is worth keeping.
+    /// Whether its path is long enough to cache results for it.
     pub(crate) fn has_long_path(&self) -> bool {
         self.path().len() >= LongValues::MIN_LENGTH
     }
 
-    /// The path without the differences that are ignored.
+    /// The path without the differences that `options` ignore.
     pub(crate) fn loose_path(&self, options: PathOptions) -> Cow<'_, str> {
         match self.long_values {
             Some(known) if self.has_long_path() && !options.is_strict() => {
@@ -254,7 +253,7 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// The path in canonical form, as most servers read it; empty where there is none.
+    /// The path in canonical form, as most servers read it; empty if there is none.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path.as_deref().unwrap_or_default()
@@ -264,7 +263,7 @@ impl<'r> Request<'r> {
         self.client
     }
 
-    /// The value of an attribute that is no address, if the request has one.
+    /// The value of an attribute, if the request has it.
     pub(crate) fn value(&self, attribute: &Attribute) -> Option<Cow<'_, [u8]>> {
         let text = |text: &'r str| Cow::Borrowed(text.as_bytes());
         match attribute {

@@ -1,4 +1,4 @@
-//! A rule, compiled: to which requests it applies, and what it does with them.
+//! Rules, the requests that they match, and the keys that these are charged to.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -17,26 +17,26 @@ use crate::{
     request::Request,
 };
 
-/// What is done with a request that a rule applies to.
+/// What a rule does with a request that it matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Treatment {
-    /// Decided by policies.
+    /// Decides by its policies.
     #[default]
     Limit,
-    /// Let through, and not counted.
+    /// Allows it, and charges nothing.
     Unlimited,
-    /// Denied, and not counted.
+    /// Denies it, and charges nothing.
     Block,
 }
 
-/// What is answered where no decision can be made, because the store is unavailable.
+/// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnError {
-    /// Let it through.
+    /// Allow (fail open).
     Allow,
-    /// Deny it.
+    /// Deny (fail closed).
     Deny,
-    /// Decide in this process, under `part` of `whole` of the policy.
+    /// Decide in this process, with `part` of `whole` of the policy.
     Local {
         /// At least 1.
         part: u32,
@@ -45,12 +45,12 @@ pub enum OnError {
     },
 }
 
-/// What a request costs.
+/// Cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Always so many units.
+    /// A number of units.
     Units(u32),
-    /// The whole number that an attribute gives.
+    /// The whole number in an attribute.
     Of {
         /// The attribute.
         attribute: Attribute,
@@ -61,8 +61,7 @@ pub enum Cost {
     },
 }
 
-/// What a rule, or an override of it, says of those requests that it is about. `None` where it says
-/// nothing.
+/// Settings of a rule or of an override. What an override does not set, its rule does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) treatment: Option<Treatment>,
@@ -72,7 +71,7 @@ pub(crate) struct Settings {
     pub(crate) on_error: Option<OnError>,
 }
 
-/// Exceptions: of those that hold for a request, the first written is used.
+/// Overrides of a rule or a level. Of those that match a request, the first is used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) index: Index,
@@ -81,7 +80,7 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    /// `None` for no exceptions.
+    /// `None` if there are none.
     pub(crate) fn of(items: Vec<(Conditions, Settings)>) -> Option<Box<Self>> {
         if items.is_empty() {
             return None;
@@ -92,18 +91,19 @@ impl Overrides {
 
     fn find(&self, request: &Request<'_>) -> Option<&Settings> {
         let found = self.index.find(request).into_iter().filter_map(|at| usize::try_from(at).ok());
-        let mut held = found.filter(|at| self.conditions[*at].hold(request, self.index.known(*at)));
-        held.next().map(|at| &self.settings[at])
+        let mut matching =
+            found.filter(|at| self.conditions[*at].hold(request, self.index.known(*at)));
+        matching.next().map(|at| &self.settings[at])
     }
 }
 
-/// One key of a rule, with its policy. A rule has several where it is a hierarchy.
+/// A key of a rule, with its policy. A hierarchy has several levels, any other rule one.
 #[derive(Clone, Debug)]
 pub struct Level {
     pub(crate) name: Option<Box<str>>,
-    /// What its keys begin with.
+    /// Start of its keys.
     pub(crate) prefix: Bytes,
-    /// How many of the first parts stand before the prefix, in braces, with the parts before it.
+    /// Start of the hash tag that the keys of all levels share, and how many parts it contains.
     pub(crate) shared: Option<(Box<[u8]>, usize)>,
     pub(crate) parts: SmallVec<[KeyPart; 1]>,
     pub(crate) policy: Option<usize>,
@@ -111,13 +111,13 @@ pub struct Level {
 }
 
 impl Level {
-    /// Its name, where the rule has more than one.
+    /// Its name, if the rule is a hierarchy.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// What its keys are built from.
+    /// The parts of its keys.
     #[must_use]
     pub fn parts(&self) -> &[KeyPart] {
         &self.parts
@@ -147,12 +147,11 @@ impl Level {
     }
 }
 
-/// A rule. What is counted of it hangs on its name, never on its policies: those may change while
-/// what was used stays used.
+/// A rule. Keys include its name, not its policies: a policy can change while its keys are in use.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub(crate) name: Arc<str>,
-    /// Where it stands, for people.
+    /// Position in the files.
     pub(crate) source: usize,
     pub(crate) line: usize,
     pub(crate) conditions: Conditions,
@@ -160,72 +159,70 @@ pub struct Rule {
     pub(crate) overrides: Option<Box<Overrides>>,
     pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) stop: bool,
-    /// Whether it asks for a domain or an entry of a descriptor: only such are asked about Envoy's
-    /// descriptors.
-    pub(crate) of_entries: bool,
+    /// Whether it uses the domain or an entry of a descriptor: only such rules apply to Envoy's descriptors.
+    pub(crate) uses_descriptors: bool,
     pub(crate) envoy: Option<Box<EnvoyLimit>>,
 }
 
 impl Rule {
-    /// Its name: unique among the rules of a set. That of a limit in envoyproxy's form is its place
-    /// in the tree, `DOMAIN.KEY_VALUE.KEY`.
+    /// Its name, unique in a set. A limit in the format of envoyproxy/ratelimit is named by its position in the tree:
+    /// `DOMAIN.KEY_VALUE.KEY`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The index of the source that it stands in.
+    /// Index of its source.
     #[must_use]
     pub const fn source(&self) -> usize {
         self.source
     }
 
-    /// The line of its file that it begins in.
+    /// First line in its source.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.line
     }
 
-    /// Its keys: one, several for a hierarchy, none where it limits nothing.
+    /// Its keys: one, several for a hierarchy, none if it never limits.
     #[must_use]
     pub fn levels(&self) -> &[Level] {
         &self.levels
     }
 
-    /// What envoyproxy's form says besides, of a limit that is written in it.
+    /// Settings of a limit in the format of envoyproxy/ratelimit.
     #[must_use]
     pub fn envoy(&self) -> Option<&EnvoyLimit> {
         self.envoy.as_deref()
     }
 
-    /// Whether it only counts, and never denies; an override may say otherwise.
+    /// Whether it is counted but not enforced, unless an override changes that.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.settings.shadow.unwrap_or(false)
     }
 
-    /// What it does; an override may say otherwise.
+    /// What it does, unless an override changes that.
     #[must_use]
     pub fn treatment(&self) -> Treatment {
         self.settings.treatment.unwrap_or_default()
     }
 
-    /// What it does with `request`, whose conditions are known to hold. `None` where a part of a
-    /// key is missing.
+    /// The match with `request`, for which its conditions hold. `None` if the request lacks a part of a key.
     pub(crate) fn match_request<'s>(
         &'s self,
         request: &Request<'_>,
         policies: &'s [Policy],
     ) -> Option<Match<'s>> {
         let over = self.overrides.as_ref().and_then(|it| it.find(request));
-        let said = || over.into_iter().chain([&self.settings]);
-        let treatment = said().find_map(|it| it.treatment).unwrap_or_default();
+        let settings = || over.into_iter().chain([&self.settings]);
+        let treatment = settings().find_map(|it| it.treatment).unwrap_or_default();
         let mut found = Match {
             rule: self,
             treatment,
-            cost: said().find_map(|it| it.cost.as_ref()).map_or(1, |cost| cost.of(request)),
-            shadow: said().find_map(|it| it.shadow).unwrap_or(false),
-            on_error: said().find_map(|it| it.on_error),
+            cost: settings().find_map(|it| it.cost.as_ref()).map_or(1, |cost| cost.of(request)),
+            shadow: settings().find_map(|it| it.shadow).unwrap_or(false),
+            on_error: settings().find_map(|it| it.on_error),
             charges: Charges::new(),
             metric: Cow::Borrowed(&self.name),
             wire: None,
@@ -273,8 +270,8 @@ impl Cost {
     }
 }
 
-/// The whole number that a client says, without a sign. One beyond the domain is its maximum, because a
-/// smaller cost would admit more than the number says.
+/// Parses a whole number without a sign. A number above the domain is its maximum, because a smaller cost would admit
+/// more than the number.
 fn units(value: &[u8]) -> Option<u32> {
     let digits = value.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -284,39 +281,39 @@ fn units(value: &[u8]) -> Option<u32> {
     Some(digits.iter().try_fold(0, add).unwrap_or(u32::MAX))
 }
 
-/// What is charged of a match: one, rarely more.
+/// Charges of a match: usually one.
 pub type Charges<'s> = SmallVec<[Charge<'s>; 1]>;
 
-/// A rule that applies to a request, and what it asks for.
+/// A rule that matches a request, with what it charges.
 #[derive(Clone, Debug)]
 pub struct Match<'s> {
     /// The rule.
     pub rule: &'s Rule,
-    /// What is to be done.
+    /// What the rule does with the request.
     pub treatment: Treatment,
-    /// What the request costs, in units.
+    /// Cost of the request, in units.
     pub cost: u32,
     /// Whether a denial is counted, but not enforced.
     pub shadow: bool,
-    /// What to answer where no decision can be made; what the server is set to if not said.
+    /// The decision while the store is unavailable; `None` is the setting of the server.
     pub on_error: Option<OnError>,
     /// The keys to charge, all or none of them; empty unless the treatment is
     /// [`Limit`](Treatment::Limit).
     pub charges: Charges<'s>,
-    /// What it is counted under in the metrics, where [`MAX_METRIC_NAME`](crate::MAX_METRIC_NAME) bytes are told: the rule's name, and values where the rule asks for
-    /// them.
+    /// Its name in metrics, of which they keep [`MAX_METRIC_NAME`](crate::MAX_METRIC_NAME) bytes: the name of the rule,
+    /// and values if the rule includes them.
     pub metric: Cow<'s, str>,
-    /// What Envoy is told of the limit, where it is one of envoyproxy's form.
+    /// What the response to Envoy says about a limit in the format of envoyproxy/ratelimit.
     pub wire: Option<Wire<'s>>,
 }
 
 impl Match<'_> {
-    /// Whether it may deny the request.
+    /// Whether it can deny the request.
     pub(crate) fn is_limiting(&self) -> bool {
         !self.shadow && self.treatment != Treatment::Unlimited
     }
 
-    /// Whether it asks for the same as another.
+    /// Whether it charges the same as another.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let what = |it: &Self| (it.treatment, it.cost, it.shadow, it.on_error);
         let same = |(one, other): (&Charge<'_>, &Charge<'_>)| {
@@ -329,16 +326,16 @@ impl Match<'_> {
     }
 }
 
-/// A key with the policy that it is charged under.
+/// A key, and the policy under which it is charged.
 #[derive(Clone, Debug)]
 pub struct Charge<'s> {
-    /// The level of a hierarchy.
+    /// Name of the level, if the rule is a hierarchy.
     pub level: Option<&'s str>,
     /// The key.
     pub key: Vec<u8>,
     /// The policy.
     pub policy: Cow<'s, Policy>,
-    /// Its index in [`RuleSet::all_policies`](crate::RuleSet::all_policies); `None` for one that
-    /// came with the request.
+    /// Index of the policy in [`RuleSet::all_policies`](crate::RuleSet::all_policies); `None` if it came with the
+    /// request.
     pub index: Option<usize>,
 }

@@ -1,12 +1,12 @@
-//! Compiled sets of rules.
+//! Sets of compiled rules.
 
 use ahash::{AHashMap, AHashSet};
 use sluicegate_core::Policy;
 
 use crate::{
     attribute::Attribute,
-    card::Cards,
-    envoy::{Descriptor, Domain},
+    compiled_rule::CompiledRules,
+    envoy::{Descriptor, DomainTree},
     example::Example,
     index::Index,
     long_values::LongValues,
@@ -14,10 +14,10 @@ use crate::{
     rule::{Match, Rule, Treatment},
 };
 
-/// Rules that apply to a request: few.
+/// Rules that match a request: usually one or two.
 pub type Matches<'s> = smallvec::SmallVec<[Match<'s>; 2]>;
 
-/// All rules, compiled. Never changes: another file makes another set.
+/// All rules of one version of the rules files, compiled. It never changes.
 ///
 /// ```
 /// use sluicegate_rules::{Format, Request, RuleSet};
@@ -44,14 +44,14 @@ pub struct RuleSet {
     pub(crate) policies: Vec<Policy>,
     pub(crate) names: AHashMap<Box<str>, usize>,
     pub(crate) rules: Vec<Rule>,
-    /// The rules that are found by their conditions, in order.
-    pub(crate) cards: Cards,
+    /// The rules in Sluicegate's own format, in file order.
+    pub(crate) compiled: CompiledRules,
     pub(crate) index: Index,
-    pub(crate) domains: AHashMap<Box<str>, Domain>,
+    pub(crate) domains: AHashMap<Box<str>, DomainTree>,
     pub(crate) examples: Vec<Example>,
-    /// Headers and parameters of queries that rules use.
+    /// Headers and query parameters that rules use.
     pub(crate) from_clients: Vec<Attribute>,
-    /// Headers that a proxy sets, in lower case: rules that use them get no warnings.
+    /// Headers that a proxy always sets or removes, in lower case: rules that use them get no warnings.
     pub(crate) trusted_headers: AHashSet<Box<str>>,
 }
 
@@ -62,8 +62,8 @@ impl RuleSet {
         self.policies.get(*self.names.get(name)?)
     }
 
-    /// The name of a policy that `name` probably means. Not searched for among more than 100, because
-    /// a client decides how often it is.
+    /// The name of a policy similar to `name`. `None` if there are more than 100 policies, because clients can trigger
+    /// this search at any rate.
     #[must_use]
     pub fn similar_policy(&self, name: &str) -> Option<&str> {
         const MAX_COMPARED: usize = 100;
@@ -73,7 +73,7 @@ impl RuleSet {
         sluicegate_core::closest(name, &self.policy_names())
     }
 
-    /// The names of all policies that have one, in the order of the alphabet.
+    /// The names of all named policies, sorted.
     #[must_use]
     pub fn policy_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.names.keys().map(|name| &**name).collect();
@@ -87,13 +87,13 @@ impl RuleSet {
         &self.policies
     }
 
-    /// All rules, in the order written.
+    /// All rules, in file order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Names that metrics count rules under, as far as they do not depend on values of requests.
+    /// Names of rules in metrics that do not depend on values of requests.
     pub fn metric_names(&self) -> impl Iterator<Item = &str> {
         let by_name = self.domains.values().flat_map(|domain| domain.counted_by_name(&self.rules));
         let by_name: AHashSet<usize> = by_name.collect();
@@ -102,13 +102,13 @@ impl RuleSet {
         rules.map(|(_, rule)| rule.name())
     }
 
-    /// Examples of requests with what is expected of them.
+    /// Examples of requests with their expected results.
     #[must_use]
     pub fn examples(&self) -> &[Example] {
         &self.examples
     }
 
-    /// Whether limits in envoyproxy's form are there for `domain`.
+    /// Whether there are limits in the format of envoyproxy/ratelimit for `domain`.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
@@ -117,9 +117,9 @@ impl RuleSet {
     /// The rules that apply to `request`, in file order. The request passes if all of them allow it. Rules after one
     /// with `stop`, `block` or `unlimited` do not apply.
     ///
-    /// A target that servers read differently has the rules of all its readings, without repetitions: it must
-    /// pass whatever the server behind the limiter makes of it. Reject a request that is
-    /// [ambiguous](Self::ambiguous) instead.
+    /// If servers read the target differently, the rules for all readings apply, without repetitions: the request must
+    /// pass however the server behind the limiter reads it. Reject a request that is [ambiguous](Self::ambiguous)
+    /// instead.
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
@@ -134,8 +134,8 @@ impl RuleSet {
         matches
     }
 
-    /// A header or a parameter of the query that rules use and that `request` gives several times, with
-    /// different values. Applications differ in which one they use, so no rule can tell what it is about.
+    /// A header or query parameter that rules use and that `request` contains several times, with different values.
+    /// Applications differ in which one they use. Therefore no rule can match it reliably.
     #[must_use]
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
         self.from_clients.iter().find(|attribute| request.is_ambiguous(attribute))
@@ -161,8 +161,8 @@ impl RuleSet {
                 matches.push(found);
             }
         }
-        // An exemption from a rule holds if the path as sent is exempt too. A rule that limits the request
-        // already is not asked again, so that a spelling makes no key of its own.
+        // A rule exempts the request only if it exempts the path as sent, too. A rule that already limits the request
+        // is skipped, because a spelling must not get a key of its own.
         for found in others.as_sent.iter().flat_map(read_as) {
             let same = |known: &&Match<'_>| std::ptr::eq(known.rule, found.rule);
             if !matches.iter().filter(same).any(Match::is_limiting) {
@@ -171,17 +171,21 @@ impl RuleSet {
         }
     }
 
-    /// Adds the rules that apply to `request`; only those that ask for entries of descriptors, where that
-    /// is `of_entries`.
-    fn find<'s>(&'s self, request: &Request<'_>, of_entries: bool, matches: &mut Matches<'s>) {
+    /// Adds the rules that match `request`; with `only_descriptors`, only those that use descriptors.
+    fn find<'s>(
+        &'s self,
+        request: &Request<'_>,
+        only_descriptors: bool,
+        matches: &mut Matches<'s>,
+    ) {
         for at in self.index.find(request) {
-            let Some(drawn) = self.cards.draw(at, &self.rules) else { continue };
+            let Some(rule) = self.compiled.get(at, &self.rules) else { continue };
             let known = || self.index.known(usize::try_from(at).ok()?);
-            if (of_entries && !drawn.is_of_entries()) || !drawn.holds(request, known) {
+            if (only_descriptors && !rule.uses_descriptors()) || !rule.holds(request, known) {
                 continue;
             }
-            let Some(found) = drawn.match_request(request, &self.policies) else { continue };
-            let last = drawn.stops() || found.treatment != Treatment::Limit && !found.shadow;
+            let Some(found) = rule.match_request(request, &self.policies) else { continue };
+            let last = rule.stops() || found.treatment != Treatment::Limit && !found.shadow;
             matches.push(found);
             if last {
                 break;
@@ -189,11 +193,11 @@ impl RuleSet {
         }
     }
 
-    /// What applies to each of Envoy's descriptors, in their order: the limit of envoyproxy's form,
-    /// if the domain has one for it, and the rules of our own form that match its entries. Those that
-    /// ask for neither a domain nor an entry, in `match` or `key`, are about other requests.
+    /// The rules that match each of Envoy's descriptors, in their order: the limit in the format of
+    /// envoyproxy/ratelimit, if the domain has one, and rules in Sluicegate's own format that use the domain or an
+    /// entry in `match` or `key`.
     ///
-    /// A limit whose name another one in the same request `replaces` is left out.
+    /// A limit that another one in the same request `replaces` is left out.
     #[must_use]
     pub fn descriptors(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Vec<Matches<'_>> {
         self.descriptors_as_found(domain, descriptors, |_| ())
@@ -222,7 +226,7 @@ impl RuleSet {
                 replaced.extend(replaces.into_iter().flatten().map(|name| &**name));
                 matches.push(limit);
             }
-            if !self.cards.is_empty() {
+            if !self.compiled.is_empty() {
                 let request = Request::descriptor(domain, descriptor.entries);
                 self.find(&request, true, matches);
             }

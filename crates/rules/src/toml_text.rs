@@ -1,4 +1,4 @@
-//! TOML as a tree.
+//! Parses TOML into a tree.
 
 use std::rc::Rc;
 
@@ -13,24 +13,24 @@ use crate::{
 };
 
 pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
-    let places = Places::of(text);
+    let line_starts = LineStarts::of(text);
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        Fault::new(places.at(offset), format!("invalid TOML: {}", error.message()))
+        Fault::new(line_starts.at(offset), format!("invalid TOML: {}", error.message()))
     })?;
-    let mut reader = Reader { places, nodes: 0 };
-    let at = reader.places.at(0);
+    let mut reader = Reader { line_starts, nodes: 0 };
+    let at = reader.line_starts.at(0);
     let entries = reader.table(table.get_ref(), at, 0)?;
     Ok(Node { at, kind: Kind::Map(entries) })
 }
 
-/// Where each line begins, so that a place is found without reading all that is before it.
-struct Places<'t> {
+/// Starts of all lines, to find the position of an offset by binary search.
+struct LineStarts<'t> {
     text: &'t str,
     lines: Vec<usize>,
 }
 
-impl<'t> Places<'t> {
+impl<'t> LineStarts<'t> {
     fn of(text: &'t str) -> Self {
         let starts = text.match_indices('\n').map(|(at, _)| at + 1);
         Self { text, lines: std::iter::once(0).chain(starts).collect() }
@@ -44,7 +44,7 @@ impl<'t> Places<'t> {
 }
 
 struct Reader<'t> {
-    places: Places<'t>,
+    line_starts: LineStarts<'t>,
     nodes: usize,
 }
 
@@ -56,18 +56,18 @@ impl Reader<'_> {
         depth: usize,
     ) -> Result<Rc<[Entry]>, Fault> {
         self.count(at, depth)?;
-        // The table is in the order of its keys; rules are in the order in which they are written.
+        // The table is sorted by key, but rules apply in file order.
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let read = entries.into_iter().map(|(key, value)| {
-            let at = self.places.at(key.span().start);
+            let at = self.line_starts.at(key.span().start);
             Ok(Entry { at, key: (&**key.get_ref()).into(), value: self.value(value, depth + 1)? })
         });
         read.collect()
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, Fault> {
-        let at = self.places.at(value.span().start);
+        let at = self.line_starts.at(value.span().start);
         self.count(at, depth)?;
         let scalar = |text: &str, plain| Kind::Scalar { text: text.into(), plain };
         let kind = match value.get_ref() {

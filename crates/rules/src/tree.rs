@@ -1,7 +1,7 @@
-//! A rules file as a tree in which everything has its place: what YAML and TOML have in common.
+//! A rules file as a tree with positions, for YAML and TOML alike.
 //!
-//! Scalars are kept as they were written, so that whoever reads one decides what it means: the value
-//! `010` of a descriptor is a text, wherever it comes from.
+//! Scalars are kept as written. Their reader decides what they mean, because the value `010` of a descriptor is a
+//! string.
 
 use std::rc::Rc;
 
@@ -9,14 +9,14 @@ use sluicegate_core::closest;
 
 use crate::error::{Fault, Position, quoted};
 
-/// The longest text that is read: a file of 10 000 rules is a tenth of it.
+/// Maximum length of a file. One with 10 000 rules has a tenth of it.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
-/// The deepest that lists and maps are nested in each other.
+/// Maximum nesting of lists and maps.
 pub(crate) const MAX_DEPTH: usize = 40;
-/// The most scalars, lists and maps in all, with everything that an alias repeats counted again.
+/// Maximum number of scalars, lists and maps; what an alias repeats is counted each time.
 pub(crate) const MAX_NODES: usize = 1 << 21;
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) at: Position,
@@ -25,9 +25,9 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// Nothing: an empty value, `~` or `null`.
+    /// An empty value, `~` or `null`.
     Null,
-    /// As written; `plain` where it had no quotes, and may be a number or a truth value.
+    /// A scalar as written; `plain` if it has no quotes and can be a number or a boolean.
     Scalar {
         text: Rc<str>,
         plain: bool,
@@ -49,7 +49,7 @@ impl Node {
         Fault::new(self.at, message)
     }
 
-    /// What it is, for an error.
+    /// The value in an error text.
     pub(crate) fn described(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".to_owned(),
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// The error for something else than `expected`, as `a map`.
+    /// The error for a value that is not `expected`, such as `a map`.
     pub(crate) fn expected(&self, what: &str, expected: &str) -> Fault {
         let what = what.strip_prefix("a ").unwrap_or(what);
         self.fault(format!("invalid {what}: expected {expected}, found {}", self.described()))
@@ -69,7 +69,7 @@ impl Node {
         matches!(self.kind, Kind::Null)
     }
 
-    /// Its entries. Nothing at all is an empty map.
+    /// Its entries. Null is an empty map.
     pub(crate) fn map(&self, what: &str) -> Result<&[Entry], Fault> {
         match &self.kind {
             Kind::Map(entries) => Ok(entries),
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Its items. Nothing at all is an empty list.
+    /// Its items. Null is an empty list.
     pub(crate) fn list(&self, what: &str) -> Result<&[Self], Fault> {
         match &self.kind {
             Kind::List(items) => Ok(items),
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    /// Its items, or itself as the only one.
+    /// Its items, or itself as the only item.
     pub(crate) fn one_or_many(&self) -> &[Self] {
         match &self.kind {
             Kind::List(items) => items,
@@ -102,8 +102,8 @@ impl Node {
         }
     }
 
-    /// A truth value.
-    pub(crate) fn truth(&self, what: &str) -> Result<bool, Fault> {
+    /// `true` or `false`.
+    pub(crate) fn boolean(&self, what: &str) -> Result<bool, Fault> {
         match &self.kind {
             Kind::Scalar { text, plain: true } if is_word(text, "true") => Ok(true),
             Kind::Scalar { text, plain: true } if is_word(text, "false") => Ok(false),
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// A whole number in the domain of units.
+    /// A number of units, at least `least`.
     pub(crate) fn number(&self, what: &str, least: u32) -> Result<u32, Fault> {
         let parsed = match &self.kind {
             Kind::Scalar { text, plain: true } if text.bytes().all(|it| it.is_ascii_digit()) => {
@@ -138,7 +138,7 @@ fn is_word(text: &str, word: &str) -> bool {
                 || text.as_bytes()[0].is_ascii_uppercase() && text[1..] == word[1..])
 }
 
-/// The entries of a map by name, each asked for once, so that what nobody asked for is an error.
+/// The fields of a map by name. A field that no reader takes is an error.
 #[derive(Debug)]
 pub(crate) struct Fields<'n> {
     what: &'static str,
@@ -152,30 +152,31 @@ impl<'n> Fields<'n> {
         Ok(Self { what, at: node.at, entries: node.map(what)?, known: Vec::new() })
     }
 
-    /// The value of `name`, unless it is not there, or is nothing.
+    /// The value of the field `name`; `None` if it is missing or null.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.known.push(name);
         let entry = self.entries.iter().find(|entry| *entry.key == *name)?;
         (!entry.value.is_null()).then_some(&entry.value)
     }
 
-    /// Where `name` stands, if it does.
-    pub(crate) fn place_of(&self, name: &str) -> Position {
+    /// Position of the field `name`, or of the map if it is missing.
+    pub(crate) fn position_of(&self, name: &str) -> Position {
         let entry = self.entries.iter().find(|entry| *entry.key == *name);
         entry.map_or(self.at, |entry| entry.at)
     }
 
-    pub(crate) fn truth(&mut self, name: &'static str) -> Result<Option<bool>, Fault> {
-        self.take(name).map(|node| node.truth(name)).transpose()
+    pub(crate) fn boolean(&mut self, name: &'static str) -> Result<Option<bool>, Fault> {
+        self.take(name).map(|node| node.boolean(name)).transpose()
     }
 
-    pub(crate) fn need(&mut self, name: &'static str) -> Result<&'n Node, Fault> {
+    /// The value of the field `name`; an error if it is missing or null.
+    pub(crate) fn require(&mut self, name: &'static str) -> Result<&'n Node, Fault> {
         self.take(name)
             .ok_or_else(|| Fault::new(self.at, format!("missing field `{name}` in {}", self.what)))
     }
 
-    /// Nothing else will be asked for.
-    pub(crate) fn done(self) -> Result<(), Fault> {
+    /// Returns an error if there is a field that was not taken.
+    pub(crate) fn finish(self) -> Result<(), Fault> {
         let unknown = self.entries.iter().find(|entry| !self.known.contains(&&*entry.key));
         unknown.map_or(Ok(()), |entry| {
             let shown = quoted(&entry.key);
@@ -185,7 +186,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// What is expected in place of `word`, which is none of `known`.
+/// What is expected instead of `word`, which is not in `known`.
 pub(crate) fn expected(word: &str, known: &[&str]) -> String {
     match closest(word, known) {
         Some(similar) => format!("did you mean `{similar}`?"),

@@ -1,7 +1,7 @@
-//! YAML as a tree.
+//! Parses YAML into a tree.
 //!
-//! Aliases and merge keys (`<<`) are honoured: what they repeat is shared, not copied, and counted
-//! each time, so that a text which unfolds without end is refused before it does.
+//! Aliases and merge keys (`<<`) share what they repeat. It counts each time towards the maximum number of nodes, so
+//! that aliases of aliases cannot exhaust memory.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -21,24 +21,24 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let options: Options = options;
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| {
-            Fault::new(place(error.marker()), format!("invalid YAML: {}", error.info()))
+            Fault::new(position(error.marker()), format!("invalid YAML: {}", error.info()))
         })?;
-        builder.event(event, place(&span.start))?;
+        builder.event(event, position(&span.start))?;
     }
     Ok(builder
         .root
         .map_or(Node { at: Position { line: 1, column: 1 }, kind: Kind::Null }, |it| it.0))
 }
 
-fn place(marker: &Marker) -> Position {
+fn position(marker: &Marker) -> Position {
     Position { line: marker.line(), column: marker.col() + 1 }
 }
 
 #[derive(Default)]
 struct Builder {
-    /// What is open, the innermost last.
+    /// Unfinished lists and maps, the innermost last.
     open: Vec<Open>,
-    /// What an alias may repeat, with how many nodes that is.
+    /// Nodes that aliases can repeat, each with its size.
     anchors: HashMap<usize, (Node, usize)>,
     root: Option<(Node, usize)>,
     documents: usize,
@@ -47,7 +47,7 @@ struct Builder {
 struct Open {
     at: Position,
     anchor: usize,
-    /// Nodes in it, with all that aliases repeat.
+    /// Number of nodes in it, including those that aliases repeat.
     size: usize,
     inside: Inside,
 }
@@ -122,7 +122,7 @@ impl Builder {
         self.add(Node { at: open.at, kind }, open.size, open.anchor)
     }
 
-    /// A node that is whole goes where it belongs.
+    /// Adds a finished node to the innermost list or map.
     fn add(&mut self, node: Node, size: usize, anchor: usize) -> Result<(), Fault> {
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), size));
@@ -154,7 +154,7 @@ impl Builder {
     }
 }
 
-/// The entries with those of maps that are merged in (`<<: *other`), behind those of its own.
+/// The entries of a map, followed by those that it merges (`<<: *other`).
 fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
     let mut seen: HashMap<Rc<str>, Position> = HashMap::with_capacity(entries.len());
     let (merges, mut own): (Vec<_>, Vec<_>) =

@@ -1,15 +1,26 @@
 //! The rate limiter as a server.
 //!
 //! [`Server::bind`] listens, [`Server::run`] serves until it is told to stop, and then answers every
-//! request that was read. A face decodes, calls, encodes: RESP (`resp/`), HTTP with JSON (`http/`),
-//! gRPC for Envoy (`envoy/`), the latter two over one kind of connection (`web/`). What is decided
-//! is the core's, where it is kept is the store's.
+//! request that was read.
 //!
-//! One thread accepts clients (`listen`) and hands them to the workers (`worker`), one a core. What
-//! a worker does for a request writes nothing that another worker writes, except in the store.
+//! The modules are layers; each uses only those below it:
 //!
-//! Rules in a file (`ruleset`) say which requests are limited by what; `judge` makes one verdict of all
-//! that apply to a request.
+//! | layer | holds |
+//! | --- | --- |
+//! | `server` | start, stop, the table of protocols, what each of them gets |
+//! | `dashboard`, `metrics`, `admin` | routes that `server` mounts in HTTP |
+//! | `protocols` | RESP, HTTP with JSON, gRPC for Envoy: decode, decide, encode |
+//! | `net` | listeners, TLS, permits of clients, workers, connections that speak HTTP |
+//! | `decide` | one request in, one decision out: blocks, rules, the store |
+//! | `wait` | requests that wait for their key |
+//! | `policies` | policies by text or name, the rules in force and their reload |
+//! | `store` | where state is kept, snapshots, the state file |
+//! | `stats` | counters of each protocol and worker, samples of keys |
+//! | `budgets` | memory and time that clients may take up |
+//! | `settings` | what can be configured |
+//!
+//! One thread accepts clients and hands them to the workers, one a core. What a worker does for a request
+//! writes nothing that another worker writes, except in the store.
 //!
 //! Invariants:
 //! - time is read once per batch of pipelined requests, and a batch is answered with one write;
@@ -19,42 +30,29 @@
 //! - a request is decided by one version of the rules, and rules that cannot be used change nothing;
 //! - the state file is at any time a whole one, or there is none.
 
-mod blocks;
-mod buffers;
-mod config;
+mod admin;
+mod budgets;
 mod dashboard;
 mod decide;
-mod descriptors;
-mod envoy;
-mod exposure;
-mod face;
-mod home;
-mod http;
-mod incidents;
-mod judge;
-mod listen;
 mod metrics;
-mod resp;
-mod rules;
-mod ruleset;
-mod secret;
+mod net;
+mod policies;
+mod protocols;
 mod server;
-mod shared;
-mod state;
-mod state_file;
+mod settings;
 mod stats;
-mod stream;
-mod tls;
-mod turn;
+mod stopping;
+mod store;
 mod wait;
-mod web;
-mod worker;
 
-pub use config::{
-    Config, DashboardMode, FallbackDenial, GateConfig, HttpHeaders, StoreConfig, TlsConfig,
-};
-pub use envoy::{EnvoyConfig, EnvoyHeaders};
 pub use hyper::header::HeaderName;
-pub use ruleset::{Files as RuleFiles, Reloaded};
-pub use server::{Reloader, Server};
 pub use sluicegate_memory::WhenFull;
+
+pub use self::{
+    policies::ruleset::{Files as RuleFiles, Reloaded},
+    server::{Reloader, Server},
+    settings::{
+        Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpConfig,
+        HttpHeaders, MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
+    },
+};

@@ -189,9 +189,9 @@ fn here() -> io::Result<Vec<Contender>> {
 fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
     let (tell, told) = mpsc::channel();
     let mut config = Config::default();
-    config.listen.set_port(0);
-    config.http = None;
-    config.grpc = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    config.resp.address.set_port(0);
+    config.http.address = None;
+    config.envoy.address = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     config.rules = vec![rules.to_owned()];
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -27,11 +27,9 @@ const HEADERS: Choices<EnvoyHeaders> = &[
 ];
 
 impl Envoy {
-    pub(super) fn config(self) -> EnvoyConfig {
-        let mut config = EnvoyConfig::default();
+    pub(super) fn apply(self, config: &mut EnvoyConfig) {
         config.headers = self.envoy_headers;
         config.metadata = self.envoy_metadata;
         config.max_age = self.grpc_max_age;
-        config
     }
 }

@@ -51,13 +51,13 @@ const HEADERS: Choices<HttpHeaders> = &[
 impl Http {
     pub(super) fn apply(self, config: &mut Config) {
         config.dashboard = self.dashboard;
-        config.http_token = self.http_token;
-        config.http_allowed_hosts = self.http_allowed_hosts;
-        config.http_headers = self.http_headers;
-        config.http_trusted_hops = self.http_trusted_hops;
-        config.gate.uri_header = self.gate_uri_header;
-        config.gate.method_header = self.gate_method_header;
-        config.gate.address_header = self.gate_address_header;
+        config.http.token = self.http_token;
+        config.http.allowed_hosts = self.http_allowed_hosts;
+        config.http.headers = self.http_headers;
+        config.http.trusted_hops = self.http_trusted_hops;
+        config.http.gate.uri_header = self.gate_uri_header;
+        config.http.gate.method_header = self.gate_method_header;
+        config.http.gate.address_header = self.gate_address_header;
     }
 }
 

@@ -140,25 +140,25 @@ impl Serve {
         };
         let mut config = Config::default();
         let Listeners { listen, http, grpc, unix, unix_permissions, requirepass } = self.listeners;
-        config.listen = address("listen", &listen)?;
-        config.http = optional("http", &http)?;
-        config.grpc = optional("grpc", &grpc)?;
-        (config.unix, config.unix_permissions) = (unix, unix_permissions);
-        config.requirepass = requirepass;
+        config.resp.address = address("listen", &listen)?;
+        config.http.address = optional("http", &http)?;
+        config.envoy.address = optional("grpc", &grpc)?;
+        (config.resp.unix, config.resp.unix_permissions) = (unix, unix_permissions);
+        config.resp.password = requirepass;
         self.tls.apply(&mut config);
         self.http.apply(&mut config);
-        config.envoy = self.envoy.config();
+        self.envoy.apply(&mut config.envoy);
         config.rules = self.rules.rules;
         config.max_clients = self.limits.max_clients;
         config.max_buffer_memory = self.limits.max_buffer_memory;
-        config.timeout = self.limits.timeout;
-        config.input_timeout = self.limits.input_timeout;
-        config.output_timeout = self.limits.output_timeout;
+        config.timeouts.idle = self.limits.timeout;
+        config.timeouts.input = self.limits.input_timeout;
+        config.timeouts.output = self.limits.output_timeout;
         config.workers = self.limits.workers.0;
-        config.max_memory = self.memory.max_memory;
-        config.when_full = self.memory.when_full;
-        config.state_file = self.memory.state_file;
-        config.snapshot_every = self.memory.snapshot_every;
+        config.memory.max_bytes = self.memory.max_memory;
+        config.memory.when_full = self.memory.when_full;
+        config.memory.state_file = self.memory.state_file;
+        config.memory.snapshot_every = self.memory.snapshot_every;
         if let Some((store, fallback_denial)) = self.store.config() {
             (config.store, config.fallback_denial) = (Some(store), fallback_denial);
         }

@@ -1,9 +1,9 @@
 //! State in Redis or Valkey.
 
+use sluicegate_core::{OnError, Share};
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use sluicegate_redis::{OnError, Share};
 use sluicegate_server::{FallbackDenial, StoreConfig};
 
 use crate::values;

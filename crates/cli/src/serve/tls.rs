@@ -38,9 +38,9 @@ pub(super) struct Tls {
 
 impl Tls {
     pub(super) fn apply(self, config: &mut Config) {
-        config.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
-        config.http_tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
-        config.grpc_tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
+        config.resp.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
+        config.http.tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
+        config.envoy.tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
     }
 }
 

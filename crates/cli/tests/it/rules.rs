@@ -179,7 +179,7 @@ fn a_signal_before_the_start_has_the_rules_read_again() {
         process::{Command, Stdio},
     };
 
-    // A pipe is read when somebody writes to it: until then the server starts.
+    // Reading a pipe blocks until another process writes to it: the server must start before that.
     let pipe = File::new("pipe.yaml", "");
     fs::remove_file(&pipe.0).unwrap();
     assert!(Command::new("mkfifo").arg(&pipe.0).status().unwrap().success());

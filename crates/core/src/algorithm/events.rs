@@ -1,9 +1,9 @@
 //! The events of a log, oldest first. Copies of a long log have the events of both in common.
 //!
-//! A log may hold a million events, and a policy of eight logs may continue it, with every request anew. So
-//! what is long is [shared](Events::share) before it is copied: it then lies in parts that no longer change,
-//! and each copy says which of their events are its own. Events that come later, and those that change,
-//! are in front of no others: each copy has them for itself. A log that was never copied is one queue.
+//! A log may hold a million events, and a policy of eight logs may copy it with each request. Therefore a long log is
+//! [shared](Events::share) before it is copied: its events move to parts that no longer change, and each copy records
+//! which of them are its own. Later events, and events that change, are kept by each copy alone, behind the shared
+//! parts. A log that was never copied is one queue.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 

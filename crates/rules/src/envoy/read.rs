@@ -1,11 +1,11 @@
-//! `domain` and `descriptors`, as envoyproxy/ratelimit reads them.
+//! Reads `domain` and `descriptors`, in the format of envoyproxy/ratelimit.
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
 
 use super::{
     EnvoyLimit, Metadata, Unit,
-    tree::{Domain, Node, Wild},
+    tree::{DomainTree, TreeNode, Wildcard},
     window,
 };
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
     glob::Glob,
     native::on_error,
     rule::{Rule, Settings, Treatment},
-    tree::{Fields, Kind, Node as Value, expected, one_of},
+    tree::{Fields, Kind, Node, expected, one_of},
 };
 
 pub(crate) fn read(
-    domain: &Value,
-    descriptors: Option<&Value>,
+    domain: &Node,
+    descriptors: Option<&Node>,
     builder: &mut RuleSetBuilder,
 ) -> Result<(), Fault> {
     let name = domain.text("domain")?;
@@ -33,8 +33,9 @@ pub(crate) fn read(
         Some(tree) => tree,
         None => {
             let settings = Settings::default();
-            let given = rule(name, domain.at, settings, EnvoyLimit::default());
-            Domain { nodes: vec![Node::default()], given: builder.add(given, domain)? }
+            let rule = rule(name, domain.at, settings, EnvoyLimit::default());
+            let request_limits = builder.add(rule, domain)?;
+            DomainTree { nodes: vec![TreeNode::default()], request_limits }
         }
     };
     if let Some(descriptors) = descriptors {
@@ -45,12 +46,12 @@ pub(crate) fn read(
 }
 
 struct Reader<'d> {
-    tree: &'d mut Domain,
+    tree: &'d mut DomainTree,
     builder: &'d mut RuleSetBuilder,
 }
 
 impl Reader<'_> {
-    fn descriptors(&mut self, at: usize, path: &str, list: &Value) -> Result<(), Fault> {
+    fn descriptors(&mut self, at: usize, path: &str, list: &Node) -> Result<(), Fault> {
         for node in list.list("descriptors")? {
             let read = self.descriptor(at, path, node);
             self.builder.note(read);
@@ -58,9 +59,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn descriptor(&mut self, parent: usize, path: &str, node: &Value) -> Result<(), Fault> {
+    fn descriptor(&mut self, parent: usize, path: &str, node: &Node) -> Result<(), Fault> {
         let mut fields = Fields::of(node, "a descriptor")?;
-        let key = fields.need("key")?.text("key")?;
+        let key = fields.require("key")?.text("key")?;
         if key.is_empty() {
             return Err(node.fault("invalid key `` of a descriptor: expected a name"));
         }
@@ -71,9 +72,9 @@ impl Reader<'_> {
             None => format!("{path}.{key}"),
         };
         let wild = value.map_or(key, |value| value).contains('*');
-        let share = fields.truth("share_threshold")?.unwrap_or(false);
+        let share = fields.boolean("share_threshold")?.unwrap_or(false);
         if share && !(wild && value.is_some()) {
-            let at = fields.place_of("share_threshold");
+            let at = fields.position_of("share_threshold");
             return Err(Fault::new(
                 at,
                 "invalid share_threshold: expected a `value` with `*` beside it",
@@ -82,33 +83,33 @@ impl Reader<'_> {
         let (rule, value_to_metric) = self.limit(&mut fields, node.at, &path)?;
         let rule = rule.map(|rule| self.builder.add(rule, node)).transpose()?;
         let descriptors = fields.take("descriptors");
-        fields.done()?;
+        fields.finish()?;
 
         let new = self.tree.nodes.len();
-        let place = &mut self.tree.nodes[parent];
+        let above = &mut self.tree.nodes[parent];
         let taken = if wild {
             let value = value.map(|value| Glob::stars(value));
-            let same = place.wild.iter().any(|it| *it.key == **key && it.value == value);
-            place.wild.push(Wild { key: (**key).into(), value, share, node: new });
+            let same = above.wildcards.iter().any(|it| *it.key == **key && it.value == value);
+            above.wildcards.push(Wildcard { key: (**key).into(), value, share, node: new });
             same
         } else if let Some(value) = value {
-            let values: &mut AHashMap<_, _> = place.exact.entry((**key).into()).or_default();
+            let values: &mut AHashMap<_, _> = above.exact.entry((**key).into()).or_default();
             values.insert((**value).into(), new).is_some()
         } else {
-            place.any.insert((**key).into(), new).is_some()
+            above.any.insert((**key).into(), new).is_some()
         };
         if taken {
             let shown = quoted(&path);
             return Err(node.fault(format!("duplicate descriptor {shown}: expected it once")));
         }
-        self.tree.nodes.push(Node { rule, value_to_metric, ..Node::default() });
+        self.tree.nodes.push(TreeNode { rule, value_to_metric, ..TreeNode::default() });
         match descriptors {
             Some(list) => self.descriptors(new, &path, list),
             None => Ok(()),
         }
     }
 
-    /// The limit of a descriptor, if it has one, and whether metrics tell its value.
+    /// The limit of a descriptor, if it has one, and whether its name in metrics contains the value.
     fn limit(
         &mut self,
         fields: &mut Fields<'_>,
@@ -116,12 +117,12 @@ impl Reader<'_> {
         path: &str,
     ) -> Result<(Option<Rule>, bool), Fault> {
         let rate_limit = fields.take("rate_limit");
-        let shadow = fields.truth("shadow_mode")?;
-        let quota_mode = fields.truth("quota_mode")?.unwrap_or(false);
-        let detailed_metric = fields.truth("detailed_metric")?.unwrap_or(false);
-        let value_to_metric = fields.truth("value_to_metric")?.unwrap_or(false);
+        let shadow = fields.boolean("shadow_mode")?;
+        let quota_mode = fields.boolean("quota_mode")?.unwrap_or(false);
+        let detailed_metric = fields.boolean("detailed_metric")?.unwrap_or(false);
+        let value_to_metric = fields.boolean("value_to_metric")?.unwrap_or(false);
         let metadata = fields.take("metadata").map(metadata);
-        // These two are ours.
+        // These two are extensions of the format.
         let policy = fields.take("policy");
         let on_error = fields.take("on_error").map(on_error).transpose()?;
 
@@ -150,10 +151,10 @@ impl Reader<'_> {
     }
 }
 
-/// What `rate_limit` says.
-fn read_rate(node: &Value, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
+/// Reads `rate_limit`.
+fn read_rate(node: &Node, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
     let mut fields = Fields::of(node, "rate_limit")?;
-    let unlimited = fields.truth("unlimited")?.unwrap_or(false);
+    let unlimited = fields.boolean("unlimited")?.unwrap_or(false);
     let unit = fields.take("unit");
     let requests = fields.take("requests_per_unit");
     let given = requests.is_some();
@@ -163,11 +164,11 @@ fn read_rate(node: &Value, envoy: &mut EnvoyLimit) -> Result<Treatment, Fault> {
         envoy.name = (!name.is_empty()).then(|| (**name).into());
     }
     let replaces = fields.take("replaces");
-    fields.done()?;
+    fields.finish()?;
     for item in replaces.map_or(Ok(&[][..]), |node| node.list("replaces"))? {
         let mut fields = Fields::of(item, "replaces")?;
-        let name = fields.need("name")?.text("name")?;
-        fields.done()?;
+        let name = fields.require("name")?.text("name")?;
+        fields.finish()?;
         if name.is_empty() {
             return Err(item.fault("invalid name `` in replaces: expected the name of a limit"));
         }
@@ -212,15 +213,15 @@ fn rule(name: &str, at: Position, settings: Settings, envoy: EnvoyLimit) -> Rule
         overrides: None,
         levels: SmallVec::new(),
         stop: false,
-        of_entries: false,
+        uses_descriptors: false,
         envoy: Some(Box::new(envoy)),
     }
 }
 
-fn metadata(node: &Value) -> Metadata {
+fn metadata(node: &Node) -> Metadata {
     match &node.kind {
         Kind::Null => Metadata::Null,
-        Kind::Scalar { text, plain: true } if node.truth("").is_ok() => {
+        Kind::Scalar { text, plain: true } if node.boolean("").is_ok() => {
             Metadata::Truth(text.eq_ignore_ascii_case("true"))
         }
         Kind::Scalar { text, plain: true } if text.parse::<f64>().is_ok_and(f64::is_finite) => {

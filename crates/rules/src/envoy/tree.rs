@@ -1,4 +1,4 @@
-//! Descriptors of a request, looked up in the tree of their domain.
+//! Finds the limit of a descriptor in the tree of its domain.
 
 use std::borrow::Cow;
 
@@ -6,64 +6,68 @@ use ahash::AHashMap;
 use sluicegate_core::Policy;
 use smallvec::SmallVec;
 
-use super::{Descriptor, Wire, dotted, window};
+use super::{Descriptor, Wire, push_entry, window};
 use crate::{
     escape::escape,
     glob::Glob,
     rule::{Charge, Charges, Match, Rule, Treatment},
 };
 
-/// The tree of a domain.
+/// The tree of descriptors of one domain.
 #[derive(Clone, Debug)]
-pub(crate) struct Domain {
-    pub(crate) nodes: Vec<Node>,
-    /// The rule that limits which come with a request are told under.
-    pub(crate) given: usize,
+pub(crate) struct DomainTree {
+    pub(crate) nodes: Vec<TreeNode>,
+    /// Index of the rule for limits that come with a request.
+    pub(crate) request_limits: usize,
 }
 
-/// A descriptor in the tree: what may stand below it, and its limit.
+/// A descriptor in the tree, with those below it and its limit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node {
+pub(crate) struct TreeNode {
     pub(crate) exact: AHashMap<Box<str>, AHashMap<Box<str>, usize>>,
-    /// In the order written.
-    pub(crate) wild: Vec<Wild>,
+    /// In file order.
+    pub(crate) wildcards: Vec<Wildcard>,
     pub(crate) any: AHashMap<Box<str>, usize>,
-    /// Its rule, by index among all.
+    /// Index of its rule.
     pub(crate) rule: Option<usize>,
-    /// Whether metrics tell the value that it stood for.
+    /// Whether its name in metrics contains the value that matched.
     pub(crate) value_to_metric: bool,
 }
 
-/// A descriptor with a star in it.
+/// A descriptor with a `*`.
 #[derive(Clone, Debug)]
-pub(crate) struct Wild {
+pub(crate) struct Wildcard {
     pub(crate) key: Box<str>,
     pub(crate) value: Option<Glob>,
-    /// All that match share one counter.
+    /// Whether all matching values share one key.
     pub(crate) share: bool,
     pub(crate) node: usize,
 }
 
-impl Wild {
+impl Wildcard {
+    fn pattern(&self) -> Option<&str> {
+        self.value.as_ref().map(Glob::text)
+    }
+
     fn matches(&self, key: &str, value: &str) -> bool {
         match &self.value {
             Some(glob) => *self.key == *key && glob.matches(value.as_bytes()),
-            // A star in the key stands for all that is behind, the value too.
+            // A `*` in the key matches the value as well.
             None => Glob::new(&self.key).matches(format!("{key}_{value}").as_bytes()),
         }
     }
 }
 
-/// How an entry was found.
+/// How an entry matched.
 #[derive(Clone, Copy)]
-enum By<'t> {
+enum EntryMatch<'t> {
     Value,
-    Wild(&'t Wild),
+    Wildcard(&'t Wildcard),
     Key,
 }
 
-impl Domain {
-    /// The limit for one descriptor, if there is one for just its depth.
+impl DomainTree {
+    /// The limit of a descriptor, if the tree has one at exactly its depth.
     pub(crate) fn find<'s>(
         &'s self,
         name: &str,
@@ -75,10 +79,10 @@ impl Domain {
             let key = key(name, descriptor.entries, &[]);
             let mut metric = name.to_owned();
             for (key, value) in descriptor.entries {
-                dotted(&mut metric, key, Some(Cow::Borrowed(*value)));
+                push_entry(&mut metric, key, Some(value));
             }
             let policy = window(requests, unit).map(Cow::Owned);
-            let mut found = plain(&rules[self.given], metric.into());
+            let mut found = match_without_charges(&rules[self.request_limits], metric.into());
             found.wire = Some(Wire { rate: Some((requests, unit)), name: None });
             match policy {
                 Some(policy) => {
@@ -88,25 +92,25 @@ impl Domain {
             }
             return Some(found);
         }
-        let mut path: SmallVec<[By<'_>; 8]> = SmallVec::new();
+        let mut path: SmallVec<[EntryMatch<'_>; 8]> = SmallVec::new();
         let mut at = 0;
-        // Whether metrics tell something of the request, besides what the file says.
-        let mut tells = false;
+        // Whether the name in metrics depends on the request.
+        let mut varies = false;
         for (key, value) in descriptor.entries {
             let (by, next) = self.nodes[at].step(key, value)?;
-            tells |= self.nodes[next].value_to_metric
-                || matches!(by, By::Wild(wild) if wild.value.is_none());
+            varies |= self.nodes[next].value_to_metric
+                || matches!(by, EntryMatch::Wildcard(it) if it.value.is_none());
             path.push(by);
             at = next;
         }
         let rule = &rules[self.nodes[at].rule?];
         let envoy = rule.envoy()?;
-        let metric = if tells || envoy.detailed_metric {
+        let metric = if varies || envoy.detailed_metric {
             self.metric(name, descriptor, &path, envoy.detailed_metric)
         } else {
             Cow::Borrowed(rule.name())
         };
-        let mut found = plain(rule, metric);
+        let mut found = match_without_charges(rule, metric);
         found.treatment = rule.treatment();
         found.shadow = rule.is_shadow();
         found.on_error = rule.settings.on_error;
@@ -120,18 +124,18 @@ impl Domain {
         Some(found)
     }
 
-    /// The rules whose name in metrics does not depend on values of requests, by index among all.
+    /// Indices of the rules whose name in metrics does not depend on values of requests.
     pub(crate) fn counted_by_name<'s>(&'s self, rules: &'s [Rule]) -> impl Iterator<Item = usize> {
         let mut below = vec![(0, false)];
         std::iter::from_fn(move || {
             let (at, depends) = below.pop()?;
-            let node: &Node = &self.nodes[at];
+            let node: &TreeNode = &self.nodes[at];
             let depends = depends || node.value_to_metric;
             let exact =
                 node.exact.values().flat_map(|values| values.values()).chain(node.any.values());
             below.extend(exact.map(|&next| (next, depends)));
-            let wild = node.wild.iter();
-            below.extend(wild.map(|wild| (wild.node, depends || wild.value.is_none())));
+            let wildcards = node.wildcards.iter();
+            below.extend(wildcards.map(|it| (it.node, depends || it.value.is_none())));
             let is_detailed =
                 |rule: usize| rules[rule].envoy().is_some_and(|it| it.detailed_metric);
             Some(node.rule.filter(|&rule| !depends && !is_detailed(rule)))
@@ -139,47 +143,47 @@ impl Domain {
         .flatten()
     }
 
-    /// What a match is counted under: the values of entries that say so, or of all.
+    /// The name in metrics, with the values of `all` entries or of those with `value_to_metric`.
     fn metric<'s>(
         &'s self,
         name: &str,
         descriptor: &Descriptor<'_>,
-        path: &[By<'_>],
+        path: &[EntryMatch<'_>],
         all: bool,
     ) -> Cow<'s, str> {
         let mut metric = name.to_owned();
         let mut at = 0;
         for ((key, value), by) in descriptor.entries.iter().zip(path) {
             at = self.nodes[at].step(key, value).map_or(at, |(_, next)| next);
-            let told = match by {
-                By::Wild(wild) if wild.share => wild.value.as_ref().map(|glob| glob.text()),
+            let value = match by {
+                EntryMatch::Wildcard(it) if it.share => it.pattern(),
                 _ if all || self.nodes[at].value_to_metric => Some(*value),
-                By::Value => Some(*value),
-                By::Wild(wild) => wild.value.as_ref().map(|glob| glob.text()),
-                By::Key => None,
+                EntryMatch::Value => Some(*value),
+                EntryMatch::Wildcard(it) => it.pattern(),
+                EntryMatch::Key => None,
             };
-            dotted(&mut metric, key, told.map(Cow::Borrowed));
+            push_entry(&mut metric, key, value);
         }
         metric.into()
     }
 }
 
-impl Node {
-    /// The descriptor below for an entry: the exact value first, then stars in the order written,
-    /// then the key alone.
-    fn step(&self, key: &str, value: &str) -> Option<(By<'_>, usize)> {
+impl TreeNode {
+    /// The descriptor below that matches an entry: the exact value first, then wildcards in file order, then the key
+    /// alone.
+    fn step(&self, key: &str, value: &str) -> Option<(EntryMatch<'_>, usize)> {
         if let Some(next) = self.exact.get(key).and_then(|values| values.get(value)) {
-            return Some((By::Value, *next));
+            return Some((EntryMatch::Value, *next));
         }
-        if let Some(wild) = self.wild.iter().find(|wild| wild.matches(key, value)) {
-            return Some((By::Wild(wild), wild.node));
+        if let Some(wildcard) = self.wildcards.iter().find(|it| it.matches(key, value)) {
+            return Some((EntryMatch::Wildcard(wildcard), wildcard.node));
         }
-        self.any.get(key).map(|next| (By::Key, *next))
+        self.any.get(key).map(|next| (EntryMatch::Key, *next))
     }
 }
 
-/// `envoy:DOMAIN|KEY=VALUE|...`, with the pattern in place of the value where that is shared.
-fn key(domain: &str, entries: &[(&str, &str)], path: &[By<'_>]) -> Vec<u8> {
+/// `envoy:DOMAIN|KEY=VALUE|...`, with the pattern instead of the value if matching values share a key.
+fn key(domain: &str, entries: &[(&str, &str)], path: &[EntryMatch<'_>]) -> Vec<u8> {
     let mut key = Vec::with_capacity(64);
     key.extend_from_slice(b"envoy:");
     escape(domain.as_bytes(), &mut key);
@@ -188,8 +192,8 @@ fn key(domain: &str, entries: &[(&str, &str)], path: &[By<'_>]) -> Vec<u8> {
         escape(name.as_bytes(), &mut key);
         key.push(b'=');
         match path.get(index) {
-            // What is shared is no value: the mark tells it from a value that reads like it.
-            Some(By::Wild(Wild { value: Some(glob), share: true, .. })) => {
+            // The `%` distinguishes the pattern from an equal value.
+            Some(EntryMatch::Wildcard(Wildcard { value: Some(glob), share: true, .. })) => {
                 key.push(b'%');
                 escape(glob.text().as_bytes(), &mut key);
             }
@@ -199,7 +203,7 @@ fn key(domain: &str, entries: &[(&str, &str)], path: &[By<'_>]) -> Vec<u8> {
     key
 }
 
-fn plain<'s>(rule: &'s Rule, metric: Cow<'s, str>) -> Match<'s> {
+fn match_without_charges<'s>(rule: &'s Rule, metric: Cow<'s, str>) -> Match<'s> {
     Match {
         rule,
         treatment: Treatment::Limit,

@@ -1,4 +1,4 @@
-//! `match`: what a request must be for a rule to apply.
+//! Reads `match`, the conditions of a rule.
 
 use sluicegate_headers::PathOptions;
 
@@ -14,7 +14,7 @@ use crate::{
     tree::{Fields, Kind, Node},
 };
 
-/// Families of attributes, whose names may stand below or behind a dot.
+/// Families of attributes: `header: {NAME: ...}` is `header.NAME: ...`.
 const FAMILIES: [&str; 3] = ["header", "query", "descriptor"];
 
 pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Conditions, Fault> {
@@ -47,7 +47,7 @@ pub(super) fn conditions(node: &Node, builder: &mut RuleSetBuilder) -> Result<Co
     Ok(all)
 }
 
-/// What an attribute must be: a value, a list of such, or a map that says how they are meant.
+/// Reads a condition: a value, a list of values, or a map such as `{not: ...}`.
 pub(super) fn condition(
     attribute: Attribute,
     node: &Node,
@@ -74,7 +74,7 @@ pub(super) fn condition(
             condition.values(&entry.value)?;
         }
         "present" => {
-            condition.not = !entry.value.truth("present")?;
+            condition.not = !entry.value.boolean("present")?;
             condition.tests.push(Test::Present);
         }
         _ => return Err(Fault::new(entry.at, HOW)),
@@ -82,7 +82,7 @@ pub(super) fn condition(
     Ok(condition)
 }
 
-/// A path with how it is meant, and with the differences that are ignored.
+/// Reads a path in a map, with the differences that it ignores.
 fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
     let mut fields = Fields::of(node, "a path")?;
     let (is, matches) = (fields.take("is"), fields.take("matches"));
@@ -92,7 +92,7 @@ fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
         ignore_trailing_slash: choice(&mut fields, "trailing-slash", ["strict", "ignore"])?,
         strip_parameters: choice(&mut fields, "parameters", ["keep", "strip"])?,
     };
-    fields.done()?;
+    fields.finish()?;
     let strict = options.is_strict();
     let attribute = if strict { Attribute::Path } else { Attribute::LoosePath(options) };
     builder.uses(&attribute, node)?;
@@ -105,7 +105,7 @@ fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
             condition.values(not)?;
         }
         (None, None, None, Some(present)) => {
-            condition.not = !present.truth("present")?;
+            condition.not = !present.boolean("present")?;
             condition.tests.push(Test::Present);
         }
         _ => {
@@ -118,7 +118,7 @@ fn path(node: &Node, builder: &mut RuleSetBuilder) -> Result<Condition, Fault> {
     Ok(condition)
 }
 
-/// Whether an option has the second of its values; the first is the default.
+/// Whether an option has its second value; the first is the default.
 fn choice(fields: &mut Fields<'_>, name: &'static str, values: [&str; 2]) -> Result<bool, Fault> {
     let Some(node) = fields.take(name) else { return Ok(false) };
     let text = node.text(name)?;
@@ -186,7 +186,7 @@ impl Condition {
         Ok(())
     }
 
-    /// Values as they stand.
+    /// Adds values without wildcards.
     fn exactly(&mut self, node: &Node) -> Result<(), Fault> {
         if self.attribute == Attribute::Client {
             return self.values(node);
@@ -220,7 +220,7 @@ fn items(node: &Node) -> Result<&[Node], Fault> {
     }
 }
 
-/// The method of RFC 9110, or one often used, that `text` is a misspelling of.
+/// The common method that `text` is probably a misspelling of.
 fn misspelt_method(text: &str) -> Option<&'static str> {
     const METHODS: [&str; 16] = [
         "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "PURGE",

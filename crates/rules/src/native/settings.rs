@@ -1,4 +1,4 @@
-//! What is done with requests, by a rule and by its overrides.
+//! Reads settings of rules and overrides.
 
 use smallvec::smallvec;
 
@@ -18,10 +18,10 @@ pub(super) fn settings(
     builder: &mut RuleSetBuilder,
 ) -> Result<Settings, Fault> {
     let policy = fields.take("policy");
-    let (unlimited, block) = (fields.truth("unlimited")?, fields.truth("block")?);
+    let (unlimited, block) = (fields.boolean("unlimited")?, fields.boolean("block")?);
     let treatment = match (unlimited.unwrap_or(false), block.unwrap_or(false)) {
         (true, true) => {
-            let at = fields.place_of("block");
+            let at = fields.position_of("block");
             return Err(Fault::new(at, "invalid `block` beside `unlimited`: expected one of them"));
         }
         (true, false) => Some(Treatment::Unlimited),
@@ -37,7 +37,7 @@ pub(super) fn settings(
         treatment,
         policy: policy.map(|node| builder.policy(node)).transpose()?,
         cost: fields.take("cost").map(|node| cost(node, builder)).transpose()?,
-        shadow: fields.truth("shadow")?,
+        shadow: fields.boolean("shadow")?,
         on_error: fields.take("on_error").map(on_error).transpose()?,
     })
 }
@@ -45,7 +45,7 @@ pub(super) fn settings(
 fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
     if let Kind::Map(_) = &node.kind {
         let mut fields = Fields::of(node, "a cost")?;
-        let from = fields.need("from")?;
+        let from = fields.require("from")?;
         let text = from.text("from")?;
         let Some(attribute) = Attribute::named(text) else {
             return Err(from.fault(format!(
@@ -56,7 +56,7 @@ fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
         };
         let min = fields.take("min").map(|it| it.number("min", 0)).transpose()?.unwrap_or(1);
         let default = fields.take("default").map(|it| it.number("default", min)).transpose()?;
-        fields.done()?;
+        fields.finish()?;
         return cost_of(attribute, min, default, from, builder);
     }
     if let Kind::Scalar { text, .. } = &node.kind
@@ -73,7 +73,7 @@ fn cost(node: &Node, builder: &mut RuleSetBuilder) -> Result<Cost, Fault> {
     })
 }
 
-/// The cost that `attribute` gives, which stands at `node`.
+/// The cost in `attribute`, which is named at `node`.
 fn cost_of(
     attribute: Attribute,
     min: u32,
@@ -109,7 +109,7 @@ pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
     })
 }
 
-/// `overrides`: each with its own `match`, or with the values of one attribute.
+/// Reads `overrides`: each has a `match`, or the values of one attribute.
 pub(super) fn overrides(
     node: &Node,
     builder: &mut RuleSetBuilder,
@@ -129,7 +129,7 @@ pub(super) fn overrides(
                             attribute::expected(name)
                         ))
                     })?;
-                for entry in fields.need("values")?.map("values")? {
+                for entry in fields.require("values")?.map("values")? {
                     let value = Node {
                         at: entry.at,
                         kind: Kind::Scalar { text: entry.key.clone(), plain: false },
@@ -138,12 +138,12 @@ pub(super) fn overrides(
                     let conditions = Conditions(smallvec![builder.share(condition)]);
                     all.push((conditions, value_settings(&entry.value, builder)?));
                 }
-                fields.done()?;
+                fields.finish()?;
             }
             (None, Some(node)) => {
                 let conditions = conditions(node, builder)?;
                 all.push((conditions, settings(&mut fields, builder)?));
-                fields.done()?;
+                fields.finish()?;
             }
             _ => {
                 return Err(item.fault("invalid override: expected `match`, or `by` with `values`"));
@@ -153,13 +153,13 @@ pub(super) fn overrides(
     Ok(Overrides::of(all))
 }
 
-/// What a value of `by` stands for: `unlimited`, `block`, a policy, or a map of settings.
+/// The settings for one value of `by`: `unlimited`, `block`, a policy, or a map.
 fn value_settings(node: &Node, builder: &mut RuleSetBuilder) -> Result<Settings, Fault> {
     let treatment = match &node.kind {
         Kind::Map(_) => {
             let mut fields = Fields::of(node, "an override")?;
             let settings = settings(&mut fields, builder)?;
-            fields.done()?;
+            fields.finish()?;
             return Ok(settings);
         }
         Kind::Scalar { text, .. } if **text == *"unlimited" => Treatment::Unlimited,

@@ -1,4 +1,4 @@
-//! Costs that come with a request (M4).
+//! Costs from attributes of requests.
 
 use sluicegate_rules::{Format, Request, RuleSet};
 

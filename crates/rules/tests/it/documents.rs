@@ -1,4 +1,4 @@
-//! What the documentation and the examples show is so.
+//! Rules in the documentation and in `examples`.
 
 use std::{fs, path::PathBuf};
 
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Reads a text, and runs the examples in it. How many there were.
+/// Parses a text, runs the examples in it, and returns their number.
 fn check(name: &str, text: &str, format: Format) -> usize {
     let rules = RuleSet::parse(text, format)
         .unwrap_or_else(|error| panic!("{name}: {error}\n{}", error.excerpt()));
@@ -20,7 +20,7 @@ fn check(name: &str, text: &str, format: Format) -> usize {
 }
 
 #[test]
-fn the_example_files_hold() {
+fn example_files_have_no_faults() {
     let mut examples = 0;
     let mut files = 0;
     for entry in fs::read_dir(root().join("examples/rules")).unwrap() {
@@ -33,9 +33,9 @@ fn the_example_files_hold() {
     assert!(files >= 4 && examples >= 9, "{files} files, {examples} examples");
 }
 
-/// Every block of YAML or TOML in the page on rules is a file by itself.
+/// Each block of YAML or TOML in docs/rules.md is a complete file.
 #[test]
-fn the_page_on_rules_holds() {
+fn rules_page_examples_have_no_faults() {
     let page = fs::read_to_string(root().join("docs/rules.md")).unwrap();
     let mut blocks = 0;
     let mut examples = 0;

@@ -1,8 +1,8 @@
-//! The form of envoyproxy/ratelimit.
+//! The format of envoyproxy/ratelimit.
 
 use sluicegate_rules::{Descriptor, Metadata, Treatment, Unit};
 
-use super::{descriptors, rules, told};
+use super::{charges, descriptors, rules};
 
 const TREE: &str = "
 domain: web
@@ -45,13 +45,13 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 5, name: ours}
 ";
 
-/// What applies to one descriptor.
+/// The rules that match one descriptor.
 fn one(entries: &[(&str, &str)]) -> String {
     descriptors(&rules(TREE), "web", &[entries])[0].join(" + ")
 }
 
 #[test]
-fn the_exact_value_comes_first_then_stars_then_the_key() {
+fn descriptors_exact_value_is_before_wildcards_and_key() {
     let window = |text: &str| format!("fixed-window:{text}:align=clock:count=all");
     for (entries, expected) in [
         (
@@ -67,9 +67,9 @@ fn the_exact_value_comes_first_then_stars_then_the_key() {
             &[("database", "other"), ("user", "bob")],
             format!("web.database.user envoy:web|database=other|user=bob {}", window("3/1h")),
         ),
-        // A descriptor without a limit lets through what it is about.
+        // A descriptor without a limit limits nothing.
         (&[("database", "other"), ("user", "root")], String::new()),
-        // An exact value has nothing below: the key alone is not tried.
+        // The exact value matches and has nothing below it: the key alone is not tried.
         (&[("database", "users"), ("user", "bob")], String::new()),
         (&[("database", "other"), ("user", "bob"), ("more", "1")], String::new()),
         (
@@ -91,7 +91,7 @@ fn the_exact_value_comes_first_then_stars_then_the_key() {
 }
 
 #[test]
-fn no_two_descriptors_share_a_key() {
+fn descriptors_different_entries_have_different_keys() {
     let tree = "
 domain: d
 descriptors:
@@ -112,7 +112,7 @@ descriptors:
 }
 
 #[test]
-fn metrics_tell_values_where_the_tree_says_so() {
+fn metric_contains_values_if_the_tree_sets_it() {
     let rules = rules(TREE);
     let metric = |entries: &[(&str, &str)]| {
         let found = rules.descriptors("web", &[Descriptor { entries, limit: None }]);
@@ -125,10 +125,9 @@ fn metrics_tell_values_where_the_tree_says_so() {
     assert_eq!(metric(&[("database", "x"), ("user", "bob")]), "web.database.user");
 }
 
-/// Names that values of requests are part of are not known beforehand, nor is the one that stands for limits
-/// of requests.
+/// Names with values of requests are unknown in advance, as is the name for limits that come with a request.
 #[test]
-fn metric_names_are_those_without_values_of_requests() {
+fn metric_names_exclude_names_with_values_of_requests() {
     let both = format!("{TREE}rules: [{{name: ours, match: {{path: /}}, policy: 'gcra:1/1s'}}]\n");
     let rules = rules(&both);
     let names: Vec<_> = rules.metric_names().collect();
@@ -149,14 +148,14 @@ fn metric_names_are_those_without_values_of_requests() {
 }
 
 #[test]
-fn a_limit_that_came_with_the_descriptor_is_used_instead() {
+fn descriptors_limit_of_the_request_replaces_the_rule() {
     let rules = rules(TREE);
     let entries = [("plan", "free")];
     let descriptor = |limit| Descriptor { entries: &entries, limit: Some(limit) };
     let found =
         rules.descriptors("web", &[descriptor((3, Unit::Hour)), descriptor((0, Unit::Day))]);
     assert_eq!(
-        told(&found[0]),
+        charges(&found[0]),
         ["web envoy:web|plan=free fixed-window:3/1h:align=clock:count=all"]
     );
     assert_eq!(
@@ -167,7 +166,7 @@ fn a_limit_that_came_with_the_descriptor_is_used_instead() {
 }
 
 #[test]
-fn a_limit_may_replace_others_of_the_same_request() {
+fn descriptors_limit_replaces_others_in_the_request() {
     let rules = rules(
         "
 domain: d
@@ -185,7 +184,7 @@ descriptors:
 }
 
 #[test]
-fn what_goes_with_the_answer_is_kept() {
+fn metadata_is_kept_as_written() {
     let rules = rules(
         "
 domain: d
@@ -215,7 +214,7 @@ descriptors:
 }
 
 #[test]
-fn scalars_are_texts_as_written() {
+fn scalars_are_strings_as_written() {
     let rules = rules(
         "
 domain: d

@@ -1,6 +1,6 @@
-//! Mistakes in rules files, each with its whole error: the position, the value and what is valid.
+//! Mistakes in rules files with their whole error: position, value and what is expected.
 //!
-//! The list is that of a review of what newcomers write, which counted 29 mistakes, and more.
+//! It includes the 29 mistakes that a review of new users' files found.
 
 use sluicegate_rules::{Format, RuleSet, Source};
 

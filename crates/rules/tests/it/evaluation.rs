@@ -21,8 +21,8 @@ use super::rules;
 struct Entries(HashMap<Vec<u8>, Option<Entry>>);
 
 impl Entries {
-    fn apply(&mut self, set: &ChargeSet<'_, '_>, now: Timestamp) -> Vec<Answer> {
-        let requests = &set.requests;
+    fn apply(&mut self, set: ChargeSet<'_, '_, '_>, now: Timestamp) -> Vec<Answer> {
+        let requests: Vec<_> = set.requests().collect();
         let mut entries: Vec<_> =
             requests.iter().map(|it| self.0.remove(&it.charge.key).flatten()).collect();
         let parts = requests.iter().zip(&mut entries).map(|(request, entry)| Part {
@@ -30,7 +30,7 @@ impl Entries {
             entry,
             cost: request.cost,
         });
-        let decisions = match set.mode {
+        let decisions = match set.mode() {
             ChargeMode::TakeTogether => {
                 take_together(&mut parts.collect::<Vec<_>>(), now).unwrap().each
             }
@@ -38,11 +38,11 @@ impl Entries {
                 peek_together(&mut parts.collect::<Vec<_>>(), now).unwrap().each
             }
             ChargeMode::Independent => {
-                let apply = |(part, request): (Part<'_>, _)| {
-                    let request: &sluicegate_rules::ChargeRequest<'_, '_> = request;
-                    apply(part.policy, part.entry, now, request.operation).unwrap()
+                let operations = requests.iter().map(|request| set.operation(request));
+                let apply = |(part, operation): (Part<'_>, _)| {
+                    apply(part.policy, part.entry, now, operation).unwrap()
                 };
-                parts.zip(requests).map(apply).collect()
+                parts.zip(operations).map(apply).collect()
             }
         };
         for (request, entry) in requests.iter().zip(entries) {
@@ -71,8 +71,8 @@ impl RuleSubject for Subject {
         let now = Timestamp::EPOCH + std::time::Duration::from_secs(86_400) + request.at;
         let mut evaluation = Evaluation::new(&matches, operation).unwrap();
         while let Some(set) = evaluation.next_charges() {
-            let answers = self.entries.apply(&set, now);
-            evaluation.record(&set, answers);
+            let answers = self.entries.apply(set, now);
+            evaluation.record(&answers);
         }
         for (found, events) in evaluation.events() {
             self.events.extend(events.map(|event| (found.metric.to_string(), event)));
@@ -122,8 +122,9 @@ rules:
     let mut on_error = Vec::new();
     let mut entries = Entries::default();
     while let Some(set) = evaluation.next_charges() {
-        on_error.push(set.requests.iter().map(|it| it.on_error).collect::<Vec<_>>());
-        evaluation.record(&set, entries.apply(&set, Timestamp::EPOCH));
+        on_error.push(set.requests().map(|it| it.on_error).collect::<Vec<_>>());
+        let answers = entries.apply(set, Timestamp::EPOCH);
+        evaluation.record(&answers);
     }
     let local = OnError::Local { part: 1, whole: 4 };
     assert_eq!(on_error, [vec![Some(OnError::Allow), None], vec![Some(local)]]);
@@ -169,9 +170,10 @@ rules:
         ),
     ] {
         let mut evaluation = Evaluation::new(&matches, RuleOperation::Take(1)).unwrap();
-        let set = evaluation.next_charges().unwrap();
+        assert!(evaluation.next_charges().is_some());
         let answers = decisions.iter().zip(sources);
-        evaluation.record(&set, answers.map(|(&decision, source)| Answer { decision, source }));
+        let answers = answers.map(|(&decision, source)| Answer { decision, source });
+        evaluation.record(&answers.collect::<Vec<_>>());
         assert!(evaluation.next_charges().is_none());
         let found: Vec<_> = evaluation.outcome().matches.iter().map(|it| it.source).collect();
         assert_eq!(found, expected);

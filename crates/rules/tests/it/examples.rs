@@ -1,4 +1,4 @@
-//! Examples beside the rules, run in virtual time.
+//! Examples in rules files, run in virtual time.
 
 use super::rules;
 

@@ -1,10 +1,10 @@
-//! Files that somebody broke, or made to do harm.
+//! Broken and hostile files.
 
 use std::{fs, path::Path, time::Instant};
 
 use sluicegate_rules::{Format, RuleSet, fuzz::check_rules};
 
-/// How many mutations are read; `cargo xtask soak` sets more.
+/// Number of mutations; `cargo xtask soak` sets more.
 const MUTATIONS: &str = "SLUICEGATE_MUTATIONS";
 
 fn corpus() -> Vec<Vec<u8>> {
@@ -15,7 +15,7 @@ fn corpus() -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// A small generator of numbers: the same mutations each time.
+/// A random number generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// Pieces that mean something.
+/// Pieces with a meaning in rules files.
 const PIECES: [&str; 24] = [
     "- ",
     ": ",
@@ -55,7 +55,7 @@ const PIECES: [&str; 24] = [
     "#",
 ];
 
-/// `seed` with a few things done to it.
+/// `seed` with a few random changes.
 fn mutated(dice: &mut Dice, seed: &[u8], other: &[u8]) -> Vec<u8> {
     let mut data = seed.to_vec();
     for _ in 0..=dice.below(4) {
@@ -102,7 +102,7 @@ fn peak_kib() -> u64 {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
-fn no_mutation_of_a_file_does_harm() {
+fn check_rules_mutated_file_takes_bounded_memory() {
     let count = std::env::var(MUTATIONS).map_or(3_000, |it| it.parse().unwrap());
     let corpus = corpus();
     assert!(corpus.len() >= 4);
@@ -125,14 +125,14 @@ fn no_mutation_of_a_file_does_harm() {
     assert!(grown <= 64 << 10, "{grown} KiB");
 }
 
-/// An error, and soon.
-fn refused(text: &str, expected: &str) {
+/// Asserts that a text is invalid, with an error that contains `expected`.
+fn assert_invalid(text: &str, expected: &str) {
     let error = RuleSet::parse(text, Format::Yaml).map(|_| ()).unwrap_err();
     assert!(error.message().contains(expected), "{error}");
 }
 
 #[test]
-fn a_text_that_unfolds_without_end_is_refused() {
+fn parse_endless_aliases_is_an_error() {
     let mut laughs = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
     let mut last = 'a';
     for name in 'b'..='z' {
@@ -140,21 +140,21 @@ fn a_text_that_unfolds_without_end_is_refused() {
         last = name;
     }
     let before = peak_kib();
-    refused(&laughs, "aliases included");
+    assert_invalid(&laughs, "aliases included");
     println!(
-        "figure: a billion laughs is refused, {} MiB at most",
+        "figure: a billion laughs is an error, {} MiB at most",
         (peak_kib() - before).div_ceil(1024)
     );
     assert!(peak_kib() - before <= 64 << 10);
-    refused("a: &a {b: *a}", "invalid alias");
+    assert_invalid("a: &a {b: *a}", "invalid alias");
 }
 
 #[test]
-fn depth_and_size_are_bounded() {
-    refused(&"[".repeat(100_000), "");
-    refused(&"- ".repeat(100_000), "");
-    refused(&format!("a: {}1", "{b: ".repeat(60)), "");
-    refused(&" ".repeat((16 << 20) + 1), "invalid rules file of ");
+fn parse_too_deep_or_too_large_is_an_error() {
+    assert_invalid(&"[".repeat(100_000), "");
+    assert_invalid(&"- ".repeat(100_000), "");
+    assert_invalid(&format!("a: {}1", "{b: ".repeat(60)), "");
+    assert_invalid(&" ".repeat((16 << 20) + 1), "invalid rules file of ");
     let toml = format!("a = {}", "[".repeat(100_000));
     assert!(RuleSet::parse(&toml, Format::Toml).is_err());
     let dotted = format!("{}a = 1", "a.".repeat(100_000));

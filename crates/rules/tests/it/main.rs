@@ -16,38 +16,38 @@ mod spellings;
 
 use sluicegate_rules::{Descriptor, Format, Match, Request, RuleSet};
 
-/// The rules that a YAML text says.
+/// Parses YAML.
 fn rules(text: &str) -> RuleSet {
     RuleSet::parse(text, Format::Yaml)
         .unwrap_or_else(|error| panic!("{error}\n{}", error.excerpt()))
 }
 
-/// What applies, each as `RULE KEY POLICY`, with what is special in front.
-fn told<'m, 's: 'm>(matches: impl IntoIterator<Item = &'m Match<'s>>) -> Vec<String> {
-    let mut told = Vec::new();
+/// Charges as `RULE KEY POLICY`, with `shadow` in front of shadow rules.
+fn charges<'m, 's: 'm>(matches: impl IntoIterator<Item = &'m Match<'s>>) -> Vec<String> {
+    let mut charges = Vec::new();
     for found in matches {
         let name = found.rule.name();
         let shadow = if found.shadow { "shadow " } else { "" };
         if found.charges.is_empty() {
-            told.push(format!("{shadow}{name} {:?}", found.treatment));
+            charges.push(format!("{shadow}{name} {:?}", found.treatment));
         }
         for charge in &found.charges {
             let key = String::from_utf8_lossy(&charge.key);
-            told.push(format!("{shadow}{name} {key} {}", charge.policy));
+            charges.push(format!("{shadow}{name} {key} {}", charge.policy));
         }
     }
-    told
+    charges
 }
 
-/// What applies to a GET of `target` with headers, from a client.
+/// Charges of a GET of `target` with headers from a client.
 fn get(rules: &RuleSet, target: &str, headers: &[(&str, &str)], client: &str) -> Vec<String> {
     let headers = headers.to_vec();
     let request = Request::http("GET", target, &headers).from(client.parse().unwrap());
-    told(&rules.matches(&request))
+    charges(&rules.matches(&request))
 }
 
-/// What applies to descriptors, one list each.
+/// Charges of each descriptor.
 fn descriptors(rules: &RuleSet, domain: &str, all: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
     let all: Vec<_> = all.iter().map(|entries| Descriptor { entries, limit: None }).collect();
-    rules.descriptors(domain, &all).iter().map(told).collect()
+    rules.descriptors(domain, &all).iter().map(charges).collect()
 }

@@ -1,11 +1,11 @@
-//! Many rules: what the index finds is what asking each rule would.
+//! Many rules: the index finds the same rules as a test of each.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluicegate_rules::{Format, Request, RuleSet};
 
-/// Conditions that overlap: each may hold together with others, or not.
+/// Overlapping conditions.
 const CONDITIONS: [&str; 22] = [
     "{path: /a}",
     "{path: [/a, /b/*]}",
@@ -41,7 +41,7 @@ fn parse(conditions: impl IntoIterator<Item = &'static str>) -> RuleSet {
 
 proptest! {
     #[test]
-    fn the_index_finds_what_each_rule_alone_would(
+    fn index_finds_what_each_rule_alone_matches(
         chosen in prop::collection::vec(prop::sample::select(&CONDITIONS[..]), 1..30),
         path in prop::sample::select(&["/a", "/b", "/b/c", "/b/c/c", "/bb/c", "/", "/a?q=1", "/b/?q=22", "/d/c?q=3"][..]),
         method in prop::sample::select(&["GET", "POST"][..]),
@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn ten_thousand_rules_are_read_and_each_is_found() {
+fn parse_ten_thousand_rules_each_is_found() {
     let mut text = String::from("rules:\n");
     for index in 0..10_000 {
         text += &format!(

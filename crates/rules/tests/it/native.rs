@@ -1,11 +1,11 @@
-//! Our own form.
+//! Sluicegate's own format.
 
 use sluicegate_rules::{Format, OnError, Request, RuleSet};
 
-use super::{descriptors, get, rules, told};
+use super::{charges, descriptors, get, rules};
 
 #[test]
-fn rules_apply_by_method_path_header_query_client_and_descriptor() {
+fn matches_compares_method_path_header_query_client_and_descriptor() {
     let rules = rules(
         "
 policies: {few: 'gcra:1/1s', some: 'gcra:2/1s'}
@@ -32,7 +32,7 @@ rules:
     assert_eq!(all(get(&rules, "/", &[], "::ffff:10.1.2.3")), ["client"]);
     assert_eq!(all(get(&rules, "/", &[], "2001:db8:1::2")), ["client"]);
     assert_eq!(
-        told(&rules.matches(&Request::http("PUT", "/", &()))),
+        charges(&rules.matches(&Request::http("PUT", "/", &()))),
         ["method rule:method gcra:1/1s"]
     );
     let found = descriptors(&rules, "web", &[&[("plan", "gold")], &[("plan", "free")]]);
@@ -40,7 +40,7 @@ rules:
 }
 
 #[test]
-fn values_may_be_meant_otherwise() {
+fn match_is_not_and_present_change_the_meaning_of_values() {
     let rules = rules(
         r"
 rules:
@@ -66,7 +66,7 @@ rules:
 }
 
 #[test]
-fn keys_are_built_from_parts() {
+fn key_is_built_from_its_parts() {
     let rules = rules(
         "
 rules:
@@ -84,7 +84,7 @@ rules:
             "needs rule:needs|u%201 gcra:1/1s"
         ]
     );
-    // What a key needs and a request has not: the rule does not apply.
+    // A rule does not apply to a request without a part of its key.
     assert_eq!(
         get(&rules, "/t/a", &[], "203.0.113.7"),
         ["a rule:a|a|GET|203.0.113.0/24|%|% gcra:1/1s"]
@@ -92,7 +92,7 @@ rules:
 }
 
 #[test]
-fn state_is_named_for_the_rule_unless_it_says_otherwise() {
+fn state_default_is_the_name_of_the_rule() {
     let rules = rules(
         "
 rules:
@@ -112,7 +112,7 @@ rules:
 }
 
 #[test]
-fn overrides_change_what_is_done_and_keep_the_key() {
+fn overrides_change_settings_and_keep_the_key() {
     let rules = rules(
         "
 policies: {gold: 'gcra:100/1s'}
@@ -153,7 +153,7 @@ rules:
 }
 
 #[test]
-fn a_hierarchy_has_a_key_for_each_level_in_one_place_of_a_cluster() {
+fn levels_have_keys_in_one_cluster_slot() {
     let text = "
 rules:
   - name: api
@@ -187,7 +187,7 @@ rules:
 }
 
 #[test]
-fn what_stops_hides_what_is_behind() {
+fn stop_hides_later_rules() {
     let rules = rules(
         "
 rules:
@@ -206,7 +206,7 @@ rules:
 }
 
 #[test]
-fn toml_says_the_same() {
+fn parse_toml_equals_yaml() {
     let text = r#"
 [policies]
 gold = "gcra:100/1s"
@@ -230,7 +230,7 @@ policy = "gcra:1/1s"
 }
 
 #[test]
-fn aliases_and_merges_are_honoured() {
+fn parse_aliases_and_merges_repeat_values() {
     let rules = rules(
         "
 policies: {}
@@ -243,7 +243,7 @@ rules:
 }
 
 #[test]
-fn several_files_are_one_set() {
+fn parse_all_several_files_are_one_set() {
     let texts = [
         ("rules: [{name: a, policy: gold}]", Format::Yaml),
         ("[policies]\ngold = 'gcra:7/1s'", Format::Toml),

@@ -1,4 +1,4 @@
-//! Headers and parameters that come several times (L13).
+//! Headers and query parameters that occur several times.
 
 use sluicegate_rules::Request;
 
@@ -13,14 +13,14 @@ tests:
 ";
 
 #[test]
-fn ambiguous_values_that_rules_use_are_found() {
+fn ambiguous_finds_values_that_rules_use() {
     let rules = rules(RULES);
     for (target, headers, expected) in [
         ("/?user=1", &[("x-plan", "free"), ("x-user", "7")][..], None),
-        // Once more with the same value says nothing else.
+        // Equal values are not ambiguous.
         ("/?user=1&user=1", &[("x-plan", "free"), ("X-Plan", "free")], None),
         ("/?user=a&us%65r=%61", &[], None),
-        // Others than rules ask for may come as often as they like.
+        // Rules do not use this one.
         ("/?users=1&users=2&x=&x=1", &[("accept", "a"), ("accept", "b")], None),
         ("/", &[("x-plan", "free"), ("X-PLAN", "gold")], Some("header.x-plan")),
         ("/", &[("x-user", "7"), ("x-user", "")], Some("header.x-user")),
@@ -28,7 +28,7 @@ fn ambiguous_values_that_rules_use_are_found() {
         ("/?user=1&user=2", &[], Some("query.user")),
         ("/?user=1&us%65r=2", &[], Some("query.user")),
         ("/?user&user=2", &[], Some("query.user")),
-        // One server ends the query at `#`, another one does not.
+        // Only some servers end the query at `#`.
         ("/?user=1#&user=2", &[], Some("query.user")),
     ] {
         let headers = headers.to_vec();

@@ -1,4 +1,4 @@
-//! Spellings of one path (H1, test 43): none escapes a rule, and none reaches the exemption of another path.
+//! Spellings of one path: none escapes a rule, and none reaches the exemption of another path.
 
 use sluicegate_rules::{Format, Request, RuleSet, Treatment};
 
@@ -74,7 +74,7 @@ fn path_as_key_every_spelling_charges_the_key_of_the_path() {
         assert!(found.contains(&login), "{target}: {found:?}");
         assert!(found.len() <= 12, "{target}: {found:?}");
     }
-    // A spelling that all servers read alike makes no other key.
+    // A spelling that all servers read alike has no other key.
     for target in ["/./login", "//login", "/%6cogin", "/x/../login", "http://h/login"] {
         let found = get(&rules, target, &[], "192.0.2.1");
         let others = found.iter().filter(|it| !it.contains("|/login "));
@@ -85,7 +85,7 @@ fn path_as_key_every_spelling_charges_the_key_of_the_path() {
 }
 
 #[test]
-fn exemption_is_not_reached_by_spellings_of_other_paths() {
+fn exemption_spelling_of_another_path_does_not_reach_it() {
     let rules = rules(RULES);
     for target in ["/health", "/health?x", "/static/a", "/static/a/%62", "http://h/health"] {
         assert_eq!(get(&rules, target, &[], "192.0.2.1"), ["health Unlimited"], "{target}");
@@ -94,7 +94,7 @@ fn exemption_is_not_reached_by_spellings_of_other_paths() {
         let found = get(&rules, target, &[], "192.0.2.1");
         assert!(!found.iter().any(|it| it.starts_with("rest ")), "{target}: {found:?}");
     }
-    // Each of these is something else to some server.
+    // Some server reads each of these as another path.
     for target in [
         "/static/..%2flogin",
         "/static/..%5clogin",
@@ -188,7 +188,7 @@ rules:
     assert_eq!(names("/FREE/"), [""; 0]);
 }
 
-/// What a stranger may send in a head of 32 KiB takes about as long as its length.
+/// The time for a hostile head of 32 KiB is about proportional to its length.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
 fn path_long_and_hostile_takes_linear_time() {

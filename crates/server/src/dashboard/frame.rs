@@ -1,25 +1,27 @@
-//! What one frame says: counters as they stand, and what was noted while somebody looked.
+//! The content of a frame: counters, and samples of keys.
 //!
-//! Counts are totals since the start. Who shows a rate takes the difference between two frames by
-//! their times, so that a frame that was skipped changes nothing.
+//! Counts are totals since the start. The page computes rates from the difference of two frames and
+//! their times, so that a skipped frame changes nothing.
 
 use bytes::Bytes;
 use serde::Serialize;
-use sluicegate_core::Timestamp;
-use sluicegate_redis::{RoundTrips, Source};
+use sluicegate_core::{RoundTrips, Source, StoreStatus, Timestamp};
 
 use super::{
     hot::{Hot, hot},
     rules::{self, Rules},
+    sources::Sources,
     store::{Store, store},
-    watch::Took,
 };
-use crate::{face::Face, http::Shown, shared::Shared, stats::Counter, stats::Stats};
+use crate::{
+    admin::ShownBlock,
+    stats::{Counter, LatencyHistogram, Outcomes, ServerStats, Stats},
+};
 
 /// One frame.
 #[derive(Debug, Serialize)]
 struct Frame {
-    /// Which one it is since somebody began to look.
+    /// Its number since the first viewer came.
     number: u64,
     at_us: u64,
     uptime_us: u64,
@@ -28,14 +30,14 @@ struct Frame {
     allowed: u64,
     denied: u64,
     errors: u64,
-    protocols: [Decisions; 3],
+    protocols: Vec<Decisions>,
     sources: [Decisions; 4],
     clients: usize,
     max_clients: usize,
     waiting: usize,
     latency: Option<Latency>,
     store: Store,
-    /// What is in force; nothing where there are no files of rules.
+    /// The rules in force; `None` without rules files.
     rules: Option<Rules>,
     hot: Hot,
     /// Whether viewers may reset and block keys.
@@ -43,7 +45,7 @@ struct Frame {
     blocks: BlockedKeys,
 }
 
-/// Decisions that were told to clients, by one word.
+/// Decisions of one protocol or source.
 #[derive(Debug, Serialize)]
 struct Decisions {
     name: &'static str,
@@ -51,8 +53,7 @@ struct Decisions {
     denied: u64,
 }
 
-/// How long answers took since the frame before, from when a request was read to when its answer
-/// was ready to be sent.
+/// Latency since the previous frame, from reading a request to its reply being ready.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Latency {
     pub(super) p50_us: u64,
@@ -64,19 +65,20 @@ pub(super) struct Latency {
 #[derive(Debug, Serialize)]
 struct BlockedKeys {
     count: usize,
-    /// Those that expire first.
-    shown: Vec<Shown>,
+    /// The first ones to expire.
+    shown: Vec<ShownBlock>,
 }
 
-/// Blocked keys that a frame shows.
+/// Most blocked keys in a frame.
 const MAX_BLOCKS_SHOWN: usize = 20;
 
-fn blocked_keys(shared: &Shared) -> BlockedKeys {
-    if !shared.blocks.is_used() {
+fn blocked_keys(sources: &Sources) -> BlockedKeys {
+    if !sources.decider.blocks.is_used() {
         return BlockedKeys { count: 0, shown: Vec::new() };
     }
-    let listed = shared.blocks.list(shared.now());
-    let shown = listed.iter().take(MAX_BLOCKS_SHOWN).map(|it| Shown::of(shared, it)).collect();
+    let listed = sources.decider.blocks.list(sources.decider.now());
+    let shown = listed.iter().take(MAX_BLOCKS_SHOWN);
+    let shown = shown.map(|it| ShownBlock::new(&sources.display, it)).collect();
     BlockedKeys { count: listed.len(), shown }
 }
 
@@ -84,28 +86,31 @@ fn blocked_keys(shared: &Shared) -> BlockedKeys {
 pub(super) struct Reader {
     number: u64,
     at: Timestamp,
-    /// What each worker had decided.
+    /// The decisions of each counter at the previous frame.
     decisions: Vec<u64>,
-    took: Took,
+    histogram: LatencyHistogram,
     round_trips: RoundTrips,
     rules: rules::Reader,
 }
 
 impl Reader {
-    pub(super) fn new(shared: &Shared) -> Self {
+    pub(super) fn new(sources: &Sources) -> Self {
         Self {
             number: 0,
-            at: shared.now(),
-            decisions: shared.workers.iter().map(|stats| stats.decisions()).collect(),
-            took: took(shared),
-            round_trips: shared.home.round_trips(),
-            rules: rules::Reader::new(shared),
+            at: sources.decider.now(),
+            decisions: sources.stats.all().map(Stats::decisions).collect(),
+            histogram: sources.latency(),
+            round_trips: match sources.decider.store_status() {
+                StoreStatus::Remote(status) => status.round_trips,
+                StoreStatus::Local(_) => RoundTrips::default(),
+            },
+            rules: rules::Reader::new(sources),
         }
     }
 
-    /// The next frame, as an event.
-    pub(super) fn event(&mut self, shared: &Shared) -> Bytes {
-        let frame = self.frame(shared);
+    /// The next frame, as a server-sent event.
+    pub(super) fn event(&mut self, sources: &Sources, viewers: usize) -> Bytes {
+        let frame = self.frame(sources, viewers);
         let mut event = b"data: ".to_vec();
         if let Err(error) = serde_json::to_writer(&mut event, &frame) {
             tracing::error!(%error, "a frame of the dashboard could not be written");
@@ -114,68 +119,64 @@ impl Reader {
         event.into()
     }
 
-    fn frame(&mut self, shared: &Shared) -> Frame {
-        let now = shared.now();
+    fn frame(&mut self, sources: &Sources, viewers: usize) -> Frame {
+        let now = sources.decider.now();
         let micros = now.as_micros().saturating_sub(self.at.as_micros());
         (self.at, self.number) = (now, self.number + 1);
-        let hub = &shared.dashboard;
-        let mut sketches = Vec::with_capacity(shared.workers.len());
-        for (stats, before) in shared.workers.iter().zip(&mut self.decisions) {
+        let mut sketches = Vec::with_capacity(self.decisions.len());
+        for (stats, before) in sources.stats.all().zip(&mut self.decisions) {
             let decisions = stats.decisions();
-            sketches.push(stats.watch.read(micros, decisions - *before));
+            sketches.push(stats.sampler.read(micros, decisions - *before));
             *before = decisions;
         }
-        let took = took(shared);
-        let latency = Latency::of(&took.since(&self.took));
-        self.took = took;
+        let histogram = sources.latency();
+        let latency = Latency::of(&histogram.since(&self.histogram));
+        self.histogram = histogram;
+        let stats = &*sources.stats;
+        let protocols = stats.protocols().map(|name| of_protocol(stats, name));
         Frame {
             number: self.number,
             at_us: now.as_micros(),
-            uptime_us: u64::try_from(shared.clock.uptime().as_micros()).unwrap_or(u64::MAX),
+            uptime_us: u64::try_from(sources.decider.clock.uptime().as_micros())
+                .unwrap_or(u64::MAX),
             version: env!("CARGO_PKG_VERSION"),
-            viewers: hub.viewers(),
-            allowed: shared.sum(Stats::allowed),
-            denied: shared.sum(Stats::denied),
-            errors: shared.sum(|stats| stats.errors.count()),
-            protocols: Face::ALL.map(|face| by(shared, face.name(), &[face], &SOURCES)),
-            sources: SOURCES.map(|source| by(shared, source.word(), &Face::ALL, &[source])),
-            clients: shared.clients.len(),
-            max_clients: shared.config.max_clients,
-            waiting: shared.lines.waiting(),
+            viewers,
+            allowed: sources.stats.sum(Stats::allowed),
+            denied: sources.stats.sum(Stats::denied),
+            errors: sources.stats.sum(|stats| stats.errors.count()),
+            protocols: protocols.collect(),
+            sources: SOURCES.map(|source| of_source(stats, source)),
+            clients: sources.clients.len(),
+            max_clients: sources.clients.max(),
+            waiting: sources.decider.queues.waiting(),
             latency,
-            store: store(shared, &mut self.round_trips),
-            rules: self.rules.rules(shared),
-            hot: hot(shared, sketches),
-            actions: shared.http_token.is_some(),
-            blocks: blocked_keys(shared),
+            store: store(sources, &mut self.round_trips),
+            rules: self.rules.rules(sources),
+            hot: hot(sources, sketches),
+            actions: sources.has_actions,
+            blocks: blocked_keys(sources),
         }
     }
 }
 
 const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
-fn by(shared: &Shared, name: &'static str, faces: &[Face], sources: &[Source]) -> Decisions {
-    let pairs = || faces.iter().flat_map(|&face| sources.iter().map(move |&it| (face, it)));
-    let sum = |count: fn(&crate::stats::Outcomes) -> &Counter| {
-        let of = |stats: &Stats| pairs().map(|(face, it)| count(stats.of(face, it)).count()).sum();
-        shared.sum(of)
-    };
-    Decisions { name, allowed: sum(|it| &it.allowed), denied: sum(|it| &it.denied) }
+fn of_protocol(stats: &ServerStats, name: &'static str) -> Decisions {
+    let sum = |count: fn(&Stats) -> u64| stats.sum_of_protocol(name, count);
+    Decisions { name, allowed: sum(Stats::allowed), denied: sum(Stats::denied) }
 }
 
-/// The latency histogram of all workers.
-pub(super) fn took(shared: &Shared) -> Took {
-    let mut took = Took::default();
-    shared.workers.iter().for_each(|stats| stats.watch.took(&mut took));
-    took
+fn of_source(stats: &ServerStats, source: Source) -> Decisions {
+    let sum = |count: fn(&Outcomes) -> &Counter| stats.sum(|it| count(it.of(source)).count());
+    Decisions { name: source.word(), allowed: sum(|it| &it.allowed), denied: sum(|it| &it.denied) }
 }
 
 impl Latency {
-    pub(super) fn of(took: &Took) -> Option<Self> {
+    pub(super) fn of(histogram: &LatencyHistogram) -> Option<Self> {
         Some(Self {
-            p50_us: took.quantile(500)?,
-            p99_us: took.quantile(990)?,
-            p999_us: took.quantile(999)?,
+            p50_us: histogram.quantile(500)?,
+            p99_us: histogram.quantile(990)?,
+            p999_us: histogram.quantile(999)?,
         })
     }
 }

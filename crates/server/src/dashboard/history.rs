@@ -10,11 +10,8 @@ use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeTuple};
 use sluicegate_core::Timestamp;
 
-use super::{
-    frame::{Latency, took},
-    watch::Took,
-};
-use crate::{shared::Shared, stats::Stats};
+use super::{frame::Latency, sources::Sources};
+use crate::stats::{LatencyHistogram, Stats};
 
 /// Samples that a history holds: those of 15 minutes.
 pub(super) const CAPACITY: usize = 15 * 60;
@@ -27,7 +24,7 @@ pub(super) struct History(Mutex<Samples>);
 struct Samples {
     ring: VecDeque<Sample>,
     /// The latency histogram at the last sample.
-    took: Took,
+    histogram: LatencyHistogram,
 }
 
 /// The counters at one time.
@@ -36,11 +33,11 @@ struct Sample {
     at: Timestamp,
     allowed: u64,
     denied: u64,
-    /// p50 and p99 since the sample before, in microseconds, if there were decisions.
+    /// p50 and p99 since the previous sample, in microseconds, if there were decisions.
     latency: Option<[u32; 2]>,
 }
 
-/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` where nothing was decided.
+/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` if there were no decisions.
 impl Serialize for Sample {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut tuple = serializer.serialize_tuple(5)?;
@@ -53,7 +50,7 @@ impl Serialize for Sample {
     }
 }
 
-/// What `GET /dashboard/history` answers.
+/// The response of `GET /dashboard/history`.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     samples: Vec<Sample>,
@@ -61,16 +58,16 @@ pub(super) struct Report {
 
 impl History {
     /// Adds a sample.
-    pub(super) fn sample(&self, shared: &Shared) {
+    pub(super) fn sample(&self, sources: &Sources) {
         let mut samples = self.0.lock();
-        let took = took(shared);
-        let latency = Latency::of(&took.since(&samples.took));
-        samples.took = took;
+        let histogram = sources.latency();
+        let latency = Latency::of(&histogram.since(&samples.histogram));
+        samples.histogram = histogram;
         let micros = |micros| u32::try_from(micros).unwrap_or(u32::MAX);
         samples.push(Sample {
-            at: shared.now(),
-            allowed: shared.sum(Stats::allowed),
-            denied: shared.sum(Stats::denied),
+            at: sources.decider.now(),
+            allowed: sources.stats.sum(Stats::allowed),
+            denied: sources.stats.sum(Stats::denied),
             latency: latency.map(|it| [micros(it.p50_us), micros(it.p99_us)]),
         });
     }

@@ -1,15 +1,13 @@
-//! One frame a second for all who look, and nothing while nobody does.
+//! One frame a second for all viewers, and no work without viewers.
 //!
-//! The first viewer starts a task on its worker that reads the counters, writes a frame once and
-//! hands it to all through a channel that holds only the last one. When nobody is left the task ends.
+//! The first viewer starts a task on its worker, which reads the counters, writes a frame once and
+//! sends it to all viewers through a channel that holds only the latest one. The task ends after the last viewer.
 //!
 //! Invariants:
-//! - at most [`MOST`] look at a time;
-//! - a viewer that does not take its frames keeps nobody waiting: it finds the last one when it does,
-//!   and what lies between is skipped. For how long it may take nothing, `web` says.
+//! - there are at most [`MAX_VIEWERS`] at a time;
+//! - a slow viewer delays no other: it skips to the latest frame. `net::web` closes one that reads nothing.
 
 use std::{
-    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -21,173 +19,147 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::body::Frame;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
-use sluicegate_commands::quote;
 use tokio::{
     sync::watch,
     task::spawn_local,
     time::{MissedTickBehavior, interval},
 };
 
-use super::{
-    Stream,
-    frame::Reader,
-    history::History,
-    known::{KeyFilter, KeyPage, KnownKeys, LINGER, Scale},
+use super::{frame::Reader, history::History, sources::Sources};
+use crate::{
+    DashboardMode,
+    protocols::http::Stream,
+    stats::{KeyFilter, KeyPage, LINGER, Scale},
+    stopping::stopped,
 };
-use crate::{DashboardMode, shared::Shared, shared::stopped, worker::Worker};
 
-/// How many may look at a time.
-pub(super) const MOST: usize = 64;
+/// Most viewers at a time.
+pub(super) const MAX_VIEWERS: usize = 64;
 /// How often a frame is made.
-const EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the workers note, and who looks at it.
+/// Sends frames to all viewers.
 #[derive(Debug)]
-pub(crate) struct Hub {
-    pub(super) mode: DashboardMode,
-    /// The last frame, as it is sent; empty before the first.
-    frames: watch::Sender<Bytes>,
-    looking: Mutex<Looking>,
+pub(crate) struct Broadcaster {
+    pub(super) sources: Sources,
     pub(super) history: History,
-    pub(super) known: KnownKeys,
+    /// The latest frame; empty before the first.
+    frames: watch::Sender<Bytes>,
+    viewers: Mutex<ViewerCount>,
     /// Until when keys are sampled without viewers, in microseconds.
     listed_until: AtomicU64,
-    /// What is mixed into a key to make its mask.
-    salt: [u8; 16],
 }
 
 #[derive(Debug, Default)]
-struct Looking {
-    viewers: usize,
-    /// Whether there is a task that makes frames.
+struct ViewerCount {
+    count: usize,
+    /// Whether the task that makes frames runs.
     publishing: bool,
 }
 
-impl Hub {
-    pub(crate) fn new(mode: DashboardMode) -> Self {
-        let random = || ahash::RandomState::new().hash_one(0_u8).to_ne_bytes();
-        let mut salt = [0; 16];
-        salt[..8].copy_from_slice(&random());
-        salt[8..].copy_from_slice(&random());
+impl Broadcaster {
+    pub(crate) fn new(sources: Sources) -> Self {
         Self {
-            mode,
-            frames: watch::Sender::default(),
-            looking: Mutex::default(),
+            sources,
             history: History::default(),
-            known: KnownKeys::default(),
+            frames: watch::Sender::default(),
+            viewers: Mutex::default(),
             listed_until: AtomicU64::new(0),
-            salt,
         }
+    }
+
+    pub(super) fn mode(&self) -> DashboardMode {
+        self.sources.display.mode
     }
 
     /// Adds a sample to the history. Called once a second, whether there are viewers or not.
-    pub(crate) fn sample(&self, shared: &Shared) {
-        if self.mode != DashboardMode::Off {
-            self.history.sample(shared);
+    pub(crate) fn sample(&self) {
+        if self.mode() != DashboardMode::Off {
+            self.history.sample(&self.sources);
         }
     }
 
-    pub(super) fn viewers(&self) -> usize {
-        self.looking.lock().viewers
-    }
-
-    /// What stands for `key` where keys are not to be read: always the same, until a restart.
-    pub(super) fn mask(&self, key: &[u8]) -> String {
-        let digest = Sha256::new().chain_update(self.salt).chain_update(key).finalize();
-        let tag = digest.iter().take(5).map(|byte| format!("{byte:02x}"));
-        format!("#{}", tag.collect::<String>())
-    }
-
-    /// `key` as logs and lists of this server show it.
-    pub(crate) fn shown_key(&self, key: &[u8]) -> String {
-        match self.mode {
-            DashboardMode::On => quote(key),
-            DashboardMode::Masked => self.mask(key),
-            DashboardMode::NoKeys | DashboardMode::Off => "(hidden)".to_owned(),
-        }
-    }
-
-    /// Ends the task unless somebody looks. Whether it is to end.
-    fn rest(&self, shared: &Shared) -> bool {
-        let mut looking = self.looking.lock();
-        if looking.viewers > 0 || shared.now().as_micros() < self.listed_until.load(Relaxed) {
+    /// Whether the task that makes frames is to end, because nothing needs the samples. Stops sampling then.
+    fn stop_if_unused(&self) -> bool {
+        let mut viewers = self.viewers.lock();
+        let now = self.sources.decider.now();
+        if viewers.count > 0 || now.as_micros() < self.listed_until.load(Relaxed) {
             return false;
         }
-        looking.publishing = false;
-        shared.workers.iter().for_each(|stats| stats.watch.stop());
+        viewers.publishing = false;
+        self.sources.stats.all().for_each(|stats| stats.sampler.stop());
         self.frames.send_replace(Bytes::new());
-        self.known.replace(Vec::new(), Vec::new(), Scale::default());
+        self.sources.known.replace(Vec::new(), Vec::new(), Scale::default());
         true
+    }
+
+    /// The frames from now on, until the server stops. `None`: there are too many viewers already.
+    pub(super) fn subscribe(self: &Arc<Self>, stopping: watch::Receiver<bool>) -> Option<Stream> {
+        let mut viewers = self.viewers.lock();
+        if viewers.count >= MAX_VIEWERS {
+            return None;
+        }
+        viewers.count += 1;
+        let viewer = Viewer(Arc::clone(self));
+        self.start(&mut viewers);
+        drop(viewers);
+        let mut frames = self.frames.subscribe();
+        frames.mark_changed();
+        let events = unfold((frames, stopping, viewer), |mut it| async move {
+            let (frames, stopping, _) = &mut it;
+            let frame = tokio::select! {
+                frame = next(frames) => frame?,
+                () = stopped(stopping) => return None,
+            };
+            Some((Ok(Frame::data(frame)), it))
+        });
+        Some(Box::pin(events))
+    }
+
+    /// Starts the task that makes frames, unless it runs. Must be called on a worker.
+    fn start(self: &Arc<Self>, viewers: &mut ViewerCount) {
+        if viewers.publishing {
+            return;
+        }
+        viewers.publishing = true;
+        let keys = matches!(self.mode(), DashboardMode::On | DashboardMode::Masked);
+        self.sources.stats.all().for_each(|stats| stats.sampler.start(keys));
+        // The task ends by itself, or with the worker.
+        let guard = PublishGuard { broadcaster: Arc::clone(self), ended: false };
+        drop(spawn_local(publish(guard)));
+    }
+
+    /// Lists sampled keys, and keeps sampling on for a while. Must be called on a worker.
+    ///
+    /// # Errors
+    /// A whole error reply, if the dashboard does not show keys.
+    pub(crate) fn list_keys(
+        self: &Arc<Self>,
+        cursor: u64,
+        count: usize,
+        filter: KeyFilter<'_>,
+    ) -> Result<KeyPage, String> {
+        if self.mode() != DashboardMode::On {
+            let text = "ERR SG.KEYS is disabled: it needs --dashboard on";
+            return Err(text.to_owned());
+        }
+        let until = self.sources.decider.now() + LINGER;
+        self.listed_until.store(until.as_micros(), Relaxed);
+        self.start(&mut self.viewers.lock());
+        Ok(self.sources.known.scan(cursor, count, filter))
     }
 }
 
-/// The place of a viewer, until dropped.
-struct Viewer(Arc<Shared>);
+/// Counts a viewer, until dropped.
+struct Viewer(Arc<Broadcaster>);
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        self.0.dashboard.looking.lock().viewers -= 1;
+        self.0.viewers.lock().count -= 1;
     }
 }
 
-/// The frames from now on, until the server stops. `None`: too many look already.
-pub(super) fn look(worker: &Rc<Worker>) -> Option<Stream> {
-    let hub = &worker.shared.dashboard;
-    let mut looking = hub.looking.lock();
-    if looking.viewers >= MOST {
-        return None;
-    }
-    looking.viewers += 1;
-    let viewer = Viewer(Arc::clone(&worker.shared));
-    start(&worker.shared, &mut looking);
-    drop(looking);
-    let mut frames = hub.frames.subscribe();
-    frames.mark_changed();
-    let events = unfold((frames, worker.stop.subscribe(), viewer), |mut it| async move {
-        let (frames, stopping, _) = &mut it;
-        let frame = tokio::select! {
-            frame = next(frames) => frame?,
-            () = stopped(stopping) => return None,
-        };
-        Some((Ok(Frame::data(frame)), it))
-    });
-    Some(Box::pin(events))
-}
-
-/// Starts the task that makes frames, unless there is one. Must be called on a worker.
-fn start(shared: &Arc<Shared>, looking: &mut Looking) {
-    if looking.publishing {
-        return;
-    }
-    looking.publishing = true;
-    let keys = matches!(shared.dashboard.mode, DashboardMode::On | DashboardMode::Masked);
-    shared.workers.iter().for_each(|stats| stats.watch.start(keys));
-    // It ends when there are no viewers, or with the worker.
-    drop(spawn_local(publish(Publishing { shared: Arc::clone(shared), ended: false })));
-}
-
-/// Lists keys that are sampled, and has them sampled for a while. Must be called on a worker.
-///
-/// # Errors
-/// A whole error reply, if the dashboard does not show keys.
-pub(crate) fn list_keys(
-    shared: &Arc<Shared>,
-    cursor: u64,
-    count: usize,
-    filter: KeyFilter<'_>,
-) -> Result<KeyPage, String> {
-    let hub = &shared.dashboard;
-    if hub.mode != DashboardMode::On {
-        let text = "ERR SG.KEYS is disabled: it needs --dashboard on";
-        return Err(text.to_owned());
-    }
-    hub.listed_until.store((shared.now() + LINGER).as_micros(), Relaxed);
-    start(shared, &mut hub.looking.lock());
-    Ok(hub.known.scan(cursor, count, filter))
-}
-
-/// The next frame that was not seen yet: the last one.
+/// The latest frame, once there is a new one.
 async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
     loop {
         frames.changed().await.ok()?;
@@ -198,35 +170,34 @@ async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
     }
 }
 
-/// The task that makes frames. Should it fail, the next viewer starts another.
-struct Publishing {
-    shared: Arc<Shared>,
-    /// Whether it has said itself that it ends: another may have been started since.
+/// Held by the task that makes frames. If the task fails, the next viewer starts another.
+struct PublishGuard {
+    broadcaster: Arc<Broadcaster>,
+    /// Whether the task has ended by itself: another one may already run.
     ended: bool,
 }
 
-impl Drop for Publishing {
+impl Drop for PublishGuard {
     fn drop(&mut self) {
         if !self.ended {
-            self.shared.dashboard.looking.lock().publishing = false;
+            self.broadcaster.viewers.lock().publishing = false;
         }
     }
 }
 
-async fn publish(mut publishing: Publishing) {
-    let shared = Arc::clone(&publishing.shared);
-    let shared = &*shared;
-    let hub = &shared.dashboard;
-    let mut reader = Reader::new(shared);
-    let mut turns = interval(EVERY);
+async fn publish(mut guard: PublishGuard) {
+    let broadcaster = Arc::clone(&guard.broadcaster);
+    let mut reader = Reader::new(&broadcaster.sources);
+    let mut turns = interval(INTERVAL);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turns.tick().await;
-        if hub.rest(shared) {
-            publishing.ended = true;
+        if broadcaster.stop_if_unused() {
+            guard.ended = true;
             return;
         }
-        hub.frames.send_replace(reader.event(shared));
+        let viewers = broadcaster.viewers.lock().count;
+        broadcaster.frames.send_replace(reader.event(&broadcaster.sources, viewers));
     }
 }
 
@@ -235,7 +206,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_is_late_finds_the_last_frame() {
+    async fn viewer_late_gets_the_last_frame() {
         let sender = watch::Sender::new(Bytes::new());
         let mut frames = sender.subscribe();
         for frame in ["one", "two", "three"] {
@@ -247,14 +218,5 @@ mod tests {
         assert_eq!(next(&mut frames).await, Some("four".into()));
         drop(sender);
         assert_eq!(next(&mut frames).await, None);
-    }
-
-    #[test]
-    fn masks_tell_keys_apart_and_nothing_else() {
-        let hub = Hub::new(DashboardMode::Masked);
-        assert_eq!(hub.mask(b"a"), hub.mask(b"a"));
-        assert_ne!(hub.mask(b"a"), hub.mask(b"b"));
-        assert_ne!(hub.mask(b"a"), Hub::new(DashboardMode::Masked).mask(b"a"));
-        assert_eq!(hub.mask(b"a").len(), 11);
     }
 }

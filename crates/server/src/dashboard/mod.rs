@@ -1,160 +1,123 @@
-//! The dashboard: what the server does, to be looked at with a browser.
+//! The dashboard, for browsers.
 //!
-//! A page of a few files ([`assets`]) shows frames that come once a second ([`hub`], [`frame`]),
-//! tells the [`rules`] in words, looks up keys ([`key`]) and has a playground ([`play`]). It changes nothing: what is asked here
-//! is read, or decided on state that the one who asks brings along.
+//! A page of a few files ([`assets`]) shows one frame a second ([`hub`], [`frame`]), describes the [`rules`],
+//! looks up keys ([`key`]) and has a playground ([`playground`]). Its routes are read-only: they read state of the server, or decide
+//! on state in the request.
 //!
 //! Invariants:
-//! - while nobody looks, nothing is computed, and a batch of requests pays one plain load for it;
-//! - the page itself asks for no token, where one is set; whatever it shows does;
-//! - a browser loads nothing from elsewhere, and runs nothing but these files.
+//! - without viewers nothing is computed, and a batch of requests pays one relaxed load;
+//! - the files of the page need no token; all data does, if a token is set;
+//! - a browser loads nothing from other origins, and runs only these files.
 
 mod assets;
-mod cause;
 mod frame;
 mod history;
 mod hot;
 mod hub;
 mod key;
-mod known;
-mod play;
+mod playground;
 mod rules;
-mod sketch;
+mod sources;
 mod store;
-mod watch;
 
-use std::{convert::Infallible, pin::Pin, rc::Rc};
+use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body_util::{Either, Full, StreamBody};
+use futures_util::future::{LocalBoxFuture, ready};
+use http_body_util::{Either, StreamBody};
 use hyper::{
     Method, Response,
-    body::Frame,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
-    http::request::Parts,
 };
 use serde::Serialize;
 
 use self::{
     assets::{ASSETS, Asset, harden},
-    hub::MOST,
+    hub::MAX_VIEWERS,
 };
-pub(crate) use self::{
-    cause::Cause,
-    hub::{Hub, list_keys},
-    known::{KeyFilter, KeyPage},
-    watch::Watch,
-};
+pub(crate) use self::{hub::Broadcaster, sources::Sources};
 use crate::{
     DashboardMode,
-    http::{Problem, authorize, key_of, read_json},
-    web::RequestBody,
-    worker::Worker,
+    protocols::http::{Access, Call, Handler, Mount, Problem, ReplyBody},
 };
 
-/// The body of a response, whether all of it is there or it goes on.
-pub(crate) type Body = Either<Full<Bytes>, StreamBody<Stream>>;
-/// The parts of a body that goes on.
-pub(crate) type Stream =
-    Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>>>>;
+type Answer = Result<Response<ReplyBody>, Problem>;
 
-/// What is asked of the dashboard.
-#[derive(Clone, Copy)]
-pub(crate) enum Page {
-    File(&'static Asset),
-    Events,
-    History,
-    Rules,
-    Key,
-    Keys,
-    Play,
-}
+/// Answers the requests of a page.
+type Page = for<'a> fn(Arc<Broadcaster>, Call<'a>) -> LocalBoxFuture<'a, Answer>;
 
-impl Page {
-    /// Whether it is the same for everybody.
-    pub(crate) const fn is_open(self) -> bool {
-        matches!(self, Self::File(_))
+/// The routes of the dashboard; none where it is off.
+pub(crate) fn mounts(dashboard: &Arc<Broadcaster>) -> Vec<Mount> {
+    if dashboard.mode() == DashboardMode::Off {
+        return Vec::new();
     }
-}
-
-/// What stands at `path`, if the dashboard does.
-#[inline]
-pub(crate) fn find(worker: &Worker, path: &str) -> Option<Page> {
-    // Whatever is asked often is elsewhere.
-    if path != "/" && !path.starts_with("/dashboard/") {
-        return None;
-    }
-    if worker.shared.dashboard.mode == DashboardMode::Off {
-        return None;
-    }
-    match path {
-        "/dashboard/events" => Some(Page::Events),
-        "/dashboard/history" => Some(Page::History),
-        "/dashboard/rules" => Some(Page::Rules),
-        "/dashboard/key" => Some(Page::Key),
-        "/dashboard/keys" => Some(Page::Keys),
-        "/dashboard/play" => Some(Page::Play),
-        path => ASSETS.iter().find(|asset| asset.path == path).map(Page::File),
-    }
-}
-
-/// Answers what is asked of the dashboard.
-pub(crate) async fn answer(
-    worker: &Rc<Worker>,
-    page: Page,
-    head: &Parts,
-    body: &mut RequestBody,
-) -> Result<Response<Body>, Problem> {
-    let takes = match page {
-        Page::File(_) | Page::Events | Page::History | Page::Rules => Method::GET,
-        Page::Key | Page::Keys | Page::Play => Method::POST,
+    let page = |path, method, page: Page| {
+        let dashboard = Arc::clone(dashboard);
+        let handler: Handler = Box::new(move |call| page(Arc::clone(&dashboard), call));
+        Mount { path, method, access: Access::Clients, is_documented: false, handler }
     };
-    if head.method != takes && !(head.method == Method::HEAD && takes == Method::GET) {
-        return Err(Problem::no_method(&head.method, &takes));
-    }
-    if let Page::File(asset) = page {
-        return Ok(asset.reply(&head.headers).await.map(Either::Left));
-    }
-    authorize(worker, head)?;
-    match page {
-        Page::Events => events(worker),
-        Page::History => json(&worker.shared.dashboard.history.report()),
-        Page::Rules => json(&rules::said(&worker.shared)),
-        Page::Key => {
-            let key = key_of(worker, head, body).await?;
-            json(&key::look_up(&worker.shared, &key).await?)
-        }
-        Page::Keys => {
-            let wanted = read_json(worker, head, body).await?;
-            json(&hot::listed(&worker.shared, &wanted))
-        }
-        Page::Play => {
-            let asked = read_json(worker, head, body).await?;
-            json(&play::play(&asked).map_err(Problem::unprocessable)?)
-        }
-        Page::File(_) => unreachable!("files were answered"),
+    let mut mounts = vec![
+        page("/dashboard/events", Method::GET, |dashboard, call| {
+            Box::pin(ready(events(&dashboard, &call)))
+        }),
+        page("/dashboard/history", Method::GET, |dashboard, _| {
+            Box::pin(ready(json(&dashboard.history.report())))
+        }),
+        page("/dashboard/rules", Method::GET, |dashboard, _| {
+            Box::pin(ready(json(&rules::listing(&dashboard.sources))))
+        }),
+        page("/dashboard/key", Method::POST, |dashboard, mut call| {
+            Box::pin(async move {
+                let key = call.read_key().await?;
+                json(&key::look_up(&dashboard.sources, &key).await?)
+            })
+        }),
+        page("/dashboard/keys", Method::POST, |dashboard, mut call| {
+            Box::pin(
+                async move { json(&hot::listed(&dashboard.sources, &call.read_json().await?)) },
+            )
+        }),
+        page("/dashboard/play", Method::POST, |_, mut call| {
+            Box::pin(async move {
+                json(&playground::play(&call.read_json().await?).map_err(Problem::unprocessable)?)
+            })
+        }),
+    ];
+    mounts.extend(ASSETS.iter().map(file));
+    mounts
+}
+
+/// A file of the page, which is the same for everybody.
+fn file(asset: &'static Asset) -> Mount {
+    Mount {
+        path: asset.path,
+        method: Method::GET,
+        access: Access::Visitors,
+        is_documented: false,
+        handler: Box::new(move |call| {
+            Box::pin(async move { Ok(asset.reply(&call.head.headers).await.map(Either::Left)) })
+        }),
     }
 }
 
-/// Frames from now on.
-fn events(worker: &Rc<Worker>) -> Result<Response<Body>, Problem> {
-    let Some(events) = hub::look(worker) else {
-        return Err(Problem::unavailable(format!("too many dashboard viewers (limit {MOST})")));
+/// A stream of frames.
+fn events(dashboard: &Arc<Broadcaster>, call: &Call<'_>) -> Answer {
+    let Some(events) = dashboard.subscribe(call.stop.subscribe()) else {
+        let text = format!("too many dashboard viewers (limit {MAX_VIEWERS})");
+        return Err(Problem::unavailable(text));
     };
-    let mut reply = Response::new(Either::Right(StreamBody::new(events)));
+    Ok(reply("text/event-stream", Either::Right(StreamBody::new(events))))
+}
+
+fn json(value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).map_err(|error| Problem::malformed(error.to_string()))?;
+    Ok(reply("application/json", Either::Left(body.into())))
+}
+
+fn reply(kind: &'static str, body: ReplyBody) -> Response<ReplyBody> {
+    let mut reply = Response::new(body);
     let fields = reply.headers_mut();
     harden(fields);
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(reply)
-}
-
-fn json(told: &impl Serialize) -> Result<Response<Body>, Problem> {
-    let body = serde_json::to_vec(told).map_err(|error| Problem::malformed(error.to_string()))?;
-    let mut reply = Response::new(Either::Left(body.into()));
-    let fields = reply.headers_mut();
-    harden(fields);
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(reply)
+    reply
 }

@@ -9,7 +9,7 @@ use crate::harness::{Running, error, now, simple, size};
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 fn locked() -> Running {
-    Running::with(|config| config.requirepass = Some("secret".into()))
+    Running::with(|config| config.resp.password = Some("secret".into()))
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn nothing_is_told_before_the_password() {
 #[test]
 fn what_others_may_ask_is_refused_before_the_password() {
     let server = Running::with(|config| {
-        config.requirepass = Some("secret".into());
+        config.resp.password = Some("secret".into());
         config.workers = Some(1);
     });
     let (mut known, mut stranger) = (server.connect(), server.connect());

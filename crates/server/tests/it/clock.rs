@@ -46,8 +46,8 @@ fn clocked(name: &'static str) -> Option<(Process, FakeClock)> {
         environment
     };
     let process = process_with(name, 1024, environment, |config, folder| {
-        config.state_file = Some(folder.join("state"));
-        config.snapshot_every = Duration::from_millis(10);
+        config.memory.state_file = Some(folder.join("state"));
+        config.memory.snapshot_every = Duration::from_millis(10);
     })?;
     Some((process, clock.unwrap()))
 }

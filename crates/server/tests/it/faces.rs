@@ -13,7 +13,7 @@ use crate::harness::{Running, any_port, simple};
 /// A server with all faces.
 fn all() -> Running {
     Running::with(|config| {
-        (config.http, config.grpc) = (Some(any_port()), Some(any_port()));
+        (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
     })
 }
 
@@ -54,7 +54,7 @@ fn each_face_answers_at_its_port() {
 #[test]
 fn they_share_the_seats() {
     let server = Running::with(|config| {
-        (config.http, config.grpc) = (Some(any_port()), Some(any_port()));
+        (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
         config.max_clients = 1;
     });
     let mut only = server.connect();

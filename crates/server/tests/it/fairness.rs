@@ -150,7 +150,7 @@ fn a_long_command_lets_others_pass_between_its_items() {
 fn a_long_request_of_http_lets_others_pass_between_its_takes() {
     let server = Running::with(|config| {
         config.workers = Some(1);
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
     });
     fill(&server, "large", COPIED);
     let take = |policy| format!(r#"{{"key":"large","policy":"{policy}"}}"#);

@@ -139,8 +139,8 @@ impl Drop for Running {
 /// The default, but on any port, and for RESP alone.
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
-    config.listen.set_port(0);
-    (config.http, config.grpc) = (None, None);
+    config.resp.address.set_port(0);
+    (config.http.address, config.envoy.address) = (None, None);
     config
 }
 

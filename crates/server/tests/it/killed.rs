@@ -108,11 +108,11 @@ fn until_written(server: &Running) {
 fn killed_at_any_moment_it_leaves_a_whole_file() {
     let name = "killed::killed_at_any_moment_it_leaves_a_whole_file";
     let Some(mut process) = process(name, 1024, |config, folder| {
-        config.state_file = Some(folder.join("state"));
+        config.memory.state_file = Some(folder.join("state"));
         // Always while one is being written.
-        config.snapshot_every = Duration::from_millis(1);
+        config.memory.snapshot_every = Duration::from_millis(1);
         // In the full size it is used up.
-        config.max_memory = 3 << 20;
+        config.memory.max_bytes = 3 << 20;
     }) else {
         return;
     };
@@ -206,9 +206,9 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
     const CLIENTS: usize = 3;
     let name = "killed::every_older_key_is_in_every_snapshot_of_a_table_that_grows";
     let Some(mut process) = process(name, 1024, |config, folder| {
-        config.state_file = Some(folder.join("state"));
-        config.snapshot_every = Duration::from_millis(1);
-        config.max_memory = 64 << 20;
+        config.memory.state_file = Some(folder.join("state"));
+        config.memory.snapshot_every = Duration::from_millis(1);
+        config.memory.max_bytes = 64 << 20;
     }) else {
         return;
     };
@@ -287,8 +287,8 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
 fn two_processes_never_share_a_state_file() {
     let name = "killed::two_processes_never_share_a_state_file";
     let Some(mut process) = process(name, 1024, |config, folder| {
-        config.state_file = Some(folder.join("state"));
-        config.snapshot_every = Duration::ZERO;
+        config.memory.state_file = Some(folder.join("state"));
+        config.memory.snapshot_every = Duration::ZERO;
     }) else {
         return;
     };

@@ -42,7 +42,7 @@ fn protocol_errors_are_told_before_closing() {
 #[test]
 fn each_limit_holds_to_the_byte() {
     let open = Running::new();
-    let locked = Running::with(|config| config.requirepass = Some("secret".into()));
+    let locked = Running::with(|config| config.resp.password = Some("secret".into()));
     let words = |count: usize| {
         let mut arguments = vec![&b"EXISTS"[..]];
         arguments.resize(count, b"k");

@@ -9,7 +9,7 @@ use crate::harness::{Running, integers, simple};
 
 #[test]
 fn one_who_asks_nothing_is_closed() {
-    let server = Running::with(|config| config.timeout = Duration::from_millis(300));
+    let server = Running::with(|config| config.timeouts.idle = Duration::from_millis(300));
     let mut silent = server.connect();
     assert_eq!(silent.rest(), "");
     // Who has asked is closed as well, some time later. Who waits for an answer is not.
@@ -24,7 +24,7 @@ fn one_who_asks_nothing_is_closed() {
 
 #[test]
 fn one_who_has_waited_may_ask_again() {
-    let server = Running::with(|config| config.timeout = Duration::from_secs(2));
+    let server = Running::with(|config| config.timeouts.idle = Duration::from_secs(2));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
@@ -33,7 +33,7 @@ fn one_who_has_waited_may_ask_again() {
 
 #[test]
 fn one_who_takes_nothing_is_closed() {
-    let server = Running::with(|config| config.output_timeout = Duration::from_millis(300));
+    let server = Running::with(|config| config.timeouts.output = Duration::from_millis(300));
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
     let line = format!("ECHO {}\r\n", "x".repeat(60_000));
     for peer in &mut peers {

@@ -30,10 +30,10 @@ fn descriptors_used_up_by_clients_leave_some_for_health_snapshots_and_rules() {
     let configure = |config: &mut Config, folder: &Path| {
         let rules = folder.join("rules.yaml");
         fs::write(&rules, rule(1)).unwrap();
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         config.max_clients = 10_000;
-        config.state_file = Some(folder.join("state"));
-        config.snapshot_every = Duration::from_millis(20);
+        config.memory.state_file = Some(folder.join("state"));
+        config.memory.snapshot_every = Duration::from_millis(20);
         config.rules = vec![rules];
     };
     let Some(process) = process(name, 200, configure) else { return };
@@ -141,7 +141,7 @@ fn clients_that_come_and_go_leave_nothing_open() {
 fn clients_that_take_nothing_cost_little_and_are_closed() {
     let name = "process::clients_that_take_nothing_cost_little_and_are_closed";
     let Some(process) =
-        process(name, 1024, |config, _| config.output_timeout = Duration::from_secs(1))
+        process(name, 1024, |config, _| config.timeouts.output = Duration::from_secs(1))
     else {
         return;
     };
@@ -218,7 +218,8 @@ fn full_server(name: &'static str, megabytes: usize) {
     if megabytes > most {
         return;
     }
-    let Some(process) = process(name, 1024, |config, _| config.max_memory = megabytes << 20) else {
+    let Some(process) = process(name, 1024, |config, _| config.memory.max_bytes = megabytes << 20)
+    else {
         return;
     };
     // Those take a slot, and these as much again beside the table: few enough for the usual run.

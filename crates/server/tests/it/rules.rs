@@ -26,7 +26,7 @@ fn running(folder: &Folder, text: &str) -> Running {
     let file = folder.file("rules.yaml");
     fs::write(&file, text).unwrap();
     Running::with(|config| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         config.rules = vec![file];
     })
 }

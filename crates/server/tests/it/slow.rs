@@ -146,7 +146,7 @@ fn a_byte_now_and_then_holds_no_connection() {
     let dribble = Dribble {
         name: "slow::a_byte_now_and_then_holds_no_connection",
         clients: size("SLUICEGATE_SLOW_CLIENTS", 2000),
-        configure: |config| config.input_timeout = Duration::from_secs(3),
+        configure: |config| config.timeouts.input = Duration::from_secs(3),
         address: |server| server.address,
         begun: begun.map(|text| text.as_bytes().to_vec()).to_vec(),
         ask: ("PING\r\n", "+PONG\r\n"),
@@ -157,8 +157,8 @@ fn a_byte_now_and_then_holds_no_connection() {
 #[test]
 fn bytes_that_finish_no_command_are_no_asking() {
     let server = Running::with(|config| {
-        config.timeout = Duration::from_millis(500);
-        config.input_timeout = Duration::ZERO;
+        config.timeouts.idle = Duration::from_millis(500);
+        config.timeouts.input = Duration::ZERO;
     });
     let mut peer = server.connect();
     assert_eq!(peer.say("PING"), simple("PONG"));
@@ -175,7 +175,7 @@ fn bytes_that_finish_no_command_are_no_asking() {
 #[test]
 fn each_command_has_the_whole_time() {
     let most = Duration::from_secs(3);
-    let server = Running::with(|config| config.input_timeout = most);
+    let server = Running::with(|config| config.timeouts.input = most);
     let mut peer = server.connect();
     let start = now();
     let mut answered = 0;

@@ -11,8 +11,8 @@ const POLICY: &str = "gcra:1/366d:burst=3";
 
 fn with_state(path: &Path) -> Running {
     Running::with(|config| {
-        config.state_file = Some(path.to_owned());
-        config.snapshot_every = Duration::ZERO;
+        config.memory.state_file = Some(path.to_owned());
+        config.memory.snapshot_every = Duration::ZERO;
     })
 }
 
@@ -71,8 +71,8 @@ fn whenever_it_is_killed_the_file_is_whole() {
     let folder = Folder::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
-        config.state_file = Some(path.clone());
-        config.snapshot_every = Duration::from_micros(100);
+        config.memory.state_file = Some(path.clone());
+        config.memory.snapshot_every = Duration::from_micros(100);
     });
     let mut peer = server.connect();
     let mut keys = 0;
@@ -117,8 +117,8 @@ fn snapshots_are_told_and_failed_ones_too() {
     let path = folder.file("gone/state");
     fs::create_dir(folder.file("gone")).unwrap();
     let server = Running::with(|config| {
-        config.state_file = Some(path.clone());
-        config.snapshot_every = Duration::from_millis(1);
+        config.memory.state_file = Some(path.clone());
+        config.memory.snapshot_every = Duration::from_millis(1);
     });
     assert_eq!(take(&server, "k"), 2);
     let mut since = server.told("snapshots");
@@ -143,7 +143,7 @@ fn flood(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bo
 
 #[test]
 fn memory_is_bounded_and_told() {
-    let server = Running::with(|config| config.max_memory = 2 << 20);
+    let server = Running::with(|config| config.memory.max_bytes = 2 << 20);
     assert_eq!(server.told("max_bytes"), 2 << 20);
     let mut peer = server.connect();
     let (mut denied, mut sent) = (0, 0);
@@ -157,8 +157,8 @@ fn memory_is_bounded_and_told() {
     assert!(server.told("bytes") <= (2 << 20) * 11 / 10);
 
     let open = Running::with(|config| {
-        config.max_memory = 2 << 20;
-        config.when_full = WhenFull::Allow;
+        config.memory.max_bytes = 2 << 20;
+        config.memory.when_full = WhenFull::Allow;
     });
     let mut peer = open.connect();
     let mut sent = 0;
@@ -174,7 +174,7 @@ fn memory_is_bounded_and_told() {
 fn a_test_clock_keeps_no_state() {
     let mut config = config();
     config.test_clock = true;
-    config.state_file = Some("state".into());
+    config.memory.state_file = Some("state".into());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let error = runtime.block_on(sluicegate_server::Server::bind(config)).unwrap_err();
     assert_eq!(
@@ -197,7 +197,7 @@ fn a_state_file_that_cannot_be_written_keeps_the_server_from_starting() {
     let folder = Folder::new();
     fs::write(folder.file("file"), b"").unwrap();
     fs::create_dir(folder.file("folder")).unwrap();
-    let at = |path: &Path| refused(|config| config.state_file = Some(path.to_owned()));
+    let at = |path: &Path| refused(|config| config.memory.state_file = Some(path.to_owned()));
     let unwritable = "expected a file in a folder that exists and can be written to (";
     for (path, expected) in [
         (folder.file("gone/state"), unwritable),
@@ -233,10 +233,10 @@ fn symbolic_links_are_not_followed() {
     assert_eq!(folder.names(), ["state", "state.lock", "state.tmp", "target"]);
     // Nor the file itself, or its lock.
     link("other");
-    let other = refused(|config| config.state_file = Some(folder.file("other")));
+    let other = refused(|config| config.memory.state_file = Some(folder.file("other")));
     assert!(other.ends_with("expected a file, not a symbolic link: name its target"), "{other}");
     link("third.lock");
-    let third = refused(|config| config.state_file = Some(folder.file("third")));
+    let third = refused(|config| config.memory.state_file = Some(folder.file("third")));
     assert!(third.contains("third.lock`: expected a regular file"), "{third}");
     // One that is put there later is replaced, and its target stays.
     let server = with_state(&path);
@@ -256,7 +256,7 @@ fn a_second_server_on_a_state_file_does_not_start() {
     let path = folder.file("state");
     let server = with_state(&path);
     assert_eq!(take(&server, "k"), 2);
-    let error = refused(|config| config.state_file = Some(path.clone()));
+    let error = refused(|config| config.memory.state_file = Some(path.clone()));
     let expected =
         format!("state file `{}` is unavailable: another server uses it", path.display());
     assert!(error.starts_with(&expected), "{error}");
@@ -298,8 +298,8 @@ fn a_lock_that_is_removed_is_taken_again() {
     let folder = Folder::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     let server = Running::with(|config| {
-        config.state_file = Some(path.clone());
-        config.snapshot_every = Duration::from_millis(20);
+        config.memory.state_file = Some(path.clone());
+        config.memory.snapshot_every = Duration::from_millis(20);
     });
     until("the first snapshot is there", || server.told("snapshots") > 0);
     fs::remove_file(&lock).unwrap();
@@ -307,7 +307,7 @@ fn a_lock_that_is_removed_is_taken_again() {
     let before = server.told("snapshots");
     until("the next ones are", || server.told("snapshots") > before);
     assert_eq!(server.told("snapshots_failed"), 1);
-    let error = refused(|config| config.state_file = Some(path.clone()));
+    let error = refused(|config| config.memory.state_file = Some(path.clone()));
     assert!(error.contains("another server uses it"), "{error}");
 }
 
@@ -319,7 +319,7 @@ fn a_state_file_with_several_names_is_not_used() {
     drop(with_state(&path));
     fs::hard_link(&path, &other).unwrap();
     for name in [&path, &other] {
-        let error = refused(|config| config.state_file = Some(name.clone()));
+        let error = refused(|config| config.memory.state_file = Some(name.clone()));
         assert!(error.contains("expected a file with one name"), "{error}");
     }
     fs::remove_file(&other).unwrap();
@@ -332,9 +332,9 @@ fn keys_that_do_not_fit_after_a_restart_are_counted_and_stay_denied() {
     let folder = Folder::new();
     let start = |max_memory, when_full| {
         Running::with(|config| {
-            config.state_file = Some(folder.file("state"));
-            config.snapshot_every = Duration::ZERO;
-            (config.max_memory, config.when_full) = (max_memory, when_full);
+            config.memory.state_file = Some(folder.file("state"));
+            config.memory.snapshot_every = Duration::ZERO;
+            (config.memory.max_bytes, config.memory.when_full) = (max_memory, when_full);
         })
     };
     let full = start(4 << 20, WhenFull::Deny);
@@ -395,8 +395,8 @@ fn a_snapshot_that_finds_no_space_leaves_the_last_one_and_nothing_else() {
     let folder = Folder::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
-        config.state_file = Some(path.clone());
-        config.snapshot_every = Duration::from_millis(1);
+        config.memory.state_file = Some(path.clone());
+        config.memory.snapshot_every = Duration::from_millis(1);
     });
     assert_eq!(take(&server, "early"), 2);
     let written = server.told("snapshots");

@@ -181,7 +181,7 @@ fn expensive_commands_do_not_hold_up_a_stop() {
         ..OF_RESP
     };
     stops_under_load(&batch, size("SLUICEGATE_STOPS", 5), |config| {
-        config.state_file = Some(path.clone());
+        config.memory.state_file = Some(path.clone());
     });
 }
 
@@ -194,7 +194,7 @@ fn stops_under_load(batch: &Batch, stops: usize, configure: impl Fn(&mut Config)
     let (mut batches, mut late, mut longest) = (0, 0, Duration::ZERO);
     for round in 0..stops as u64 {
         let mut server = Running::with(|config| {
-            config.http = Some(any_port());
+            config.http.address = Some(any_port());
             configure(config);
         });
         let (stopping, answered) = (AtomicBool::new(false), AtomicU64::new(0));

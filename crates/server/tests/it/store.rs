@@ -1,9 +1,10 @@
 //! Servers that keep their state in a Redis or Valkey.
 
+use sluicegate_core::{OnError, Share};
 use std::time::Duration;
 
 use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
-use sluicegate_redis::{OnError, Options, Share};
+use sluicegate_redis::Options;
 use sluicegate_resp::Value;
 use sluicegate_server::{Config, StoreConfig};
 use sluicegate_testing::{Engine, Server, until};
@@ -333,7 +334,7 @@ fn what_excludes_a_store_is_refused() {
         bound.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(
-        refused(&|config, _| config.state_file = Some("x".into()))
+        refused(&|config, _| config.memory.state_file = Some("x".into()))
             .starts_with("invalid --state-file together with --store")
     );
     let both = refused(&|config, at| {

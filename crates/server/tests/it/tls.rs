@@ -66,9 +66,9 @@ fn server(folder: &Folder, authority: &Authority, client_ca: Option<&Authority>)
         client_ca: client_ca.map(|_| folder.file("ca")),
     };
     Running::with(|config| {
-        (config.http, config.grpc) = (Some(any_port()), Some(any_port()));
-        (config.http_tls, config.grpc_tls) = (Some(tls.clone()), Some(tls.clone()));
-        config.tls = Some(tls);
+        (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
+        (config.http.tls, config.envoy.tls) = (Some(tls.clone()), Some(tls.clone()));
+        config.resp.tls = Some(tls);
     })
 }
 
@@ -218,7 +218,8 @@ fn files_that_will_not_do_are_named() {
     for name in ["empty", "none"] {
         let mut config = config();
         let file = folder.file(name);
-        config.tls = Some(TlsConfig { cert: file.clone(), key: file.clone(), client_ca: None });
+        config.resp.tls =
+            Some(TlsConfig { cert: file.clone(), key: file.clone(), client_ca: None });
         let error = runtime.block_on(Server::bind(config)).unwrap_err().to_string();
         assert!(error.contains(file.to_str().unwrap()), "{error}");
     }

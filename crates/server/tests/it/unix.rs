@@ -32,7 +32,7 @@ fn say(stream: &mut UnixStream, text: &str) -> String {
 fn it_serves_as_the_port_does() {
     let folder = Folder::new();
     let path = folder.file("socket");
-    let mut server = Running::with(|config| config.unix = Some(path.clone()));
+    let mut server = Running::with(|config| config.resp.unix = Some(path.clone()));
     let mut stream = UnixStream::connect(&path).unwrap();
     let heard = say(&mut stream, "PING\r\nCL.THROTTLE k 0 1 3600\r\nCLIENT INFO\r\n");
     assert!(heard.starts_with("+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n$"), "{heard}");
@@ -59,8 +59,8 @@ fn a_file_that_nobody_listens_on_is_replaced() {
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let server = Running::with(|config| {
-        config.unix = Some(path.clone());
-        config.unix_permissions = 0o770;
+        config.resp.unix = Some(path.clone());
+        config.resp.unix_permissions = 0o770;
     });
     assert_eq!(say(&mut UnixStream::connect(&path).unwrap(), "PING\r\n"), "+PONG\r\n");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o770);
@@ -71,7 +71,7 @@ fn a_file_that_nobody_listens_on_is_replaced() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for path in [path, file.clone()] {
         let mut config = config();
-        config.unix = Some(path.clone());
+        config.resp.unix = Some(path.clone());
         let error = runtime.block_on(Server::bind(config)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
@@ -107,8 +107,8 @@ fn socket_is_private_from_the_first_moment() {
     };
     for _ in 0..50 {
         let server = Running::with(|config| {
-            config.unix = Some(path.clone());
-            config.unix_permissions = 0o600;
+            config.resp.unix = Some(path.clone());
+            config.resp.unix_permissions = 0o600;
         });
         assert!(UnixStream::connect(&path).is_ok());
         drop(server);

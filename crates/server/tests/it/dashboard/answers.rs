@@ -110,7 +110,7 @@ fn the_playground_decides_and_keeps_nothing() {
 
 #[test]
 fn a_token_is_asked_for_where_there_is_one() {
-    let server = server(|config| config.http_token = Some("secret".to_owned()));
+    let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut client = Client::connect(&server);
     assert_eq!(client.get("/").status, 200, "what is no secret is open");
     assert_eq!(client.get("/dashboard/events").status, 401);

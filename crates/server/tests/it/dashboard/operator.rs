@@ -5,7 +5,7 @@ use crate::http::client::server;
 
 #[test]
 fn key_is_blocked_unblocked_and_reset_on_the_page() {
-    let server = server(|config| config.http_token = Some("secret".to_owned()));
+    let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut peer = server.connect();
     for _ in 0..3 {
         peer.say("SG.TAKE user:42 gcra:2/1h");

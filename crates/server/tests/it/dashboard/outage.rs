@@ -11,7 +11,7 @@ use crate::{harness::any_port, store::on};
 fn store_that_is_down_is_red_on_the_first_screen() {
     let mut store = Server::start(Engine::Redis70);
     let server = on(&store, |config, at| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         at.options.deadline = Duration::from_millis(500);
     });
     server.connect().say("SG.TAKE a gcra:5/1h");

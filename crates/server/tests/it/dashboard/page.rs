@@ -210,7 +210,7 @@ fn text_stands_out_in_light_and_dark() {
 
 #[test]
 fn a_token_is_asked_for_once() {
-    let server = server(|config| config.http_token = Some("secret".to_owned()));
+    let server = server(|config| config.http.token = Some("secret".to_owned()));
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
     browser.until("document.querySelector('#token-dialog').open");

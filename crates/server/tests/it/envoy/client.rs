@@ -39,7 +39,7 @@ impl Service {
 
     pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
         let server = Running::with(|config| {
-            config.grpc = Some(any_port());
+            config.envoy.address = Some(any_port());
             configure(config);
         });
         let (runtime, channel) = connect(server.grpc.unwrap());

@@ -101,8 +101,8 @@ fn long_values_of_strangers_cost_metrics_little() {
         let file = folder.join("rules.yaml");
         std::fs::write(&file, DETAILED).unwrap();
         config.rules = vec![file];
-        (config.http, config.grpc) = (Some(any_port()), Some(any_port()));
-        config.max_memory = 16 << 20;
+        (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
+        config.memory.max_bytes = 16 << 20;
     });
     let Some(process) = process else { return };
     let (runtime, channel) = connect(process.server.grpc.unwrap());

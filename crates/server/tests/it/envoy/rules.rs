@@ -14,7 +14,7 @@ pub(super) fn service(rules: &str) -> (Service, Folder) {
     std::fs::write(&file, rules.replace("UNIT", &unit)).unwrap();
     let service = Service::with(|config| {
         config.rules = vec![file];
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         config.envoy.headers = EnvoyHeaders::RateLimit;
         config.envoy.metadata = true;
     });

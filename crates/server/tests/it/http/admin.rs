@@ -34,8 +34,8 @@ impl Operator {
 }
 
 fn with_token(config: &mut Config) {
-    config.http = Some(any_port());
-    config.http_token = Some("secret".to_owned());
+    config.http.address = Some(any_port());
+    config.http.token = Some("secret".to_owned());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::harness::{Running, any_port};
 /// A server that speaks HTTP, at a port of its own.
 pub(crate) fn server(configure: impl FnOnce(&mut sluicegate_server::Config)) -> Running {
     Running::with(|config| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         configure(config);
     })
 }

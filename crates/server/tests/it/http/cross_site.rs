@@ -95,8 +95,8 @@ fn pages_of_others_change_nothing_and_read_nothing() {
 #[test]
 fn hosts_are_those_that_were_given() {
     let running = server(|config| {
-        config.http_allowed_hosts = vec!["limits.example".into()];
-        config.http_token = Some("t".into());
+        config.http.allowed_hosts = vec!["limits.example".into()];
+        config.http.token = Some("t".into());
     });
     let mut client = Client::connect(&running);
     for (host, expected) in
@@ -107,7 +107,7 @@ fn hosts_are_those_that_were_given() {
             expected
         );
     }
-    let running = server(|config| config.http_token = Some("t".into()));
+    let running = server(|config| config.http.token = Some("t".into()));
     let mut client = Client::connect(&running);
     assert_eq!(status(&mut client, "GET", "/metrics", "Host: any.example\r\n", ""), 401);
 }

@@ -89,7 +89,7 @@ fn every_verb_does_what_its_name_says() {
 
 #[test]
 fn fields_are_a_matter_of_choice() {
-    let running = server(|config| config.http_headers = HttpHeaders::XRateLimit);
+    let running = server(|config| config.http.headers = HttpHeaders::XRateLimit);
     let mut client = Client::connect(&running);
     let mut fields = |more: &str| {
         let body = format!(r#"{{"key":"k","policy":"fixed-window:10/1h"{more}}}"#);

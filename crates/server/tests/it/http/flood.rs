@@ -81,7 +81,8 @@ fn is_served(process: &Process) -> Duration {
 #[test]
 fn bodies_of_many_streams_are_bounded() {
     let name = "http::flood::bodies_of_many_streams_are_bounded";
-    let Some(process) = process(name, 1024, |config, _| config.http = Some(any_port())) else {
+    let Some(process) = process(name, 1024, |config, _| config.http.address = Some(any_port()))
+    else {
         return;
     };
     let mut memory = Memory::of(&process);
@@ -131,8 +132,8 @@ fn replies_that_flow_control_holds_back_are_bounded_and_closed() {
     let name = "http::flood::replies_that_flow_control_holds_back_are_bounded_and_closed";
     let output_timeout = Duration::from_secs(2);
     let Some(process) = process(name, 1024, |config, _| {
-        config.http = Some(any_port());
-        config.output_timeout = output_timeout;
+        config.http.address = Some(any_port());
+        config.timeouts.output = output_timeout;
     }) else {
         return;
     };
@@ -186,7 +187,7 @@ fn replies_that_flow_control_holds_back_are_bounded_and_closed() {
 #[test]
 fn each_reply_must_be_taken() {
     let running = super::client::server(|config| {
-        config.output_timeout = Duration::from_secs(1);
+        config.timeouts.output = Duration::from_secs(1);
     });
     let mut client = Frames::connect(&running, &[(INITIAL_WINDOW, 0)]);
     client.request(1, &head("/healthz"), true);
@@ -211,7 +212,8 @@ fn each_reply_must_be_taken() {
 #[test]
 fn bodies_of_many_connections_are_bounded() {
     let name = "http::flood::bodies_of_many_connections_are_bounded";
-    let Some(process) = process(name, 4096, |config, _| config.http = Some(any_port())) else {
+    let Some(process) = process(name, 4096, |config, _| config.http.address = Some(any_port()))
+    else {
         return;
     };
     let mut memory = Memory::of(&process);
@@ -255,7 +257,8 @@ fn bodies_of_many_connections_are_bounded() {
 #[test]
 fn connections_themselves_are_bounded() {
     let name = "http::flood::connections_themselves_are_bounded";
-    let Some(process) = process(name, 20_000, |config, _| config.http = Some(any_port())) else {
+    let Some(process) = process(name, 20_000, |config, _| config.http.address = Some(any_port()))
+    else {
         return;
     };
     let many = size("SLUICEGATE_FLOOD_IDLE", 1_500);
@@ -305,7 +308,7 @@ fn requests_of_many_connections_are_bounded() {
     let name = "http::flood::requests_of_many_connections_are_bounded";
     let budget = 16 << 20;
     let Some(process) = process(name, 4096, |config, _| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         config.max_buffer_memory = budget;
     }) else {
         return;
@@ -375,7 +378,7 @@ fn replies_of_metrics_of_many_rules_are_bounded() {
 
 fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
     let Some(process) = process(name, 4096, |config, folder| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         config.rules = vec![folder.join("rules.yaml")];
         let long = "n".repeat(58);
         let rule = |number| {
@@ -464,9 +467,9 @@ fn requests_of_a_lone_client_are_all_answered() {
 fn idle_connections_make_room_for_others() {
     let name = "http::flood::idle_connections_make_room_for_others";
     let Some(process) = process(name, 1024, |config, _| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         config.max_buffer_memory = 2 << 20;
-        config.output_timeout = Duration::from_millis(500);
+        config.timeouts.output = Duration::from_millis(500);
     }) else {
         return;
     };

@@ -90,7 +90,7 @@ fn a_proxy_is_told_by_the_rules() {
 fn gate_403_rejects_by_that_status_and_names_the_other() {
     let folder = Folder::new();
     let rules = format!("{RULES}  - {{name: user, key: header.x-user, policy: 'gcra:1/1h'}}\n");
-    let running = serve(&folder, &rules, |config| config.http_token = Some("secret".into()));
+    let running = serve(&folder, &rules, |config| config.http.token = Some("secret".into()));
     let mut client = Client::connect(&running);
     let mut ask = |path: &str, fields: &str| {
         client.ask("GET", path, &format!("Authorization: Bearer secret\r\n{fields}"));
@@ -155,9 +155,9 @@ rules:
         for named in [false, true] {
             let running = serve(&folder, rules, |config| {
                 let header = |name: &str| named.then(|| name.parse::<HeaderName>().unwrap());
-                config.gate.uri_header = header(uri);
-                config.gate.method_header = header(method);
-                config.gate.address_header = header(address);
+                config.http.gate.uri_header = header(uri);
+                config.http.gate.method_header = header(method);
+                config.http.gate.address_header = header(address);
             });
             let mut client = Client::connect(&running);
             let mut with = |from: &str, lies: &[(&str, &str)]| {

@@ -48,9 +48,10 @@ impl Proxy {
             config.rules = vec![rules.to_owned()];
             // The others clear what clients send.
             if example == "traefik.yaml" {
-                config.gate.uri_header = Some(HeaderName::from_static("x-forwarded-uri"));
-                config.gate.method_header = Some(HeaderName::from_static("x-forwarded-method"));
-                config.gate.address_header = Some(HeaderName::from_static("x-forwarded-for"));
+                config.http.gate.uri_header = Some(HeaderName::from_static("x-forwarded-uri"));
+                config.http.gate.method_header =
+                    Some(HeaderName::from_static("x-forwarded-method"));
+                config.http.gate.address_header = Some(HeaderName::from_static("x-forwarded-for"));
             }
         });
         let port = free_port();

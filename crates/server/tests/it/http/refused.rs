@@ -157,7 +157,7 @@ fn what_is_too_large_is_refused() {
 
 #[test]
 fn a_token_is_asked_for() {
-    let running = server(|config| config.http_token = Some("s3cret".into()));
+    let running = server(|config| config.http.token = Some("s3cret".into()));
     let mut client = Client::connect(&running);
     for (fields, expected) in [
         ("", 401),
@@ -194,7 +194,7 @@ fn a_body_that_comes_after_its_refusal_is_taken() {
         let heard = client.hear();
         assert_eq!((heard.status, heard.field("connection")), (404, ""));
     }
-    let running = server(|config| config.input_timeout = Duration::from_millis(100));
+    let running = server(|config| config.timeouts.input = Duration::from_millis(100));
     for fields in ["Content-Length: 2\r\n", "Content-Length: 2\r\nExpect: 100-continue\r\n"] {
         let mut client = Client::connect(&running);
         client.ask("POST", "/nowhere", fields);

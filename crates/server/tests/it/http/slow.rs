@@ -32,8 +32,8 @@ fn a_byte_now_and_then_holds_no_connection() {
         name: "http::slow::a_byte_now_and_then_holds_no_connection",
         clients: size("SLUICEGATE_SLOW_HTTP_CLIENTS", 400),
         configure: |config| {
-            config.http = Some(any_port());
-            config.input_timeout = Duration::from_secs(1);
+            config.http.address = Some(any_port());
+            config.timeouts.input = Duration::from_secs(1);
         },
         address: |server| server.http.unwrap(),
         begun,
@@ -44,7 +44,7 @@ fn a_byte_now_and_then_holds_no_connection() {
 
 #[test]
 fn who_rests_between_requests_is_not_closed() {
-    let running = server(|config| config.input_timeout = Duration::from_millis(20));
+    let running = server(|config| config.timeouts.input = Duration::from_millis(20));
     let mut rests = Client::connect(&running);
     assert_eq!(rests.get("/healthz").status, 200);
     let mut dribbles = Client::connect(&running);
@@ -84,7 +84,7 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
 fn requests_that_are_taken_back_cost_little() {
     let name = "http::slow::requests_that_are_taken_back_cost_little";
     let Some(process) = process(name, 1024, |config, _| {
-        config.http = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+        config.http.address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
     }) else {
         return;
     };
@@ -136,8 +136,8 @@ fn requests_that_are_taken_back_cost_little() {
 fn who_takes_no_answers_is_closed() {
     let name = "http::slow::who_takes_no_answers_is_closed";
     let Some(process) = process(name, 1024, |config, _| {
-        config.http = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
-        config.output_timeout = Duration::from_secs(1);
+        config.http.address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+        config.timeouts.output = Duration::from_secs(1);
     }) else {
         return;
     };

@@ -1,9 +1,9 @@
 //! HTTP on a server that keeps its state in a Redis or Valkey.
 
+use sluicegate_core::{OnError, Share};
 use std::time::Duration;
 
 use sluicegate_conformance::{check_keys, check_traces};
-use sluicegate_redis::{OnError, Share};
 use sluicegate_server::FallbackDenial;
 use sluicegate_testing::{Engine, Server};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 fn server(store: &Server) -> Running {
-    on(store, |config, _| config.http = Some(any_port()))
+    on(store, |config, _| config.http.address = Some(any_port()))
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn it_passes_the_kit() {
     for engine in Engine::NEWER {
         let store = Server::start(engine);
         let running = on(&store, |config, _| {
-            config.http = Some(any_port());
+            config.http.address = Some(any_port());
             config.test_clock = true;
         });
         check_traces(&mut OverHttp(Client::connect(&running)));
@@ -76,7 +76,7 @@ fn who_decided_is_told() {
 fn while_the_store_is_away_something_is_answered() {
     let mut store = Server::start(Engine::Redis70);
     let running = on(&store, |config, at| {
-        config.http = Some(any_port());
+        config.http.address = Some(any_port());
         at.options.deadline = Duration::from_millis(200);
     });
     let mut client = Client::connect(&running);
@@ -115,7 +115,7 @@ fn fallback_denial_is_never_quota_exceeded() {
         let folder = Folder::new();
         std::fs::write(folder.file("rules.yaml"), RULES).unwrap();
         let running = on(&store, |config, at| {
-            config.http = Some(any_port());
+            config.http.address = Some(any_port());
             config.fallback_denial = denial;
             config.rules = vec![folder.file("rules.yaml")];
             at.options.deadline = Duration::from_millis(200);

@@ -107,11 +107,11 @@ fn counters_add_up_after_a_while_of_everything() {
     let name = "soak::counters_add_up_after_a_while_of_everything";
     let Some(process) = process(name, 1024, |config, folder| {
         write_rules(folder, 0);
-        (config.http, config.grpc) = (Some(any_port()), Some(any_port()));
+        (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
         config.rules = vec![folder.join("rules.yaml")];
-        config.state_file = Some(folder.join("state"));
-        config.snapshot_every = Duration::from_millis(100);
-        config.max_memory = 64 << 20;
+        config.memory.state_file = Some(folder.join("state"));
+        config.memory.snapshot_every = Duration::from_millis(100);
+        config.memory.max_bytes = 64 << 20;
     }) else {
         return;
     };

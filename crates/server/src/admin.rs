@@ -1,0 +1,222 @@
+//! `/admin/...`: an operator reloads the rules, and, where a token is required, resets and blocks keys.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http_body_util::Either;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use sluicegate_commands::{CommandError, MAX_KEY};
+
+use crate::{
+    decide::{Decider, blocks::BlockedKey},
+    policies::ruleset::Reloaded,
+    protocols::http::{self, Access, Call, Mount, Problem, Reply},
+    stats::KeyDisplay,
+};
+
+/// The shortest and the longest block.
+const MIN_BLOCK: Duration = Duration::from_secs(1);
+const MAX_BLOCK: Duration = Duration::from_secs(366 * 86_400);
+/// Blocks that one response lists.
+const MAX_LISTED: usize = 1000;
+
+/// A key, and what to do with it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Order {
+    key: Option<String>,
+    key_base64: Option<String>,
+    /// The number of a block, in place of its key.
+    id: Option<u64>,
+    duration_us: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ReloadReply {
+    version: u64,
+    rules: usize,
+    changed: bool,
+}
+
+#[derive(Serialize)]
+struct BlockList {
+    count: usize,
+    blocks: Vec<ShownBlock>,
+}
+
+/// A blocked key, as operators see it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShownBlock {
+    id: u64,
+    key: String,
+    remaining_us: u64,
+}
+
+impl ShownBlock {
+    pub(crate) fn new(display: &KeyDisplay, block: &BlockedKey) -> Self {
+        Self {
+            id: block.id,
+            key: display.show(&block.key),
+            remaining_us: u64::try_from(block.remaining.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What operators act on.
+struct Admin {
+    decider: Arc<Decider>,
+    display: Arc<KeyDisplay>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Reset,
+    Block,
+    Unblock,
+}
+
+/// The routes of operators.
+pub(crate) fn mounts(decider: &Arc<Decider>, display: &Arc<KeyDisplay>) -> Vec<Mount> {
+    let admin = Arc::new(Admin { decider: Arc::clone(decider), display: Arc::clone(display) });
+    let act = |path, action| {
+        let admin = Arc::clone(&admin);
+        Mount {
+            path,
+            method: Method::POST,
+            access: Access::TokenHolders,
+            is_documented: true,
+            handler: Box::new(move |call| {
+                let admin = Arc::clone(&admin);
+                Box::pin(async move { Ok(admin.act(action, call).await?.map(Either::Left)) })
+            }),
+        }
+    };
+    let reloaded = Arc::clone(&admin);
+    let reload = Mount {
+        path: "/admin/reload",
+        method: Method::POST,
+        access: Access::Clients,
+        is_documented: true,
+        handler: Box::new(move |call| {
+            let admin = Arc::clone(&reloaded);
+            Box::pin(async move { Ok(admin.reload(&call).await?.map(Either::Left)) })
+        }),
+    };
+    let listed = Arc::clone(&admin);
+    let blocks = Mount {
+        path: "/admin/blocks",
+        method: Method::GET,
+        access: Access::TokenHolders,
+        is_documented: true,
+        handler: Box::new(move |_| {
+            let reply = listed.blocks().map(Either::Left);
+            Box::pin(async { Ok(reply) })
+        }),
+    };
+    vec![
+        reload,
+        act("/admin/reset", Action::Reset),
+        act("/admin/block", Action::Block),
+        act("/admin/unblock", Action::Unblock),
+        blocks,
+    ]
+}
+
+impl Admin {
+    /// Reads the rules again.
+    async fn reload(&self, call: &Call<'_>) -> Result<Reply, Problem> {
+        call.check_json_type()?;
+        let report = self.decider.rules.reload().await.map_err(Problem::unprocessable)?;
+        let Reloaded { version, rules, changed, .. } = report;
+        Ok(http::value(&ReloadReply { version, rules, changed }))
+    }
+
+    /// The keys that are blocked.
+    fn blocks(&self) -> Reply {
+        let listed = self.decider.blocks.list(self.decider.now());
+        let blocks = listed.iter().take(MAX_LISTED);
+        let blocks = blocks.map(|it| ShownBlock::new(&self.display, it)).collect();
+        http::value(&BlockList { count: listed.len(), blocks })
+    }
+
+    /// Carries out an action on a key, and logs it.
+    async fn act(&self, action: Action, mut call: Call<'_>) -> Result<Reply, Problem> {
+        let decider = &*self.decider;
+        let order: Order = call.read_json().await?;
+        let now = decider.now();
+        if action != Action::Block && order.duration_us.is_some() {
+            return Err(Problem::unprocessable("`duration_us` is for /admin/block: remove it"));
+        }
+        if action != Action::Unblock && order.id.is_some() {
+            return Err(Problem::unprocessable("`id` is for /admin/unblock: remove it"));
+        }
+        let key = match order.id {
+            None => order.key()?,
+            Some(_) if order.key.is_some() || order.key_base64.is_some() => {
+                return Err(Problem::unprocessable("both `id` and a key are given: expected one"));
+            }
+            Some(id) => match decider.blocks.key_of(id) {
+                Some(key) => key.to_vec(),
+                None => return Ok(http::reset(false)),
+            },
+        };
+        let shown = self.display.show(&key);
+        let from = call.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
+        match action {
+            Action::Reset => {
+                let existed = decider.reset(&key, now).await?;
+                decider.queues.changed(&key);
+                tracing::warn!(key = shown, client = from, existed, "key reset by an operator");
+                Ok(http::reset(existed))
+            }
+            Action::Block => {
+                let duration = order.duration()?;
+                let id = decider.blocks.block(&key, duration, now);
+                let id = id.map_err(|error| Problem::unprocessable(error.to_string()))?;
+                let seconds = duration.as_secs_f64();
+                tracing::warn!(key = shown, client = from, seconds, "key blocked by an operator");
+                Ok(http::value(&serde_json::json!({ "id": id })))
+            }
+            Action::Unblock => {
+                let existed = decider.blocks.unblock(&key, now);
+                decider.queues.changed(&key);
+                tracing::warn!(key = shown, client = from, existed, "key unblocked by an operator");
+                Ok(http::reset(existed))
+            }
+        }
+    }
+}
+
+impl Order {
+    fn key(&self) -> Result<Vec<u8>, Problem> {
+        let key = match (&self.key, &self.key_base64) {
+            (Some(key), None) => key.clone().into_bytes(),
+            (None, Some(text)) => STANDARD.decode(text).map_err(|_| {
+                let text = "invalid `key_base64`: expected standard Base64 with padding";
+                Problem::unprocessable(text)
+            })?,
+            (None, None) => {
+                return Err(Problem::unprocessable("missing key: expected `key` or `key_base64`"));
+            }
+            (Some(_), Some(_)) => {
+                let text = "both `key` and `key_base64` are given: expected one";
+                return Err(Problem::unprocessable(text));
+            }
+        };
+        if key.len() > MAX_KEY { Err(CommandError::Key(key.len()).into()) } else { Ok(key) }
+    }
+
+    fn duration(&self) -> Result<Duration, Problem> {
+        let Some(micros) = self.duration_us else {
+            let text = "missing `duration_us`: expected microseconds, as 600000000 for 10 minutes";
+            return Err(Problem::unprocessable(text));
+        };
+        let duration = Duration::from_micros(micros);
+        if (MIN_BLOCK..=MAX_BLOCK).contains(&duration) {
+            return Ok(duration);
+        }
+        let text = format!("invalid `duration_us` {micros}: expected 1 second to 366 days");
+        Err(Problem::unprocessable(text))
+    }
+}

@@ -1,0 +1,400 @@
+//! `GET /metrics`: the counters of this server, as Prometheus reads them.
+//!
+//! Each worker counts for itself; a scrape adds the counters up. Names and labels are documented in
+//! `docs/metrics.md`. A key is never a label.
+
+mod exposition;
+mod process;
+
+use std::{array, iter::once, sync::Arc};
+
+use bytes::Bytes;
+use http_body_util::{Either, StreamBody};
+use hyper::{
+    Method, Response,
+    body::Frame,
+    header::{HeaderValue, VARY},
+};
+use sluicegate_core::{Source, StoreStatus};
+use sluicegate_rules::RuleEvent;
+
+use self::{
+    exposition::{Exposition, Format, Kind, Labels},
+    process::Process,
+};
+use crate::{
+    budgets::buffers::BufferBudget,
+    decide::Decider,
+    net::{
+        clients::Clients,
+        web::{self, Held},
+    },
+    policies::ruleset::Named,
+    protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
+    stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
+    store::snapshots::SnapshotLog,
+};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
+
+/// The most bytes of the first part.
+const MAX_FIRST: usize = 16 * 1024;
+/// Counters of rules are written so many bytes at a time, and at most so many more: those of one rule.
+const PAGE: usize = 4 * 1024;
+const MAX_RULE: usize = 2560;
+/// What it takes to keep a part until it is sent, besides its text.
+const FRAME: usize = 512;
+/// The most bytes of parts that are there at a time, beyond the first: what waits to be sent, the part that
+/// it begins with, and one that was just written.
+const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
+const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
+
+/// What the metrics are read from.
+pub(crate) struct MetricSources {
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) buffers: Arc<BufferBudget>,
+    pub(crate) stats: Arc<ServerStats>,
+    pub(crate) snapshots: Arc<SnapshotLog>,
+}
+
+/// The route of the metrics.
+pub(crate) fn mount(sources: MetricSources) -> Mount {
+    let sources = Arc::new(sources);
+    Mount {
+        path: "/metrics",
+        method: Method::GET,
+        access: Access::Clients,
+        is_documented: true,
+        handler: Box::new(move |call| Box::pin(answer(Arc::clone(&sources), call))),
+    }
+}
+
+async fn answer(
+    sources: Arc<MetricSources>,
+    call: Call<'_>,
+) -> Result<Response<ReplyBody>, Problem> {
+    let format = Format::negotiate(&call.head.headers);
+    let parts = Box::pin(render(&sources, format, call.body.hold_nothing())).await;
+    let parts = parts.ok_or_else(Problem::no_memory)?.map(|text| Ok(Frame::data(text)));
+    let parts: Stream = Box::pin(futures_util::stream::iter(parts));
+    let mut reply = text(format.media_type(), Bytes::new());
+    reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(reply.map(|_| Either::Right(StreamBody::new(parts))))
+}
+
+/// All metrics as text, in parts: those of rules are written while the client reads them, because there
+/// may be many. `None`: there is no memory for what of them may be there at a time, which is `held` until it
+/// was sent.
+async fn render(
+    shared: &Arc<MetricSources>,
+    format: Format,
+    mut held: Held,
+) -> Option<impl Iterator<Item = Bytes> + use<>> {
+    // Before the work is done.
+    if !held.resize(MAX_FIRST) {
+        return None;
+    }
+    let process = Process::read().await;
+    let mut out = Exposition::new(format);
+    decisions(shared, &mut out);
+    requests(shared, &mut out);
+    clients(shared, &mut out);
+    state(shared, &mut out);
+    rules(shared, &mut out);
+    out.family("sluicegate_build", Kind::Info, "Version of the server")
+        .sample(&[("version", VERSION)], 1);
+    of_process(&process, &mut out);
+
+    let mut parts = Parts { shared: Arc::clone(shared), out, next: Next::Rules(&DECISIONS, None) };
+    let first = parts.next().unwrap_or_default();
+    let is_whole = matches!(parts.next, Next::Nothing);
+    if !held.resize(first.capacity() + if is_whole { 0 } else { MAX_PENDING }) {
+        return None;
+    }
+    let held = Arc::new(held);
+    Some(once(first).chain(parts).map(move |text| Held::bytes_of(&held, text)))
+}
+
+/// What is left of the metrics, in parts: few of them, because each takes up memory besides its text.
+struct Parts {
+    shared: Arc<MetricSources>,
+    /// What is written of the next part.
+    out: Exposition,
+    next: Next,
+}
+
+/// What is to be written next.
+enum Next {
+    /// The rules that follow this one, in a family that begins with the first. They are found by name, because a
+    /// list that is kept for a client who does not read would be one more for each name that was added since.
+    Rules(&'static RuleFamily, Option<Arc<str>>),
+    Nothing,
+}
+
+impl Iterator for Parts {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let most = self.out.size() + PAGE;
+        while let Next::Rules(family, last) = &mut self.next {
+            if family.write(&mut self.out, &self.shared.decider.rules.tallies.all(), last, most) {
+                break;
+            }
+            self.next = match family.next {
+                Some(next) => Next::Rules(next, None),
+                None => {
+                    self.out.end();
+                    Next::Nothing
+                }
+            };
+        }
+        let mut text = self.out.take_text();
+        text.shrink_to_fit();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// Counters of each rule.
+struct RuleFamily {
+    name: &'static str,
+    help: &'static str,
+    events: &'static [RuleEvent],
+    /// Whether a label names the event.
+    has_outcome: bool,
+    /// The family that follows.
+    next: Option<&'static Self>,
+}
+
+static DECISIONS: RuleFamily = RuleFamily {
+    name: "sluicegate_rule_decisions",
+    help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
+    events: &[
+        RuleEvent::Allowed,
+        RuleEvent::Denied,
+        RuleEvent::ShadowDenied,
+        RuleEvent::Unlimited,
+        RuleEvent::Blocked,
+        RuleEvent::Fallback,
+    ],
+    has_outcome: true,
+    next: Some(&NEAR_LIMIT),
+};
+
+static NEAR_LIMIT: RuleFamily = RuleFamily {
+    name: "sluicegate_rule_near_limit",
+    help: "Allowed requests that left less than a fifth of the limit, by rule",
+    events: &[RuleEvent::NearLimit],
+    has_outcome: false,
+    next: None,
+};
+
+impl RuleFamily {
+    /// Writes the counters of the rules that follow `last`, up to about `most` bytes: of a rule from a file all
+    /// of them; of a name that was made of a client's value those that every name has, and those that are not
+    /// 0. Whether there may be more.
+    fn write(
+        &self,
+        out: &mut Exposition,
+        all: &[Named],
+        last: &mut Option<Arc<str>>,
+        most: usize,
+    ) -> bool {
+        let start = match &*last {
+            Some(last) => all.partition_point(|(name, _)| name <= last),
+            None => {
+                out.family(self.name, Kind::Counter, self.help);
+                0
+            }
+        };
+        for (rule, tally) in &all[start..] {
+            let mut family = out.resume(self.name, Kind::Counter);
+            for &event in self.events {
+                let count = tally.count(event);
+                let always =
+                    matches!(event, RuleEvent::Allowed | RuleEvent::Denied | RuleEvent::NearLimit);
+                if always || count > 0 || tally.is_of_file() {
+                    let labels = [("rule", &**rule), ("outcome", event.name())];
+                    family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
+                }
+            }
+            if out.size() >= most {
+                *last = Some(Arc::clone(rule));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Exposition {
+    fn counter(&mut self, name: &'static str, help: &str, count: u64) {
+        self.family(name, Kind::Counter, help).sample(&[], count);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str, value: usize) {
+        self.family(name, Kind::Gauge, help).sample(&[], value);
+    }
+}
+
+fn decisions(shared: &MetricSources, out: &mut Exposition) {
+    let in_memory = shared.decider.is_local();
+    let help = "Decisions sent to clients, by protocol, outcome and source";
+    let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
+    for protocol in shared.stats.protocols() {
+        // With state in memory there is one source.
+        for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
+            let word = if in_memory { "memory" } else { source.word() };
+            let sum = |of: fn(&Outcomes) -> &Counter| {
+                shared.stats.sum_of_protocol(protocol, |it| of(it.of(source)).count())
+            };
+            let counts = [("allowed", sum(|it| &it.allowed)), ("denied", sum(|it| &it.denied))];
+            for (outcome, count) in counts {
+                let labels: [_; 3] =
+                    [("protocol", protocol), ("outcome", outcome), ("source", word)];
+                family.sample(&labels, count);
+            }
+        }
+    }
+}
+
+fn requests(shared: &MetricSources, out: &mut Exposition) {
+    let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
+    let help = "HTTP requests, RESP commands and gRPC calls of the rate limit service";
+    let mut family = out.family("sluicegate_requests", Kind::Counter, help);
+    let mut protocols: Vec<_> = shared.stats.protocols().collect();
+    protocols.sort_unstable();
+    for protocol in &protocols {
+        let requests = shared.stats.sum_of_protocol(protocol, |stats| stats.requests.count());
+        family.sample(&[("protocol", *protocol)], requests);
+    }
+    let help = "Requests, commands and calls that were answered with an error";
+    out.counter("sluicegate_request_errors", help, sum(|stats| &stats.errors));
+
+    let help =
+        "Seconds from reading a request to its reply being ready, waiting and the store included";
+    let mut family = out.family("sluicegate_request_duration_seconds", Kind::Histogram, help);
+    for protocol in protocols {
+        let sum = |count: &dyn Fn(&Stats) -> u64| shared.stats.sum_of_protocol(protocol, count);
+        let counts: [u64; BOUNDS.len() + 1] =
+            array::from_fn(|index| sum(&|stats| stats.latency.count(index)));
+        let bounds = BOUNDS.iter().map(|&micros| Some(seconds(micros))).chain([None]);
+        let total = seconds(sum(&|stats| stats.latency.micros()));
+        family.histogram(&[("protocol", protocol)], bounds.zip(counts), total);
+    }
+}
+
+/// Microseconds as Prometheus has them.
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+fn clients(shared: &MetricSources, out: &mut Exposition) {
+    let sum = |count: fn(&Stats) -> &Counter| shared.stats.sum(|stats| count(stats).count());
+    let accepting = &shared.stats.accepting;
+    out.gauge("sluicegate_clients", "Clients connected now", shared.clients.len());
+    let help = "Requests in the wait queues of their keys";
+    out.gauge("sluicegate_waiting", help, shared.decider.queues.waiting());
+    let help = "Client connections accepted and served";
+    out.counter("sluicegate_connections", help, sum(|stats| &stats.connections));
+    let help = "Client connections that the server rejected or closed, by reason";
+    let mut family = out.family("sluicegate_connections_closed", Kind::Counter, help);
+    family.sample(&[("reason", "full")], accepting.refused.count());
+    family.sample(&[("reason", "idle")], sum(|stats| &stats.idle));
+    family.sample(&[("reason", "slow")], sum(|stats| &stats.slow));
+    family.sample(&[("reason", "tls")], sum(|stats| &stats.tls_failures));
+    let help = "Wrong passwords sent over RESP";
+    out.counter("sluicegate_login_failures", help, sum(|stats| &stats.login_failures));
+    let help = "Bytes buffered for all clients";
+    out.gauge("sluicegate_buffer_bytes", help, shared.buffers.used());
+    let help = "Upper bound on the bytes buffered for all clients (--max-buffer-memory)";
+    out.gauge("sluicegate_buffer_max_bytes", help, shared.buffers.max());
+    let help = "Requests and connections rejected because the buffer memory was used up";
+    out.counter("sluicegate_buffer_rejections", help, shared.buffers.rejected());
+    let help = "Connections that the system failed to accept";
+    out.counter("sluicegate_accept_errors", help, accepting.errors.count());
+}
+
+fn rules(shared: &MetricSources, out: &mut Exposition) {
+    let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
+    out.gauge("sluicegate_rules", "Active rules", version.rules().rules().len());
+    let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
+    let help = "Version of the active rules: 1 after the start, plus 1 with each change";
+    out.gauge("sluicegate_rules_version", help, number);
+    let help =
+        "1 if the rules files are valid as they stand, 0 if not: the previous rules stay active";
+    out.gauge("sluicegate_rules_ok", help, told.problem.is_none().into());
+    let help = "Reloads of changed rules files, by outcome";
+    let mut family = out.family("sluicegate_rules_reloads", Kind::Counter, help);
+    family.sample(&[("outcome", "applied")], told.reloads);
+    family.sample(&[("outcome", "failed")], told.failed);
+}
+
+fn state(shared: &MetricSources, out: &mut Exposition) {
+    match shared.decider.store_status() {
+        StoreStatus::Local(usage) => {
+            out.gauge("sluicegate_keys", "Keys with state in memory", usage.keys);
+            out.gauge("sluicegate_state_bytes", "Memory used by the state of keys", usage.bytes);
+            let help = "Upper bound on the memory used by the state of keys (--max-memory)";
+            out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
+            let help = "Requests of new keys that found the table full";
+            out.counter("sluicegate_table_full", help, usage.table_full);
+            let help =
+                "Keys of the state file dropped at the start because they did not fit into memory";
+            out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
+        }
+        StoreStatus::Remote(status) => {
+            let nodes = &status.nodes;
+            let connected = nodes.iter().filter(|it| it.connected).count();
+            let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();
+            out.gauge("sluicegate_store_servers", "Known nodes of the store", nodes.len());
+            out.gauge("sluicegate_store_connected", "Store nodes with a connection", connected);
+            let help = "Store nodes whose circuit breaker is open";
+            out.gauge("sluicegate_store_breaker_open", help, breaker_open);
+            let help = "Seconds from sending a command or pipeline to a store node to its reply";
+            let mut family =
+                out.family("sluicegate_store_request_duration_seconds", Kind::Histogram, help);
+            let trips = status.round_trips;
+            let buckets =
+                trips.buckets().map(|(bound, count)| (bound.map(|it| it.as_secs_f64()), count));
+            family.histogram(&[], buckets, trips.total.as_secs_f64());
+            let help =
+                "Events of the store client, by event: decisions by source, errors, connections";
+            let mut family = out.family("sluicegate_store_events", Kind::Counter, help);
+            for (event, count) in status.counters.iter() {
+                family.sample(&[("event", event)], count);
+            }
+        }
+    }
+    let told = shared.snapshots.status();
+    let help = "Snapshots of the state in memory to the state file, by outcome";
+    let mut family = out.family("sluicegate_snapshots", Kind::Counter, help);
+    family.sample(&[("outcome", "written")], told.written);
+    family.sample(&[("outcome", "failed")], told.failed);
+}
+
+/// The metrics of every process that Prometheus scrapes, as far as the system tells them.
+fn of_process(process: &Process, out: &mut Exposition) {
+    let mut metric = |name, kind, help, value: Option<String>| {
+        if let Some(value) = value {
+            out.family(name, kind, help).sample(NO_LABELS, value);
+        }
+    };
+    let float = |value: Option<f64>| value.map(|value| format!("{value:.2}"));
+    let whole = |value: Option<u64>| value.map(|value| value.to_string());
+    let help = "Start time of the process, in seconds since the Unix epoch";
+    metric("process_start_time_seconds", Kind::Gauge, help, float(process.start_time));
+    let help = "CPU time used by the process, user and system, in seconds";
+    metric("process_cpu_seconds", Kind::Counter, help, float(process.cpu_seconds));
+    let help = "Resident memory of the process";
+    metric("process_resident_memory_bytes", Kind::Gauge, help, whole(process.resident_bytes));
+    let help = "Virtual memory of the process";
+    metric("process_virtual_memory_bytes", Kind::Gauge, help, whole(process.virtual_bytes));
+    let help = "Open file descriptors";
+    metric("process_open_fds", Kind::Gauge, help, whole(process.open_descriptors));
+    let help = "Upper bound on open file descriptors";
+    metric("process_max_fds", Kind::Gauge, help, whole(process.max_descriptors));
+}
+
+const NO_LABELS: &Labels<'_> = &[];

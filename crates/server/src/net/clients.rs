@@ -1,0 +1,179 @@
+//! The clients that are connected: how many, to which worker, and what each has said of itself.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use sluicegate_core::Timestamp;
+use sluicegate_resp::Version;
+use tokio::sync::Notify;
+
+use crate::net::protocol::Protocol;
+
+/// The clients that are connected.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    /// Most clients at a time.
+    max: usize,
+    workers: usize,
+    last_id: AtomicU64,
+    connected: Mutex<Connected>,
+}
+
+/// Clients of HTTP that are accepted besides `--max-clients`, to ask about the health of the server.
+pub(crate) const RESERVED_CLIENTS: usize = 16;
+
+#[derive(Debug, Default)]
+struct Connected {
+    clients: HashMap<u64, Arc<Client>>,
+    /// Those among them that are beyond `--max-clients`, the oldest first.
+    reserved: VecDeque<Arc<Client>>,
+    /// How many each worker has.
+    of_worker: Vec<usize>,
+    /// Which worker was the last to get one.
+    last: usize,
+}
+
+/// The right of a client to be connected, until dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit {
+    clients: Arc<Clients>,
+    pub(crate) client: Arc<Client>,
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let client = &*self.client;
+        let mut connected = self.clients.connected.lock();
+        if connected.clients.remove(&client.id).is_some() {
+            connected.of_worker[client.worker] -= 1;
+            if client.reserved {
+                connected.reserved.retain(|it| it.id != client.id);
+            }
+        }
+    }
+}
+
+/// A client, as others see it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    /// Whether it may only ask about the health of the server, since there are too many others.
+    pub(crate) reserved: bool,
+    /// Where it comes from, in words.
+    pub(crate) address: String,
+    /// The worker that serves it.
+    pub(crate) worker: usize,
+    pub(crate) since: Timestamp,
+    pub(crate) details: Mutex<Details>,
+    /// Its last command, as a place in the table of commands.
+    pub(crate) command: AtomicUsize,
+    killed: AtomicBool,
+    kill: Notify,
+}
+
+impl Client {
+    /// Has the client closed.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.kill.notify_one();
+    }
+
+    /// Whether somebody has.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
+    /// Ready once somebody has.
+    pub(crate) async fn killed(&self) {
+        self.kill.notified().await;
+    }
+}
+
+/// What a client has said of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Details {
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+    pub(crate) version: Version,
+}
+
+impl Clients {
+    /// `max`: most clients at a time. `workers`: the number of workers among which they are distributed.
+    pub(crate) fn new(max: usize, workers: usize) -> Self {
+        let connected = Connected { of_worker: vec![0; workers], ..Connected::default() };
+        Self { max, workers, last_id: AtomicU64::new(0), connected: Mutex::new(connected) }
+    }
+
+    /// Most clients at a time.
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Accepts a client for the worker that has the fewest, unless there are too many already. A few
+    /// clients of HTTP are accepted even then, to ask about health: the newest, so that none can keep
+    /// others out.
+    pub(crate) fn try_admit(
+        self: &Arc<Self>,
+        protocol: &'static Protocol,
+        address: String,
+        now: Timestamp,
+    ) -> Option<ConnectionPermit> {
+        let mut connected = self.connected.lock();
+        let others = connected.clients.len() - connected.reserved.len();
+        let reserved = others >= self.max;
+        if reserved && !protocol.reserves_health {
+            return None;
+        }
+        if reserved
+            && connected.reserved.len() >= RESERVED_CLIENTS
+            && let Some(oldest) = connected.reserved.pop_front()
+        {
+            oldest.kill();
+        }
+        // Of those that have as few, the next one in turn.
+        let turns = (1..=self.workers).map(|turn| (connected.last + turn) % self.workers);
+        let worker = turns.min_by_key(|&worker| connected.of_worker[worker]).unwrap_or(0);
+        connected.of_worker[worker] += 1;
+        connected.last = worker;
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let client = Arc::new(Client {
+            id,
+            reserved,
+            address,
+            worker,
+            since: now,
+            details: Mutex::default(),
+            command: AtomicUsize::new(usize::MAX),
+            killed: AtomicBool::new(false),
+            kill: Notify::new(),
+        });
+        connected.clients.insert(id, Arc::clone(&client));
+        if reserved {
+            connected.reserved.push_back(Arc::clone(&client));
+        }
+        Some(ConnectionPermit { clients: Arc::clone(self), client })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.connected.lock().clients.len()
+    }
+
+    /// How many the worker at `index` has.
+    pub(crate) fn of_worker(&self, index: usize) -> usize {
+        self.connected.lock().of_worker.get(index).copied().unwrap_or(0)
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        let mut clients: Vec<_> = self.connected.lock().clients.values().cloned().collect();
+        clients.sort_unstable_by_key(|client| client.id);
+        clients
+    }
+}

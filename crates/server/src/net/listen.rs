@@ -1,0 +1,265 @@
+//! Where clients connect: a TCP port for each protocol, and a Unix socket if one is configured.
+
+use std::{
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    path::Path,
+    task::{Context, Poll},
+};
+
+use sluicegate_commands::plain_error;
+#[cfg(unix)]
+use tokio::net::UnixListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::net::{protocol::Protocol, stream::Socket};
+
+/// Clients that may connect before they are accepted, as far as the system allows (`net.core.somaxconn`).
+/// One more is dropped by the system, and tries again after a second.
+const BACKLOG: u32 = 65_535;
+
+/// Where the server listens.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    listeners: Vec<(usize, Listener)>,
+    addresses: Addresses,
+    /// The listener that is asked first for the next client, so that none can keep another waiting.
+    next: usize,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(Unix),
+}
+
+/// The TCP addresses on which the server really listens: the ports that were picked for port 0 included.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
+
+/// A client that has connected.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// The place of its protocol in the order of registration.
+    pub(crate) protocol: usize,
+    pub(crate) socket: Socket,
+    /// Where it comes from, in words.
+    pub(crate) address: String,
+}
+
+/// A Unix socket; its file goes when this does.
+#[cfg(unix)]
+#[derive(Debug)]
+struct Unix {
+    listener: UnixListener,
+    path: std::path::PathBuf,
+}
+
+impl Addresses {
+    /// Where `protocol` is spoken, if it is.
+    pub(crate) fn of(&self, protocol: &Protocol) -> Option<SocketAddr> {
+        self.0.iter().find(|(name, _)| *name == protocol.name).map(|(_, address)| *address)
+    }
+}
+
+impl Listeners {
+    /// Listens for each protocol that has an address. Those who connect to the Unix socket speak the first.
+    pub(crate) fn bind(
+        protocols: &[(&'static Protocol, Option<SocketAddr>)],
+        unix: Option<(&Path, u32)>,
+    ) -> io::Result<Self> {
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (index, (protocol, address)) in protocols.iter().enumerate() {
+            let Some(address) = address else { continue };
+            let listener = bind(protocol, *address)?;
+            addresses.push((protocol.name, listener.local_addr()?));
+            listeners.push((index, Listener::Tcp(listener)));
+        }
+        #[cfg(unix)]
+        if let Some((path, permissions)) = unix {
+            listeners.push((0, Listener::Unix(Unix::bind(path, permissions)?)));
+        }
+        #[cfg(not(unix))]
+        if unix.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { listeners, addresses: Addresses(addresses), next: 0 })
+    }
+
+    pub(crate) const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// The next client. To drop this halfway loses none.
+    pub(crate) async fn accept(&mut self) -> io::Result<Accepted> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        for turn in 0..self.listeners.len() {
+            let place = (self.next + turn) % self.listeners.len();
+            let (protocol, listener) = &self.listeners[place];
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                self.next = place + 1;
+                let accepted = accepted.map(|(socket, address)| Accepted {
+                    protocol: *protocol,
+                    socket,
+                    address,
+                });
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Listener {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Socket, String)>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(context).map(|accepted| {
+                let (stream, peer) = accepted?;
+                Ok((Socket::Tcp(stream.into_std()?), peer.to_string()))
+            }),
+            #[cfg(unix)]
+            Self::Unix(unix) => unix.listener.poll_accept(context).map(|accepted| {
+                let (stream, _) = accepted?;
+                let address = format!("{}:0", unix.path.display().to_string().escape_debug());
+                Ok((Socket::Unix(stream.into_std()?), address))
+            }),
+        }
+    }
+}
+
+/// As [`TcpListener::bind`], but for the backlog.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn bind(protocol: &Protocol, address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address).map_err(|error| {
+        let (setting, ip, port) = (protocol.setting, address.ip(), address.port());
+        let text = match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "port {port} of {ip} is in use: choose another with --{setting}, or port 0 for any free one"
+            ),
+            _ => format!("cannot listen on {address} (--{setting}): {}", plain_error(&error)),
+        };
+        io::Error::new(error.kind(), text)
+    })
+}
+
+#[cfg(unix)]
+impl Unix {
+    fn bind(path: &std::path::Path, permissions: u32) -> io::Result<Self> {
+        use std::os::unix::{fs::FileTypeExt, fs::PermissionsExt, net::UnixStream};
+
+        let told = |error: io::Error| {
+            let (shown, reason) = (path.display(), plain_error(&error));
+            io::Error::new(error.kind(), format!("cannot listen on {shown} (--unix): {reason}"))
+        };
+        let in_use = |what: &str| {
+            let text = format!("cannot listen on {} (--unix): {what}", path.display());
+            io::Error::new(io::ErrorKind::AddrInUse, text)
+        };
+        let found = std::fs::symlink_metadata(path).ok().map(|it| it.file_type());
+        if let Some(found) = found.filter(|found| !found.is_socket()) {
+            return Err(in_use(match found {
+                kind if kind.is_dir() => "it is a folder: expected a path in it",
+                kind if kind.is_symlink() => "it is a symbolic link: expected a socket, or no file",
+                _ => "it is a file that is not a socket: remove it, or choose another path",
+            }));
+        }
+        let is_socket = found.is_some();
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if is_socket && UnixStream::connect(path).is_err_and(refused) {
+            // What a server left behind that was killed.
+            std::fs::remove_file(path).map_err(told)?;
+        }
+        // It is made where nobody else comes in, and linked into its place when its permissions are set:
+        // there, they hold from the first moment. A link takes the place of nothing that is there.
+        let private = Private::new(path).map_err(told)?;
+        let listener = UnixListener::bind(private.socket()).map_err(told)?;
+        let permissions = std::fs::Permissions::from_mode(permissions);
+        std::fs::set_permissions(private.socket(), permissions).map_err(told)?;
+        std::fs::hard_link(private.socket(), path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => in_use("another process listens on it"),
+            _ => told(error),
+        })?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+}
+
+/// A folder beside a socket that only its owner can use, until dropped.
+#[cfg(unix)]
+#[derive(Debug)]
+struct Private(std::path::PathBuf);
+
+#[cfg(unix)]
+impl Private {
+    fn new(beside: &std::path::Path) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+
+        let parent = beside.parent().unwrap_or(std::path::Path::new(""));
+        // Short: the path of a socket may have about a hundred bytes.
+        let folder = parent.join(format!(".{:x}", std::process::id()));
+        let private = Self(folder);
+        let create = || std::fs::DirBuilder::new().mode(0o700).create(&private.0);
+        create().or_else(|error| {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            // A killed process of the same number has left it.
+            let _ = std::fs::remove_file(private.socket());
+            std::fs::remove_dir(&private.0)?;
+            create()
+        })?;
+        Ok(private)
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        self.0.join("s")
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Unix {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::{fs, net::TcpStream, time::Duration};
+
+    use super::*;
+
+    /// A burst of clients that connect does not make another one try again after a second.
+    #[tokio::test]
+    async fn many_clients_may_connect_before_one_is_accepted() {
+        let most = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        for count in 0..most.min(3000) {
+            let connected = TcpStream::connect_timeout(&address, Duration::from_millis(500));
+            // It stays with the system until it is accepted.
+            drop(connected.unwrap_or_else(|error| panic!("after {count} clients: {error}")));
+        }
+    }
+}

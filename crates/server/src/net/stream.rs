@@ -1,0 +1,173 @@
+//! A connection as bytes: TCP, TLS over TCP, or a Unix socket.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use rustls::ServerConfig;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// A connection that was accepted, and belongs to no runtime yet.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(std::net::TcpStream),
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// A connection.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+/// The most bytes that are kept encrypted for a client that does not take them.
+const MAX_SEALED: usize = 16 * 1024;
+
+/// A client that is silent is asked for after a minute, and is gone a minute later.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(20))
+    .with_retries(3);
+
+impl Socket {
+    /// The connection on the current runtime; where TLS is spoken, once both agree on it.
+    pub(crate) async fn open(self, tls: Option<&Arc<ServerConfig>>) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(socket) => {
+                let stream = TcpStream::from_std(socket)?;
+                // Replies go out in whole batches; waiting to merge them could only delay them.
+                stream.set_nodelay(true)?;
+                // Whether a client that says nothing is still there, the system asks: pings of our own
+                // would cost a look at the clock with every frame.
+                SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
+                match tls {
+                    Some(tls) => {
+                        let acceptor = TlsAcceptor::from(Arc::clone(tls));
+                        let mut stream = acceptor.accept(stream).await?;
+                        stream.get_mut().1.set_buffer_limit(Some(MAX_SEALED));
+                        Ok(Stream::Tls(Box::new(stream)))
+                    }
+                    None => Ok(Stream::Tcp(stream)),
+                }
+            }
+            #[cfg(unix)]
+            Self::Unix(socket) => Ok(Stream::Unix(UnixStream::from_std(socket)?)),
+        }
+    }
+
+    /// Sends a few last bytes, if they can be sent at once.
+    pub(crate) fn write_and_close(&self, text: &[u8]) {
+        use std::io::Write;
+        // Whether it hears that or not, it is closed.
+        let _ = match self {
+            Self::Tcp(socket) => (&*socket).write(text),
+            #[cfg(unix)]
+            Self::Unix(socket) => (&*socket).write(text),
+        };
+    }
+}
+
+impl Stream {
+    /// Writes what the system takes at once, where nothing stands between it and the client.
+    #[inline]
+    pub(crate) fn write_now(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => Some(stream.try_write(bytes)),
+            Self::Tls(_) => None,
+            #[cfg(unix)]
+            Self::Unix(stream) => Some(stream.try_write(bytes)),
+        }
+    }
+
+    /// The socket beneath, where its bytes are those of the client.
+    #[cfg(test)]
+    pub(crate) fn plain(&self) -> Option<SockRef<'_>> {
+        match self {
+            Self::Tcp(stream) => Some(SockRef::from(stream)),
+            Self::Tls(_) => None,
+            #[cfg(unix)]
+            Self::Unix(stream) => Some(SockRef::from(stream)),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_silent_client_is_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let stream = Socket::Tcp(socket).open(None).await.unwrap();
+        let socket = stream.plain().unwrap();
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(20));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+    }
+}

@@ -1,0 +1,116 @@
+//! The body of a request, whose bytes are reserved as they arrive.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::held_bytes::{Held, HeldBack};
+
+/// A body up to this length needs no reservation: the charge of its connection covers it.
+const FREE: usize = 4 * 1024;
+
+/// The body of a request. Its bytes count as held by the connection until this is dropped, so keep it
+/// as long as them.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    incoming: Incoming,
+    held: Held,
+    received: usize,
+    /// Whether the rest is dropped as it arrives.
+    discards: bool,
+    /// The bytes of the head of its request.
+    head: usize,
+}
+
+/// Why a body cannot be read to its end.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// The client sent an invalid body, or ended it early.
+    Cut(Option<hyper::Error>),
+    /// The memory budget is used up.
+    NoMemory,
+}
+
+impl RequestBody {
+    pub(super) const fn new(incoming: Incoming, held: Held, head: usize) -> Self {
+        Self { incoming, held, received: 0, discards: false, head }
+    }
+
+    /// The bytes of the head of the request: names, values, path and query.
+    pub(crate) const fn head_size(&self) -> usize {
+        self.head
+    }
+
+    /// Drops the rest as it arrives.
+    pub(crate) fn discard(&mut self) {
+        self.discards = true;
+        let _fewer = self.held.resize(0);
+    }
+
+    /// A reservation for the reply to the request, still empty.
+    pub(crate) fn hold_nothing(&self) -> Held {
+        self.held.hold_nothing()
+    }
+
+    /// Marks the request as waiting, until the result is dropped. `None`: the client has closed its
+    /// side of the connection, so that a client which leaves later would not be noticed.
+    pub(crate) fn hold_back(&self) -> Option<HeldBack> {
+        self.held.hold_back()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
+            // The client has closed its side: no more bytes will arrive.
+            Poll::Pending if this.held.is_read_closed() => {
+                return Poll::Ready(Some(Err(BodyError::Cut(None))));
+            }
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(Err(error))) => {
+                return Poll::Ready(Some(Err(BodyError::Cut(Some(error)))));
+            }
+            Poll::Ready(Some(Ok(frame))) => frame,
+        };
+        if !this.discards {
+            this.received += frame.data_ref().map_or(0, Bytes::len);
+            if this.received > FREE && !this.held.resize(this.received) {
+                return Poll::Ready(Some(Err(BodyError::NoMemory)));
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut(Some(error)) => error.fmt(formatter),
+            Self::Cut(None) => formatter.write_str("the client closed before its end"),
+            Self::NoMemory => formatter.write_str("the memory for request bodies is used up"),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}

@@ -1,0 +1,231 @@
+//! HTTP over a connection: hyper with our limits, and the requests that it decodes.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::{Future, ready},
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::Either};
+use hyper::{
+    Request, Response, Version,
+    body::{Body, Incoming},
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::{HttpService, service_fn},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::spawn_local;
+
+use super::{
+    activity::{ConnectionActivity, InFlightGuard},
+    limits::{
+        FIELD, FREE_HEAD, FREE_REPLY, HTTP1, HTTP2, MAX_BUFFER, MAX_FIELDS, MAX_HEAD, MAX_PENDING,
+        MAX_REFUSALS, MAX_RESETS, MAX_STREAMS, STREAM, WINDOW, WINDOW_OF_ALL,
+    },
+    monitored_io::MonitoredIo,
+    reply::ReplyBody,
+    request::RequestBody,
+};
+
+/// The bytes that are reserved for a connection while HTTP is spoken on it.
+pub(super) const fn cost(is_http2: bool) -> usize {
+    if is_http2 { HTTP2 } else { HTTP1 }
+}
+
+/// How the requests of a connection are answered.
+pub(super) struct Answering<A, B> {
+    pub(super) activity: Rc<ConnectionActivity>,
+    pub(super) answer: A,
+    /// The reply where there is no memory for another.
+    pub(super) unavailable: fn() -> Response<B>,
+}
+
+/// A request is rejected unread, because there is no memory for it: its client may send it again.
+#[derive(Debug)]
+pub(super) struct Refused(h2::Error);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("no memory for another request")
+    }
+}
+
+impl std::error::Error for Refused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// HTTP over one connection, in either version.
+pub(super) trait Session {
+    /// Continues. Ready at the end of the connection.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>>;
+
+    /// Answers the requests that have arrived, and none after them.
+    fn stop(&mut self);
+
+    /// Ends an idle connection; returns the bytes of the next request that were read.
+    fn into_unread(self: Box<Self>) -> Bytes;
+}
+
+/// Starts HTTP on a connection.
+pub(super) fn begin<A, F, B>(
+    stream: MonitoredIo,
+    answering: &Rc<Answering<A, B>>,
+    is_http2: bool,
+) -> Box<dyn Session>
+where
+    A: Fn(Request<RequestBody>) -> F + 'static,
+    F: Future<Output = Result<Response<B>, Infallible>> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let answering = Rc::clone(answering);
+    let service = service_fn(move |request| answering.call(request));
+    let io = TokioIo::new(stream);
+    if is_http2 {
+        let mut builder = http2::Builder::new(Local);
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD)
+            .max_pending_accept_reset_streams(MAX_RESETS)
+            .max_local_error_reset_streams(MAX_REFUSALS)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW_OF_ALL)
+            .max_send_buf_size(MAX_PENDING);
+        return Box::new(builder.serve_connection(io, service));
+    }
+    let mut builder = http1::Builder::new();
+    // `timeouts` limits how long a head may take.
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(MAX_BUFFER)
+        .max_headers(MAX_FIELDS);
+    Box::new(builder.serve_connection(io, service))
+}
+
+impl<A, F, B> Answering<A, B>
+where
+    A: Fn(Request<RequestBody>) -> F,
+    F: Future<Output = Result<Response<B>, Infallible>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    #[inline]
+    fn call(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<ReplyBody<B>>, Refused>> + use<A, F, B> {
+        let is_http2 = request.version() == Version::HTTP_2;
+        let head = head_size(&request);
+        let mut guard = self.activity.begin();
+        let cost =
+            if self.activity.is_alone() { head.saturating_sub(FREE_HEAD) } else { STREAM + head };
+        let unavailable = self.unavailable;
+        if guard.hold(cost) {
+            let request = request.map(|body| RequestBody::new(body, guard.hold_nothing(), head));
+            let answer = (self.answer)(request);
+            return Either::Left(answer.map(move |reply| {
+                let Ok(reply) = reply;
+                Ok(hold_reply(reply, guard, is_http2, unavailable))
+            }));
+        }
+        // A reply would hold still more memory for a client that may not read it.
+        Either::Right(ready(if is_http2 {
+            Err(Refused(h2::Reason::REFUSED_STREAM.into()))
+        } else {
+            Ok(unavailable().map(|body| ReplyBody::new(body, guard, false)))
+        }))
+    }
+}
+
+/// A reply whose bytes are held until the client has read them.
+#[inline]
+fn hold_reply<B: Body<Data = Bytes> + Unpin>(
+    mut reply: Response<B>,
+    mut guard: InFlightGuard,
+    is_http2: bool,
+    unavailable: fn() -> Response<B>,
+) -> Response<ReplyBody<B>> {
+    let size = usize::try_from(reply.body().size_hint().lower()).unwrap_or(usize::MAX);
+    if size > FREE_REPLY && !guard.hold(size) {
+        reply = unavailable();
+    }
+    reply.map(|body| ReplyBody::new(body, guard, is_http2))
+}
+
+/// The size of a head in bytes: names and values of headers, path and query.
+#[inline]
+fn head_size(request: &Request<Incoming>) -> usize {
+    let fields = request.headers().iter();
+    let fields = fields.map(|(name, value)| FIELD + name.as_str().len() + value.len());
+    let uri = request.uri();
+    fields.sum::<usize>() + uri.path().len() + uri.query().map_or(0, str::len)
+}
+
+type Io = TokioIo<MonitoredIo>;
+
+impl<S, B> Session for http1::Connection<Io, S>
+where
+    S: HttpService<Incoming, ResBody = B> + Unpin,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    #[inline]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        Future::poll(Pin::new(self), context)
+    }
+
+    fn stop(&mut self) {
+        Pin::new(self).graceful_shutdown();
+    }
+
+    fn into_unread(self: Box<Self>) -> Bytes {
+        self.into_parts().read_buf
+    }
+}
+
+impl<S, B> Session for http2::Connection<Io, S, Local>
+where
+    S: HttpService<Incoming, ResBody = B> + Unpin,
+    S::Future: 'static,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    #[inline]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        Future::poll(Pin::new(self), context)
+    }
+
+    fn stop(&mut self) {
+        Pin::new(self).graceful_shutdown();
+    }
+
+    fn into_unread(self: Box<Self>) -> Bytes {
+        // A connection of HTTP/2 has state on both sides, and is never ended while idle.
+        Bytes::new()
+    }
+}
+
+/// Runs tasks of a connection on the thread of its worker.
+#[derive(Clone, Copy, Debug)]
+struct Local;
+
+impl<F> Executor<F> for Local
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        // It ends with its connection.
+        drop(spawn_local(future));
+    }
+}

@@ -1,0 +1,98 @@
+//! The calls of the rate limit service.
+
+use std::{
+    any::Any,
+    future::Future as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use futures_util::FutureExt as _;
+use sluicegate_core::Timestamp;
+use sluicegate_proto::rls::{
+    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    context::EnvoyContext,
+    decide::decide,
+    response::{DescriptorOutcome, response},
+};
+use crate::stats::Stats;
+
+/// The rate limit service of one worker.
+#[derive(Debug)]
+pub(super) struct Calls {
+    context: Arc<EnvoyContext>,
+    stats: Arc<Stats>,
+}
+
+impl Calls {
+    pub(super) const fn new(context: Arc<EnvoyContext>, stats: Arc<Stats>) -> Self {
+        Self { context, stats }
+    }
+}
+
+#[async_trait]
+impl RateLimitService for Calls {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let request = request.into_inner();
+        let (stats, start) = (&*self.stats, self.context.decider.now());
+        stats.requests.add();
+        let decided = if self.context.decider.is_local() {
+            decide_now(&self.context, stats, &request, start)
+        } else {
+            // Boxed, because it makes the future of every call larger otherwise.
+            let decided = Box::pin(decide(&self.context, stats, &request, start));
+            let decided = AssertUnwindSafe(decided).catch_unwind().await;
+            decided.unwrap_or_else(|panic| Err(failed(&*panic)))
+        };
+        let end = self.context.decider.now();
+        stats.sampler.answered(request.descriptors.len(), start, end);
+        stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
+        let outcomes = decided.inspect_err(|status| {
+            stats.errors.add();
+            tracing::debug!(%status, "a call failed");
+        })?;
+        Ok(Response::new(response(&request, outcomes, &self.context.config)))
+    }
+}
+
+/// Decides with a store in this process, which answers at once.
+#[inline(never)]
+fn decide_now(
+    context: &EnvoyContext,
+    stats: &Stats,
+    request: &RateLimitRequest,
+    now: Timestamp,
+) -> Result<Vec<DescriptorOutcome>, Status> {
+    let mut decided = pin!(decide(context, stats, request, now));
+    let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    match catch_unwind(AssertUnwindSafe(&mut poll)) {
+        Ok(Poll::Ready(decided)) => decided,
+        Ok(Poll::Pending) => Err(Status::internal(format!("{FAULT}waits for what is here"))),
+        Err(panic) => Err(failed(&*panic)),
+    }
+}
+
+/// Start of the message of a status for a fault of this server.
+const FAULT: &str = "the call ";
+
+/// Whether the status is a fault of this server.
+pub(super) fn is_our_fault(status: &Status) -> bool {
+    status.message().starts_with(FAULT)
+}
+
+/// The status for a panic.
+fn failed(panic: &(dyn Any + Send)) -> Status {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = text.unwrap_or("unknown"), "a call failed");
+    Status::internal(format!("{FAULT}failed; the log of the server says why"))
+}

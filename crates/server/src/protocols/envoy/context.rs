@@ -1,0 +1,15 @@
+//! What calls of the rate limit service need of the server.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{EnvoyConfig, FallbackDenial, decide::Decider};
+
+/// What calls of the rate limit service need of the server.
+#[derive(Debug)]
+pub(crate) struct EnvoyContext {
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) config: EnvoyConfig,
+    pub(crate) fallback_denial: FallbackDenial,
+    /// How long a call may be incomplete; zero: any time.
+    pub(crate) input_timeout: Duration,
+}

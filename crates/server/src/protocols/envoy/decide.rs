@@ -1,0 +1,322 @@
+//! Evaluates the descriptors of a request.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use sluicegate_commands::MAX_KEY;
+use sluicegate_core::{
+    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source, StoreError,
+    Timestamp, Window,
+};
+use sluicegate_proto::{
+    descriptor::RateLimitDescriptor,
+    rls::{
+        RateLimitRequest,
+        rate_limit_response::{RateLimit, rate_limit::Unit},
+    },
+};
+use sluicegate_rules::{Descriptor, EnvoyMode, Match, MatchOutcome, RuleOperation, Treatment};
+use smallvec::SmallVec;
+use tonic::Status;
+
+use super::{
+    context::EnvoyContext,
+    response::{DescriptorOutcome, Limited, response_metadata},
+    unit,
+};
+use crate::{
+    FallbackDenial,
+    policies::ruleset::Version,
+    stats::{Cause, Stats},
+    store::error_reply,
+};
+
+/// Maximum number of descriptors of a request, and of entries of a descriptor.
+const MAX_ENTRIES: usize = 256;
+
+/// The entries of a descriptor.
+type Entries<'a> = SmallVec<[(&'a str, &'a str); 3]>;
+
+/// Evaluates each descriptor of `request`, independently.
+pub(super) async fn decide(
+    context: &EnvoyContext,
+    stats: &Stats,
+    request: &RateLimitRequest,
+    now: Timestamp,
+) -> Result<Vec<DescriptorOutcome>, Status> {
+    let calls = read(request)?;
+    // Filled in place, to avoid a copy.
+    let mut entries: SmallVec<[Entries<'_>; 2]> = SmallVec::new();
+    for descriptor in &request.descriptors {
+        entries.push(Entries::new());
+        let Some(last) = entries.last_mut() else { continue };
+        last.extend(descriptor.entries.iter().map(|it| (&*it.key, &*it.value)));
+    }
+    let mut descriptors: SmallVec<[_; 2]> = SmallVec::new();
+    for (entries, call) in entries.iter().zip(&calls) {
+        descriptors.push(Descriptor { entries, limit: call.rule_limit() });
+    }
+
+    let rules = Arc::clone(&context.decider.rules.now());
+    let matches = rules.rules().descriptors_as_found(&request.domain, &descriptors, |found| {
+        let charges = found.iter().flat_map(|it| &it.charges);
+        charges.for_each(|it| context.decider.prefetch(&it.key));
+    });
+    let evaluations = calls.iter().zip(&descriptors).zip(&matches);
+    let evaluations = evaluations.map(|((call, descriptor), found)| {
+        // A limit of the request replaces the rules in Sluicegate's own format.
+        let count = match call.limit {
+            Some(_) => found.iter().take_while(|it| it.wire.is_some()).count(),
+            None => found.len(),
+        };
+        let evaluation = DescriptorEvaluation { context, stats, rules: &rules, call: *call, now };
+        evaluation.outcome(&request.domain, descriptor, &found[..count])
+    });
+    if !context.decider.is_local() {
+        // A remote store is called for all descriptors at once.
+        return Box::pin(try_join_all(evaluations)).await;
+    }
+    let mut outcomes = Vec::with_capacity(calls.len());
+    for evaluation in evaluations {
+        outcomes.push(evaluation.await?);
+    }
+    Ok(outcomes)
+}
+
+/// The call for one descriptor.
+#[derive(Clone, Copy, Debug)]
+struct DescriptorCall {
+    operation: RuleOperation,
+    /// The limit that comes with the descriptor.
+    limit: Option<(u32, Unit)>,
+}
+
+impl DescriptorCall {
+    fn rule_limit(&self) -> Option<(u32, sluicegate_rules::Unit)> {
+        let (requests, unit) = self.limit?;
+        Some((requests, unit::to_rules(unit)?))
+    }
+}
+
+/// Checks a request.
+fn read(request: &RateLimitRequest) -> Result<SmallVec<[DescriptorCall; 2]>, Status> {
+    let invalid = |text: &str| Err(Status::invalid_argument(text));
+    if request.domain.is_empty() {
+        return invalid("missing domain: expected the name of a domain in the rules");
+    }
+    if request.descriptors.is_empty() {
+        return invalid("missing descriptors: expected 1 to 256");
+    }
+    if request.descriptors.len() > MAX_ENTRIES {
+        return invalid("too many descriptors: expected 1 to 256");
+    }
+    let descriptors = request.descriptors.iter().enumerate();
+    let calls = descriptors.map(|(index, descriptor)| {
+        let wrong = |text| Status::invalid_argument(format!("invalid descriptor {index}: {text}"));
+        read_one(request, descriptor).map_err(wrong)
+    });
+    calls.collect()
+}
+
+fn read_one(
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+) -> Result<DescriptorCall, String> {
+    if descriptor.entries.is_empty() {
+        return Err("expected 1 to 256 entries, not 0".to_owned());
+    }
+    if descriptor.entries.len() > MAX_ENTRIES {
+        return Err("expected 1 to 256 entries".to_owned());
+    }
+    let hits = match descriptor.hits_addend {
+        None => request.hits_addend.max(1),
+        Some(addend) => u32::try_from(addend)
+            .map_err(|_| format!("expected a hits_addend from 0 to {}, not {addend}", u32::MAX))?,
+    };
+    let operation = match hits {
+        _ if descriptor.is_negative_hits => RuleOperation::Refund(hits),
+        // Zero hits is a query for one more.
+        0 => RuleOperation::Peek(1),
+        hits => RuleOperation::Take(hits),
+    };
+    let limit = descriptor.limit.as_ref().map(|limit| {
+        let unit = Unit::try_from(limit.unit).unwrap_or_default();
+        let known = unit::period(unit).map(|_| (limit.requests_per_unit, unit));
+        known.ok_or_else(|| format!("expected a unit from 1 to 7, not {}", limit.unit))
+    });
+    Ok(DescriptorCall { operation, limit: limit.transpose()? })
+}
+
+/// The evaluation of one descriptor.
+struct DescriptorEvaluation<'a> {
+    context: &'a EnvoyContext,
+    stats: &'a Stats,
+    rules: &'a Version,
+    call: DescriptorCall,
+    now: Timestamp,
+}
+
+impl DescriptorEvaluation<'_> {
+    async fn outcome(
+        self,
+        domain: &str,
+        descriptor: &Descriptor<'_>,
+        matches: &[Match<'_>],
+    ) -> Result<DescriptorOutcome, Status> {
+        if matches.is_empty() {
+            return match self.call.limit {
+                // Boxed, because few requests have limits, and all futures would have its size.
+                Some((requests, unit)) => {
+                    Box::pin(self.request_limit(domain, descriptor, requests, unit)).await
+                }
+                None => Ok(DescriptorOutcome::NoRule),
+            };
+        }
+        let decider = &self.context.decider;
+        let outcome = decider.evaluate(self.rules, matches, self.call.operation, self.now).await;
+        let outcome = outcome.map_err(|error| status_of(&error))?;
+        for (found, it) in matches.iter().zip(&outcome.matches) {
+            self.count(found, it)?;
+        }
+        let Some(limit) = outcome.descriptor_limit(matches) else {
+            let unlimited = matches.iter().any(|it| it.treatment == Treatment::Unlimited);
+            return Ok(if unlimited {
+                DescriptorOutcome::Unlimited
+            } else {
+                DescriptorOutcome::NoRule
+            });
+        };
+        let (found, it) = (&matches[limit.found], &outcome.matches[limit.found]);
+        Ok(DescriptorOutcome::Limited(self.limited(found, it, limit.mode)))
+    }
+
+    /// Counts the decision of an enforced match.
+    fn count(&self, found: &Match<'_>, outcome: &MatchOutcome) -> Result<(), Status> {
+        let (Some(decision), false) = (&outcome.decision, found.shadow) else { return Ok(()) };
+        if outcome.source == Source::Fallback && !outcome.allowed && self.fails_on_fallback_denial()
+        {
+            return Err(unavailable(&"the store is unavailable"));
+        }
+        self.stats.decided(outcome.source, decision);
+        if let Some(charge) = found.charges.get(outcome.charge) {
+            let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
+            self.stats.sampler.note(&charge.key, decision, cause);
+        }
+        Ok(())
+    }
+
+    /// The limit or block of a match, for the response.
+    fn limited(&self, found: &Match<'_>, outcome: &MatchOutcome, mode: EnvoyMode) -> Limited {
+        let name = match found.wire {
+            Some(wire) => wire.name.unwrap_or_default(),
+            None => found.rule.name(),
+        };
+        let rate = |(requests_per_unit, unit): (u32, Unit)| RateLimit {
+            requests_per_unit,
+            unit: unit.into(),
+            name: name.to_owned(),
+        };
+        let of_rule = found
+            .wire
+            .and_then(|wire| wire.rate)
+            .map(|(requests, unit)| rate((requests, unit::from_rules(unit))));
+        let Some(decision) = outcome.decision else {
+            let limit = of_rule.unwrap_or_else(|| rate((0, Unit::Second)));
+            return Limited::blocked(mode, limit);
+        };
+        let of_policy = || {
+            let limits = found.charges.get(outcome.charge)?.policy.limits();
+            Some(rate(unit::per_unit(limits.get(decision.binding)?)))
+        };
+        let mut limited = limited(&decision, mode, of_rule.or_else(of_policy).unwrap_or_default());
+        if self.context.config.metadata {
+            let metadata = found.rule.envoy().and_then(|it| it.metadata.as_ref());
+            limited.metadata = metadata.and_then(response_metadata);
+        }
+        limited
+    }
+
+    /// Whether a fallback denial fails the call with `UNAVAILABLE`. Envoy then applies its own `failure_mode_deny`.
+    fn fails_on_fallback_denial(&self) -> bool {
+        self.context.fallback_denial == FallbackDenial::Unavailable
+    }
+
+    /// Applies a limit that comes with the descriptor, in a domain without rules.
+    async fn request_limit(
+        &self,
+        domain: &str,
+        descriptor: &Descriptor<'_>,
+        requests: u32,
+        unit: Unit,
+    ) -> Result<DescriptorOutcome, Status> {
+        let rate =
+            RateLimit { requests_per_unit: requests, unit: unit.into(), name: String::new() };
+        let Some(policy) = window(requests, unit) else {
+            return Ok(DescriptorOutcome::Limited(Limited::blocked(EnvoyMode::Enforced, rate)));
+        };
+        let key = key(domain, descriptor);
+        if key.len() > MAX_KEY {
+            let text = format!(
+                "invalid descriptor: its key has {} bytes, expected up to {MAX_KEY}",
+                key.len()
+            );
+            return Err(Status::invalid_argument(text));
+        }
+        let operation = match self.call.operation {
+            RuleOperation::Take(hits) => Operation::Take(hits),
+            RuleOperation::Peek(hits) => Operation::Peek(hits),
+            RuleOperation::Refund(hits) => Operation::Refund(hits),
+        };
+        let prepared = self.context.decider.prepare(&policy);
+        let answer = self.context.decider.decide(&key, &prepared, operation, self.now).await;
+        let answer = answer.map_err(|error| status_of(&error))?;
+        let denies = !answer.decision.allowed();
+        if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
+            return Err(unavailable(&"the store is unavailable"));
+        }
+        self.stats.decided(answer.source, &answer.decision);
+        self.stats.sampler.note(&key, &answer.decision, Cause::policy(&policy));
+        Ok(DescriptorOutcome::Limited(limited(&answer.decision, EnvoyMode::Enforced, rate)))
+    }
+}
+
+/// A decision, for the response.
+fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> Limited {
+    let reset = match decision.outcome {
+        Outcome::Deny { retry: Retry::After(wait) } => wait,
+        Outcome::Deny { retry: Retry::Never } | Outcome::Allow { .. } => decision.reset_after,
+    };
+    let (allowed, remaining) = (decision.allowed(), decision.remaining);
+    Limited { allowed, mode, limit, remaining, reset, metadata: None }
+}
+
+/// `INVALID_ARGUMENT` if the request is at fault, else [`unavailable`].
+fn status_of(error: &StoreError) -> Status {
+    match error {
+        StoreError::Key(text) => Status::invalid_argument(text),
+        error => unavailable(&error_reply(error)),
+    }
+}
+
+/// `UNAVAILABLE`: Envoy applies its own `failure_mode_deny`.
+fn unavailable(why: &dyn std::fmt::Display) -> Status {
+    Status::unavailable(format!("nothing was decided: {why}"))
+}
+
+/// Windows aligned to the clock that count denied requests as well. `None` for zero requests.
+fn window(requests: u32, unit: Unit) -> Option<Policy> {
+    let window = Window::Span { period: unit::period(unit)?, align: Align::Clock };
+    let limit = FixedWindow::new(requests, &window, true).ok()?;
+    Policy::try_from(vec![Limit::FixedWindow(limit)]).ok()
+}
+
+/// The key of a descriptor with its own limit, different for each descriptor.
+fn key(domain: &str, descriptor: &Descriptor<'_>) -> Vec<u8> {
+    let mut key = b"limit".to_vec();
+    let entries = descriptor.entries.iter().flat_map(|(key, value)| [*key, *value]);
+    for part in std::iter::once(domain).chain(entries) {
+        key.extend_from_slice(format!(":{}:", part.len()).as_bytes());
+        key.extend_from_slice(part.as_bytes());
+    }
+    key
+}

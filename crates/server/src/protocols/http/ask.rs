@@ -1,0 +1,417 @@
+//! The body of a request. Strings are borrowed from it where they have no escapes.
+
+use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+use sluicegate_commands::{MAX_MANY, MAX_SPAN};
+use sluicegate_core::{Operation, Timestamp};
+
+use super::{json, problem::Problem, route::Verb};
+use crate::HttpHeaders;
+
+/// A request about one key. The operation decides which members are valid.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ask<'a> {
+    #[serde(borrow, default, deserialize_with = "key")]
+    key: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "key_base64")]
+    key_base64: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "policy")]
+    policy: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "cost")]
+    cost: Option<u32>,
+    #[serde(default, deserialize_with = "wait")]
+    wait_us: Option<u64>,
+    #[serde(default, deserialize_with = "max_wait")]
+    max_wait_us: Option<u64>,
+    #[serde(default, deserialize_with = "at")]
+    at_us: Option<u64>,
+    #[serde(default, deserialize_with = "headers")]
+    headers: Option<HttpHeaders>,
+}
+
+/// Several takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskMany<'a> {
+    #[serde(borrow, deserialize_with = "requests")]
+    pub(super) requests: Vec<Ask<'a>>,
+    #[serde(default, deserialize_with = "at")]
+    at_us: Option<u64>,
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
+        read(body)
+    }
+
+    /// The key, as bytes.
+    #[inline]
+    pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
+        let key = match (&self.key, &self.key_base64) {
+            (Some(key), None) => Cow::Borrowed(key.as_bytes()),
+            (None, Some(text)) => Cow::Owned(decode_base64(text)?),
+            (None, None) => {
+                return Err(Problem::unprocessable(
+                    "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Problem::unprocessable(
+                    "both `key` and `key_base64` are given: expected one of them",
+                ));
+            }
+        };
+        sluicegate_commands::key(&key)?;
+        Ok(key)
+    }
+
+    /// The policy, as text.
+    #[inline]
+    pub(super) fn policy(&self) -> Result<&[u8], Problem> {
+        match &self.policy {
+            Some(policy) => Ok(policy.as_bytes()),
+            None => Err(Problem::unprocessable(
+                "missing `policy`: expected a policy such as `gcra:30/1m`",
+            )),
+        }
+    }
+
+    /// The operation, of the members that are valid at `verb`.
+    #[inline]
+    pub(super) fn operation(&self, verb: Verb) -> Result<Operation, Problem> {
+        let cost = self.cost.unwrap_or(1);
+        if self.wait_us.is_some() && verb != Verb::Take {
+            return Err(out_of_place("wait_us", "/v1/take"));
+        }
+        if self.max_wait_us.is_some() && verb != Verb::Reserve {
+            return Err(out_of_place("max_wait_us", "/v1/reserve"));
+        }
+        Ok(match verb {
+            Verb::Take => Operation::Take(cost),
+            Verb::Peek => Operation::Peek(cost),
+            Verb::Charge => Operation::Charge(cost),
+            Verb::Refund => Operation::Refund(cost),
+            Verb::Reserve => {
+                let max_wait = Duration::from_micros(self.max_wait_us.unwrap_or(MAX_SPAN));
+                Operation::Reserve { cost, max_wait }
+            }
+        })
+    }
+
+    /// How long the request may wait, if it may.
+    pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
+        if self.wait_us.is_some() && self.at_us.is_some() {
+            return Err(Problem::unprocessable(
+                "both `wait_us` and `at_us` are given: expected one of them, because requests wait by the \
+                 clock of the server",
+            ));
+        }
+        Ok(self.wait_us.map(Duration::from_micros))
+    }
+
+    /// The cost, where it is not a part of the operation.
+    pub(super) fn cost(&self) -> u32 {
+        self.cost.unwrap_or(1)
+    }
+
+    /// The time of the decision, if the request gives one and the server allows that.
+    #[inline]
+    pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+        time(self.at_us, test_clock)
+    }
+
+    /// The rate limit headers of the response, if the request chooses.
+    pub(super) const fn headers(&self) -> Option<HttpHeaders> {
+        self.headers
+    }
+
+    /// Rejects members that have no meaning where only a key is expected.
+    pub(super) fn only_key(&self) -> Result<(), Problem> {
+        let others = [
+            ("policy", self.policy.is_some()),
+            ("cost", self.cost.is_some()),
+            ("wait_us", self.wait_us.is_some()),
+            ("max_wait_us", self.max_wait_us.is_some()),
+            ("headers", self.headers.is_some()),
+        ];
+        match others.iter().find(|(_, there)| *there) {
+            Some((name, _)) => Err(out_of_place(name, "requests with a decision")),
+            None => Ok(()),
+        }
+    }
+
+    /// Rejects members that have no meaning in one of several takes.
+    pub(super) fn one_of_many(&self) -> Result<(), Problem> {
+        let others = [
+            ("wait_us", self.wait_us.is_some()),
+            ("max_wait_us", self.max_wait_us.is_some()),
+            ("at_us", self.at_us.is_some()),
+            ("headers", self.headers.is_some()),
+        ];
+        match others.iter().find(|(_, there)| *there) {
+            Some((name, _)) => Err(out_of_place(name, "a single request")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> AskMany<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Problem> {
+        read(body)
+    }
+
+    /// The time of the decision, if the request gives one and the server allows that.
+    pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+        time(self.at_us, test_clock)
+    }
+}
+
+/// An object. The derived deserialization would also accept an array of the values.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        from.deserialize_map(Members(PhantomData))
+    }
+}
+
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    let read = match str::from_utf8(body) {
+        // UTF-8 is checked once, not for each string.
+        Ok(text) => serde_json::from_str(text),
+        // Its error names the position.
+        Err(_) => serde_json::from_slice(body),
+    };
+    read.map(|Object(it)| it).map_err(|error| json::problem(&error))
+}
+
+fn time(at_us: Option<u64>, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
+    match at_us {
+        Some(_) if !test_clock => Err(Problem::unprocessable(
+            "invalid `at_us`: expected a server with --test-clock; remove the member",
+        )),
+        at => Ok(at.map(Timestamp::saturating_from_micros)),
+    }
+}
+
+fn out_of_place(name: &str, place: &str) -> Problem {
+    Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}"))
+}
+
+fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
+    STANDARD.decode(text).map_err(|_| {
+        Problem::unprocessable("invalid `key_base64`: expected standard Base64 with padding")
+    })
+}
+
+// A member must have a value; null is rejected.
+
+fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { name: "key" }).map(Some)
+}
+
+fn key_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { name: "key_base64" }).map(Some)
+}
+
+fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    from.deserialize_str(Str { name: "policy" }).map(Some)
+}
+
+fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D::Error> {
+    from.deserialize_str(HeadersVisitor).map(Some)
+}
+
+/// The string of the member `name`.
+struct Str {
+    name: &'static str,
+}
+
+impl<'de> Visitor<'de> for Str {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "`{}`, a string", self.name)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
+
+struct HeadersVisitor;
+
+impl Visitor<'_> for HeadersVisitor {
+    type Value = HttpHeaders;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("`headers`, `ietf`, `x-ratelimit` or `none`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<HttpHeaders, E> {
+        match text {
+            "ietf" => Ok(HttpHeaders::Ietf),
+            "x-ratelimit" => Ok(HttpHeaders::XRateLimit),
+            "none" => Ok(HttpHeaders::None),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+        }
+    }
+}
+
+fn cost<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let cost = from.deserialize_u64(Number { name: "cost", most: u32::MAX.into() })?;
+    u32::try_from(cost).map(Some).map_err(D::Error::custom)
+}
+
+fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(Number { name: "wait_us", most: MAX_SPAN }).map(Some)
+}
+
+fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(Number { name: "max_wait_us", most: MAX_SPAN }).map(Some)
+}
+
+fn at<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_u64(Number { name: "at_us", most: Timestamp::MAX.as_micros() }).map(Some)
+}
+
+/// A whole number of `0..=most`.
+struct Number {
+    name: &'static str,
+    most: u64,
+}
+
+impl Visitor<'_> for Number {
+    type Value = u64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "`{}`, a whole number from 0 to {}", self.name, self.most)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        if number <= self.most {
+            return Ok(number);
+        }
+        Err(E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+    }
+}
+
+/// At most [`MAX_MANY`]; the rest is not even parsed.
+fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Error> {
+    struct Requests;
+
+    impl<'de> Visitor<'de> for Requests {
+        type Value = Vec<Ask<'de>>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "`requests`, 1 to {MAX_MANY} takes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            loop {
+                let next = from.next_element();
+                let next = next.map_err(|error| {
+                    A::Error::custom(format_args!("requests[{}]: {error}", all.len()))
+                })?;
+                let Some(Object(one)) = next else { break };
+                if all.len() == MAX_MANY {
+                    return Err(A::Error::invalid_length(MAX_MANY + 1, &self));
+                }
+                all.push(one);
+            }
+            if all.is_empty() { Err(A::Error::invalid_length(0, &self)) } else { Ok(all) }
+        }
+    }
+
+    from.deserialize_seq(Requests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ask_plain_strings_are_borrowed() {
+        let body = br#"{"key":"user7","policy":"gcra:30/1m","cost":2}"#;
+        let ask = Ask::read(body).unwrap();
+        assert!(matches!(ask.key, Some(Cow::Borrowed("user7"))));
+        assert_eq!(ask.policy().unwrap(), b"gcra:30/1m");
+        assert_eq!(ask.operation(Verb::Take).unwrap(), Operation::Take(2));
+        let ask = Ask::read(br#"{"key":"\u00e9","policy":""}"#).unwrap();
+        assert_eq!(&*ask.key().unwrap(), "\u{e9}".as_bytes());
+        let ask = Ask::read(br#"{"key_base64":"AP8="}"#).unwrap();
+        assert_eq!(&*ask.key().unwrap(), b"\0\xff");
+    }
+
+    #[test]
+    fn body_invalid_names_the_member() {
+        for (body, expected) in [
+            (r#"{"cost":-1}"#, "invalid `cost` `-1`: expected a whole number from 0 to 4294967295"),
+            (r#"{"cost":4294967296}"#, "invalid `cost` `4294967296`: expected a whole number"),
+            (r#"{"cost":1.5}"#, "invalid `cost` `1.5`: expected a whole number"),
+            (r#"{"cost":"2"}"#, "invalid `cost` `2`: expected a whole number"),
+            (r#"{"cost":null}"#, "invalid `cost` `null`: expected a whole number"),
+            (r#"{"wait_us":"1s"}"#, "invalid `wait_us` `1s`: expected a whole number"),
+            (r#"{"key":null}"#, "invalid `key` `null`: expected a string"),
+            (r#"{"key":1}"#, "invalid `key` `1`: expected a string"),
+            (r#"{"key":["a"]}"#, "invalid `key`: expected a string, not an array"),
+            (r#"{"policy":{}}"#, "invalid `policy`: expected a string, not an object"),
+            (r#"{"policy":true}"#, "invalid `policy` `true`: expected a string"),
+            (r#"{"kye":"x"}"#, "unknown member `kye`: expected `key`, `key_base64`, `policy`"),
+            (r#"{"key":"x","key":"y"}"#, "duplicate member `key`"),
+            (
+                r#"{"headers":"all"}"#,
+                "invalid `headers` `all`: expected `ietf`, `x-ratelimit` or `none`",
+            ),
+            (r#"{"headers":1}"#, "invalid `headers` `1`: expected `ietf`, `x-ratelimit` or `none`"),
+            ("[]", "invalid body: expected a JSON object, not an array"),
+            ("7", "invalid body `7`: expected a JSON object"),
+            (r#"{"key":"x""#, "the body is not valid JSON: EOF"),
+            ("", "the body is empty: expected a JSON object"),
+            (
+                r#"{"key":"x"} x"#,
+                "the body is not valid JSON: trailing characters (line 1, column 13)",
+            ),
+        ] {
+            let problem = Ask::read(body.as_bytes()).unwrap_err().to_string();
+            assert!(problem.starts_with(expected), "{body}: {problem}");
+        }
+    }
+
+    #[test]
+    fn ask_many_is_bounded() {
+        let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
+        assert!(AskMany::read(many(MAX_MANY).as_bytes()).is_ok());
+        for count in [0, MAX_MANY + 1] {
+            let error = AskMany::read(many(count).as_bytes()).unwrap_err().to_string();
+            assert_eq!(error, format!("invalid `requests`: expected 1 to 256 takes, not {count}"));
+        }
+        let error = AskMany::read(br#"{"requests":[{"key":"a"},{"key":1}]}"#).unwrap_err();
+        assert_eq!(error.to_string(), "requests[1]: invalid `key` `1`: expected a string");
+    }
+}

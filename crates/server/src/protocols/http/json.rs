@@ -1,0 +1,135 @@
+//! Errors of JSON bodies: which member is invalid, and what is expected there.
+//!
+//! serde says "invalid type: integer `1`, expected `key`, a string at line 1 column 8" where a visitor expects
+//! "`key`, a string"; here that becomes "invalid `key` `1`: expected a string".
+
+use super::problem::Problem;
+
+/// Characters of a value that are shown.
+const SHOWN: usize = 60;
+
+/// The problem of a body that cannot be read.
+#[cold]
+pub(super) fn problem(error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    let (line, column) = (error.line(), error.column());
+    let text = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+    if error.is_data() {
+        return Problem::unprocessable(explain(text));
+    }
+    if error.is_eof() && (line, column) == (1, 0) {
+        return Problem::malformed("the body is empty: expected a JSON object");
+    }
+    Problem::malformed(format!("the body is not valid JSON: {text} (line {line}, column {column})"))
+}
+
+/// The text of an error about a value, in the form of our errors.
+fn explain(text: &str) -> String {
+    // The deserialization of several requests adds `requests[3]: `.
+    if let Some((index, inner)) = text.split_once("]: ")
+        && index.strip_prefix("requests[").is_some_and(|it| it.parse::<usize>().is_ok())
+    {
+        return format!("{index}]: {}", explain(inner));
+    }
+    if let Some((name, known)) = unknown(text) {
+        return format!("unknown member `{}`: expected {known}", cut(name));
+    }
+    let member = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix('`');
+    if let Some(name) = member("duplicate field `") {
+        return format!("duplicate member `{name}`: expected it once");
+    }
+    if let Some(name) = member("missing field `") {
+        return format!("missing member `{name}`");
+    }
+    let invalid = ["invalid type: ", "invalid value: ", "invalid length "];
+    let found = invalid.iter().find_map(|it| text.strip_prefix(it)?.rsplit_once(", expected "));
+    let Some((found, expected)) = found else { return text.to_owned() };
+    let (name, expected) = match expected.strip_prefix('`').and_then(|it| it.split_once("`, ")) {
+        Some((name, expected)) => (format!("`{name}`"), expected),
+        None => ("body".to_owned(), expected),
+    };
+    let (value, kind) = described(found);
+    match value {
+        Some(value) => format!("invalid {name} `{value}`: expected {expected}"),
+        None => format!("invalid {name}: expected {expected}, not {kind}"),
+    }
+}
+
+/// The name that is unknown, and those that are known.
+fn unknown(text: &str) -> Option<(&str, &str)> {
+    let (name, known) = text.strip_prefix("unknown field `")?.rsplit_once("`, expected ")?;
+    Some((name, known.trim_start_matches("one of ")))
+}
+
+/// What serde found: a value to show, or a kind of value.
+fn described(found: &str) -> (Option<String>, &str) {
+    if let Some(text) = found.strip_prefix("string \"").and_then(|it| it.strip_suffix('"')) {
+        return (Some(cut(text)), "");
+    }
+    let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
+    let value = value.trim_matches('`').trim_start_matches("point `");
+    match kind {
+        "sequence" => (None, "an array"),
+        "map" => (None, "an object"),
+        "null" => (Some("null".to_owned()), ""),
+        "integer" | "boolean" | "floating" => (Some(cut(value)), ""),
+        _ => (None, found),
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_serde_become_ours() {
+        for (text, expected) in [
+            (
+                "invalid type: integer `1`, expected `key`, a string",
+                "invalid `key` `1`: expected a string",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected `cost`, a whole number",
+                "invalid `cost` `1.5`: expected a whole number",
+            ),
+            (
+                "invalid value: string \"x, expected `y`\", expected `headers`, ietf",
+                "invalid `headers` `x, expected `y``: expected ietf",
+            ),
+            (
+                "invalid type: null, expected `key`, a string",
+                "invalid `key` `null`: expected a string",
+            ),
+            (
+                "invalid type: sequence, expected a JSON object",
+                "invalid body: expected a JSON object, not an array",
+            ),
+            (
+                "requests[3]: invalid type: boolean `true`, expected `key`, a string",
+                "requests[3]: invalid `key` `true`: expected a string",
+            ),
+            (
+                "unknown field `kye`, expected one of `key`, `cost`",
+                "unknown member `kye`: expected `key`, `cost`",
+            ),
+            ("duplicate field `key`", "duplicate member `key`: expected it once"),
+            ("missing field `requests`", "missing member `requests`"),
+            (
+                "invalid length 0, expected `requests`, 1 to 256 takes",
+                "invalid `requests`: expected 1 to 256 takes, not 0",
+            ),
+        ] {
+            assert_eq!(explain(text), expected);
+        }
+        assert!(
+            explain(&format!("unknown field `{}`, expected `a`", "x".repeat(9999))).len() < 200
+        );
+    }
+}

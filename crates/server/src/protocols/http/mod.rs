@@ -1,0 +1,250 @@
+//! HTTP: JSON in, decisions out.
+//!
+//! Frequent requests are routed by hand and answered without a framework: the path names the operation
+//! ([`route`]), the body has its arguments ([`ask`]), and the reply is written byte by byte ([`reply`]).
+//! An error is a [`problem`] that names the invalid value and what is expected. Other parts of the server
+//! add routes of their own ([`mount`]).
+
+mod ask;
+mod body;
+mod cross_site;
+mod decide;
+mod gate;
+mod json;
+mod mount;
+mod problem;
+mod reply;
+mod response;
+mod route;
+mod worker;
+
+use std::{convert::Infallible, net::SocketAddr, rc::Rc, sync::Arc};
+
+use http_body_util::Either;
+use hyper::{
+    Request, Response, StatusCode,
+    body::Body as _,
+    header::{AUTHORIZATION, CONNECTION, HeaderValue},
+    http::request::Parts,
+};
+use sluicegate_core::Timestamp;
+use tokio::task::JoinSet;
+
+#[cfg(test)]
+pub(crate) use self::route::documented;
+pub(crate) use self::{
+    cross_site::HostNames,
+    mount::{Access, Call, Handler, Mount},
+    problem::{Problem, without_class},
+    reply::{reset, text, value},
+    response::{Reply, ReplyBody, Stream},
+    worker::HttpContext,
+};
+use self::{
+    cross_site::{Audience, Fields, check_fields},
+    reply::plain,
+    route::{Route, check_method, find, similar_path},
+    worker::{Client, HttpWorker},
+};
+use crate::{
+    net::{
+        clients::ConnectionPermit,
+        protocol::Protocol,
+        stream::Socket,
+        web::{self, MAX_HEAD, RequestBody, WebPort},
+        worker::{Service, ServiceFactory},
+    },
+    policies::policy_cache::Rules,
+};
+
+pub(crate) static PROTOCOL: Protocol = Protocol {
+    name: "http",
+    setting: "http",
+    tls_settings: "--http-tls",
+    alpn: &[b"h2", b"http/1.1"],
+    reserves_health: true,
+    rejection: web::UNAVAILABLE,
+};
+
+/// Makes the service of each worker.
+pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactory {
+    let context = Arc::new(context);
+    Box::new(move |port| {
+        let web = Rc::new(WebPort::new(port, web.clone()));
+        let context = Arc::clone(&context);
+        let worker = HttpWorker { context, web, rules: Rules::default().into() };
+        Rc::new(HttpService(Rc::new(worker)))
+    })
+}
+
+struct HttpService(Rc<HttpWorker>);
+
+impl Service for HttpService {
+    fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
+        let address = permit.client.address.parse::<SocketAddr>().ok();
+        let address = address.map(|address| address.ip().to_canonical());
+        let (worker, reserved) = (Rc::clone(&self.0), permit.client.reserved);
+        let web = Rc::clone(&worker.web);
+        let client = Rc::new(Client { worker, address, reserved });
+        let answer = move |request| answer(Rc::clone(&client), request);
+        let unavailable = || Problem::no_memory().reply().map(Either::Left);
+        tasks.spawn_local(web::serve(socket, permit, web, answer, unavailable));
+    }
+}
+
+async fn answer(
+    client: Rc<Client>,
+    request: Request<RequestBody>,
+) -> Result<Response<ReplyBody>, Infallible> {
+    let worker = &client.worker;
+    let stats = worker.stats();
+    stats.requests.add();
+    let start = worker.now();
+    let (head, mut body) = request.into_parts();
+    let path = head.uri.path();
+    let replied = if client.reserved && !is_health(path) {
+        Err(Problem::too_many_clients())
+    } else if let Some(found) = find(path) {
+        carry_out(&client, found, &head, &mut body, start).await.map(|it| it.map(Either::Left))
+    } else {
+        // Boxed, so that its state is not part of every other request.
+        Box::pin(call_mount(&client, &head, &mut body)).await
+    };
+    let refused = replied.is_err();
+    let mut reply = replied.unwrap_or_else(|problem| {
+        stats.errors.add();
+        problem.reply().map(Either::Left)
+    });
+    if reply.status() != StatusCode::OK && head.uri.path() == route::GATE_403 {
+        gate::reject_with_403(&mut reply);
+    }
+    let limits = worker.body_limits();
+    if !body.is_end_stream()
+        && !Box::pin(body::drain_rest(limits, &head, body, (start, refused))).await
+    {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if client.reserved {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    let end = worker.now();
+    stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
+    if head.uri.path().starts_with("/v1/") {
+        stats.sampler.answered(1, start, end);
+    }
+    Ok(reply)
+}
+
+/// Answers a request for one of the routes of this protocol.
+async fn carry_out(
+    client: &Client,
+    (route, method): (Route, &hyper::Method),
+    head: &Parts,
+    body: &mut RequestBody,
+    now: Timestamp,
+) -> Result<Reply, Problem> {
+    let worker = &*client.worker;
+    let context = &*worker.context;
+    check_size(body)?;
+    let method = check_method(&head.method, method);
+    let fields = Fields::of(&head.headers);
+    let audience = if method.is_ok() { audience(route) } else { Audience::Clients };
+    check_fields(&context.hosts, audience, head, &fields)?;
+    method?;
+    if !route.is_open() {
+        authorize(context, head)?;
+    }
+    match route {
+        Route::Decide(verb) => {
+            let limits = worker.body_limits();
+            let (text, now) = body::json(limits, fields.content_type, body, now).await?;
+            decide::one(worker, verb, (&text, body), now).await
+        }
+        // The routes of rare requests are boxed, so that the state of each request stays small.
+        Route::TakeMany => {
+            let limits = worker.body_limits();
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(decide::many(worker, &body, now)).await
+        }
+        Route::Reset => {
+            let limits = worker.body_limits();
+            let (body, now) = body::json(limits, fields.content_type, body, now).await?;
+            Box::pin(decide::reset(worker, &body, now)).await
+        }
+        Route::Gate => Box::pin(gate::ask(client, head, now)).await,
+        Route::Health => Ok(plain("ok\n")),
+        Route::OpenApi => Ok(text("application/json", include_str!("openapi.json"))),
+        Route::Ready if worker.web.port.worker.stopping.get() => {
+            Err(Problem::unavailable("the server is shutting down"))
+        }
+        Route::Ready => match context.decider.not_ready() {
+            Some(why) => Err(Problem::unavailable(why)),
+            None => Ok(plain("ready\n")),
+        },
+    }
+}
+
+/// Answers a request for a route that another part of the server has added.
+async fn call_mount(
+    client: &Client,
+    head: &Parts,
+    body: &mut RequestBody,
+) -> Result<Response<ReplyBody>, Problem> {
+    let context = &*client.worker.context;
+    check_size(body)?;
+    let path = head.uri.path();
+    let mount = context.mounts.iter().find(|mount| mount.path == path);
+    let access = mount.map_or(Access::Clients, |mount| mount.access);
+    let audience = if access == Access::Visitors { Audience::Visitors } else { Audience::Clients };
+    check_fields(&context.hosts, audience, head, &Fields::of(&head.headers))?;
+    let Some(mount) = mount else {
+        let documented = context.mounts.iter().filter(|mount| mount.is_documented);
+        let similar = similar_path(path, documented.map(|mount| mount.path));
+        return Err(Problem::no_path(path, similar));
+    };
+    check_method(&head.method, &mount.method)?;
+    if access != Access::Visitors {
+        authorize(context, head)?;
+    }
+    if access == Access::TokenHolders && context.token.is_none() {
+        return Err(Problem::needs_token());
+    }
+    let stop = &client.worker.web.port.worker.stop;
+    let limits = client.worker.body_limits();
+    (mount.handler)(Call { head, body, address: client.address, stop, limits }).await
+}
+
+/// Whether `path` answers clients beyond `--max-clients` as well.
+fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
+/// The audience of a route, as far as pages in browsers are concerned.
+const fn audience(route: Route) -> Audience {
+    match route {
+        Route::Health | Route::Ready => Audience::Anybody,
+        Route::Gate => Audience::Proxies,
+        _ => Audience::Clients,
+    }
+}
+
+/// Rejects a head that is too large. hyper has done so on HTTP/2.
+fn check_size(body: &RequestBody) -> Result<(), Problem> {
+    let (size, most) = (body.head_size(), usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
+    if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }
+}
+
+/// Rejects a request without the token, where one is set.
+fn authorize(context: &HttpContext, head: &Parts) -> Result<(), Problem> {
+    let Some(token) = &context.token else { return Ok(()) };
+    let Some(given) = head.headers.get(AUTHORIZATION) else {
+        return Err(Problem::unauthorized("missing token"));
+    };
+    let given = given.as_bytes();
+    let bearer =
+        given.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    match bearer {
+        Some((_, given)) if token.is(given.trim_ascii()) => Ok(()),
+        _ => Err(Problem::unauthorized("invalid token")),
+    }
+}

@@ -1,0 +1,87 @@
+//! Routes that other parts of the server add to those of this protocol.
+
+use std::net::IpAddr;
+
+use futures_util::future::LocalBoxFuture;
+use hyper::{
+    Method, Response,
+    header::{CONTENT_TYPE, HeaderValue},
+    http::request::Parts,
+};
+use serde::de::DeserializeOwned;
+use sluicegate_core::Clock as _;
+use tokio::sync::watch;
+
+use super::{
+    ask::{self, Ask},
+    body::{self, BodyLimits},
+    problem::Problem,
+    response::ReplyBody,
+};
+use crate::net::web::RequestBody;
+
+/// A route, and what answers its requests.
+pub(crate) struct Mount {
+    pub(crate) path: &'static str,
+    pub(crate) method: Method,
+    pub(crate) access: Access,
+    /// Whether `/openapi.json` describes it.
+    pub(crate) is_documented: bool,
+    pub(crate) handler: Handler,
+}
+
+/// Who may use a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Anyone who opens it in a browser, as by a link: it is the same for everybody.
+    Visitors,
+    /// Clients that give the token, where one is set.
+    Clients,
+    /// Clients that give the token, and nobody where none is set.
+    TokenHolders,
+}
+
+/// Answers the requests of a route.
+pub(crate) type Handler = Box<
+    dyn for<'a> Fn(Call<'a>) -> LocalBoxFuture<'a, Result<Response<ReplyBody>, Problem>>
+        + Send
+        + Sync,
+>;
+
+/// A request for a route.
+pub(crate) struct Call<'a> {
+    pub(crate) head: &'a Parts,
+    pub(crate) body: &'a mut RequestBody,
+    /// The address of the client, as far as the connection tells.
+    pub(crate) address: Option<IpAddr>,
+    /// Whether the server is to stop.
+    pub(crate) stop: &'a watch::Sender<bool>,
+    pub(super) limits: BodyLimits,
+}
+
+impl<'a> Call<'a> {
+    /// The body as JSON.
+    pub(crate) async fn read_json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
+        let now = self.limits.clock.now();
+        ask::read(&body::json(self.limits, self.content_type(), self.body, now).await?.0)
+    }
+
+    /// The key that the body names, and nothing else.
+    pub(crate) async fn read_key(&mut self) -> Result<Vec<u8>, Problem> {
+        let now = self.limits.clock.now();
+        let (body, _) = body::json(self.limits, self.content_type(), self.body, now).await?;
+        let ask = Ask::read(&body)?;
+        ask.only_key()?;
+        Ok(ask.key()?.into_owned())
+    }
+
+    /// Rejects a request whose body is not JSON: any page may have a browser send other types.
+    pub(crate) fn check_json_type(&self) -> Result<(), Problem> {
+        let is_json = body::is_json_type(self.content_type());
+        if is_json { Ok(()) } else { Err(Problem::no_json(None)) }
+    }
+
+    fn content_type(&self) -> Option<&'a HeaderValue> {
+        self.head.headers.get(CONTENT_TYPE)
+    }
+}

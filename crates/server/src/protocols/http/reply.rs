@@ -1,0 +1,293 @@
+//! Responses, written byte by byte.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+};
+use serde::Serialize;
+use sluicegate_core::{Decision, Retry, Source};
+use sluicegate_headers::{
+    Detail, Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
+    X_RATELIMIT_RESET, retry_after, seconds,
+};
+use smallvec::SmallVec;
+
+use super::{
+    response::{NO_STORE, PROBLEM_TYPE, Reply},
+    worker::HttpWorker,
+};
+use crate::{FallbackDenial, HttpHeaders};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// A body in the making, on the stack up to a usual length.
+type Text = SmallVec<[u8; 480]>;
+
+/// A decision, and the form of its response.
+pub(super) struct DecisionReply<'a> {
+    pub(super) decision: &'a Decision,
+    /// The source, if the response names it.
+    pub(super) source: Option<&'static str>,
+    pub(super) fields: &'a Fields,
+    pub(super) style: HttpHeaders,
+    /// The status of a denial that was decided because the store is unavailable.
+    pub(super) fallback: Option<FallbackDenial>,
+    /// Whether nothing was taken: a denial is then status 200.
+    pub(super) is_query: bool,
+}
+
+impl<'a> DecisionReply<'a> {
+    /// The response to a take, by the settings of `worker`.
+    #[inline]
+    pub(super) fn new(
+        worker: &HttpWorker,
+        decision: &'a Decision,
+        source: Source,
+        fields: &'a Fields,
+        style: HttpHeaders,
+    ) -> Self {
+        Self {
+            decision,
+            source: shown(worker, source),
+            fields,
+            style,
+            fallback: (source == Source::Fallback).then_some(worker.context.fallback_denial),
+            is_query: false,
+        }
+    }
+
+    /// The same for a request that takes nothing, if `is_query`.
+    #[inline]
+    pub(super) const fn query(mut self, is_query: bool) -> Self {
+        self.is_query = is_query;
+        self
+    }
+}
+
+/// The source, where there are several.
+pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str> {
+    (!worker.context.decider.is_local()).then(|| source.word())
+}
+
+/// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.
+#[inline]
+pub(super) fn decision(told: &DecisionReply<'_>) -> Reply {
+    let decision = told.decision;
+    let mut body = Text::new();
+    body.push(b'{');
+    let mut reply = if decision.allowed() || told.is_query && told.fallback.is_none() {
+        members(decision, told.source, &mut body);
+        body.push(b'}');
+        let mut reply = whole(&body);
+        reply.headers_mut().insert(CONTENT_TYPE, JSON);
+        reply
+    } else if let Some(fallback) = told.fallback {
+        return unavailable(told, fallback);
+    } else {
+        denial(told, &mut body);
+        body.push(b'}');
+        let mut reply = whole(&body);
+        *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        reply.headers_mut().insert(CONTENT_TYPE, PROBLEM_TYPE);
+        if let Some(seconds) = retry_after(decision) {
+            reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        reply
+    };
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    respond(told, reply.headers_mut());
+    reply
+}
+
+/// A denial because the store is unavailable. It has no rate limit headers, because the usage is unknown.
+fn unavailable(told: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
+    let (problem, status) = (Problem::ReducedCapacity, fallback.status());
+    let mut body = Text::new();
+    let text = format!(
+        "{{\"type\":\"{}\",\"title\":\"{}\",\"status\":{status},\"detail\":\"the store is \
+         unavailable\",",
+        problem.kind(),
+        problem.title(),
+    );
+    body.extend_from_slice(text.as_bytes());
+    members(told.decision, told.source, &mut body);
+    body.push(b'}');
+    let mut reply = whole(&body);
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    if let Some(seconds) = retry_after(told.decision) {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    reply
+}
+
+/// A response with a copy of `body` at its exact length, because spare capacity would cost an allocation for
+/// a reference count.
+fn whole(body: &[u8]) -> Reply {
+    Response::new(Bytes::copy_from_slice(body).into())
+}
+
+/// Sets the rate limit headers.
+#[inline]
+fn respond(told: &DecisionReply<'_>, fields: &mut HeaderMap) {
+    let decision = told.decision;
+    match told.style {
+        HttpHeaders::Ietf => {
+            fields.insert(RATELIMIT_POLICY, told.fields.policy().clone());
+            fields.insert(RATELIMIT, told.fields.rate_limit(decision));
+        }
+        HttpHeaders::XRateLimit => {
+            fields.insert(X_RATELIMIT_LIMIT, decision.limit.into());
+            fields.insert(X_RATELIMIT_REMAINING, decision.remaining.into());
+            fields.insert(X_RATELIMIT_RESET, seconds(decision.reset_after).into());
+        }
+        HttpHeaders::None => {}
+    }
+}
+
+/// Lets a request of a proxy pass, with rate limit headers that the proxy may copy to its response.
+pub(super) fn pass(told: Option<&DecisionReply<'_>>) -> Reply {
+    let mut reply = Reply::default();
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    if let Some(told) = told {
+        respond(told, reply.headers_mut());
+    }
+    reply
+}
+
+/// Rejects a request of a proxy by a blocking rule.
+pub(super) fn blocked(rule: &str) -> Reply {
+    let body = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+        "title": "Blocked",
+        "status": 429,
+        "violated-policies": [rule],
+    });
+    let mut reply: Reply = Response::new(body.to_string().into());
+    *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    reply.headers_mut().insert(CONTENT_TYPE, PROBLEM_TYPE);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// The members of a denial: those of the problem, then those of the decision.
+fn denial(told: &DecisionReply<'_>, out: &mut Text) {
+    let (problem, detail) = (Problem::QuotaExceeded, Detail::of(told.decision));
+    let (seconds, mut number) = (detail.seconds, itoa::Buffer::new());
+    let texts = [
+        "\"type\":\"",
+        problem.kind(),
+        "\",\"title\":\"",
+        problem.title(),
+        "\",\"status\":429,\"detail\":\"",
+        detail.before,
+        seconds.as_ref().map_or("", |seconds| number.format(*seconds)),
+        detail.after,
+        "\",\"violated-policies\":[",
+        told.fields.quoted_name(told.decision),
+        "],",
+    ];
+    texts.iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
+    members(told.decision, told.source, out);
+}
+
+/// The members of a decision, named as in SEMANTICS.
+#[inline]
+fn members(decision: &Decision, source: Option<&str>, out: &mut Text) {
+    let [allowed, limit, remaining, retry_after, reset_after, delay, binding] =
+        decision.to_integers();
+    let mut line = Line { bytes: [0; MAX_MEMBERS], length: 0 };
+    line.push(if allowed == 1 { b"\"allowed\":true" } else { b"\"allowed\":false" });
+    line.number(b",\"limit\":", limit);
+    line.number(b",\"remaining\":", remaining);
+    match decision.retry() {
+        Some(Retry::Never) => line.push(b",\"retry_after_us\":null,\"never\":true"),
+        _ => line.number(b",\"retry_after_us\":", retry_after),
+    }
+    line.number(b",\"reset_after_us\":", reset_after);
+    line.number(b",\"delay_us\":", delay);
+    line.number(b",\"binding\":", binding);
+    out.extend_from_slice(&line.bytes[..line.length]);
+    if let Some(source) = source {
+        [",\"source\":\"", source, "\""].iter().for_each(|it| out.extend_from_slice(it.as_bytes()));
+    }
+}
+
+/// Upper bound on the members of a decision, in bytes: their names, and six numbers of up to 20 characters.
+const MAX_MEMBERS: usize = 256;
+
+/// Text of a bounded length. Copies of constants are inlined.
+struct Line {
+    bytes: [u8; MAX_MEMBERS],
+    length: usize,
+}
+
+impl Line {
+    #[inline(always)]
+    fn push(&mut self, text: &[u8]) {
+        self.bytes[self.length..][..text.len()].copy_from_slice(text);
+        self.length += text.len();
+    }
+
+    #[inline(always)]
+    fn number(&mut self, name: &[u8], number: i64) {
+        self.push(name);
+        match u8::try_from(number) {
+            Ok(digit @ 0..=9) => self.push(&[b'0' + digit]),
+            _ => self.push(itoa::Buffer::new().format(number).as_bytes()),
+        }
+    }
+}
+
+/// Several decisions, in order.
+pub(super) fn decisions<'a>(
+    decisions: impl ExactSizeIterator<Item = (&'a Decision, Option<&'static str>)>,
+) -> Reply {
+    let mut body = Text::with_capacity(20 + decisions.len() * 160);
+    body.extend_from_slice(b"{\"decisions\":[");
+    for (index, (decision, source)) in decisions.enumerate() {
+        body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+        members(decision, source, &mut body);
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}");
+    json(body.into_vec())
+}
+
+/// The response to a reset: whether there was state.
+pub(crate) fn reset(existed: bool) -> Reply {
+    json(format!("{{\"existed\":{existed}}}").into())
+}
+
+/// A value as JSON.
+pub(crate) fn value(value: &impl Serialize) -> Reply {
+    json(serde_json::to_vec(value).unwrap_or_default())
+}
+
+fn json(body: Vec<u8>) -> Reply {
+    let mut reply: Reply = Response::new(body.into());
+    reply.headers_mut().insert(CONTENT_TYPE, JSON);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A document of type `kind`.
+pub(crate) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
+    let mut reply: Reply = Response::new(Full::new(text.into()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A short plain text.
+pub(super) fn plain(text: &'static str) -> Reply {
+    let mut reply: Reply = Response::new(text.into());
+    reply.headers_mut().insert(CONTENT_TYPE, TEXT);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}

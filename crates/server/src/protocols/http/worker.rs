@@ -1,0 +1,65 @@
+//! The state that connections of HTTP share, on the server and on one worker.
+
+use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
+
+use sluicegate_core::Timestamp;
+
+use super::{body::BodyLimits, cross_site::HostNames, mount::Mount};
+use crate::{
+    FallbackDenial, HttpConfig,
+    decide::Decider,
+    net::{secret::Secret, web::WebPort},
+    policies::policy_cache::Rules,
+    stats::Stats,
+};
+
+/// The parts of the server that requests of HTTP need.
+pub(crate) struct HttpContext {
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) settings: HttpConfig,
+    pub(crate) fallback_denial: FallbackDenial,
+    /// How long a body may take; zero: any time.
+    pub(crate) input_timeout: Duration,
+    /// Whether requests may set the time of a decision.
+    pub(crate) test_clock: bool,
+    /// The names of the server that requests may use.
+    pub(crate) hosts: HostNames,
+    /// The secret that clients must give.
+    pub(crate) token: Option<Secret>,
+    /// Routes besides those of this protocol.
+    pub(crate) mounts: Vec<Mount>,
+}
+
+/// The state that connections of one worker share.
+pub(super) struct HttpWorker {
+    pub(super) context: Arc<HttpContext>,
+    pub(super) web: Rc<WebPort>,
+    /// The policies that requests name, parsed.
+    pub(super) rules: RefCell<Rules>,
+}
+
+/// The state that requests of one client share.
+pub(super) struct Client {
+    pub(super) worker: Rc<HttpWorker>,
+    /// Its address, if it is connected by TCP.
+    pub(super) address: Option<IpAddr>,
+    /// Whether it may only ask about the health of the server.
+    pub(super) reserved: bool,
+}
+
+impl HttpWorker {
+    /// The counters of this worker for HTTP.
+    #[inline]
+    pub(super) fn stats(&self) -> &Stats {
+        &self.web.port.stats
+    }
+
+    #[inline]
+    pub(super) fn now(&self) -> Timestamp {
+        self.context.decider.now()
+    }
+
+    pub(super) fn body_limits(&self) -> BodyLimits {
+        BodyLimits { time: self.context.input_timeout, clock: self.context.decider.clock }
+    }
+}

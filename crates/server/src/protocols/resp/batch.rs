@@ -1,0 +1,173 @@
+//! Batches of decisions on state in this process.
+//!
+//! Commands that are decided at the time of the batch are collected as they are read. All of them are decided and
+//! answered, in order, before any other command runs and at the end of what was read.
+
+use sluicegate_commands::{DecisionFormat, TakeRequest};
+use sluicegate_core::{Answer, KeyedOperation, Operation};
+use sluicegate_resp::Writer;
+use smallvec::SmallVec;
+
+use super::{
+    batch_entry::BatchEntry,
+    deferred_replies::{PendingDecision, StoreOperation},
+    session::{Session, WORK},
+};
+use crate::{
+    policies::policy_cache::{Known, Rules},
+    stats::Cause,
+    store::error_reply,
+};
+
+/// Entries of a batch that is decided before more is read.
+pub(super) const MAX_BATCH: usize = 128;
+/// Entries that the store prefetches at a time.
+const CHUNK: usize = 32;
+
+/// Decisions to be made.
+#[derive(Debug)]
+pub(super) struct Batch<'a> {
+    entries: SmallVec<[BatchEntry<'a>; MAX_BATCH]>,
+    /// Index of the first entry that may take long.
+    first_heavy: Option<usize>,
+}
+
+impl<'a> Batch<'a> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { entries: SmallVec::new(), first_heavy: None }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, entry: BatchEntry<'a>) {
+        if entry.policy.is_heavy() {
+            self.first_heavy.get_or_insert(self.entries.len());
+        }
+        self.entries.push(entry);
+    }
+
+    /// Adds takes whose replies are one array.
+    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, Known>]) {
+        let mut begins_array = takes.len();
+        for &TakeRequest { key, policy, cost } in takes {
+            let (key, operation) = (key.bytes, Operation::Take(cost));
+            let format = DecisionFormat::Sluicegate;
+            self.push(BatchEntry { key, policy, operation, format, begins_array });
+            begins_array = 0;
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn last(&self) -> Option<&BatchEntry<'a>> {
+        self.entries.last()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the batch is to be decided before another command is read.
+    pub(super) fn is_full(&self) -> bool {
+        self.first_heavy.is_some() || self.entries.len() >= MAX_BATCH
+    }
+
+    /// Decides all entries and appends the replies to `out`. If that takes longer than a turn, it defers the rest and
+    /// ends the turn.
+    #[inline]
+    pub(super) fn decide(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
+        if !self.entries.is_empty() {
+            self.decide_entries(session, out);
+        }
+    }
+
+    fn decide_entries(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
+        let shared = session.shared;
+        let stats = session.worker.stats();
+        let watch = stats.sampler.active();
+        session.worker.gathered.set(session.worker.gathered.get() + self.entries.len());
+        // How long a heavy entry takes is unknown, so that the clock is read after it.
+        let first_heavy = self.first_heavy.take();
+        let work = match first_heavy {
+            Some(_) => WORK,
+            None => u32::try_from(self.entries.len()).unwrap_or(WORK),
+        };
+        session.add_work(work);
+        let rules = session.worker.rules.borrow();
+        if !shared.decider.is_local() {
+            defer(&self.entries, &rules, session, out.len());
+            return self.entries.clear();
+        }
+        let writer = &mut Writer::new(out, session.version);
+        let entries = self.entries.as_slice();
+        let light = first_heavy.unwrap_or(entries.len());
+        // One long take is decided immediately; several, only while few connections do that.
+        let must_wait = entries.len() > light + 1
+            && session.worker.turns().are_many()
+            && !session.turn.is_in_lane();
+        let mut decided = 0;
+        while decided < entries.len() {
+            let end = if decided < light {
+                light.min(decided + CHUNK)
+            } else if must_wait || decided > light && shared.decider.is_late(session.now) {
+                break;
+            } else {
+                decided + 1
+            };
+            let chunk = &entries[decided..end];
+            decided = end;
+            let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
+            for &BatchEntry { key, policy, operation, .. } in chunk {
+                operations.push(KeyedOperation { key, policy: rules.get(policy), operation });
+            }
+            let answers = shared.decider.decide_batch(&operations, session.now);
+            let answers = answers.expect("a local store answers now");
+            for ((entry, operation), answer) in chunk.iter().zip(&operations).zip(answers) {
+                match answer {
+                    Ok(Answer { decision, source }) => {
+                        stats.decided(source, &decision);
+                        if let Some(watch) = watch {
+                            let cause = Cause::policy(operation.policy.policy());
+                            watch.decided(operation.key, &decision, cause);
+                        }
+                        entry.reply(&decision, writer);
+                    }
+                    Err(error) => {
+                        stats.errors.add();
+                        writer.error(error_reply(&error));
+                    }
+                }
+            }
+        }
+        // After the decisions, because requests that begin to wait from now on see them.
+        if shared.decider.queues.waiting() > 0 {
+            for entry in &entries[..decided] {
+                shared.decider.queues.asked(
+                    entry.key,
+                    rules.get(entry.policy).policy(),
+                    entry.operation,
+                );
+            }
+        }
+        if decided < entries.len() {
+            defer(&entries[decided..], &rules, session, out.len());
+            session.end_turn();
+        }
+        self.entries.clear();
+    }
+}
+
+/// Has `entries` decided after the batch; their replies belong at `offset`.
+fn defer(entries: &[BatchEntry<'_>], rules: &Rules, session: &Session<'_>, offset: usize) {
+    let pending = entries.iter().map(|entry| PendingDecision {
+        key: entry.key.into(),
+        policy: rules.get(entry.policy).clone(),
+        operation: entry.operation,
+        format: entry.format,
+        begins_array: entry.begins_array,
+    });
+    let operation = StoreOperation::Decide(pending.collect());
+    session.defer(operation, offset);
+}

@@ -1,0 +1,278 @@
+//! The bytes of a connection: read into a buffer of the worker, kept as far as they are reserved,
+//! written when they can be taken.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::BufMut;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{error::Elapsed, sleep, timeout},
+};
+
+use super::Connection;
+use crate::{
+    budgets::buffers::NO_MEMORY,
+    net::stream::Stream,
+    protocols::resp::pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, SMALL},
+};
+
+/// How long such a client is not read from before what it sends is dropped.
+const MAX_STALL: Duration = Duration::from_secs(2);
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        if self.keeps {
+            self.worker.buffers.let_go();
+        }
+    }
+}
+
+impl Connection<'_> {
+    /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
+    /// is not read from; and when that has lasted, what comes is dropped, so that its leaving is noticed.
+    pub(super) async fn left(&mut self) -> io::Result<()> {
+        self.pause();
+        loop {
+            if !self.overrun && !self.has_room_ahead() {
+                sleep(MAX_STALL).await;
+                self.overrun = true;
+            }
+            if poll_fn(|context| self.poll_read_ahead(context)).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether more of what the client sends while it waits may be kept.
+    fn has_room_ahead(&mut self) -> bool {
+        let length = self.unread.len();
+        if length < SMALL {
+            return true;
+        }
+        let capacity = self.unread.capacity().max(length + CHUNK);
+        let fits = capacity <= MAX_READ_AHEAD && self.unread_reserved.resize_to_spare(capacity);
+        if fits {
+            self.unread.reserve_exact(capacity - length);
+        }
+        fits
+    }
+
+    /// Reads once, while the client waits; 0 is the end.
+    fn poll_read_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = self.worker.buffers.take();
+        let room = if self.overrun || self.unread.len() >= SMALL {
+            CHUNK
+        } else {
+            SMALL - self.unread.len()
+        };
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
+        if !self.overrun {
+            self.unread.extend_from_slice(&buffer);
+        }
+        self.worker.buffers.put(buffer);
+        read
+    }
+
+    /// Reads once, a [`CHUNK`] at most; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the budget for
+    /// buffers is used up.
+    #[inline]
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.keeps && self.unread.is_empty() && self.unread.capacity() >= CHUNK {
+            let room = self.room();
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+        }
+        self.poll_read_more(context)
+    }
+
+    fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let room = self.room();
+        if self.unread_reserved.bytes() > 0 {
+            let length = self.unread.len();
+            if length == self.unread.capacity() {
+                let capacity = (2 * length).min(MAX_UNREAD);
+                let grown = self.unread_reserved.bytes() + capacity - length;
+                if !self.unread_reserved.resize_for_payload(grown) {
+                    return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+                }
+                self.unread.reserve_exact(capacity - length);
+            }
+            let room = (self.unread.capacity() - length).min(room);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+        }
+        if self.keeps && self.unread.capacity() >= self.unread.len() + CHUNK {
+            return poll_read_chunk(&mut self.stream, &mut self.unread, room, context);
+        }
+        let mut buffer = self.worker.buffers.take();
+        buffer.extend_from_slice(&self.unread);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, room, context);
+        if matches!(read, Poll::Ready(Ok(1..))) {
+            self.unread = buffer;
+        } else {
+            self.worker.buffers.put(buffer);
+        }
+        read
+    }
+
+    /// How much is read at once. While many connections wait for a turn, no more than each of them keeps
+    /// without a reservation, unless a command is long.
+    #[inline]
+    fn room(&self) -> usize {
+        let length = self.unread.len();
+        if !self.worker.turns().are_many() || length >= CHUNK {
+            CHUNK
+        } else if length < SMALL / 2 {
+            SMALL - length
+        } else {
+            SMALL
+        }
+    }
+
+    /// Sends all that is pending, if the system takes it at once, as it mostly does. `false`: some is left for
+    /// [`flush`](Self::flush).
+    #[inline]
+    pub(super) fn try_flush(&mut self) -> bool {
+        if self.sent < self.out.len() {
+            if let Some(Ok(count)) = self.stream.write_now(&self.out[self.sent..]) {
+                self.sent += count;
+            }
+            if self.sent < self.out.len() {
+                return false;
+            }
+        }
+        self.sent = 0;
+        self.put_out();
+        true
+    }
+
+    /// Sends all that is pending. It may be dropped halfway and called again.
+    ///
+    /// A client that takes too long is slow: that is an error, so that nothing more is sent to it.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        if !self.try_flush() {
+            self.pause();
+            // A client that does not take its replies keeps just those and what was not carried out, and what
+            // both take up is counted.
+            if !self.compact() {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            self.out.drain(..self.sent);
+            self.sent = 0;
+            self.out.shrink_to_fit();
+            if !self.out_reserved.resize_for_payload(self.out.len()) {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            let most = self.session.shared.timeouts.output;
+            if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.out_reserved.release();
+            self.sent = 0;
+            self.put_out();
+        }
+        Ok(())
+    }
+
+    /// Gives the buffer for replies back, unless this connection keeps it.
+    #[inline]
+    fn put_out(&mut self) {
+        if self.keeps && self.out.capacity() <= MAX_KEPT {
+            self.out.clear();
+        } else {
+            self.worker.buffers.put(std::mem::take(&mut self.out));
+        }
+    }
+
+    /// Drops what was carried out, and keeps the rest in as few bytes as will do. `false`: there is no
+    /// memory for it, and the client is to be closed.
+    #[inline]
+    pub(super) fn compact(&mut self) -> bool {
+        if self.start == self.unread.len() && self.keeps && self.unread.capacity() <= MAX_KEPT {
+            self.start = 0;
+            self.unread.clear();
+            self.unread_reserved.release();
+            return true;
+        }
+        self.compact_rest()
+    }
+
+    fn compact_rest(&mut self) -> bool {
+        let left = self.unread.len() - self.start;
+        if left <= SMALL {
+            let small = self.unread[self.start..].to_vec();
+            self.worker.buffers.put(std::mem::replace(&mut self.unread, small));
+        } else {
+            self.unread.drain(..self.start);
+            self.unread.shrink_to(left.max(CHUNK));
+        }
+        self.start = 0;
+        // What is small is free: ten thousand such clients are within what they cost anyway.
+        let found = self.parser.shrink();
+        let bytes = if left <= SMALL { 0 } else { self.unread.capacity() + found };
+        let fits = self.unread_reserved.resize_for_payload(bytes);
+        if !fits {
+            self.reject(NO_MEMORY);
+        }
+        fits
+    }
+
+    /// Sends the last words. What the client still sends is read and dropped: to close on it would
+    /// make its system drop those words unread.
+    pub(in crate::protocols::resp) async fn close(&mut self) -> io::Result<()> {
+        // What was read is not answered any more: many rejected clients at a time would hold it while they linger.
+        self.worker.buffers.put(std::mem::take(&mut self.unread));
+        self.start = 0;
+        self.unread_reserved.release();
+        self.pause();
+        self.flush().await?;
+        self.stream.shutdown().await?;
+        let mut dropped = [0; 1024];
+        while self.stream.read(&mut dropped).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// Reads at most `room` bytes behind those in `buffer`.
+#[inline]
+fn poll_read_chunk(
+    stream: &mut Stream,
+    buffer: &mut Vec<u8>,
+    room: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut limited = buffer.limit(room);
+    // It may be dropped when it is not ready: then nothing was read.
+    pin!(stream.read_buf(&mut limited)).poll(context)
+}
+
+/// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.
+async fn send(
+    stream: &mut Stream,
+    bytes: &[u8],
+    sent: &mut usize,
+    most: Duration,
+) -> io::Result<Result<(), Elapsed>> {
+    let mut sending = pin!(async {
+        while *sent < bytes.len() {
+            match stream.write(&bytes[*sent..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => *sent += count,
+            }
+        }
+        stream.flush().await
+    });
+    // Most replies fit into the system's buffer: only what does not needs a timer.
+    match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
+        Poll::Ready(sent) => sent.map(Ok),
+        Poll::Pending => {
+            timeout(most, sending).await.map_or_else(|late| Ok(Err(late)), |sent| sent.map(Ok))
+        }
+    }
+}

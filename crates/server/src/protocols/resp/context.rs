@@ -1,0 +1,59 @@
+//! What commands need of the server.
+
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use sluicegate_memory::WhenFull;
+
+use crate::{
+    TimeoutConfig,
+    budgets::buffers::BufferBudget,
+    decide::Decider,
+    net::{clients::Clients, incidents::Incidents, secret::Secret},
+    stats::{KeyFilter, KeyPage, ServerStats},
+    store::snapshots::SnapshotLog,
+};
+
+/// What commands need of the server.
+pub(crate) struct RespContext {
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) clients: Arc<Clients>,
+    /// What hostile clients do.
+    pub(crate) incidents: Incidents,
+    /// What may be buffered for all clients together.
+    pub(crate) buffers: Arc<BufferBudget>,
+    pub(crate) stats: Arc<ServerStats>,
+    pub(crate) snapshots: Arc<SnapshotLog>,
+    pub(crate) list_keys: ListKeys,
+    pub(crate) timeouts: TimeoutConfig,
+    pub(crate) when_full: WhenFull,
+    /// Whether there is a state file.
+    pub(crate) has_state_file: bool,
+    /// Whether commands may say what time it is.
+    pub(crate) test_clock: bool,
+    /// Where RESP is spoken.
+    pub(crate) address: SocketAddr,
+    /// The secret that clients must give.
+    pub(crate) password: Option<Secret>,
+}
+
+/// Lists sampled keys from a cursor: so many, through a filter. An error is a whole error reply.
+pub(crate) type ListKeys =
+    Box<dyn Fn(u64, usize, KeyFilter<'_>) -> Result<KeyPage, String> + Send + Sync>;
+
+impl RespContext {
+    /// Whether clients must give a password.
+    pub(super) const fn asks_for_password(&self) -> bool {
+        self.password.is_some()
+    }
+
+    /// Whether `password` is the one. The time that it takes does not depend on how much is right.
+    pub(super) fn knows(&self, password: &[u8]) -> bool {
+        self.password.as_ref().is_none_or(|expected| expected.is(password))
+    }
+}
+
+impl fmt::Debug for RespContext {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RespContext").finish_non_exhaustive()
+    }
+}

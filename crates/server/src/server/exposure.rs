@@ -1,0 +1,40 @@
+//! What is logged at the start about ports that need no secret.
+
+use std::net::SocketAddr;
+
+/// A port that clients can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExposedPort {
+    /// The name of its protocol.
+    pub(crate) protocol: &'static str,
+    pub(crate) address: SocketAddr,
+    /// Whether clients need a secret: a password, a token or a certificate.
+    pub(crate) has_secret: bool,
+}
+
+/// Logs which ports can be reached from other machines without a secret, and which ones a password that
+/// was given (`requirepass`) does not protect.
+pub(crate) fn warn(ports: &[ExposedPort], requirepass: bool) {
+    let open: Vec<_> = ports.iter().filter(|it| !it.has_secret).collect();
+    let exposed: Vec<_> = open.iter().filter(|it| !it.address.ip().is_loopback()).collect();
+    if !exposed.is_empty() {
+        let ports: Vec<_> = exposed.iter().map(|it| shown(it)).collect();
+        tracing::warn!(
+            "listening beyond loopback without a secret: {}; anyone who can reach these ports can read, charge \
+             and reset any key: set --requirepass, --http-token or client certificates, or listen on 127.0.0.1",
+            ports.join(", ")
+        );
+    }
+    if requirepass && !open.is_empty() {
+        let ports: Vec<_> = open.iter().map(|it| shown(it)).collect();
+        tracing::warn!(
+            "--requirepass protects only the RESP port; these need no secret: {}; set --http-token, \
+             require client certificates, or switch them off (--http off, --grpc off)",
+            ports.join(", ")
+        );
+    }
+}
+
+fn shown(port: &ExposedPort) -> String {
+    format!("{} at {}", port.protocol, port.address)
+}

@@ -1,0 +1,344 @@
+//! Accepting clients, and stopping.
+
+mod descriptors;
+mod exposure;
+mod parts;
+
+use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
+
+use sluicegate_core::Clock as _;
+use sluicegate_memory::{SystemClock, limit_free_memory, release_free_memory};
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use self::{
+    exposure::ExposedPort,
+    parts::{Parts, Registration, registrations},
+};
+use crate::{
+    Config,
+    budgets::buffers::BufferBudget,
+    net::{
+        listen::{Accepted, Addresses, Listeners},
+        tls,
+        worker::{ServedProtocol, Workers},
+    },
+    policies::ruleset::{self, Live, Reloaded},
+    protocols::{envoy, http, resp},
+    stats::ServerStats,
+    store::{
+        open::{LocalStore, OpenStore, open},
+        snapshot_file,
+        snapshots::{SnapshotSource, SnapshotWriter},
+        state_file::StateFile,
+    },
+};
+
+/// How long to wait after a failed accept: it fails again at once where file descriptors are out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often the server checks whether memory is to be returned to the system, and adds a sample to the
+/// dashboard's history.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+/// A server that listens.
+///
+/// ```
+/// use sluicegate_server::{Config, Server};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let mut config = Config::default();
+/// config.resp.address.set_port(0);
+/// (config.http.address, config.envoy.address) = (None, None);
+/// let server = Server::bind(config).await?;
+/// assert_ne!(server.local_addr()?.port(), 0);
+/// server.run(async { /* until a signal comes */ }).await
+/// # })
+/// # ;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    listeners: Listeners,
+    /// The state file, and the store whose state it keeps.
+    saved: Option<(StateFile, Arc<LocalStore>)>,
+    parts: Parts,
+    protocols: Arc<[ServedProtocol]>,
+}
+
+impl Server {
+    /// Starts to listen, and reads the state file. Clients may connect from now on; they are served
+    /// once it runs.
+    ///
+    /// # Errors
+    /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
+    /// a combination of settings that cannot be. A state file that can be read but not understood is no
+    /// error: it is set aside. Nor is a store that is away. A state file that another server uses, or that
+    /// cannot be written, is one.
+    pub async fn bind(mut config: Config) -> io::Result<Self> {
+        let registrations = registrations(&config);
+        let tls = registrations
+            .iter()
+            .map(|it| it.tls.as_ref().map(|files| tls::read(files, it.protocol)).transpose());
+        let tls = tls.collect::<io::Result<Vec<_>>>()?;
+        let ports: Vec<_> = registrations.iter().map(|it| (it.protocol, it.address)).collect();
+        let unix = config.resp.unix.as_deref().map(|path| (path, config.resp.unix_permissions));
+        let listeners = Listeners::bind(&ports, unix)?;
+        let clock = SystemClock::new();
+        let state_file = snapshot_file::open(&config)?;
+        let OpenStore { store, local } = open(&config, clock.now()).await?;
+        let rules = Live::open(&config, clock.now())?;
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = config.workers.unwrap_or_else(cores).max(1);
+        config.max_clients = descriptors::prepare(&config, workers);
+        warn_of_exposed_ports(&config, &registrations, listeners.addresses());
+
+        let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
+        let addresses = listeners.addresses().clone();
+        let parts = Parts::new(config, addresses, clock, (store, rules), stats);
+        let protocols = registrations.iter().zip(tls).map(|(it, tls)| ServedProtocol {
+            protocol: it.protocol,
+            tls,
+            factory: (it.service)(&parts),
+        });
+        let protocols = protocols.collect();
+        Ok(Self { listeners, saved: state_file.zip(local), parts, protocols })
+    }
+
+    /// Where it listens for RESP, the port that was picked for port 0 included.
+    ///
+    /// # Errors
+    /// What the system says if it cannot tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.parts.addresses.of(&resp::PROTOCOL).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Where it listens for HTTP, the port that was picked for port 0 included; `None`: nowhere.
+    #[must_use]
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.parts.addresses.of(&http::PROTOCOL)
+    }
+
+    /// Where it listens for gRPC, the port that was picked for port 0 included; `None`: nowhere.
+    #[must_use]
+    pub fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.parts.addresses.of(&envoy::PROTOCOL)
+    }
+
+    /// What has the rules read again while it runs, as for a signal.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader(Arc::clone(&self.parts.decider.rules))
+    }
+
+    /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
+    /// read (those that wait with a denial), closes, within 3 seconds, and writes the state file.
+    ///
+    /// Must run on a tokio runtime with I/O and time enabled, which only accepts clients: they are
+    /// served by threads of the server's own. To drop it instead closes all connections at once,
+    /// and writes no state.
+    ///
+    /// # Errors
+    /// What the system says if it starts no thread. An accept that fails is logged and tried again.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { mut listeners, saved, parts, protocols } = self;
+        limit_free_memory();
+        let workers = Workers::start(&protocols, &parts.stats)?;
+        let decider = &parts.decider;
+        let start = |(file, store)| {
+            let (clock, log) = (decider.clock, Arc::clone(&parts.snapshots));
+            let every = parts.config.memory.snapshot_every;
+            SnapshotWriter::start(file, every, SnapshotSource { store, clock, log })
+        };
+        let snapshots = saved.map(start).transpose()?;
+        let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
+        tokio::pin!(shutdown);
+        let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
+        tracing::info!(version, workers = threads, "started");
+        // `serve` prints the addresses.
+        tracing::debug!(addresses = ?parts.addresses, "listening");
+        if parts.config.test_clock {
+            tracing::warn!("--test-clock: clients choose the time; do not use it in production");
+        }
+
+        let (mut full, mut failing) = (false, false);
+        let mut upkeep = interval(UPKEEP);
+        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                _ = upkeep.tick() => {
+                    release_memory(&parts.buffers, &workers);
+                    parts.dashboard.sample();
+                    decider.blocks.expire(decider.now());
+                }
+                accepted = listeners.accept() => match accepted {
+                    Ok(accepted) => {
+                        failing = false;
+                        full = admit(accepted, &parts, (&protocols, &workers), full);
+                    }
+                    Err(error) => {
+                        parts.stats.accepting.errors.add();
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(%error, "cannot accept clients; retrying");
+                        }
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        }
+
+        drop(listeners);
+        tracing::info!(clients = parts.clients.len(), "stopping");
+        workers.stop().await;
+        drop(watching);
+        if let Some(snapshots) = snapshots {
+            snapshots.finish().await;
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Hands a client to a worker, or rejects it: then `true`. `full`: so was the one before.
+fn admit(
+    accepted: Accepted,
+    parts: &Parts,
+    (protocols, workers): (&[ServedProtocol], &Workers),
+    full: bool,
+) -> bool {
+    let Accepted { protocol, socket, address } = accepted;
+    let ServedProtocol { protocol: kind, tls, .. } = &protocols[protocol];
+    let Some(permit) = parts.clients.try_admit(kind, address, parts.decider.now()) else {
+        parts.stats.accepting.refused.add();
+        if tls.is_none() {
+            socket.write_and_close(kind.rejection);
+        }
+        if !full {
+            tracing::warn!(
+                max_clients = parts.clients.max(),
+                "rejecting clients: the limit of connections is reached"
+            );
+        }
+        return true;
+    };
+    workers.serve(protocol, socket, permit);
+    false
+}
+
+/// Returns freed memory to the system when clients have let go of much of it.
+fn release_memory(buffers: &BufferBudget, workers: &Workers) {
+    if buffers.take_release_due() {
+        // It takes milliseconds, in which clients are accepted.
+        workers.release_memory(spawn_blocking(release_free_memory));
+    }
+}
+
+fn warn_of_exposed_ports(config: &Config, registrations: &[Registration], addresses: &Addresses) {
+    let ports = registrations.iter().filter_map(|it| {
+        let has_ca = it.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        Some(ExposedPort {
+            protocol: it.protocol.name,
+            address: addresses.of(it.protocol)?,
+            has_secret: it.has_secret || has_ca,
+        })
+    });
+    exposure::warn(&ports.collect::<Vec<_>>(), config.resp.password.is_some());
+}
+
+/// Has the rules of a server read again.
+#[derive(Clone, Debug)]
+pub struct Reloader(Arc<Live>);
+
+impl Reloader {
+    /// Reads the files now, whatever was heard of them. What is wrong with them leaves the rules in
+    /// force as they are, and is logged.
+    ///
+    /// # Errors
+    /// What is wrong, with the file, the line and the column.
+    pub async fn reload(&self) -> Result<Reloaded, String> {
+        self.0.reload().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Resident memory of this process, in KiB; 0 where the system does not tell.
+    fn resident_kib() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    }
+
+    /// A server as a part of another program: when it has ended, nothing of it is left.
+    #[tokio::test]
+    async fn viewers_that_come_and_go_leave_nothing_of_the_server() {
+        let mut config = Config { workers: Some(1), ..Config::default() };
+        config.envoy.address = None;
+        config.resp.address.set_port(0);
+        config.http.address.iter_mut().for_each(|http| http.set_port(0));
+        let server = Server::bind(config).await.unwrap();
+        let http = server.http_addr().unwrap();
+        let (dashboard, stats) = (&server.parts.dashboard, &server.parts.stats);
+        let (dashboard, seen) = (Arc::downgrade(dashboard), Arc::downgrade(stats));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(server.run(async { drop(stopped.await) }));
+        let size = |name, usual| {
+            std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+        };
+        let viewers: usize = size("SLUICEGATE_VIEWERS", 100);
+        let watching = spawn_blocking(move || {
+            let publishing = || {
+                let stats = seen.upgrade().unwrap();
+                stats.all().any(|it| it.sampler.active().is_some())
+            };
+            let ask = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let mut resident = Vec::new();
+            for round in 0..viewers / 50 {
+                let mut streams: Vec<_> = (0..50)
+                    .map(|_| {
+                        let mut stream = TcpStream::connect(http).unwrap();
+                        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                        stream.write_all(ask).unwrap();
+                        stream
+                    })
+                    .collect();
+                for stream in &mut streams {
+                    assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+                }
+                assert!(publishing(), "in round {round}");
+                drop(streams);
+                // The task that writes frames ends when it finds no viewer.
+                while publishing() {
+                    std::thread::yield_now();
+                }
+                resident.push(resident_kib());
+            }
+            resident
+        });
+        let resident = watching.await.unwrap();
+        stop.send(()).unwrap();
+        running.await.unwrap().unwrap();
+        println!(
+            "figure: {viewers} viewers came and went; {} hold the server; KiB resident after each 50: {resident:?}",
+            dashboard.strong_count()
+        );
+        assert_eq!(dashboard.strong_count(), 0);
+        // In its full size it runs alone: what other tests allocate is not in the figures.
+        if viewers >= 1000 {
+            let (early, late) = (resident[resident.len() / 4], resident[resident.len() - 1]);
+            assert!(late <= early + 1024, "{resident:?}");
+        }
+    }
+}

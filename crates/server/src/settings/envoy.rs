@@ -1,0 +1,54 @@
+//! The settings of Envoy's rate limit service.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::TlsConfig;
+
+/// How the rate limit service of Envoy answers. Part of a [`Config`](crate::Config).
+///
+/// ```
+/// use sluicegate_server::{Config, EnvoyHeaders};
+///
+/// let mut config = Config::default();
+/// config.envoy.headers = EnvoyHeaders::XRateLimit;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EnvoyConfig {
+    /// Where to listen for gRPC; `None`: nowhere. Default: 127.0.0.1:8081.
+    pub address: Option<SocketAddr>,
+    /// Speaks TLS at `address`, and nothing else. Default: plain text.
+    pub tls: Option<TlsConfig>,
+    /// What Envoy is to add to responses. Default: nothing; Envoy can do so by itself.
+    pub headers: EnvoyHeaders,
+    /// Whether Envoy is told, for the filters that come after, what it asked and which limits of the
+    /// quota mode are over. Default: no.
+    pub metadata: bool,
+    /// A connection is ended at about this age, when its calls are answered, so that clients spread
+    /// over servers anew; zero: never. Default: never.
+    pub max_age: Duration,
+}
+
+/// Header fields that Envoy is to add to responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvoyHeaders {
+    /// None.
+    #[default]
+    None,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`.
+    RateLimit,
+    /// The same with `X-` before them.
+    XRateLimit,
+}
+
+impl Default for EnvoyConfig {
+    fn default() -> Self {
+        Self {
+            address: Some(SocketAddr::from(([127, 0, 0, 1], 8081))),
+            tls: None,
+            headers: EnvoyHeaders::default(),
+            metadata: false,
+            max_age: Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! State in a file, so that a restart does not reset limits.
+//!
+//! A snapshot is written beside the file, synced, and put in its place by a rename, which is synced
+//! too ([`StateFile`]): whatever moment the process or the machine dies, the file is a whole one or there is none.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader},
+    path::{Path, PathBuf},
+};
+
+use sluicegate_commands::plain_error;
+use sluicegate_core::Timestamp;
+use sluicegate_memory::{MemoryStore, SnapshotError};
+
+use crate::{
+    Config,
+    store::state_file::{StateFile, with_suffix},
+};
+
+/// Opens the state file of this server, where there is one.
+pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
+    let Some(path) = config.memory.state_file.as_ref().filter(|_| config.store.is_none()) else {
+        return Ok(None);
+    };
+    if config.test_clock {
+        let excluded = "invalid --state-file together with --test-clock: remove one of them";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, excluded));
+    }
+    StateFile::open(path).map(Some)
+}
+
+/// The store as the state file says, or an empty one. A file that cannot be understood is set aside.
+pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
+    let empty = || MemoryStore::bounded(config.memory.max_bytes, config.memory.when_full);
+    let Some(path) = &config.memory.state_file else { return Ok(empty()) };
+    let told = |error: io::Error| {
+        let (path, reason) = (path.display(), plain_error(&error));
+        io::Error::new(error.kind(), format!("cannot read the state file {path}: {reason}"))
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            tracing::info!(path = %path.display(), "no state file yet: starting empty");
+            return Ok(empty());
+        }
+        Err(error) => return Err(told(error)),
+    };
+    match MemoryStore::load(
+        BufReader::new(file),
+        now,
+        config.memory.max_bytes,
+        config.memory.when_full,
+    ) {
+        Ok(store) => {
+            tracing::info!(path = %path.display(), keys = store.len(), "state file read");
+            let (dropped, max_bytes) = (store.usage().keys_dropped, store.usage().max_bytes);
+            if dropped > 0 {
+                tracing::warn!(
+                    kept = store.len(),
+                    dropped,
+                    max_bytes,
+                    "the state file exceeds --max-memory: dropped the keys whose limits recover soonest"
+                );
+            }
+            Ok(store)
+        }
+        Err(SnapshotError::Io(error)) => Err(told(error)),
+        Err(error) => {
+            let aside = quarantine_path(path, now);
+            fs::rename(path, &aside).map_err(told)?;
+            let (path, aside) = (path.display(), aside.display());
+            tracing::warn!(%path, %error, %aside, "the state file is invalid: renamed it, starting empty");
+            Ok(empty())
+        }
+    }
+}
+
+/// The new name of a damaged file.
+fn quarantine_path(path: &Path, now: Timestamp) -> PathBuf {
+    with_suffix(path, &format!(".damaged-{}", now.as_micros() / 1_000_000))
+}
