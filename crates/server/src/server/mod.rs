@@ -1,6 +1,6 @@
 //! Accepting clients, and stopping.
 
-mod descriptors;
+mod file_descriptors;
 mod exposure;
 mod parts;
 
@@ -91,7 +91,7 @@ impl Server {
         let rules = Live::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
-        config.max_clients = descriptors::prepare(&config, workers);
+        config.max_clients = file_descriptors::prepare(&config, workers);
         warn_of_exposed_ports(&config, &registrations, listeners.addresses());
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
