@@ -31,6 +31,19 @@ pub enum OnError {
     Fail,
 }
 
+impl OnError {
+    /// Its name in settings and metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Local(_) => "local",
+            Self::Fail => "fail",
+        }
+    }
+}
+
 /// A policy, parsed once, with its settings and what a store needs for it. Create it once and keep it; clones are
 /// cheap, and share what stores attach.
 ///

@@ -1,8 +1,10 @@
 //! The table with a clock: a store that needs no time from its callers.
 
+use std::fmt::Debug;
+
 use sluicegate_core::{
     Answer, Applied, Clock, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, PreparedPolicy, ReadEntry, ReserveError, Source, Store, StoreError,
+    Operation, PreparedPolicy, ReadEntry, ReserveError, Source, Store, StoreError, StoreStatus,
 };
 
 use crate::{MemoryStore, SystemClock};
@@ -69,13 +71,14 @@ impl<C: Clock> ClockedStore<C> {
         policy: &PreparedPolicy,
         operation: Operation,
     ) -> Result<Decision, E> {
-        let (hash, now) = (self.store.hash(key), self.clock.now());
+        // The clock is read while the slot of the key is loaded.
+        let (hash, now) = (self.store.prefetch_hashed(key), self.clock.now());
         let policy = self.store.numbered(policy, now);
         self.store.apply_hashed::<true, E>(hash, &policy, now, operation)
     }
 }
 
-impl<C: Clock + Send + Sync> Store for ClockedStore<C> {
+impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
     type Error = StoreError;
 
     #[inline(always)]
@@ -146,5 +149,9 @@ impl<C: Clock + Send + Sync> Store for ClockedStore<C> {
 
     fn prefetch(&self, key: &[u8]) {
         self.store.prefetch(key);
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Local(self.store.usage())
     }
 }

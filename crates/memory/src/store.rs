@@ -8,11 +8,12 @@ use std::{
 
 use ahash::RandomState;
 use sluicegate_core::{
-    Decision, Entry, Operation, Policy, PreparedPolicy, ReserveError, StoreId, Timestamp,
+    Decision, Entry, Operation, Policy, PreparedPolicy, ReserveError, StoreId, TableUsage,
+    Timestamp,
 };
 
 use crate::{
-    NumberedPolicy, Usage, WhenFull,
+    NumberedPolicy, WhenFull,
     bits::narrow,
     budget::Budget,
     dropped::DroppedKeys,
@@ -219,7 +220,7 @@ impl MemoryStore {
 
     /// Prefetches the slot of a key, and returns its hash.
     #[inline(always)]
-    fn prefetch_hashed(&self, key: &[u8]) -> u64 {
+    pub(crate) fn prefetch_hashed(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
         self.shard(hash).bucket_view(hash).prefetch(hash);
         hash
@@ -309,9 +310,9 @@ impl MemoryStore {
 
     /// Counters of the store.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> TableUsage {
         let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
-        Usage { keys_dropped, ..self.budget.usage() }
+        TableUsage { keys_dropped, ..self.budget.usage() }
     }
 
     pub(crate) const fn hash_keys(&self) -> [u64; 4] {

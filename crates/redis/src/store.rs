@@ -77,7 +77,7 @@ impl RedisStore {
                 return Err(StoreError::Unavailable(words));
             }
         }
-        for problem in store.status().await?.problems() {
+        for problem in store.inspect().await?.problems() {
             tracing::warn!("{problem}");
         }
         Ok(store)

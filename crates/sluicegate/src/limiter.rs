@@ -1,10 +1,10 @@
 //! Limits in memory, or in Redis or Valkey.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
     Answer, AsStore, Counters, KeyedOperation, Operation, Outcome, PreparedPolicy, Retry, Source,
-    Store, StoreError,
+    Store, StoreError, StoreStatus,
 };
 use sluicegate_memory::{ClockedStore, SystemClock};
 use sluicegate_redis::{Options, RedisStore};
@@ -16,7 +16,7 @@ use crate::{LocalLimiter, local::wait_operation};
 ///
 /// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
 /// policy to another. A key should therefore name the client and what is limited: `login:user7`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Limiter(Arc<dyn Store<Error = StoreError>>);
 
 /// Opens the store at a URL.
@@ -261,7 +261,10 @@ impl Limiter {
     /// Decisions by source, and other counts; all zero without Redis.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.counters()
+        match self.0.status() {
+            StoreStatus::Remote(status) => status.counters,
+            StoreStatus::Local(_) => Counters::default(),
+        }
     }
 
     /// Gives unused leased units back to the store. Without this call, they are forfeited.
@@ -282,12 +285,6 @@ impl AsStore for Limiter {
     #[inline]
     fn as_store(&self) -> &Self::Inner {
         &*self.0
-    }
-}
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Limiter")
     }
 }
 

@@ -6,7 +6,6 @@
 mod exposition;
 mod process;
 
-use sluicegate_core::{Source, Store as _};
 use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use hyper::{
     body::Frame,
     header::{HeaderValue, VARY},
 };
+use sluicegate_core::{Source, StoreStatus};
 use sluicegate_rules::RuleEvent;
 
 use self::{
@@ -32,7 +32,7 @@ use crate::{
     policies::ruleset::Named,
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
-    store::{home::Home, snapshots::SnapshotLog},
+    store::snapshots::SnapshotLog,
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -239,7 +239,7 @@ impl Exposition {
 }
 
 fn decisions(shared: &MetricSources, out: &mut Exposition) {
-    let in_memory = shared.decider.store.memory().is_some();
+    let in_memory = shared.decider.is_local();
     let help = "Decisions sent to clients, by protocol, outcome and source";
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
     for protocol in shared.stats.protocols() {
@@ -332,10 +332,9 @@ fn rules(shared: &MetricSources, out: &mut Exposition) {
 }
 
 fn state(shared: &MetricSources, out: &mut Exposition) {
-    match &*shared.decider.store {
-        Home::Memory(store) => {
-            let usage = store.usage();
-            out.gauge("sluicegate_keys", "Keys with state in memory", store.len());
+    match shared.decider.store_status() {
+        StoreStatus::Local(usage) => {
+            out.gauge("sluicegate_keys", "Keys with state in memory", usage.keys);
             out.gauge("sluicegate_state_bytes", "Memory used by the state of keys", usage.bytes);
             let help = "Upper bound on the memory used by the state of keys (--max-memory)";
             out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
@@ -345,8 +344,8 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
-        Home::Redis(store) => {
-            let nodes = store.health();
+        StoreStatus::Remote(status) => {
+            let nodes = &status.nodes;
             let connected = nodes.iter().filter(|it| it.connected).count();
             let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();
             out.gauge("sluicegate_store_servers", "Known nodes of the store", nodes.len());
@@ -356,14 +355,14 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             let help = "Seconds from sending a command or pipeline to a store node to its reply";
             let mut family =
                 out.family("sluicegate_store_request_duration_seconds", Kind::Histogram, help);
-            let trips = store.round_trips();
+            let trips = status.round_trips;
             let buckets =
                 trips.buckets().map(|(bound, count)| (bound.map(|it| it.as_secs_f64()), count));
             family.histogram(&[], buckets, trips.total.as_secs_f64());
             let help =
                 "Events of the store client, by event: decisions by source, errors, connections";
             let mut family = out.family("sluicegate_store_events", Kind::Counter, help);
-            for (event, count) in store.counters().iter() {
+            for (event, count) in status.counters.iter() {
                 family.sample(&[("event", event)], count);
             }
         }

@@ -8,12 +8,12 @@ use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
 
 use super::*;
-use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::home::Home};
+use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::open::OpenStore};
 
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
-    let store = Arc::new(Home::Memory(MemoryStore::new()));
+    let store = OpenStore::from(MemoryStore::new()).store;
     let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
 }
@@ -23,7 +23,7 @@ fn evaluate<R>(
     decider: &Decider,
     (operation, path, user): (RuleOperation, &str, Option<&str>),
     now: Timestamp,
-    read: impl FnOnce(&[Match<'_>], Result<RuleOutcome, Trouble>) -> R,
+    read: impl FnOnce(&[Match<'_>], Result<RuleOutcome, StoreError>) -> R,
 ) -> R {
     let headers: Vec<_> = user.map(|user| ("u", user)).into_iter().collect();
     let rules = decider.rules.now();

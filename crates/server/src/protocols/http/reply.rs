@@ -69,7 +69,7 @@ impl<'a> Told<'a> {
 
 /// Who decided, where there is a choice.
 pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str> {
-    worker.context.decider.store.memory().is_none().then(|| source.word())
+    (!worker.context.decider.is_local()).then(|| source.word())
 }
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.

@@ -118,19 +118,18 @@ fn length(bytes: &[u8]) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::{Operation, Timestamp};
-    use sluicegate_memory::MemoryStore;
+    use sluicegate_core::{Operation, PreparedPolicy};
 
     use super::{super::batch::Reply, *};
-    use crate::{policies::policy_cache::Rules, store::home::HomeRule};
+    use crate::policies::policy_cache::Rules;
 
     const FIRST: [&[u8]; 3] = [b"SG.TAKE", b"user7", b"gcra:30/1m"];
 
     fn gather() -> Gather<'static> {
-        let (mut rules, store) = (Rules::default(), MemoryStore::new());
+        let mut rules = Rules::default();
         let text = sluicegate_commands::PolicyText::Text(b"gcra:30/1m");
         let make = |text: sluicegate_commands::PolicyText<'_>| {
-            Ok(HomeRule::Memory(store.prepare(&text.parse().unwrap(), Timestamp::EPOCH)))
+            Ok(PreparedPolicy::from(text.parse().unwrap()))
         };
         let rule = rules.find(text, make).unwrap();
         Gather { key: FIRST[1], rule, operation: Operation::Take(1), reply: Reply::Decision }

@@ -3,8 +3,7 @@
 //! Commands that decide at the time of the batch are gathered as they are read; before any other
 //! command is carried out, and at the end of what was read, all are decided and answered, in order.
 
-use sluicegate_core::{Decision, Operation, ReserveError, Source};
-use sluicegate_memory::Request;
+use sluicegate_core::{Answer, Decision, KeyedOperation, Operation};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -15,6 +14,7 @@ use super::{
 use crate::{
     policies::policy_cache::{Known, Rules},
     stats::Cause,
+    store::error_reply,
 };
 
 /// When so many are gathered they are decided.
@@ -104,10 +104,10 @@ impl<'a> Gathered<'a> {
         };
         session.add_work(work);
         let rules = session.worker.rules.borrow();
-        let Some(store) = shared.decider.store.memory() else {
+        if !shared.decider.is_local() {
             put_off(&self.gathers, &rules, session, out.len());
             return self.gathers.clear();
-        };
+        }
         let writer = &mut Writer::new(out, session.version);
         let gathers = self.gathers.as_slice();
         let light = first_heavy.unwrap_or(gathers.len());
@@ -126,45 +126,27 @@ impl<'a> Gathered<'a> {
             };
             let chunk = &gathers[decided..end];
             decided = end;
-            // Not collected, which would copy all of it once more.
-            let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
-            for gather in chunk {
-                let rule = rules.get(gather.rule).memory().expect("rules are those of their home");
-                requests.push(Request {
-                    key: gather.key,
-                    policy: rule,
-                    operation: gather.operation,
-                });
+            let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
+            for &Gather { key, rule, operation, .. } in chunk {
+                operations.push(KeyedOperation { key, policy: rules.get(rule), operation });
             }
-            let mut replies = chunk.iter().map(|gather| gather.reply);
-            let mut tell = |request: &Request<'_>, answer: Result<Decision, ReserveError>| {
-                let reply = replies.next().unwrap_or(Reply::Decision);
+            let answers = shared.decider.decide_batch(&operations, session.now);
+            let answers = answers.expect("a local store answers now");
+            for ((gather, operation), answer) in chunk.iter().zip(&operations).zip(answers) {
                 match answer {
-                    Ok(decision) => {
-                        stats.decided(Source::Store, &decision);
+                    Ok(Answer { decision, source }) => {
+                        stats.decided(source, &decision);
                         if let Some(watch) = watch {
-                            let cause = Cause::policy(request.policy.policy());
-                            watch.decided(request.key, &decision, cause);
+                            let cause = Cause::policy(operation.policy.policy());
+                            watch.decided(operation.key, &decision, cause);
                         }
-                        reply.write(&decision, writer);
+                        gather.reply.write(&decision, writer);
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(format!("ERR {error}"));
+                        writer.error(error_reply(&error));
                     }
                 }
-            };
-            if shared.decider.blocks.is_used() {
-                for request in &requests {
-                    let Request { key, policy: rule, operation } = *request;
-                    let denial =
-                        shared.decider.blocks.denial(key, rule.policy(), operation, session.now);
-                    let answer =
-                        denial.map_or_else(|| store.apply_prepared(*request, session.now), Ok);
-                    tell(request, answer);
-                }
-            } else {
-                store.apply_many(&requests, session.now, tell);
             }
         }
         // Looked at after all was decided: who comes to wait from now on sees what was.

@@ -2,16 +2,12 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_core::{OnError, Store as _, Timestamp};
-use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_redis::Health;
+use sluicegate_core::{NodeHealth, StoreStatus, TableUsage, Timestamp};
+use sluicegate_memory::WhenFull;
 use sluicegate_resp::Writer;
 
 use super::{context::RespContext, session::Session, table};
-use crate::{
-    stats::{Counter, Stats},
-    store::home::Home,
-};
+use crate::stats::{Counter, Stats};
 
 /// What the server is called.
 pub(super) const NAME: &str = "sluicegate";
@@ -88,7 +84,7 @@ fn clients(shared: &RespContext, text: &mut String) {
 }
 
 fn memory(shared: &RespContext, text: &mut String) {
-    let Some(usage) = shared.decider.store.memory().map(MemoryStore::usage) else {
+    let StoreStatus::Local(usage) = shared.decider.store_status() else {
         return line(text, "bytes", 0);
     };
     line(text, "bytes", usage.bytes);
@@ -111,7 +107,7 @@ fn persistence(shared: &RespContext, text: &mut String) {
     let told = shared.snapshots.status();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.has_state_file { "yes" } else { "no" });
-    let dropped = shared.decider.store.memory().map_or(0, |store| store.usage().keys_dropped);
+    let dropped = local(shared).keys_dropped;
     line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", told.written);
     line(text, "snapshots_failed", told.failed);
@@ -122,35 +118,32 @@ fn persistence(shared: &RespContext, text: &mut String) {
 
 /// Where the state is, and how the store is doing that keeps it.
 fn store(shared: &RespContext, text: &mut String) {
-    let Home::Redis(store) = &*shared.decider.store else {
+    let StoreStatus::Remote(status) = shared.decider.store_status() else {
         return line(text, "store", "memory");
     };
     line(text, "store", "redis");
-    let on_error = shared.decider.on_error;
-    line(
-        text,
-        "store_on_error",
-        match on_error {
-            OnError::Allow => "allow",
-            OnError::Local(_) => "local",
-            _ => "deny",
-        },
-    );
-    let servers = store.health();
-    line(text, "store_servers", servers.len());
-    line(text, "store_connected", servers.iter().filter(|it| it.connected).count());
-    line(text, "store_breaker_open", servers.iter().filter(|it| it.breaker_open).count());
-    for (index, Health { endpoint: place, connected, breaker_open, .. }) in
-        servers.iter().enumerate()
-    {
+    line(text, "store_on_error", shared.decider.on_error.word());
+    let nodes = &status.nodes;
+    line(text, "store_servers", nodes.len());
+    line(text, "store_connected", nodes.iter().filter(|it| it.connected).count());
+    line(text, "store_breaker_open", nodes.iter().filter(|it| it.breaker_open).count());
+    for (index, NodeHealth { endpoint, connected, breaker_open }) in nodes.iter().enumerate() {
         let (connected, breaker_open) = (u8::from(*connected), u8::from(*breaker_open));
         let _ = write!(
             text,
-            "store_server_{index}:address={place},connected={connected},breaker_open={breaker_open}\r\n"
+            "store_server_{index}:address={endpoint},connected={connected},breaker_open={breaker_open}\r\n"
         );
     }
-    for (name, count) in store.counters().iter() {
+    for (name, count) in status.counters.iter() {
         line(text, &format!("store_count_{name}"), count);
+    }
+}
+
+/// The table of a store in this process; empty for a remote store.
+fn local(shared: &RespContext) -> TableUsage {
+    match shared.decider.store_status() {
+        StoreStatus::Local(usage) => usage,
+        StoreStatus::Remote(_) => TableUsage::default(),
     }
 }
 
@@ -180,8 +173,8 @@ fn stats(shared: &RespContext, text: &mut String) {
     line(text, "decisions", allowed.saturating_add(denied));
     line(text, "allowed", allowed);
     line(text, "denied", denied);
-    if let Some(store) = shared.decider.store.memory() {
-        line(text, "keys", store.len());
+    if let StoreStatus::Local(usage) = shared.decider.store_status() {
+        line(text, "keys", usage.keys);
     }
 }
 
@@ -218,7 +211,7 @@ fn cluster(_: &RespContext, text: &mut String) {
 }
 
 fn keyspace(shared: &RespContext, text: &mut String) {
-    let keys = shared.decider.store.memory().map_or(0, MemoryStore::len);
+    let keys = local(shared).keys;
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use sluicegate_commands::Description;
-use sluicegate_core::{Entry, Operation, Timestamp};
+use sluicegate_core::{Entry, KeyedOperation, Operation, PreparedPolicy, StoreError, Timestamp};
 use sluicegate_resp::{Version, Writer};
 
 use super::{
@@ -18,11 +18,7 @@ use super::{
     session::{Session, WORK},
     worker::RespWorker,
 };
-use crate::{
-    budgets::buffers::BufferBudget,
-    stats::Cause,
-    store::home::{Home, HomeRule, Question, Trouble},
-};
+use crate::{budgets::buffers::BufferBudget, decide::Decider, stats::Cause, store::error_reply};
 
 /// When so many questions were put off, they are asked before more is read; and so many where memory is scarce.
 const MOST: usize = 1024;
@@ -54,7 +50,7 @@ pub(super) enum Job {
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) key: Box<[u8]>,
-    pub(super) rule: HomeRule,
+    pub(super) rule: PreparedPolicy,
     pub(super) operation: Operation,
     pub(super) reply: Reply,
 }
@@ -128,14 +124,12 @@ impl Session<'_> {
     /// Does `job`, now or when all has been read.
     pub(super) fn job(&self, job: Job, out: &mut Vec<u8>) {
         self.add_work(job.work());
-        match *self.shared.decider.store {
-            Home::Memory(_) => {
-                let writer = &mut Writer::new(out, self.version);
-                let done = job.answer(self.worker, self.now, writer);
-                done.now_or_never().expect("state in this process is not waited for");
-            }
-            Home::Redis(_) => self.worker.deferred.borrow_mut().push(self, job, out.len()),
+        if !self.shared.decider.is_local() {
+            return self.worker.deferred.borrow_mut().push(self, job, out.len());
         }
+        let writer = &mut Writer::new(out, self.version);
+        let done = job.answer(self.worker, self.now, writer);
+        done.now_or_never().expect("a local store answers now");
     }
 }
 
@@ -154,22 +148,22 @@ impl Job {
 
     async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
         let shared = &*worker.shared;
-        let (home, lines) = (&shared.decider.store, &shared.decider.queues);
+        let (decider, lines) = (&*shared.decider, &shared.decider.queues);
         let done = match self {
             Self::Decide(asked) => return decide(&asked, worker, now, writer).await,
-            Self::Reset(key) => home.reset(&key, now).await.map(|there| {
+            Self::Reset(key) => decider.reset(&key, now).await.map(|there| {
                 lines.changed(&key);
                 writer.integer(there.into());
             }),
             Self::Info(key) => {
-                home.read(&key, now, Description::of).await.map(|found| match found.flatten() {
+                decider.read(&key, now, Description::of).await.map(|found| match found.flatten() {
                     Some(description) => describe(&description, writer),
                     None => writer.null(),
                 })
             }
             Self::Delete(keys) => delete(&keys, shared, now).await.map(|it| writer.integer(it)),
-            Self::Exists(keys) => exists(&keys, home, now).await.map(|it| writer.integer(it)),
-            Self::TimeToLive(key, unit) => lifetime(&key, home, now).await.map(|left| {
+            Self::Exists(keys) => exists(&keys, decider, now).await.map(|it| writer.integer(it)),
+            Self::TimeToLive(key, unit) => lifetime(&key, decider, now).await.map(|left| {
                 let left = left.as_micros().div_ceil(unit);
                 writer.integer(if left == 0 {
                     -2
@@ -178,18 +172,18 @@ impl Job {
                 });
             }),
         };
-        if let Err(trouble) = done {
+        if let Err(error) = done {
             worker.stats().errors.add();
-            writer.error(trouble.to_string());
+            writer.error(error_reply(&error));
         }
     }
 }
 
 async fn decide(asked: &[Asked], worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
     let (shared, stats) = (&*worker.shared, worker.stats());
-    let questions = asked.iter().map(|Asked { key, rule, operation, .. }| Question {
+    let questions = asked.iter().map(|Asked { key, rule, operation, .. }| KeyedOperation {
         key,
-        rule,
+        policy: rule,
         operation: *operation,
     });
     let questions: Vec<_> = questions.collect();
@@ -204,37 +198,41 @@ async fn decide(asked: &[Asked], worker: &RespWorker, now: Timestamp, writer: &m
                 asked.reply.write(&answer.decision, writer);
                 shared.decider.queues.asked(&asked.key, asked.rule.policy(), asked.operation);
             }
-            Err(trouble) => {
+            Err(error) => {
                 stats.errors.add();
                 if let Reply::First(count) = asked.reply {
                     writer.array(count);
                 }
-                writer.error(trouble.to_string());
+                writer.error(error_reply(&error));
             }
         }
     }
 }
 
-async fn delete(keys: &[Box<[u8]>], shared: &RespContext, now: Timestamp) -> Result<i64, Trouble> {
+async fn delete(
+    keys: &[Box<[u8]>],
+    shared: &RespContext,
+    now: Timestamp,
+) -> Result<i64, StoreError> {
     let mut deleted = 0;
     for key in keys {
-        deleted += i64::from(shared.decider.store.reset(key, now).await?);
+        deleted += i64::from(shared.decider.reset(key, now).await?);
         shared.decider.queues.changed(key);
     }
     Ok(deleted)
 }
 
-async fn exists(keys: &[Box<[u8]>], home: &Home, now: Timestamp) -> Result<i64, Trouble> {
+async fn exists(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
     let mut there = 0;
     for key in keys {
-        there += i64::from(!lifetime(key, home, now).await?.is_zero());
+        there += i64::from(!lifetime(key, decider, now).await?.is_zero());
     }
     Ok(there)
 }
 
 /// How long the key is still kept; zero if it is not.
-async fn lifetime(key: &[u8], home: &Home, now: Timestamp) -> Result<Duration, Trouble> {
-    Ok(home.read(key, now, Entry::lifetime).await?.unwrap_or_default())
+async fn lifetime(key: &[u8], decider: &Decider, now: Timestamp) -> Result<Duration, StoreError> {
+    Ok(decider.read(key, now, Entry::lifetime).await?.unwrap_or_default())
 }
 
 fn describe(description: &Description, writer: &mut Writer<'_>) {

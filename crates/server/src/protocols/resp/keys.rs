@@ -1,15 +1,16 @@
 //! Generic commands on the keys of limiters, for operators.
 
+use sluicegate_core::StoreStatus;
 use sluicegate_resp::Writer;
 
 use super::context::RespContext;
 
 /// `DBSIZE`.
 pub(super) fn count(shared: &RespContext, writer: &mut Writer<'_>) -> Result<(), String> {
-    let Some(store) = shared.decider.store.memory() else {
+    let StoreStatus::Local(usage) = shared.decider.store_status() else {
         return Err("ERR DBSIZE is unavailable: the keys are in a store; ask the store".to_owned());
     };
-    writer.integer(i64::try_from(store.len()).unwrap_or(i64::MAX));
+    writer.integer(i64::try_from(usage.keys).unwrap_or(i64::MAX));
     Ok(())
 }
 

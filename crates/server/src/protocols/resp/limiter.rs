@@ -42,9 +42,11 @@ pub(super) fn call<'a>(
 /// The rule that a text says, by the worker's table.
 #[inline]
 fn rule(session: &Session<'_>, text: PolicyText<'_>) -> Result<Known, CommandError> {
-    session.worker.rules.borrow_mut().known(text, &session.shared.decider.rules, |policy| {
-        session.shared.decider.prepare(policy, session.now)
-    })
+    session
+        .worker
+        .rules
+        .borrow_mut()
+        .known(text, &session.shared.decider.rules, |policy| session.shared.decider.prepare(policy))
 }
 
 fn gather_all<'a>(takes: &[Take<'a, Known>], gathered: &mut Gathered<'a>) {

@@ -1,7 +1,7 @@
 //! Small commands that tell of the server, or pretend to change it.
 
 use sluicegate_commands::quote;
-use sluicegate_core::Timestamp;
+use sluicegate_core::{StoreStatus, Timestamp};
 use sluicegate_resp::Writer;
 
 use super::{connection::LIMITS, context::RespContext};
@@ -53,7 +53,10 @@ fn settings(shared: &RespContext) -> Vec<(&'static str, String)> {
         ("maxclients", shared.clients.max().to_string()),
         (
             "maxmemory",
-            shared.decider.store.memory().map_or(0, |it| it.usage().max_bytes).to_string(),
+            match shared.decider.store_status() {
+                StoreStatus::Local(usage) => usage.max_bytes.to_string(),
+                StoreStatus::Remote(_) => "0".to_owned(),
+            },
         ),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
