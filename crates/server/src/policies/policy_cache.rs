@@ -11,7 +11,7 @@ use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextK
 use sluicegate_core::{Policy, PreparedPolicy};
 use sluicegate_headers::Fields;
 
-use crate::policies::ruleset::{Live, Version};
+use crate::policies::rule_store::{RuleSnapshot, RuleStore};
 
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
@@ -46,7 +46,7 @@ pub(crate) struct Rules {
     /// What nobody will look up any more, but gathered requests may hold.
     replaced: Vec<usize>,
     /// The version of the server's rules that names stand for, the same for all that is gathered.
-    version: Option<Guard<Arc<Version>>>,
+    version: Option<Guard<Arc<RuleSnapshot>>>,
     /// How often something that was looked up has ceased to hold.
     generation: u64,
 }
@@ -67,13 +67,13 @@ impl Rules {
     pub(crate) fn known(
         &mut self,
         text: PolicyText<'_>,
-        live: &Live,
+        live: &RuleStore,
         prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<Known, CommandError> {
         match text.name() {
             None => self.find(text, |text| Ok(prepare(&text.parse()?))),
             Some(name) => {
-                let version = self.version.take().unwrap_or_else(|| live.now());
+                let version = self.version.take().unwrap_or_else(|| live.current());
                 let known = self.find_named(name, version.number(), |name| {
                     let policy = version.policy(name);
                     policy

@@ -1,7 +1,7 @@
 //! Accepting clients, and stopping.
 
-mod file_descriptors;
 mod exposure;
+mod file_descriptors;
 mod parts;
 
 use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
@@ -25,7 +25,7 @@ use crate::{
         tls,
         worker::{ServedProtocol, Workers},
     },
-    policies::ruleset::{self, Live, Reloaded},
+    policies::rule_store::{FileWatcher, ReloadReport, RuleStore},
     protocols::{envoy, http, resp},
     stats::ServerStats,
     store::{
@@ -89,7 +89,7 @@ impl Server {
         let clock = SystemClock::new();
         let state_file = snapshot_file::open(&config)?;
         let OpenStore { store, local } = open(&config, clock.now()).await?;
-        let rules = Live::open(&config, clock.now())?;
+        let rules = RuleStore::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         config.max_clients = file_descriptors::prepare(&config, workers);
@@ -153,7 +153,7 @@ impl Server {
             SnapshotWriter::start(file, every, SnapshotSource { store, clock, log })
         };
         let snapshots = saved.map(start).transpose()?;
-        let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
+        let watching = FileWatcher::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
         tracing::info!(version, workers = threads, "started");
@@ -250,7 +250,7 @@ fn warn_of_exposed_ports(config: &Config, registrations: &[Registration], addres
 
 /// Has the rules of a server read again.
 #[derive(Clone, Debug)]
-pub struct Reloader(Arc<Live>);
+pub struct Reloader(Arc<RuleStore>);
 
 impl Reloader {
     /// Reads the files now, whatever was heard of them. What is wrong with them leaves the rules in
@@ -258,7 +258,7 @@ impl Reloader {
     ///
     /// # Errors
     /// What is wrong, with the file, the line and the column.
-    pub async fn reload(&self) -> Result<Reloaded, String> {
+    pub async fn reload(&self) -> Result<ReloadReport, String> {
         self.0.reload().await
     }
 }

@@ -149,7 +149,7 @@ fn local(shared: &RespContext) -> TableUsage {
 
 /// The rules in force, and what became of their files.
 fn rules(shared: &RespContext, text: &mut String) {
-    let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
+    let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
     line(text, "rules_version", version.number());
     line(text, "rules", version.rules().rules().len());
     line(text, "rules_reloads", told.reloads);
