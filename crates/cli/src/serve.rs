@@ -18,6 +18,7 @@ use std::{
 
 use clap::{ArgMatches, Command, FromArgMatches, parser::ValueSource};
 use sluicegate_server::{Reloader, Server};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::log::Log;
 pub(crate) use self::settings::Serve;
@@ -107,10 +108,7 @@ fn print_addresses(server: &Server, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Completes when the process receives a signal to stop, which no longer ends it at once.
-#[cfg(unix)]
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
@@ -122,38 +120,16 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 }
 
 /// `SIGHUP`, which no longer ends the process.
-#[cfg(unix)]
-fn hangup_signal() -> io::Result<tokio::signal::unix::Signal> {
-    use tokio::signal::unix::{SignalKind, signal};
-
+fn hangup_signal() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
 /// Reloads the rules on every `SIGHUP`, one that has come already included.
-#[cfg(unix)]
-fn reload_on(mut hangup: tokio::signal::unix::Signal, reloader: Reloader) {
+fn reload_on(mut hangup: Signal, reloader: Reloader) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             // Errors are logged.
             let _ = reloader.reload().await;
         }
     });
-}
-
-/// There is no such signal.
-#[cfg(not(unix))]
-fn hangup_signal() -> io::Result<()> {
-    Ok(())
-}
-
-/// There is no such signal.
-#[cfg(not(unix))]
-fn reload_on((): (), _: Reloader) {}
-
-/// Completes when the process receives a signal to stop.
-#[cfg(not(unix))]
-fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    Ok(async {
-        let _ = tokio::signal::ctrl_c().await;
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::human::span;
+use sluicegate_core::{as_micros, human::span};
 
 use crate::percent::percent;
 
@@ -11,8 +11,9 @@ pub(crate) const BUSIEST: usize = 10;
 /// Bytes of a key that are shown.
 const KEY: usize = 40;
 
+/// A duration, rounded up to what is worth reading.
 pub(crate) fn words(duration: Duration) -> String {
-    span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    span(as_micros(duration))
 }
 
 /// `part` of `whole` in per cent.

@@ -59,6 +59,7 @@ pub use decision::{Decision, Operation, Outcome, Retry};
 pub use describe::Description;
 pub use entry::{Entry, Usage};
 pub use parameters::LimitError;
+pub use period::parse as parse_period;
 pub use policy::Policy;
 pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
 pub use share::Share;
@@ -67,5 +68,5 @@ pub use store::{AsStore, KeyedOperation, KeyedTake, MultiKeyOperation, ReadEntry
 pub use store_error::{StateFault, StoreError};
 pub use store_status::{NodeHealth, RemoteStatus, RoundTrips, StoreStatus, TableUsage};
 pub use text::{MAX_LIMITS, PolicyError};
-pub use time::{Clock, ManualClock, Timestamp, TimestampError};
+pub use time::{Clock, ManualClock, Timestamp, TimestampError, as_micros};
 pub use together::{Joint, MAX_TOGETHER, Part, peek_together, take_together};

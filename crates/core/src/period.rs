@@ -35,8 +35,13 @@ const UNITS: [(&str, u64); 28] = [
 const CALENDAR: [(&str, &str); 4] =
     [("day", "1d"), ("week", "1w"), ("month", "30d"), ("year", "365d")];
 
-/// Microseconds; `None` for what is not a period. A unit alone means one.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+/// The microseconds of a period such as `250ms`; `None` for what is not one. A unit alone means one.
+///
+/// ```
+/// assert_eq!(sluicegate_core::parse_period("2h"), Some(7_200_000_000));
+/// ```
+#[must_use]
+pub fn parse(text: &str) -> Option<u64> {
     let (count, unit) = split(text);
     // Some write `M` for months.
     if unit == "M" || (count.is_empty() && calendar(unit).is_some()) {

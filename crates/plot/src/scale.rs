@@ -9,61 +9,27 @@ pub struct Ticks {
     pub values: Vec<u64>,
 }
 
-/// Steps of a time axis, in microseconds: what clocks and calendars divide by.
-const STEPS: [u64; 34] = {
-    const MS: u64 = 1_000;
-    const S: u64 = 1_000 * MS;
-    const M: u64 = 60 * S;
-    const H: u64 = 60 * M;
-    const D: u64 = 24 * H;
-    [
-        MS,
-        2 * MS,
-        5 * MS,
-        10 * MS,
-        20 * MS,
-        50 * MS,
-        100 * MS,
-        200 * MS,
-        500 * MS,
-        S,
-        2 * S,
-        5 * S,
-        10 * S,
-        15 * S,
-        30 * S,
-        M,
-        2 * M,
-        5 * M,
-        10 * M,
-        15 * M,
-        30 * M,
-        H,
-        2 * H,
-        3 * H,
-        6 * H,
-        12 * H,
-        D,
-        2 * D,
-        7 * D,
-        14 * D,
-        28 * D,
-        91 * D,
-        182 * D,
-        364 * D,
-    ]
-};
+/// Steps of a time axis: what clocks and calendars divide by. Each unit in microseconds, with multiples.
+const STEPS: [(u64, &[u64]); 5] = [
+    (1_000, &[1, 2, 5, 10, 20, 50, 100, 200, 500]),
+    (1_000_000, &[1, 2, 5, 10, 15, 30]),
+    (60_000_000, &[1, 2, 5, 10, 15, 30]),
+    (3_600_000_000, &[1, 2, 3, 6, 12]),
+    (86_400_000_000, &[1, 2, 7, 14, 28, 91, 182, 364]),
+];
+
+fn steps() -> impl Iterator<Item = u64> {
+    STEPS.iter().flat_map(|(unit, multiples)| multiples.iter().map(move |it| it * unit))
+}
 
 /// Round values of a time axis of `length` microseconds, at most `most` (at least 2) and 1.
 #[must_use]
 pub fn time_ticks(length: u64, most: u64) -> Ticks {
-    let fits = |step: &u64| length / step <= most.max(2);
-    let longest = STEPS[STEPS.len() - 1];
-    let step = STEPS.into_iter().find(fits).unwrap_or_else(|| {
-        // A round number of years, near enough.
-        longest * round_up(length.div_ceil(longest * most.max(2)))
-    });
-    ticks(step, length)
+    let most = most.max(2);
+    let longest = steps().last().expect("there are steps");
+    // Beyond the longest, a round number of years, near enough.
+    let years = || longest * round_up(length.div_ceil(longest * most));
+    ticks(steps().find(|step| length / step <= most).unwrap_or_else(years), length)
 }
 
 /// Round values of an axis that reaches from 0 to `top`: 1, 2 or 5 times a power of ten apart, at
@@ -162,7 +128,7 @@ mod tests {
 
     #[test]
     fn steps_are_in_order() {
-        assert!(STEPS.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(steps().is_sorted());
         assert_eq!(round_up(0), 1);
         assert_eq!(round_up(u64::MAX), u64::MAX);
     }

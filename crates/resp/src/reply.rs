@@ -60,7 +60,7 @@ impl<'a> Writer<'a> {
     pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
         // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
         let mut lines = [0; GROUP * digits::LONGEST + digits::ROOM];
-        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).unwrap_or(i64::MAX));
+        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).expect("arrays are short"));
         for (count, &value) in (1..).zip(values) {
             if count % GROUP == 0 {
                 self.out.extend_from_slice(&lines[..at]);
@@ -162,8 +162,7 @@ impl<'a> Writer<'a> {
 
     #[inline]
     fn size(&mut self, kind: u8, length: usize) {
-        // No slice or vector is longer than `isize::MAX`.
-        self.header(kind, i64::try_from(length).unwrap_or(i64::MAX));
+        self.header(kind, i64::try_from(length).expect("no slice is longer than `isize::MAX`"));
     }
 
     #[inline]

@@ -22,21 +22,17 @@
 
 mod batch;
 mod bounds;
-mod bytes;
 mod error;
 mod event;
-mod everyday;
-#[doc(hidden)]
-pub mod fuzz;
 mod heavy_hitters;
 mod key;
 mod limits;
 mod log;
-mod number;
 mod records;
 mod report;
 mod rows;
 mod run;
+mod simple_line;
 mod trace;
 mod track;
 mod traffic;

@@ -8,9 +8,8 @@ use crate::{
     batch::{self, Batch, Stored},
     error::{Fault, TraceError},
     event::{Event, Kind},
-    everyday::Everyday,
-    number,
     records::{MAX_FIELDS, Records},
+    simple_line::SimpleLine,
 };
 
 /// Reads a trace, event by event, without allocating for any.
@@ -108,7 +107,7 @@ impl<R: Read> TraceReader<R> {
             return Ok(());
         }
         while self.batch.len() < batch::MOST {
-            if let Some(event) = self.everyday() {
+            if let Some(event) = self.simple_event() {
                 self.batch.push(event);
                 continue;
             }
@@ -126,17 +125,15 @@ impl<R: Read> TraceReader<R> {
         Ok(())
     }
 
-    /// The event on the next line, if nothing is special about it.
-    #[inline(always)]
-    fn everyday(&mut self) -> Option<Stored> {
-        if self.columns != Columns::EVERYDAY {
+    /// The event on the next line, if that is a simple one in order of time.
+    #[inline]
+    fn simple_event(&mut self) -> Option<Stored> {
+        if self.columns != Columns::SIMPLE {
             return None;
         }
-        let last = self.last.as_micros();
-        let in_order =
-            |line: &Everyday| last <= line.time && line.time <= Timestamp::MAX.as_micros();
-        let (found, start, line) = self.records.everyday_in_place(in_order)?;
-        let Everyday { time, key, cost, .. } = found;
+        let times = self.last.as_micros()..=Timestamp::MAX.as_micros();
+        let (found, start, line) = self.records.simple_line(|it| times.contains(&it.time))?;
+        let SimpleLine { time, key, cost, .. } = found;
         let time = Timestamp::saturating_from_micros(time);
         self.last = time;
         let key = (start + key.0, start + key.1);
@@ -144,7 +141,7 @@ impl<R: Read> TraceReader<R> {
     }
 
     /// The event that the record is, unless something is wrong with it.
-    #[inline(always)]
+    #[inline]
     fn event(&mut self) -> Option<Stored> {
         let (columns, records) = (&self.columns, &self.records);
         if records.count() != columns.count {
@@ -156,13 +153,13 @@ impl<R: Read> TraceReader<R> {
             Some(index) => Kind::of(records.field(index))?,
             None => Kind::Take,
         };
-        let key = records.place(columns.key);
-        let policy = columns.policy.map_or((0, 0), |index| records.place(index));
+        let key = records.range(columns.key);
+        let policy = columns.policy.map_or((0, 0), |index| records.range(index));
         self.last = time;
         Some(Stored { line: records.line(), time, cost, kind, key, policy })
     }
 
-    #[inline(always)]
+    #[inline]
     fn field(&self, index: usize) -> &[u8] {
         self.records.field(index)
     }
@@ -190,20 +187,29 @@ impl<R: Read> TraceReader<R> {
     }
 }
 
-#[inline(always)]
+#[inline]
 fn time(field: &[u8]) -> Option<Timestamp> {
-    Timestamp::from_micros(number::parse(field)?).ok()
+    Timestamp::from_micros(number(field)?).ok()
 }
 
-#[inline(always)]
+#[inline]
 fn cost(field: &[u8]) -> Option<u32> {
-    u32::try_from(number::parse(field)?).ok()
+    u32::try_from(number(field)?).ok()
+}
+
+/// A whole number in decimal digits. The standard library reads only UTF-8, and accepts a sign.
+#[inline]
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |sum: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 impl Columns {
     /// `t_us,key,cost`.
-    const EVERYDAY: Self =
-        Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
+    const SIMPLE: Self = Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
 
     fn of(header: &Records<impl Read>) -> Result<Self, Fault> {
         let mut places = [None; NAMES.len()];

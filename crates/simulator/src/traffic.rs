@@ -5,7 +5,7 @@ mod spec;
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, as_micros};
 
 use self::random::Random;
 pub use self::spec::{KeySpec, TrafficError, TrafficSpec};
@@ -62,7 +62,6 @@ impl Traffic {
         length: Duration,
     ) -> Self {
         let start = start.as_micros();
-        let length = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
         let running = (1_u64..).zip(specs).map(|(index, spec)| Running {
             spec: *spec,
             random: Random::new(seed.wrapping_add(index << 32)),
@@ -71,7 +70,7 @@ impl Traffic {
         });
         let mut traffic = Self {
             start,
-            end: start.saturating_add(length).min(Timestamp::MAX.as_micros()),
+            end: start.saturating_add(as_micros(length)).min(Timestamp::MAX.as_micros()),
             sources: running.collect(),
             next: BinaryHeap::new(),
             keys: Keys::of(keys),

@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Counters, KeyedOperation, Operation, Outcome, PreparedPolicy, Retry, Source,
-    Store, StoreError, StoreStatus,
+    Answer, AsStore, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
+    StoreStatus, Timestamp,
+    wait::{Event, Step, WaitRequest, Waiter},
 };
 use sluicegate_memory::{ClockedStore, SystemClock};
 use sluicegate_redis::{Options, RedisStore};
 use tokio::time::{Instant, sleep};
 
-use crate::{LocalLimiter, local::wait_operation};
+use crate::LocalLimiter;
 
 /// Limits in this process, or in Redis or Valkey for all processes together.
 ///
@@ -199,22 +200,22 @@ impl Limiter {
         timeout: Duration,
     ) -> Result<Answer, StoreError> {
         let (key, start) = (key.as_ref(), Instant::now());
+        let now = || Timestamp::EPOCH + start.elapsed();
+        let deadline = Timestamp::EPOCH + timeout;
+        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
+        let (mut waiter, mut event) = (Waiter::alone(request), Event::Start);
         loop {
-            let left = timeout.saturating_sub(start.elapsed());
-            let answer =
-                self.0.apply(key, policy, wait_operation(policy.policy(), cost, left)).await?;
-            match answer.outcome {
-                Outcome::Allow { delay } => {
-                    sleep(delay).await;
-                    return Ok(answer);
+            event = match waiter.poll(now(), event) {
+                Step::Apply(operation) => {
+                    Event::Answered(self.0.apply(key, policy, operation).await?)
                 }
-                Outcome::Deny { retry: Retry::After(wait) }
-                    if wait <= left && tries_again(policy, &answer) =>
-                {
-                    sleep(wait).await;
+                Step::Observe => Event::Observed(None),
+                Step::SleepUntil(then) => {
+                    sleep(then.since(now())).await;
+                    Event::Woken
                 }
-                Outcome::Deny { .. } => return Ok(answer),
-            }
+                Step::Done(answer) => return Ok(answer),
+            };
         }
     }
 
@@ -271,11 +272,6 @@ impl Limiter {
     pub async fn close(&self) {
         self.0.close().await;
     }
-}
-
-/// Whether to try again after a denial: a reservation that the store denied will not succeed in time.
-fn tries_again(policy: &PreparedPolicy, answer: &Answer) -> bool {
-    !policy.policy().can_reserve() || answer.source == Source::Fallback
 }
 
 /// A limiter is a [`Store`].

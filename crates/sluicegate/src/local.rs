@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    AsStore, Clock, Decision, Operation, Outcome, Policy, PreparedPolicy, ReserveError, Retry,
+    AsStore, Clock, Decision, Operation, PreparedPolicy, ReserveError, Timestamp,
+    wait::{Event, Step, WaitRequest, Waiter},
 };
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
@@ -103,23 +104,25 @@ impl LocalLimiter {
         cost: u32,
         timeout: Duration,
     ) -> Decision {
-        let (key, start) = (key.as_ref(), self.0.clock().uptime());
+        let (key, clock) = (key.as_ref(), self.0.clock());
+        let start = clock.uptime();
+        let elapsed = || Timestamp::EPOCH + clock.uptime().saturating_sub(start);
+        let deadline = Timestamp::EPOCH + timeout;
+        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
+        let (mut waiter, mut now, mut event) = (Waiter::alone(request), elapsed(), Event::Start);
         loop {
-            let left = timeout.saturating_sub(self.0.clock().uptime().saturating_sub(start));
-            let decision =
-                self.infallible(key, policy, wait_operation(policy.policy(), cost, left));
-            match decision.outcome {
-                Outcome::Allow { delay } => {
-                    std::thread::sleep(delay);
-                    return decision;
+            event = match waiter.poll(now, event) {
+                Step::Apply(operation) => {
+                    Event::Answered(self.infallible(key, policy, operation).into())
                 }
-                Outcome::Deny { retry: Retry::After(wait) }
-                    if wait <= left && !policy.policy().can_reserve() =>
-                {
-                    std::thread::sleep(wait);
+                Step::Observe => Event::Observed(None),
+                Step::SleepUntil(then) => {
+                    std::thread::sleep(then.since(elapsed()));
+                    now = elapsed();
+                    Event::Woken
                 }
-                Outcome::Deny { .. } => return decision,
-            }
+                Step::Done(answer) => return answer.decision,
+            };
         }
     }
 
@@ -135,9 +138,10 @@ impl LocalLimiter {
         self.len() == 0
     }
 
-    /// Applies an operation other than a reserve, which cannot fail.
+    /// Applies an operation that cannot fail: only a reserve can, unless the policy supports it.
     fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Decision {
-        self.decide(key, policy, operation).expect("only a reserve can fail")
+        self.decide(key, policy, operation)
+            .expect("only a reserve can fail, and only under a policy that does not support it")
     }
 
     fn decide(
@@ -148,11 +152,6 @@ impl LocalLimiter {
     ) -> Result<Decision, ReserveError> {
         self.0.decide(key, policy, operation)
     }
-}
-
-/// The operation to apply when waiting up to `max_wait`.
-pub(crate) fn wait_operation(policy: &Policy, cost: u32, max_wait: Duration) -> Operation {
-    if policy.can_reserve() { Operation::Reserve { cost, max_wait } } else { Operation::Take(cost) }
 }
 
 impl Default for LocalLimiter {

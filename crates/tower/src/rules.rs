@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Method;
-use sluicegate_core::{OnError, Policy, PreparedPolicy};
+use sluicegate_core::{OnError, Policy, PreparedPolicy, wait::peeks_first};
 use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key_bytes};
@@ -30,8 +30,30 @@ pub(crate) struct Named {
     pub(crate) start: Box<[u8]>,
     /// A unique number, not 0.
     pub(crate) number: u64,
-    /// Whether a waiting request makes a reservation, in arrival order.
-    pub(crate) reserves: bool,
+    /// How a request begins that may wait.
+    pub(crate) first: FirstOperation,
+}
+
+/// The first operation of a request that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstOperation {
+    /// A reservation, in arrival order.
+    Reserve,
+    /// A peek, because a denied take is recorded, or an allowed one may be delayed too long.
+    Peek,
+    Take,
+}
+
+impl FirstOperation {
+    fn under(policy: &Policy) -> Self {
+        if policy.can_reserve() {
+            Self::Reserve
+        } else if peeks_first(policy) {
+            Self::Peek
+        } else {
+            Self::Take
+        }
+    }
 }
 
 /// The next number.
@@ -61,7 +83,7 @@ impl NamedPolicy {
         let mut start = key_bytes::Bytes::new();
         key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            reserves: policy.policy().can_reserve(),
+            first: FirstOperation::under(policy.policy()),
             name: name.into(),
             policy,
             fields,

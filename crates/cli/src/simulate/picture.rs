@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::human::span;
+use sluicegate_core::{as_micros, human::span};
 use sluicegate_plot::{
     Bound, Caption, Edge, Figure, Page, Peak, Plot, Role, Row, Series, Shape, Size, Table,
     span as exact,
@@ -11,7 +11,7 @@ use sluicegate_simulator::{Bin, CountedWindow, Spans, TimeSeries};
 
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
-    format::{as_micros, moment},
+    format::moment,
     table::{shown, words},
 };
 

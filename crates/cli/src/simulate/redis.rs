@@ -2,9 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use sluicegate_core::{Decision, ManualClock, Operation, Policy, PreparedPolicy, Store};
+use sluicegate_core::{Decision, ManualClock, Policy, PreparedPolicy, Store};
 use sluicegate_redis::{Options, RedisStore, TestClock};
-use sluicegate_simulator::{Event, Fault, Kind, TraceError};
+use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
 use super::sink::Sink;
@@ -45,16 +45,9 @@ impl Redis {
 
     pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
         let policy = self.prepared_policy(event)?;
-        let operation = match event.kind {
-            Kind::Take => Operation::Take(event.cost),
-            Kind::Peek => Operation::Peek(event.cost),
-            Kind::Charge => Operation::Charge(event.cost),
-            Kind::Refund => Operation::Refund(event.cost),
-            Kind::Reset => Operation::Reset,
-        };
         let key = [self.run.as_bytes(), event.key].concat();
         self.clock.set(event.time);
-        let applied = self.store.apply(&key, &policy, operation);
+        let applied = self.store.apply(&key, &policy, event.operation());
         let decision: Decision = self.runtime.block_on(applied.into_future())?.decision;
         Ok(sink.add(event, &decision)?)
     }

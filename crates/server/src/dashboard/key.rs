@@ -5,17 +5,17 @@ use serde::Serialize;
 use sluicegate_commands::{Description, PolicyText};
 use sluicegate_core::{Policy, PreparedPolicy, Retry, StoreError};
 
-use super::{play::Level, sources::Sources};
+use super::{playground::Level, sources::Sources};
 use crate::DashboardMode;
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]
-pub(super) struct Looked {
+pub(super) struct KeyView {
     /// Whether the key has usage that has not recovered.
     found: bool,
     /// How long an operator still blocks the key.
     blocked_us: Option<u64>,
-    /// The tag that the lists show for it, where keys are masked.
+    /// Its mask in the lists, if keys are masked.
     mask: Option<String>,
     #[serde(flatten)]
     state: Option<State>,
@@ -44,7 +44,7 @@ struct Next {
 }
 
 /// Looks up `key` in the store.
-pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<Looked, StoreError> {
+pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, StoreError> {
     let display = &sources.display;
     let mask = (display.mode == DashboardMode::Masked).then(|| display.mask(key));
     let described =
@@ -52,7 +52,7 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<Looked, Sto
     let blocked = sources.decider.blocks.remaining(key, sources.decider.now());
     let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
     let Some(it) = described else {
-        return Ok(Looked { found: false, blocked_us, mask, state: None });
+        return Ok(KeyView { found: false, blocked_us, mask, state: None });
     };
     let state = State {
         next: next(sources, key, &it.policy).await?,
@@ -62,7 +62,7 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<Looked, Sto
         bytes: it.bytes,
         limits: it.limits.into_iter().map(Level::from).collect(),
     };
-    Ok(Looked { found: true, blocked_us, mask, state: Some(state) })
+    Ok(KeyView { found: true, blocked_us, mask, state: Some(state) })
 }
 
 /// Peeks at `key` under the policy that it was last written under.

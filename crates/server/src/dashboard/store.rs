@@ -1,4 +1,4 @@
-//! How the store is doing, as a frame tells it.
+//! The health of the store.
 
 use serde::Serialize;
 use sluicegate_core::{NodeHealth, RoundTrips, StoreStatus};
@@ -6,7 +6,7 @@ use sluicegate_memory::WhenFull;
 
 use super::sources::Sources;
 
-/// Where the state is, and how that is doing.
+/// The store, and its health.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Store {
@@ -22,12 +22,12 @@ pub(super) enum Store {
     /// In Redis or Valkey.
     Redis {
         on_error: &'static str,
-        /// Why the store answers nothing now, if it does not.
+        /// Why the store is unavailable, if it is.
         unavailable: Option<String>,
-        /// Round trips since the frame before; `None` if there were none.
+        /// Round trips since the previous frame; `None` if there were none.
         latency: Option<StoreLatency>,
         servers: Vec<Server>,
-        /// Counts of what went wrong, by name.
+        /// Counters of the store client, by name.
         counts: Vec<(&'static str, u64)>,
     },
 }
@@ -69,7 +69,7 @@ pub(super) struct Snapshots {
     keys: u64,
 }
 
-/// A server of the store.
+/// A node of the store.
 #[derive(Debug, Serialize)]
 pub(super) struct Server {
     place: String,
@@ -78,8 +78,8 @@ pub(super) struct Server {
     breaker_open: bool,
 }
 
-/// How the store is doing, as far as is known without asking. `before`: the round trips up to the frame
-/// before.
+/// The health of the store, by local counters. `before`: the round trips up to the previous
+/// frame.
 pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
     match sources.decider.store_status() {
         StoreStatus::Local(usage) => Store::Memory {

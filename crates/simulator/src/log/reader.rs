@@ -6,7 +6,7 @@ use std::{
 };
 
 use memchr::{memchr, memrchr};
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, as_micros};
 
 use super::{
     error::{LogError, LogFault},
@@ -254,8 +254,7 @@ impl<R: Read> LogReader<R> {
         if ended {
             return self.events.len();
         }
-        let disorder = u64::try_from(self.disorder.as_micros()).unwrap_or(u64::MAX);
-        let safe = self.latest.as_micros().saturating_sub(disorder);
+        let safe = self.latest.as_micros().saturating_sub(as_micros(self.disorder));
         let ready = self.events.partition_point(|event| event.time.as_micros() <= safe);
         ready.max(self.events.len().saturating_sub(MOST_WAITING))
     }

@@ -56,8 +56,13 @@ pub(super) struct Shape {
 #[derive(Clone, Debug)]
 enum KeyPart {
     Text(Vec<u8>),
-    /// The first of these that the line has; the place in the list of missing fields, until one had it.
-    Value(Vec<(usize, Part)>, Option<usize>),
+    Value {
+        /// Where the value may be; the first that the line has counts.
+        slots: Vec<usize>,
+        part: Part,
+        /// Index in the list of missing fields, until a line has one of them.
+        missing: Option<usize>,
+    },
 }
 
 impl Shape {
@@ -68,39 +73,35 @@ impl Shape {
     ) -> Result<Self, LogError> {
         let mut names: Vec<String> = Vec::new();
         let kind = &format.0;
-        let mut slots = |field: &Field, asked: &str| -> Result<Vec<(usize, Part)>, LogError> {
-            let has = |name: &str| match kind {
-                Kind::Text(pattern) => pattern.names().any(|known| known == name),
-                Kind::Json => true,
-            };
-            let mut found: Vec<_> = field.sources.iter().filter(|(name, _)| has(name)).collect();
+        let mut slots = |asked: &str| -> Result<(Vec<usize>, Part), LogError> {
+            let Field { names: mut found, part } = Field::named(asked);
             if let Kind::Text(pattern) = kind {
                 // Each line has all fields of the format.
+                found.retain(|name| pattern.names().any(|known| known == *name));
                 found.truncate(1);
                 if found.is_empty() {
                     let has: Vec<&str> = pattern.names().collect();
                     return Err(LogError::Field { name: asked.to_owned(), has: has.join(", ") });
                 }
             }
-            let slot = |(name, part): &(String, Part)| {
+            let slot = |name: &str| {
                 let known = names.iter().position(|known| known == name);
-                let slot = known.unwrap_or_else(|| {
-                    names.push(name.clone());
+                known.unwrap_or_else(|| {
+                    names.push(name.to_owned());
                     names.len() - 1
-                });
-                (slot, *part)
+                })
             };
-            Ok(found.into_iter().map(slot).collect())
+            Ok((found.into_iter().map(slot).collect(), part))
         };
-        let time = time_field.unwrap_or("time");
-        let time = slots(&Field::named(time), time)?.into_iter().map(|(slot, _)| slot).collect();
+        let (time, _) = slots(time_field.unwrap_or("time"))?;
         let (mut parts, mut missing) = (Vec::new(), Vec::new());
         for part in &key.parts {
             parts.push(match part {
                 TemplatePart::Text(text) => KeyPart::Text(text.clone().into_bytes()),
                 TemplatePart::Field(name) => {
                     missing.push(name.clone());
-                    KeyPart::Value(slots(&Field::named(name), name)?, Some(missing.len() - 1))
+                    let (slots, part) = slots(name)?;
+                    KeyPart::Value { slots, part, missing: Some(missing.len() - 1) }
                 }
             });
         }
@@ -135,8 +136,8 @@ impl Shape {
                 for part in &self.key {
                     match part {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value(sources, _) => {
-                            for (slot, part) in sources {
+                        KeyPart::Value { slots, part, .. } => {
+                            for slot in slots {
                                 keys.extend_from_slice(&unescaped(part.of(values[*slot])));
                             }
                         }
@@ -155,16 +156,14 @@ impl Shape {
                 for part in &mut self.key {
                     match part {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value(sources, missing) => {
-                            let mut found = sources.iter().filter_map(|(slot, part)| {
-                                value(*slot).map(|text| part.of(&text).to_vec())
-                            });
-                            let found = found.next();
+                        KeyPart::Value { slots, part, missing } => {
+                            let found = slots.iter().find_map(|slot| value(*slot));
+                            let found = found.as_deref().map(|text| part.of(text));
                             if let (Some(_), Some(index)) = (&found, *missing) {
                                 self.missing[index].clear();
                                 *missing = None;
                             }
-                            keys.extend_from_slice(found.as_deref().unwrap_or(b"-"));
+                            keys.extend_from_slice(found.unwrap_or(b"-"));
                         }
                     }
                 }

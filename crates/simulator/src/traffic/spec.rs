@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use sluicegate_core::{Limit, Policy};
+use sluicegate_core::parse_period;
 
 /// One source of requests. Times are microseconds from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,10 @@ pub enum TrafficError {
     Keys(String),
 }
 
-/// Most keys.
-const MOST_KEYS: u32 = 1_000_000;
+/// Maximum number of keys.
+const MAX_KEYS: u32 = 1_000_000;
+/// The longest span in microseconds, that of a policy's period.
+const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000;
 
 impl FromStr for TrafficSpec {
     type Err = TrafficError;
@@ -106,7 +108,7 @@ impl FromStr for KeySpec {
             Some(count) => (Self::Zipf, count),
             None => (Self::Uniform, text),
         };
-        let count = count.parse().ok().filter(|count| (1..=MOST_KEYS).contains(count));
+        let count = count.parse().ok().filter(|count| (1..=MAX_KEYS).contains(count));
         count.map(spec).ok_or_else(|| TrafficError::Keys(text.to_owned()))
     }
 }
@@ -116,11 +118,5 @@ fn span(text: &str) -> Option<u64> {
     if matches!(text, "0" | "0s" | "0ms") {
         return Some(0);
     }
-    let policy: Policy = format!("sliding-log:1/{text}").parse().ok()?;
-    match policy.limits() {
-        [Limit::SlidingLog(log)] if !text.contains([':', ',']) => {
-            u64::try_from(log.period().as_micros()).ok()
-        }
-        _ => None,
-    }
+    parse_period(text).filter(|period| (1_000..=MAX_SPAN).contains(period))
 }

@@ -1,4 +1,4 @@
-//! From what is asked to what is answered.
+//! Decisions: from the body of a request to its response.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use sluicegate_headers::Fields;
 use super::{
     ask::{Ask, AskMany},
     problem::Problem,
-    reply::{self, Told, shown},
+    reply::{self, DecisionReply, shown},
     response::Reply,
     route::Verb,
     worker::HttpWorker,
@@ -32,7 +32,7 @@ pub(super) async fn one(
     let context = &worker.context;
     let ask = Ask::read(body)?;
     let key = ask.key()?;
-    // It comes from memory while the rest is read.
+    // The entry is fetched into the cache while the rest is parsed.
     context.decider.prefetch(&key);
     let operation = ask.operation(verb)?;
     let now = ask.at(context.test_clock)?.unwrap_or(now);
@@ -45,12 +45,12 @@ pub(super) async fn one(
         let answer = answer?;
         let mut rules = worker.rules.borrow_mut();
         let of = (rules.get(known).policy(), &**rules.fields(known));
-        let reply = tell(worker, &key, answer, of, (style, verb));
+        let reply = respond(worker, &key, answer, of, (style, verb));
         rules.settle();
         return Ok(reply);
     }
-    // What was looked up is kept until the answer is there: whatever becomes of the rules meanwhile,
-    // a request that was charged is told so.
+    // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
+    // the rules change meanwhile.
     let (held, policy, fields) = {
         let mut rules = worker.rules.borrow_mut();
         let held = rules.get(known);
@@ -58,7 +58,7 @@ pub(super) async fn one(
         rules.settle();
         kept
     };
-    // In a box of its own: most requests are answered above, and need not keep room for it.
+    // Boxed, because most requests are answered above and need no room for it.
     let answer = Box::pin(async {
         match timeout {
             None => {
@@ -67,7 +67,7 @@ pub(super) async fn one(
                 Ok(answer)
             }
             Some(timeout) => {
-                // A client that leaves takes its request back.
+                // A client that leaves withdraws its request.
                 let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
                 Ok::<_, Problem>(
@@ -77,12 +77,12 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(tell(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
+    Ok(respond(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
 }
 
-/// The reply to a request that was decided.
+/// The response to a decided request.
 #[inline]
-fn tell(
+fn respond(
     worker: &HttpWorker,
     key: &[u8],
     Answer { decision, source }: Answer,
@@ -91,11 +91,11 @@ fn tell(
 ) -> Reply {
     worker.stats().decided(source, &decision);
     worker.stats().sampler.note(key, &decision, Cause::policy(policy));
-    let told = Told::new(worker, &decision, source, fields, style);
+    let told = DecisionReply::new(worker, &decision, source, fields, style);
     reply::decision(&told.query(verb == Verb::Peek))
 }
 
-/// Several takes, each for itself.
+/// Several independent takes.
 pub(super) async fn many(
     worker: &HttpWorker,
     body: &[u8],
@@ -103,7 +103,7 @@ pub(super) async fn many(
 ) -> Result<Reply, Problem> {
     let many = AskMany::read(body)?;
     let now = many.at(worker.context.test_clock)?.unwrap_or(now);
-    // All are looked at before any is decided: what is wrong in one stops all.
+    // All are validated before any is decided.
     let mut takes = Vec::with_capacity(many.requests.len());
     for (index, ask) in many.requests.iter().enumerate() {
         let take = || {
@@ -115,7 +115,7 @@ pub(super) async fn many(
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
-    // Decisions that may take long are made in turns, between which what was looked up may go.
+    // Slow decisions are made in turns, between which the cache may evict policies.
     let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
     if worker.context.decider.is_local() && !heavy {
         for (key, known, operation) in &takes {
@@ -167,7 +167,7 @@ pub(super) async fn many(
     Ok(reply::decisions(told))
 }
 
-/// Makes a key as if never used.
+/// Resets a key.
 pub(super) async fn reset(
     worker: &HttpWorker,
     body: &[u8],
@@ -183,7 +183,7 @@ pub(super) async fn reset(
     Ok(reply::reset(existed))
 }
 
-/// The rule that a text says, or that the rules call so (`@name`), by the worker's table.
+/// The policy of a text or a name (`@name`), from the cache of the worker.
 #[inline]
 fn rule(worker: &HttpWorker, text: &[u8]) -> Result<Known, Problem> {
     let decider = &worker.context.decider;
