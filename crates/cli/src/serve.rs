@@ -26,10 +26,10 @@ use crate::usage::{FileSetting, Origins, unknown_variables};
 
 const SERVE: &str = "serve";
 
-/// What the command line, the environment and the configuration file say, in this order of precedence.
+/// The settings of the command line, the environment and the configuration file, in this order of precedence.
 pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Settings>)> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    // Only for the path of the file: the file may correct what is wrong.
+    // Only for the path of the file: its settings may correct an error.
     let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments).ok();
     let serve = first.as_ref().and_then(|matches| matches.subcommand_matches(SERVE));
     let path = serve.and_then(|serve| serve.get_one::<PathBuf>("config")).cloned();
@@ -69,7 +69,7 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
 pub(crate) struct Settings {
     config: sluicegate_server::Config,
     log: Log,
-    /// What is to be warned about.
+    /// Warnings to log.
     unknown: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
         // Before the rules are read, which takes time: it would end the process.
         let hangup = (!config.rules.is_empty()).then(hangup_signal).transpose()?;
         let server = Server::bind(config).await?;
-        // A closed standard output is no reason not to serve.
+        // The server also runs with a closed standard output.
         let mut out = io::stdout().lock();
         let _ = print_addresses(&server, &mut out);
         drop(out);

@@ -1,5 +1,5 @@
-//! Values of flags, environment variables and settings. Every error says what is expected; which setting is
-//! wrong is added by whoever knows where the value comes from.
+//! Values of flags, environment variables and settings. Every error says what is expected; `usage` adds the name of
+//! the setting.
 
 use std::{
     fmt,
@@ -152,18 +152,18 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     if is_digits(text) { span(&format!("{text}s")) } else { span(text) }
 }
 
-/// The same, where it cannot be switched off.
+/// A time limit of at least a second.
 pub(crate) fn seconds_from_one(text: &str) -> Result<Duration, String> {
     let limit = seconds(text)?;
     if limit >= SECOND { Ok(limit) } else { Err("expected a duration of at least 1s".to_owned()) }
 }
 
-/// How long a store may take.
+/// Time limit of a store.
 pub(crate) fn store_deadline(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::from_millis(1), Duration::from_mins(1))
 }
 
-/// How long denials are repeated.
+/// Time for which denials are repeated.
 pub(crate) fn denial_cache(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::ZERO, HOUR)
 }
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units_that_are_powers_of_1024() {
+    fn size_units_are_powers_of_1024() {
         for (text, expected) in [
             ("0", Some(0)),
             ("4096", Some(4096)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_those_of_policies_and_zero() {
+    fn span_is_that_of_policies_or_zero() {
         for (text, micros) in [("0", 0), ("0s", 0), ("250ms", 250_000), ("0m", 0), ("00s", 0)] {
             assert_eq!(span(text).unwrap(), Duration::from_micros(micros), "{text}");
         }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn listen_addresses_are_ips_names_and_ports() {
+    fn listen_address_parse_expects_host_and_port() {
         for (text, expected) in [
             ("127.0.0.1:6380", Ok("127.0.0.1:6380")),
             (":6380", Ok("0.0.0.0:6380")),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn misspellings_are_found() {
+    fn closest_finds_misspellings() {
         let known = ["max-memory", "max-clients", "listen"];
         for (word, expected) in [
             ("max_memory", Some("max-memory")),

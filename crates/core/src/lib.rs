@@ -32,7 +32,6 @@ mod decision;
 mod describe;
 mod encoding;
 mod entry;
-pub mod fuzz;
 pub mod human;
 mod parameters;
 mod period;

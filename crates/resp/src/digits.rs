@@ -8,8 +8,8 @@
 //! all that a pipelined `SG.TAKE` takes; for longer numbers, `itoa` is faster.
 
 /// Maximum length of a line: its kind, the digits of `i64::MIN`, its sign, `\r\n`.
-pub(crate) const LONGEST: usize = 1 + 20 + 2;
-/// Room for that, and for the zeros that a line may leave behind it.
+pub(crate) const MAX_LINE: usize = 1 + 20 + 2;
+/// Space for a line, and for the zeros that may be written after it.
 pub(crate) const ROOM: usize = 32;
 
 const EIGHT: u32 = 100_000_000;
@@ -18,11 +18,11 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 /// `\r\n`.
 const END: u64 = 0x0a0d;
 
-/// Writes a line of `kind` and `value` at `at` of `lines`, where [`ROOM`] bytes are to be had, and
-/// tells where it ends.
+/// Writes a line of `kind` and `value` at `at` of `lines`, where [`ROOM`] bytes are free. Returns
+/// its end.
 #[inline]
 pub(crate) fn line(lines: &mut [u8], at: usize, kind: u8, value: i64) -> usize {
-    // What most replies are full of: small enough to stand wherever lines are written.
+    // Most numbers of replies are one digit.
     if let Ok(digit @ 0..=9) = u8::try_from(value) {
         lines[at..at + 4].copy_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         return at + 4;
@@ -104,7 +104,7 @@ fn text(value: u64) -> (u64, usize) {
 #[inline]
 fn digits(value: u64) -> u64 {
     // x / 10^4, then in each half x / 100, then in each quarter x / 10, by multiplication: exact
-    // for numbers of so many digits.
+    // for numbers of this size.
     let fours = (value / 10_000) | (value % 10_000) << 32;
     let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
     let twos = hundreds | (fours - hundreds * 100) << 16;
@@ -121,7 +121,7 @@ mod tests {
     fn text(value: i64) -> String {
         let mut lines = [b'x'; ROOM];
         let end = line(&mut lines, 0, b':', value);
-        assert!(end <= LONGEST);
+        assert!(end <= MAX_LINE);
         let line = str::from_utf8(&lines[..end]).unwrap();
         line.strip_prefix(':').and_then(|it| it.strip_suffix("\r\n")).unwrap().to_owned()
     }

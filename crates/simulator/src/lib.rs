@@ -1,8 +1,8 @@
 //! Traffic, run through the algorithms in virtual time.
 //!
 //! [`TraceReader`] reads a trace in CSV, event by event; a [`Simulation`] decides each as a store
-//! would; [`Rows`] writes what was decided as CSV again, and a [`Report`] sums it up. Any of them
-//! can be used without the others. Nothing here tells the time, opens a file or prints.
+//! does; [`Rows`] writes the decisions as CSV, and a [`Report`] has their totals. Each
+//! can be used without the others. Nothing here reads a clock, opens a file or prints.
 //!
 //! ```
 //! use sluicegate_simulator::{Rows, Simulation, TraceReader};
@@ -50,5 +50,5 @@ pub use rows::{HEADER, Rows};
 pub use run::Simulation;
 pub use trace::TraceReader;
 pub use track::{Bin, Bounds, CountedWindow, Excess, Level, Levels, Spans, TimeSeries};
-pub use traffic::{KeySpec, Traffic, TrafficError, TrafficSpec};
+pub use traffic::{KeySpec, Steady, Traffic, TrafficError, TrafficSpec};
 pub use windows::WindowPeak;

@@ -102,7 +102,6 @@ impl<R: Read> Records<R> {
 
     /// Reads the next record if it has arrived completely and has no quotes: the buffer does not change, and
     /// the records before stay valid.
-    #[inline]
     pub(crate) fn advance_in_place(&mut self) -> bool {
         loop {
             let text = &self.buffer[self.start..self.end];
@@ -123,7 +122,6 @@ impl<R: Read> Records<R> {
     }
 
     /// The next line if it is a simple one and `wanted`, with where it begins and its number.
-    #[inline]
     pub(crate) fn simple_line(
         &mut self,
         wanted: impl Fn(&SimpleLine) -> bool,
@@ -139,39 +137,33 @@ impl<R: Read> Records<R> {
     }
 
     /// The line that the record begins on, counted from 1.
-    #[inline]
     pub(crate) fn line(&self) -> u64 {
         self.record.line
     }
 
     /// Whether the fields of the record are apart from those of the records before.
-    #[inline]
     pub(crate) fn is_quoted(&self) -> bool {
         self.record.quoted
     }
 
     /// How many fields the record has, which may be more than can be read.
-    #[inline]
     pub(crate) fn count(&self) -> usize {
         self.record.count
     }
 
     /// The field of that index, which must be less than `count` and `MAX_FIELDS`.
-    #[inline]
     pub(crate) fn field(&self, index: usize) -> &[u8] {
         let (start, end) = self.range(index);
         &self.bytes()[start..end]
     }
 
     /// Where in [`bytes`](Self::bytes) that field begins and ends.
-    #[inline]
     pub(crate) fn range(&self, index: usize) -> (usize, usize) {
         let Record { start, ends, .. } = &self.record;
         (if index == 0 { *start } else { ends[index - 1] + 1 }, ends[index])
     }
 
     /// What holds the fields of the record, and of those before it if all were read in place.
-    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.record.quoted { &self.unquoted } else { &self.buffer }
     }
@@ -210,7 +202,6 @@ fn without_return(line: &[u8]) -> &[u8] {
 
 impl Record {
     /// Finds the fields of `text`, a record without quotes.
-    #[inline]
     fn split(&mut self, text: &[u8]) {
         self.count = 0;
         for comma in memchr_iter(b',', text) {
@@ -261,7 +252,6 @@ impl Record {
         }
     }
 
-    #[inline]
     fn add(&mut self, end: usize) {
         if let Some(field) = self.ends.get_mut(self.count) {
             *field = end;

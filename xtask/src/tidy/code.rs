@@ -97,7 +97,7 @@ mod tests {
             (r#"f(b"x", br"y")"#, "f(    ,      )"),
             ("'a' + '\\'' + '\\u{41}' + 1", "    +      +          + 1"),
             ("fn f<'a>(x: &'a str)", "fn f<'a>(x: &'a str)"),
-            ("\"a\nb\"c", "  \n  c"),
+            ("\"a\nb\" c", "  \n   c"),
             ("é \"é\" é", "é     é"),
         ] {
             assert_eq!(code_of(source).trim_end(), code.trim_end(), "{source}");

@@ -102,8 +102,8 @@ pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
         Value::Integer(value) => writer.integer(*value),
         Value::Bulk(text) => writer.bulk(text),
         Value::Null => writer.null(),
-        Value::Boolean(value) => writer.boolean(*value),
-        Value::Double(value) => writer.double(*value),
+        Value::Boolean(value) => out.extend_from_slice(if *value { b"#t\r\n" } else { b"#f\r\n" }),
+        Value::Double(value) => out.extend(format!(",{value:?}\r\n").to_lowercase().bytes()),
         Value::BigNumber(digits) => out.extend(format!("({digits}\r\n").bytes()),
         Value::Verbatim(format, text) => writer.verbatim(format, text),
         Value::Array(values) => {
@@ -115,7 +115,7 @@ pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
             elements(values, out);
         }
         Value::Push(values) => {
-            writer.push(values.len());
+            out.extend(format!(">{}\r\n", values.len()).bytes());
             elements(values, out);
         }
         Value::Map(pairs) => {

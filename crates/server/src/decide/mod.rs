@@ -29,8 +29,8 @@ use crate::{
 /// How long a client may occupy its worker before others go first.
 const TURN: Duration = Duration::from_micros(500);
 
-/// What it takes to decide, for all protocols: the store, the clock, the rules in force, the keys that an
-/// operator has blocked, and the requests that wait.
+/// Decides for all protocols, by the store, the clock, the rules in force, the keys that an operator has
+/// blocked, and the requests that wait.
 #[derive(Debug)]
 pub(crate) struct Decider {
     store: Arc<ServerStore>,
@@ -47,7 +47,7 @@ pub(crate) struct Decider {
     pub(crate) queues: WaitQueues,
     /// What may be buffered: keys of requests that wait are.
     pub(crate) buffers: Arc<BufferBudget>,
-    /// What is answered while the store is unavailable, unless a rule says otherwise.
+    /// The fallback while the store is unavailable, unless a rule sets its own.
     pub(crate) on_error: OnError,
 }
 

@@ -38,19 +38,19 @@ use crate::{
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
-/// The most bytes of the first part.
+/// Longest first part, in bytes.
 const MAX_FIRST: usize = 16 * 1024;
-/// Counters of rules are written so many bytes at a time, and at most so many more: those of one rule.
+/// Length in bytes after which a part of the counters of rules ends, and the longest text of one rule.
 const PAGE: usize = 4 * 1024;
 const MAX_RULE: usize = 2560;
-/// What it takes to keep a part until it is sent, besides its text.
+/// Overhead of an unsent part, in bytes.
 const FRAME: usize = 512;
-/// The most bytes of parts that are there at a time, beyond the first: what waits to be sent, the part that
-/// it begins with, and one that was just written.
+/// Most parts at a time beyond the first, and their bytes: the unsent ones, the one that is being sent, and one
+/// that was just written.
 const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
 const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
 
-/// What the metrics are read from.
+/// The state of the server that metrics are read from.
 pub(crate) struct MetricSources {
     pub(crate) decider: Arc<Decider>,
     pub(crate) clients: Arc<Clients>,
@@ -84,15 +84,15 @@ async fn answer(
     Ok(reply.map(|_| Either::Right(StreamBody::new(parts))))
 }
 
-/// All metrics as text, in parts: those of rules are written while the client reads them, because there
-/// may be many. `None`: there is no memory for what of them may be there at a time, which is `held` until it
-/// was sent.
+/// All metrics as text, in parts: those of rules are written while the client reads, because there
+/// may be many. `None`: there is no memory for the parts that may exist at a time, which are `held` until they
+/// are sent.
 async fn render(
     shared: &Arc<MetricSources>,
     format: Format,
     mut held: Held,
 ) -> Option<impl Iterator<Item = Bytes> + use<>> {
-    // Before the work is done.
+    // Reserved before the work.
     if !held.resize(MAX_FIRST) {
         return None;
     }
@@ -117,18 +117,18 @@ async fn render(
     Some(once(first).chain(parts).map(move |text| Held::bytes_of(&held, text)))
 }
 
-/// What is left of the metrics, in parts: few of them, because each takes up memory besides its text.
+/// The remaining parts: few long ones, because each has an overhead.
 struct Parts {
     shared: Arc<MetricSources>,
-    /// What is written of the next part.
+    /// The text of the next part.
     out: Exposition,
     next: Next,
 }
 
-/// What is to be written next.
+/// The metrics to write next.
 enum Next {
-    /// The rules that follow this one, in a family that begins with the first. They are found by name, because a
-    /// list that is kept for a client who does not read would be one more for each name that was added since.
+    /// The rules after this one, in a family. They are looked up by name, because a list that is kept for a
+    /// client that does not read would be copied whenever a name is added.
     Rules(&'static RuleFamily, Option<Arc<str>>),
     Nothing,
 }
@@ -191,8 +191,8 @@ static NEAR_LIMIT: RuleFamily = RuleFamily {
 };
 
 impl RuleFamily {
-    /// Writes the counters of the rules that follow `last`, up to about `most` bytes: of a rule from a file all
-    /// of them; of a name that was made of a client's value those that every name has, and those that are not
+    /// Writes the counters of the rules after `last`, up to about `most` bytes. Rules from a file have all
+    /// counters; names that contain a value of a client have those of every name, and those above
     /// 0. Whether there may be more.
     fn write(
         &self,
@@ -243,7 +243,7 @@ fn decisions(shared: &MetricSources, out: &mut Exposition) {
     let help = "Decisions sent to clients, by protocol, outcome and source";
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
     for protocol in shared.stats.protocols() {
-        // With state in memory there is one source.
+        // State in memory has one source.
         for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
             let word = if in_memory { "memory" } else { source.word() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
@@ -285,7 +285,7 @@ fn requests(shared: &MetricSources, out: &mut Exposition) {
     }
 }
 
-/// Microseconds as Prometheus has them.
+/// Microseconds in seconds, the unit of Prometheus.
 fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
@@ -374,7 +374,7 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
     family.sample(&[("outcome", "failed")], told.failed);
 }
 
-/// The metrics of every process that Prometheus scrapes, as far as the system tells them.
+/// The standard metrics of a process, as far as the system provides them.
 fn of_process(process: &Process, out: &mut Exposition) {
     let mut metric = |name, kind, help, value: Option<String>| {
         if let Some(value) = value {

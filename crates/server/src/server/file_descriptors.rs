@@ -1,19 +1,20 @@
-//! File descriptors for clients, and a reserve for everything else.
+//! The limit on file descriptors: enough for all clients, and a reserve for everything else.
 //!
-//! Each client needs a descriptor. Without a reserve, idle clients could prevent snapshots, reloads of rules and health
-//! checks. Therefore the process raises its limit if the system allows it, and otherwise lowers the number of clients.
+//! A client is a descriptor. Without a reserve, idle clients could prevent snapshots, reloads of rules and
+//! health checks. The limit of the process is therefore raised if the system allows it; otherwise fewer
+//! clients are served at a time.
 
 use crate::{Config, net::clients::RESERVED_CLIENTS};
 
-/// Reserve for files, and for the start of the workers.
+/// Descriptors for files, and for the start of workers.
 const RESERVED: u64 = 24;
-/// Descriptors of a worker's event loop.
+/// Descriptors of each worker, to wait for events.
 const PER_WORKER: u64 = 4;
-/// Reserve for connections to a remote store.
+/// Descriptors for connections to a store.
 const STORE: u64 = 16;
 
-/// Raises the limit of the process for the clients that `config` allows, as far as the system permits. Returns the
-/// maximum number of clients.
+/// Raises the limit on descriptors for the clients that `config` allows and for the reserve, as far as the system
+/// lets us. Returns how many clients may be served at a time.
 #[cfg(unix)]
 pub(crate) fn prepare(config: &Config, workers: usize) -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -46,7 +47,7 @@ pub(crate) fn prepare(config: &Config, _workers: usize) -> usize {
     config.max_clients
 }
 
-/// The reserve, with `open` descriptors open already.
+/// Descriptors that are not for clients, given the ones that are already open.
 fn reserved(config: &Config, workers: usize, open: u64) -> u64 {
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let store = if config.store.is_some() { STORE } else { 0 };
@@ -54,7 +55,7 @@ fn reserved(config: &Config, workers: usize, open: u64) -> u64 {
     (open + RESERVED + store).saturating_add(count(RESERVED_CLIENTS)).saturating_add(workers)
 }
 
-/// Number of open descriptors of the process; an estimate if the system does not list them.
+/// The number of open descriptors, or an estimate if the system does not provide it.
 fn open_now() -> u64 {
     let open = std::fs::read_dir("/proc/self/fd").map_or(16, Iterator::count);
     u64::try_from(open).unwrap_or(u64::MAX)

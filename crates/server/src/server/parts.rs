@@ -1,4 +1,4 @@
-//! The parts of the server, and the protocols that are made of them.
+//! The parts of the server, and the table of its protocols.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ pub(crate) struct Registration {
     pub(crate) service: fn(&Parts) -> ServiceFactory,
 }
 
-/// All protocols. Those who connect to the Unix socket speak the first.
+/// All protocols. Clients of the Unix socket speak the first one.
 pub(crate) fn registrations(config: &Config) -> [Registration; 3] {
     let register = |protocol, address, tls: &Option<_>, secret: &Option<_>, service| Registration {
         protocol,
@@ -52,7 +52,7 @@ pub(crate) fn registrations(config: &Config) -> [Registration; 3] {
     ]
 }
 
-/// What protocols and routes are made of. None of them has all of it.
+/// The parts of which protocols and routes are made. Each gets only those that it needs.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -64,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) snapshots: Arc<SnapshotLog>,
     pub(crate) display: Arc<KeyDisplay>,
     pub(crate) dashboard: Arc<Broadcaster>,
-    /// The secrets that clients must give: of RESP and of HTTP. `config` has them no more.
+    /// The secrets of RESP and HTTP, which are removed from `config`.
     password: Option<Secret>,
     token: Option<Secret>,
 }

@@ -1,4 +1,4 @@
-//! What a line has, and the key that is made of it.
+//! Fields of a line, and the key that is made of them.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub(crate) struct Field<'a> {
     pub(crate) part: Part,
 }
 
-/// Which part of a value.
+/// Part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All of it.
@@ -28,7 +28,7 @@ pub(crate) enum Part {
     Url,
 }
 
-/// A key's text with fields in it: `{ip}:{path}`.
+/// A key with fields in it: `{ip}:{path}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     pub(crate) parts: Vec<TemplatePart>,
@@ -43,7 +43,7 @@ pub(crate) enum TemplatePart {
 impl std::str::FromStr for KeyTemplate {
     type Err = LogError;
 
-    /// Fields stand in braces; `{{` and `}}` are braces.
+    /// Fields are in braces; `{{` and `}}` are braces.
     fn from_str(text: &str) -> Result<Self, LogError> {
         let fault = || LogError::Template(text.to_owned());
         let mut parts = Vec::new();
@@ -141,7 +141,7 @@ impl Part {
     }
 }
 
-/// What is between the first and the last blank of a request line, or all where there is none.
+/// The text between the first and the last blank of a request line; all of it if there is no blank.
 fn target(value: &[u8]) -> &[u8] {
     let Some(first) = value.iter().position(|byte| *byte == b' ') else { return value };
     let rest = &value[first + 1..];
@@ -165,7 +165,7 @@ fn address(value: &[u8]) -> &[u8] {
     }
 }
 
-/// A value as text again, where a log has written bytes as `\xHH`, `\"` and `\\`.
+/// A value without the escapes of logs: `\xHH`, `\"` and `\\`.
 pub(crate) fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', value).is_none() {
         return Cow::Borrowed(value);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_read() {
+    fn template_fields_and_braces_are_read() {
         let parts = |text: &str| text.parse::<KeyTemplate>().map(|it| it.parts);
         let text = |text: &str| TemplatePart::Text(text.to_owned());
         let field = |name: &str| TemplatePart::Field(name.to_owned());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_values() {
+    fn part_of_value_is_cut_out() {
         let of = |part: Part, value: &str| {
             String::from_utf8_lossy(part.of(value.as_bytes())).into_owned()
         };
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone() {
+    fn unescaped_escapes_are_undone() {
         assert_eq!(&*unescaped(br#"a\x22b\"c\\d\q\x2"#), br#"a"b"c\d\q\x2"#);
         assert_eq!(&*unescaped(b"plain"), b"plain");
     }

@@ -1,4 +1,4 @@
-//! How a line becomes a time and a key.
+//! Reads the time and the key of a line.
 
 use sluicegate_core::Timestamp;
 
@@ -9,7 +9,7 @@ use super::{
     json, time,
 };
 
-/// What lines look like.
+/// Format of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat(Kind);
 
@@ -38,18 +38,18 @@ impl LogFormat {
     }
 }
 
-/// A format, and what is asked of it.
+/// A format, and the fields to read of it.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     kind: Kind,
-    /// Of JSON: what is asked for.
+    /// Names of the fields to read; used for JSON.
     names: Vec<String>,
-    /// Where the time may be.
+    /// Indices of the fields that may have the time.
     time: Vec<usize>,
     key: Vec<KeyPart>,
     /// Fields of the key that no line has had yet; of JSON only, since each line of text has all fields.
     missing: Vec<String>,
-    /// The last time as it was written, which is often the next one too.
+    /// The last time as it was written: lines often repeat it.
     last: (Vec<u8>, u64),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Shape {
 enum KeyPart {
     Text(Vec<u8>),
     Value {
-        /// Where the value may be; the first that the line has counts.
+        /// Indices of the fields that may have the value; the first that the line has counts.
         slots: Vec<usize>,
         part: Part,
         /// Index in the list of missing fields, until a line has one of them.
@@ -114,7 +114,7 @@ impl Shape {
                 return Err(LogError::TooMany(names.len()));
             }
             for (slot, name) in names.iter().enumerate() {
-                pattern.ask(name, slot);
+                pattern.read_into(name, slot);
             }
             pattern.cut();
         }
@@ -126,8 +126,7 @@ impl Shape {
         self.missing.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The time of `line`; its key is appended to `keys`, whatever is wrong.
-    #[inline]
+    /// The time of `line`. Its key is appended to `keys`, also if there is a fault.
     pub(super) fn read(&mut self, line: &[u8], keys: &mut Vec<u8>) -> Result<Timestamp, LogFault> {
         match &self.kind {
             Kind::Text(pattern) => {
@@ -144,7 +143,7 @@ impl Shape {
                     }
                 }
                 let time = self.time.first().map_or(&b""[..], |slot| values[*slot]);
-                when(&mut self.last, time)
+                timestamp(&mut self.last, time)
             }
             Kind::Json => {
                 let mut values = Vec::new();
@@ -168,14 +167,13 @@ impl Shape {
                     }
                 }
                 let mut found = self.time.iter().filter_map(|slot| value(*slot));
-                when(&mut self.last, &found.next().ok_or(LogFault::NoTime)?)
+                timestamp(&mut self.last, &found.next().ok_or(LogFault::NoTime)?)
             }
         }
     }
 }
 
-#[inline]
-fn when(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFault> {
+fn timestamp(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFault> {
     if last.0 != text || text.is_empty() {
         let micros = time::parse(text).ok_or_else(|| LogFault::Time(text.into()))?;
         if micros > Timestamp::MAX.as_micros() {

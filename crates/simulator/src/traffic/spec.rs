@@ -1,4 +1,4 @@
-//! Traffic in words.
+//! Specifications of synthetic traffic.
 
 use std::str::FromStr;
 
@@ -7,57 +7,52 @@ use sluicegate_core::parse_period;
 /// One source of requests. Times are microseconds from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficSpec {
-    /// `burst:200@59s`: so many at one moment.
+    /// `burst:200@59s`: all at one moment.
     Burst {
-        /// How many.
+        /// Number of requests.
         count: u32,
-        /// When.
+        /// The moment.
         at: u64,
     },
     /// `even:50/s`, `even:50/s@10s..20s`: at equal distances.
-    Even {
-        /// How many in each period.
-        count: u32,
-        /// The period.
-        period: u64,
-        /// When they begin.
-        from: u64,
-        /// When they end.
-        to: u64,
-    },
-    /// `poisson:50/s`, `poisson:50/s@10s..20s`: at random, each for itself.
-    Poisson {
-        /// How many in each period, in the mean.
-        count: u32,
-        /// The period.
-        period: u64,
-        /// When they begin.
-        from: u64,
-        /// When they end.
-        to: u64,
-    },
+    Even(Steady),
+    /// `poisson:50/s`, `poisson:50/s@10s..20s`: a Poisson process.
+    Poisson(Steady),
 }
 
-/// Whom the requests are about: `100` keys alike, or `zipf:100`, the first twice as busy as the
-/// second, three times as busy as the third.
+/// Requests at a rate that does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steady {
+    /// Requests per period, for a Poisson process in the mean.
+    pub count: u32,
+    /// The period.
+    pub period: u64,
+    /// The start.
+    pub from: u64,
+    /// The end.
+    pub to: u64,
+}
+
+/// Distribution of the keys: `100` equally frequent ones, or `zipf:100`, where the first is twice as frequent as the
+/// second and three times as frequent as the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySpec {
-    /// So many, all alike.
+    /// A number of equally frequent keys.
     Uniform(u32),
-    /// So many, each as busy as one divided by its rank.
+    /// A number of keys, each with the frequency of one divided by its rank.
     Zipf(u32),
 }
 
-/// Words that describe no traffic.
+/// An invalid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrafficError {
-    /// Requests.
+    /// Of requests.
     #[error(
         "expected traffic such as `poisson:50/s`, `even:50/s`, `burst:200@59s` or `even:50/s@10s..20s`"
     )]
     Traffic(String),
-    /// Keys.
+    /// Of keys.
     #[error("expected a whole number from 1 to 1000000, or `zipf:N`")]
     Keys(String),
 }
@@ -93,9 +88,10 @@ fn parse(text: &str) -> Option<TrafficSpec> {
     if period == 0 || to <= from {
         return None;
     }
+    let steady = Steady { count, period, from, to };
     match kind {
-        "even" => Some(TrafficSpec::Even { count, period, from, to }),
-        "poisson" => Some(TrafficSpec::Poisson { count, period, from, to }),
+        "even" => Some(TrafficSpec::Even(steady)),
+        "poisson" => Some(TrafficSpec::Poisson(steady)),
         _ => None,
     }
 }
@@ -113,7 +109,7 @@ impl FromStr for KeySpec {
     }
 }
 
-/// A span in microseconds, in the words of a policy's period; `0s` too.
+/// A span in microseconds, written like the period of a policy, or zero.
 fn span(text: &str) -> Option<u64> {
     if matches!(text, "0" | "0s" | "0ms") {
         return Some(0);

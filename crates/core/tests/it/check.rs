@@ -1,14 +1,15 @@
-//! What the fuzz targets check. They are also run in the tests, over a committed corpus.
+//! What must hold for any bytes that are read as a policy or as the state of a key. Fuzz targets run it, and so do
+//! tests.
 
 use std::time::Duration;
 
-use crate::{Entry, Operation, Policy, Timestamp, apply};
+use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
 
 /// Any bytes as the text of a policy: an error, or a policy that its own text reads back to.
 ///
 /// # Panics
 /// Where that does not hold.
-pub fn check_policy(data: &[u8]) {
+pub(crate) fn check_policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match text.parse::<Policy>() {
         Ok(policy) => {
@@ -27,7 +28,7 @@ pub fn check_policy(data: &[u8]) {
 ///
 /// # Panics
 /// Where that does not hold.
-pub fn check_state(data: &[u8]) {
+pub(crate) fn check_state(data: &[u8]) {
     let Ok(entry) = Entry::decode(data) else { return };
     assert_eq!(Entry::decode(&entry.encode()).as_ref(), Ok(&entry));
     let policies =
