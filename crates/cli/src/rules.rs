@@ -1,4 +1,4 @@
-//! `rules`: what rules files do, explained, and whether their tests hold.
+//! `rules`: explains rules files, and runs their tests.
 
 use std::{
     io::{self, Write},
@@ -12,8 +12,8 @@ use sluicegate_server::RuleFiles;
 
 use crate::{arguments::Rules, explain::in_words};
 
-/// Exit status where a test fails.
-const BROKEN: u8 = 1;
+/// Exit status if a test fails.
+const TEST_FAILED: u8 = 1;
 
 pub(crate) fn run(command: &Rules) -> anyhow::Result<ExitCode> {
     let out = &mut io::stdout().lock();
@@ -23,16 +23,16 @@ pub(crate) fn run(command: &Rules) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The rules of all files together, with the names of the files.
-struct Read {
+/// The rules of all files, with the names of the files.
+struct LoadedRules {
     files: RuleFiles,
     rules: RuleSet,
 }
 
-impl Read {
+impl LoadedRules {
     /// # Errors
-    /// All errors of all files, the first one right behind `error: `.
-    fn new(paths: &[PathBuf]) -> anyhow::Result<Self> {
+    /// All errors of all files; `error: ` is in front of each but the first.
+    fn load(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let files = RuleFiles::read(paths).map_err(|error| anyhow!(error))?;
         let rules = files.check().map_err(|errors| {
             let (one, count) = (errors.len() == 1, errors.len());
@@ -42,7 +42,7 @@ impl Read {
         Ok(Self { files, rules })
     }
 
-    /// In which file something stands, to be put before its line; empty where there is one file.
+    /// Name of a source, in front of a line number; empty if there is only one file.
     fn file(&self, source: usize) -> String {
         match &*self.files.names() {
             [_] => String::new(),
@@ -59,8 +59,8 @@ fn count(count: usize, one: &str, many: &str) -> String {
 }
 
 fn check(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let read = Read::new(files)?;
-    let rules = &read.rules;
+    let loaded = LoadedRules::load(files)?;
+    let rules = &loaded.rules;
     let all: Vec<_> = rules.described().collect();
     let names = rules.policy_names();
     let named = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
@@ -73,7 +73,7 @@ fn check(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
     )?;
     let mut explained = Vec::new();
     for rule in all {
-        writeln!(out, "\n{} ({}line {})", rule.name, read.file(rule.source), rule.line)?;
+        writeln!(out, "\n{} ({}line {})", rule.name, loaded.file(rule.source), rule.line)?;
         for (label, text) in rule.lines {
             writeln!(out, "  {label:<10} {text}")?;
         }
@@ -92,26 +92,26 @@ fn check(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
 }
 
 fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let read = Read::new(files)?;
-    let mut broken = 0;
-    for example in read.rules.examples() {
-        let faults = read.rules.run_example(example);
+    let loaded = LoadedRules::load(files)?;
+    let mut failed = 0;
+    for example in loaded.rules.examples() {
+        let faults = loaded.rules.run_example(example);
         let word = if faults.is_empty() { "ok  " } else { "FAIL" };
-        let file = read.file(example.source());
+        let file = loaded.file(example.source());
         writeln!(out, "{word} {} ({file}line {})", example.name(), example.line())?;
         for fault in &faults {
             writeln!(out, "       {fault}")?;
         }
-        broken += usize::from(!faults.is_empty());
+        failed += usize::from(!faults.is_empty());
     }
-    let all = read.rules.examples().len();
+    let all = loaded.rules.examples().len();
     if all == 0 {
-        let names = read.files.names().join(", ");
+        let names = loaded.files.names().join(", ");
         if require {
             return Err(anyhow!("no tests in {names}: expected at least one under `tests`"));
         }
         eprintln!("warning: no tests in {names}: write some under `tests`");
     }
-    writeln!(out, "{} of {all} tests pass", all - broken)?;
-    Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
+    writeln!(out, "{} of {all} tests pass", all - failed)?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(TEST_FAILED) })
 }

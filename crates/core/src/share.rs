@@ -1,14 +1,20 @@
 //! A fraction of a policy: what one of several processes may admit by itself.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::parameters::LimitError;
 
-/// A share of a policy, above 0 and at most 1, as a fraction of whole numbers.
+/// A share of a policy, above 0 and at most 1, as a fraction of whole numbers. Displayed as `1/4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     part: u32,
     whole: u32,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.part, self.whole)
+    }
 }
 
 impl Share {
@@ -25,6 +31,12 @@ impl Share {
         }
         let value = format!("{part}/{whole}");
         Err(LimitError::Domain { name: "share", value, domain: "a fraction above 0 and at most 1" })
+    }
+
+    /// Whether it is the whole policy.
+    #[must_use]
+    pub const fn is_all(self) -> bool {
+        self.part == self.whole
     }
 
     /// That part of `units`, rounded down, and at least one.

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_core::Policy;
+use sluicegate_core::{OnError, Policy};
 
 use crate::{
     attribute::Attribute,
     condition::Conditions,
     key::KeyPart,
-    rule::{Cost, Level, OnError, Overrides, Rule, Settings, Treatment},
+    rule::{Cost, Level, Overrides, Rule, Settings, Treatment},
     set::RuleSet,
 };
 
@@ -149,17 +149,17 @@ impl RuleSet {
         match settings.on_error {
             Some(OnError::Allow) => words.push("allowed while the store is unavailable".to_owned()),
             Some(OnError::Deny) => words.push("denied while the store is unavailable".to_owned()),
-            Some(OnError::Local { part, whole }) => {
-                let share = if part == whole {
-                    "the limit".into()
-                } else {
-                    format!("{part}/{whole} of the limit")
+            Some(OnError::Local(share)) => {
+                let share = match share.is_all() {
+                    true => "the limit".to_owned(),
+                    false => format!("{share} of the limit"),
                 };
                 words.push(format!(
                     "decided by each server alone under {share} while the store is unavailable"
                 ));
             }
-            None => {}
+            // Rules cannot set any other.
+            Some(_) | None => {}
         }
         words.join(", ")
     }

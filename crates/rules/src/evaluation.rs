@@ -10,14 +10,14 @@
 mod descriptor;
 mod events;
 
-use sluicegate_core::{Answer, Decision, Operation, Outcome, Retry, Source};
+use sluicegate_core::{Answer, Decision, OnError, Operation, Outcome, Retry, Source};
 use smallvec::SmallVec;
 
 pub use self::{
     descriptor::{DescriptorLimit, EnvoyMode, is_over_limit},
     events::RuleEvent,
 };
-use crate::rule::{Charge, Match, OnError, Treatment};
+use crate::rule::{Charge, Match, Treatment};
 
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 65_536;

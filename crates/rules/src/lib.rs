@@ -49,7 +49,7 @@ pub use evaluation::{
 pub use example::Example;
 pub use key::KeyPart;
 pub use request::{Headers, Request};
-pub use rule::{Charge, Charges, Cost, Level, Match, OnError, Rule, Treatment};
+pub use rule::{Charge, Charges, Cost, Level, Match, Rule, Treatment};
 pub use set::{Matches, RuleSet};
 pub use sluicegate_headers::PathOptions;
 pub use source::{Format, Source};

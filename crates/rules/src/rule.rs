@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use sluicegate_core::Policy;
+use sluicegate_core::{OnError, Policy};
 use smallvec::SmallVec;
 
 use sluicegate_headers::PathOptions;
@@ -27,22 +27,6 @@ pub enum Treatment {
     Unlimited,
     /// Denies it, and charges nothing.
     Block,
-}
-
-/// The decision while the store is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OnError {
-    /// Allow (fail open).
-    Allow,
-    /// Deny (fail closed).
-    Deny,
-    /// Decide in this process, with `part` of `whole` of the policy.
-    Local {
-        /// At least 1.
-        part: u32,
-        /// At least `part`.
-        whole: u32,
-    },
 }
 
 /// Cost of a request.

@@ -10,7 +10,7 @@ use sluicegate_commands::{CommandError, MAX_KEY};
 
 use crate::{
     decide::{Decider, blocks::BlockedKey},
-    policies::ruleset::Reloaded,
+    policies::rule_store::ReloadReport,
     protocols::http::{self, Access, Call, Mount, Problem, Reply},
     stats::KeyDisplay,
 };
@@ -128,7 +128,7 @@ impl Admin {
     async fn reload(&self, call: &Call<'_>) -> Result<Reply, Problem> {
         call.check_json_type()?;
         let report = self.decider.rules.reload().await.map_err(Problem::unprocessable)?;
-        let Reloaded { version, rules, changed, .. } = report;
+        let ReloadReport { version, rules, changed, .. } = report;
         Ok(http::value(&ReloadReply { version, rules, changed }))
     }
 

@@ -49,7 +49,7 @@ pub use hyper::header::HeaderName;
 pub use sluicegate_memory::WhenFull;
 
 pub use self::{
-    policies::ruleset::{Files as RuleFiles, Reloaded},
+    policies::rule_store::{Files as RuleFiles, ReloadReport},
     server::{Reloader, Server},
     settings::{
         Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpConfig,

@@ -40,7 +40,7 @@ tests:
 ";
 
 #[test]
-fn rules_are_said_in_words() {
+fn rules_check_explains_rules_in_words() {
     let file = File::new("words.yaml", RULES);
     let words = output(&["rules", "check", file.name()], "");
     let expected = "\
@@ -68,7 +68,7 @@ gcra:10/1s
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_by_line_and_column() {
+fn rules_check_invalid_file_names_line_and_column() {
     let file = File::new("wrong.yaml", &RULES.replace("gcra:10/1s", "gcra:10/0s"));
     let ended = run(&["rules", "check", file.name()], "");
     assert_eq!((ended.code, &*ended.out), (Some(2), ""));
@@ -84,7 +84,7 @@ fn what_is_wrong_with_a_file_is_told_by_line_and_column() {
 }
 
 #[test]
-fn examples_are_run() {
+fn rules_test_runs_all_examples() {
     let file = File::new("holds.yaml", RULES);
     let told = output(&["rules", "test", file.name()], "");
     assert_eq!(told, "ok   ten pass (line 11)\n1 of 1 tests pass\n");
@@ -173,7 +173,7 @@ fn rules_test_without_tests_warns_or_fails() {
 /// A signal that comes while the rules are read for the first time does not end the server.
 #[cfg(unix)]
 #[test]
-fn a_signal_before_the_start_has_the_rules_read_again() {
+fn reload_signal_before_the_start_reloads_rules() {
     use std::{
         io::{BufRead, BufReader},
         process::{Command, Stdio},
@@ -207,7 +207,7 @@ fn a_signal_before_the_start_has_the_rules_read_again() {
 /// The signal is asked for by hand, and heard although nothing is watched that changed.
 #[cfg(unix)]
 #[test]
-fn a_signal_has_the_rules_read_again() {
+fn reload_signal_reloads_rules() {
     use crate::server::Server;
 
     let rules = |limit: u32| format!("policies: {{plan: 'fixed-window:{limit}/1d'}}\n");

@@ -1,5 +1,6 @@
 //! Reads settings of rules and overrides.
 
+use sluicegate_core::{OnError, Share};
 use smallvec::smallvec;
 
 use super::conditions::{condition, conditions};
@@ -8,7 +9,7 @@ use crate::{
     builder::RuleSetBuilder,
     condition::{Condition, Conditions},
     error::{Fault, quoted},
-    rule::{Cost, OnError, Overrides, Settings, Treatment},
+    rule::{Cost, Overrides, Settings, Treatment},
     tree::{Fields, Kind, Node, one_of},
 };
 
@@ -92,13 +93,13 @@ pub(crate) fn on_error(node: &Node) -> Result<OnError, Fault> {
     let text = node.text("on_error")?;
     let share = |text: &str| {
         let (part, whole) = text.split_once('/')?;
-        let (part, whole) = (part.parse().ok()?, whole.parse().ok()?);
-        (1..=whole).contains(&part).then_some(OnError::Local { part, whole })
+        let share = Share::of(part.parse().ok()?, whole.parse().ok()?);
+        share.ok().map(OnError::Local)
     };
     let found = match &**text {
         "allow" => Some(OnError::Allow),
         "deny" => Some(OnError::Deny),
-        "local" => Some(OnError::Local { part: 1, whole: 1 }),
+        "local" => Some(OnError::Local(Share::ALL)),
         other => other.strip_prefix("local=").and_then(share),
     };
     found.ok_or_else(|| {

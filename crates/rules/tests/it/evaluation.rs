@@ -6,12 +6,11 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, Outcome, Part, Retry, Source, Timestamp, apply, peek_together,
-    take_together,
+    Answer, Decision, Entry, OnError, Outcome, Part, Retry, Share, Source, Timestamp, apply,
+    peek_together, take_together,
 };
 use sluicegate_rules::{
-    ChargeMode, ChargeSet, Evaluation, KeyTooLong, OnError, Request, RuleEvent, RuleOperation,
-    RuleSet,
+    ChargeMode, ChargeSet, Evaluation, KeyTooLong, Request, RuleEvent, RuleOperation, RuleSet,
 };
 
 use super::rules;
@@ -126,7 +125,7 @@ rules:
         let answers = entries.apply(set, Timestamp::EPOCH);
         evaluation.record(&answers);
     }
-    let local = OnError::Local { part: 1, whole: 4 };
+    let local = OnError::Local(Share::of(1, 4).unwrap());
     assert_eq!(on_error, [vec![Some(OnError::Allow), None], vec![Some(local)]]);
 }
 

@@ -1,6 +1,7 @@
 //! Sluicegate's own format.
 
-use sluicegate_rules::{Format, OnError, Request, RuleSet};
+use sluicegate_core::OnError;
+use sluicegate_rules::{Format, Request, RuleSet};
 
 use super::{charges, descriptors, get, rules};
 

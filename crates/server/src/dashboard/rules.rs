@@ -6,7 +6,7 @@ use serde::Serialize;
 use sluicegate_rules::RuleEvent;
 
 use super::sources::Sources;
-use crate::policies::ruleset::Tally;
+use crate::policies::rule_store::RuleCounters;
 
 /// Rules in a frame: those with most decisions since the first viewer came.
 const MAX_RULES_IN_FRAME: usize = 20;
@@ -77,24 +77,24 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(sources: &Sources) -> Self {
-        let all = sources.decider.rules.tallies.all();
+        let all = sources.decider.rules.counters.all();
         let all = all.iter().map(|(name, tally)| (Arc::clone(name), tally.requests()));
         Self { before: all.collect() }
     }
 
     /// The rules in force; `None` without rules files.
     pub(super) fn rules(&self, sources: &Sources) -> Option<Rules> {
-        let version = sources.decider.rules.now();
+        let version = sources.decider.rules.current();
         if version.number() == 0 {
             return None;
         }
         // Names are never removed, and both lists are sorted by name.
         let mut before = self.before.iter().peekable();
-        let (top, names) = sources.decider.rules.tallies.top(MAX_RULES_IN_FRAME, |name, tally| {
+        let (top, names) = sources.decider.rules.counters.top(MAX_RULES_IN_FRAME, |name, tally| {
             let known = before.next_if(|(known, _)| ***known == *name);
             tally.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
         });
-        let told = sources.decider.rules.told();
+        let told = sources.decider.rules.status();
         Some(Rules {
             version: version.number(),
             count: version.rules().rules().len(),
@@ -108,7 +108,7 @@ impl Reader {
     }
 }
 
-fn decided(rule: &str, tally: &Tally) -> Decided {
+fn decided(rule: &str, tally: &RuleCounters) -> Decided {
     Decided {
         rule: rule.into(),
         allowed: tally.count(RuleEvent::Allowed),
@@ -122,7 +122,7 @@ fn decided(rule: &str, tally: &Tally) -> Decided {
 
 /// Describes the rules in force.
 pub(super) fn listing(sources: &Sources) -> RuleListing {
-    let version = sources.decider.rules.now();
+    let version = sources.decider.rules.current();
     let rules = version.rules();
     let names = rules.policy_names();
     let policies = names.iter().take(MAX_DESCRIBED).filter_map(|name| {

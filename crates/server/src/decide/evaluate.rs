@@ -1,6 +1,5 @@
 //! Evaluates rules with the state of this server's store.
 
-use sluicegate_commands::CommandError;
 use sluicegate_core::{
     Answer, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, StoreError, Timestamp,
 };
@@ -10,7 +9,7 @@ use sluicegate_rules::{
 use smallvec::SmallVec;
 
 use super::Decider;
-use crate::policies::ruleset::Version;
+use crate::policies::rule_store::RuleSnapshot;
 
 impl Decider {
     /// Evaluates the rules that match a request, and counts the events of a take.
@@ -19,29 +18,26 @@ impl Decider {
     /// [`StoreError`] if a key is too long or the store fails; then nothing is charged.
     pub(crate) async fn evaluate(
         &self,
-        rules: &Version,
+        rules: &RuleSnapshot,
         matches: &[Match<'_>],
         operation: RuleOperation,
         now: Timestamp,
     ) -> Result<RuleOutcome, StoreError> {
-        let too_long = |KeyTooLong(length)| {
-            let text = CommandError::Key(length).to_string();
-            StoreError::Key(text.trim_start_matches("ERR ").to_owned())
-        };
+        let too_long = |error: KeyTooLong| StoreError::Key(error.to_string());
         let mut evaluation = Evaluation::new(matches, operation).map_err(too_long)?;
         while let Some(set) = evaluation.next_charges() {
             let answers = self.apply_charges(rules, set, now).await?;
             evaluation.record(&answers);
         }
         for (found, events) in evaluation.events() {
-            self.rules.tallies.add(&found.metric, events);
+            self.rules.counters.add(&found.metric, events);
         }
         Ok(evaluation.into_outcome())
     }
 
     async fn apply_charges(
         &self,
-        rules: &Version,
+        rules: &RuleSnapshot,
         set: ChargeSet<'_, '_, '_>,
         now: Timestamp,
     ) -> Result<SmallVec<[Answer; 1]>, StoreError> {

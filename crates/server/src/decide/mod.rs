@@ -21,7 +21,7 @@ use crate::{
         turn::{Turn, Turns},
     },
     decide::blocks::Blocks,
-    policies::ruleset::Live,
+    policies::rule_store::RuleStore,
     store::{
         ServerStore,
         open::{LocalStore, OpenStore},
@@ -43,7 +43,7 @@ pub(crate) struct Decider {
     /// The runtime of operations that no request waits for.
     runtime: Option<Handle>,
     /// The rules in force.
-    pub(crate) rules: Arc<Live>,
+    pub(crate) rules: Arc<RuleStore>,
     pub(crate) clock: SystemClock,
     /// The keys that an operator has blocked.
     pub(crate) blocks: Blocks,
@@ -58,7 +58,7 @@ pub(crate) struct Decider {
 impl Decider {
     pub(crate) fn new(
         OpenStore { store, local }: OpenStore,
-        rules: Arc<Live>,
+        rules: Arc<RuleStore>,
         clock: SystemClock,
         buffers: Arc<BufferBudget>,
         on_error: OnError,
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn decide_many_slow_decisions_are_made_in_turns() {
         let store = OpenStore::from(MemoryStore::new());
-        let rules = Arc::new(Live::of(RuleSet::default()));
+        let rules = Arc::new(RuleStore::of(RuleSet::default()));
         let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
         let decider = Decider::new(store, rules, clock, buffers, OnError::Deny);
         let now = decider.clock.now();

@@ -29,7 +29,7 @@ use crate::{
         clients::Clients,
         web::{self, Held},
     },
-    policies::ruleset::Named,
+    policies::rule_store::NamedCounters,
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
     store::snapshots::SnapshotLog,
@@ -139,7 +139,7 @@ impl Iterator for Parts {
     fn next(&mut self) -> Option<String> {
         let most = self.out.size() + PAGE;
         while let Next::Rules(family, last) = &mut self.next {
-            if family.write(&mut self.out, &self.shared.decider.rules.tallies.all(), last, most) {
+            if family.write(&mut self.out, &self.shared.decider.rules.counters.all(), last, most) {
                 break;
             }
             self.next = match family.next {
@@ -197,7 +197,7 @@ impl RuleFamily {
     fn write(
         &self,
         out: &mut Exposition,
-        all: &[Named],
+        all: &[NamedCounters],
         last: &mut Option<Arc<str>>,
         most: usize,
     ) -> bool {
@@ -317,7 +317,7 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
 }
 
 fn rules(shared: &MetricSources, out: &mut Exposition) {
-    let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
+    let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
     out.gauge("sluicegate_rules", "Active rules", version.rules().rules().len());
     let number = usize::try_from(version.number()).unwrap_or(usize::MAX);
     let help = "Version of the active rules: 1 after the start, plus 1 with each change";

@@ -11,7 +11,7 @@ use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextK
 use sluicegate_core::{Policy, PreparedPolicy};
 use sluicegate_headers::Fields;
 
-use crate::policies::ruleset::{Live, Version};
+use crate::policies::rule_store::{RuleSnapshot, RuleStore};
 
 /// Name of a policy that a request gives by its text.
 const NAME: &str = "default";
@@ -46,7 +46,7 @@ pub(crate) struct PolicyCache {
     /// Indexes of policies that are no longer found, but that requests of a batch may hold.
     replaced: Vec<usize>,
     /// The version of the rules that names refer to: one for all requests of a batch.
-    version: Option<Guard<Arc<Version>>>,
+    version: Option<Guard<Arc<RuleSnapshot>>>,
     /// Number of evictions.
     epoch: u64,
 }
@@ -70,13 +70,13 @@ impl PolicyCache {
     pub(crate) fn find(
         &mut self,
         text: PolicyText<'_>,
-        live: &Live,
+        live: &RuleStore,
         prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
         match text.name() {
             None => self.find_text(text, |text| Ok(prepare(&text.parse()?))),
             Some(name) => {
-                let version = self.version.take().unwrap_or_else(|| live.now());
+                let version = self.version.take().unwrap_or_else(|| live.current());
                 let found = self.find_named(name, version.number(), |name| {
                     let policy = version.policy(name);
                     policy

@@ -1,7 +1,7 @@
 //! Start, accepting clients, and stop.
 
-mod descriptors;
 mod exposure;
+mod file_descriptors;
 mod parts;
 
 use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
@@ -25,7 +25,7 @@ use crate::{
         tls,
         worker::{ServedProtocol, Workers},
     },
-    policies::ruleset::{self, Live, Reloaded},
+    policies::rule_store::{FileWatcher, ReloadReport, RuleStore},
     protocols::{envoy, http, resp},
     stats::ServerStats,
     store::{
@@ -89,10 +89,10 @@ impl Server {
         let state_file = snapshot_file::open(&config)?;
         let store = open(&config, clock.now()).await?;
         let saved = state_file.zip(store.local.clone());
-        let rules = Live::open(&config, clock.now())?;
+        let rules = RuleStore::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
-        config.max_clients = descriptors::prepare(&config, workers);
+        config.max_clients = file_descriptors::prepare(&config, workers);
         let exposed = exposed_ports(&registrations, listeners.addresses());
         exposure::warn(&exposed, config.resp.password.is_some());
 
@@ -153,7 +153,7 @@ impl Server {
             SnapshotWriter::start(file, every, SnapshotSource { store, clock, log })
         };
         let snapshots = saved.map(start).transpose()?;
-        let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
+        let watching = FileWatcher::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
         tracing::info!(version, workers = threads, "started");
@@ -250,7 +250,7 @@ fn exposed_ports(registrations: &[Registration], addresses: &Addresses) -> Vec<E
 
 /// Reloads the rules of a server.
 #[derive(Clone, Debug)]
-pub struct Reloader(Arc<Live>);
+pub struct Reloader(Arc<RuleStore>);
 
 impl Reloader {
     /// Reads the files now, whether or not they have changed. Invalid files are logged, and the rules in force
@@ -258,7 +258,7 @@ impl Reloader {
     ///
     /// # Errors
     /// The files are invalid; the text names the file, the line and the column.
-    pub async fn reload(&self) -> Result<Reloaded, String> {
+    pub async fn reload(&self) -> Result<ReloadReport, String> {
         self.0.reload().await
     }
 }

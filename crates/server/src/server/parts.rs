@@ -14,7 +14,7 @@ use crate::{
         clients::Clients, incidents::Incidents, listen::Addresses, protocol::Protocol,
         secret::Secret, web, worker::ServiceFactory,
     },
-    policies::ruleset::Live,
+    policies::rule_store::RuleStore,
     protocols::{
         envoy::{self, EnvoyContext},
         http::{self, HostNames, HttpContext},
@@ -74,7 +74,7 @@ impl Parts {
         mut config: Config,
         addresses: Addresses,
         clock: SystemClock,
-        (store, rules): (OpenStore, Live),
+        (store, rules): (OpenStore, RuleStore),
         stats: Arc<ServerStats>,
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
@@ -203,7 +203,7 @@ mod tests {
             Config::default(),
             Addresses::default(),
             SystemClock::new(),
-            (OpenStore::from(MemoryStore::new()), Live::default()),
+            (OpenStore::from(MemoryStore::new()), RuleStore::default()),
             Arc::new(ServerStats::new(iter::empty(), 1)),
         );
         let mounts = parts.mounts().into_iter().filter(|mount| mount.is_documented);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use sluicegate_resp::{Value, decode, encode_command};
-use sluicegate_server::{Config, Reloaded, Reloader, Server};
+use sluicegate_server::{Config, ReloadReport, Reloader, Server};
 use sluicegate_testing::eventually_within;
 use tokio::sync::oneshot;
 
@@ -79,7 +79,7 @@ impl Running {
     }
 
     /// Has the server read its rules again, and waits until it has.
-    pub(crate) fn reload(&self) -> Result<Reloaded, String> {
+    pub(crate) fn reload(&self) -> Result<ReloadReport, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(self.reloader.as_ref().unwrap().reload())
     }

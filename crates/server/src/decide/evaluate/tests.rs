@@ -8,11 +8,13 @@ use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
 
 use super::*;
-use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::open::OpenStore};
+use crate::{
+    budgets::buffers::BufferBudget, policies::rule_store::RuleStore, store::open::OpenStore,
+};
 
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
-    let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
+    let rules = Arc::new(RuleStore::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
     let store = OpenStore::from(MemoryStore::new());
     let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
@@ -26,7 +28,7 @@ fn evaluate<R>(
     read: impl FnOnce(&[Match<'_>], Result<RuleOutcome, StoreError>) -> R,
 ) -> R {
     let headers: Vec<_> = user.map(|user| ("u", user)).into_iter().collect();
-    let rules = decider.rules.now();
+    let rules = decider.rules.current();
     let matches = rules.rules().matches(&Request::http("GET", path, &headers));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let outcome = runtime.block_on(decider.evaluate(&rules, &matches, operation, now));
@@ -61,7 +63,7 @@ impl RuleSubject for Server {
     }
 
     fn events(&self, rule: &str) -> Vec<(&'static str, u64)> {
-        let all = self.decider.rules.tallies.all();
+        let all = self.decider.rules.counters.all();
         let found = all.iter().find(|(name, _)| **name == *rule);
         let counts =
             found.map(|(_, it)| RuleEvent::ALL.map(|event| (event.name(), it.count(event))));

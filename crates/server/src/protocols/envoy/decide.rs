@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     FallbackDenial,
-    policies::ruleset::Version,
+    policies::rule_store::RuleSnapshot,
     stats::{Cause, Stats},
     store::error_reply,
 };
@@ -57,7 +57,7 @@ pub(super) async fn decide(
         descriptors.push(Descriptor { entries, limit: call.rule_limit() });
     }
 
-    let rules = Arc::clone(&context.decider.rules.now());
+    let rules = Arc::clone(&context.decider.rules.current());
     let matches = rules.rules().descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
         charges.for_each(|it| context.decider.prefetch(&it.key));
@@ -151,7 +151,7 @@ fn read_one(
 struct DescriptorEvaluation<'a> {
     context: &'a EnvoyContext,
     stats: &'a Stats,
-    rules: &'a Version,
+    rules: &'a RuleSnapshot,
     call: DescriptorCall,
     now: Timestamp,
 }

@@ -31,7 +31,7 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
     let method = original::method(&head.headers, config)?;
     let target = original::target(&head.headers, config)?;
     let address = original::address(&head.headers, config, context.settings.trusted_hops)?;
-    let rules = arc_swap::Guard::into_inner(context.decider.rules.now());
+    let rules = arc_swap::Guard::into_inner(context.decider.rules.current());
     let matches = {
         let headers = RequestHeaders(&head.headers);
         let mut request = Request::http(method, target, &headers);

@@ -177,7 +177,7 @@ fn local(call: &Call<'_, '_, '_>) -> TableUsage {
 /// The active rules, and the last reload of their files.
 fn rules(call: &Call<'_, '_, '_>, text: &mut String) {
     let shared = call.session.shared;
-    let (version, told) = (shared.decider.rules.now(), shared.decider.rules.told());
+    let (version, told) = (shared.decider.rules.current(), shared.decider.rules.status());
     line(text, "rules_version", version.number());
     line(text, "rules", version.rules().rules().len());
     line(text, "rules_reloads", told.reloads);

@@ -1,4 +1,4 @@
-//! Files of rules, read as they stand.
+//! Rules files with their contents.
 
 use std::{
     fs::{self, File},
@@ -10,35 +10,35 @@ use sha2::{Digest as _, Sha256};
 use sluicegate_commands::plain_error;
 use sluicegate_rules::{Format, RuleSet, Source};
 
-/// What files a folder's are told by.
+/// Extensions of rules files in a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "toml"];
-/// The longest file that is read; the rules themselves refuse one that is shorter.
+/// Maximum number of bytes to read of a file; the parser's maximum is less.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// A digest of names and contents.
 pub(super) type Digest = [u8; 32];
 
-/// Rules files with their contents, in the order in which they count.
+/// Rules files with their contents, in order.
 #[derive(Debug)]
 pub struct Files(Vec<(PathBuf, String)>);
 
 impl Files {
-    /// Reads files, and all of a folder that are named as files of rules are, by their names.
+    /// Reads files, and the rules files in folders, sorted by name.
     ///
     /// # Errors
-    /// Which one cannot be read, and why.
+    /// The file that cannot be read, and the reason.
     pub fn read(paths: &[PathBuf]) -> Result<Self, String> {
         let mut files = Vec::new();
         for path in paths {
-            let told = |error| unreadable(path, &error);
-            if !fs::metadata(path).map_err(told)?.is_dir() {
+            let fault = |error| unreadable(path, &error);
+            if !fs::metadata(path).map_err(fault)?.is_dir() {
                 files.push((path.clone(), read(path)?));
                 continue;
             }
             let mut names = Vec::new();
-            for entry in fs::read_dir(path).map_err(told)? {
-                let name = entry.map_err(told)?.path();
-                // What begins with a dot is how Kubernetes puts a folder together.
+            for entry in fs::read_dir(path).map_err(fault)? {
+                let name = entry.map_err(fault)?.path();
+                // Kubernetes builds a mounted folder from entries that start with a dot.
                 let hidden = name.file_name().is_some_and(|it| it.as_encoded_bytes()[0] == b'.');
                 let ending = name.extension().and_then(|it| it.to_str());
                 if !hidden && ending.is_some_and(|it| ENDINGS.contains(&it)) && name.is_file() {
@@ -61,15 +61,15 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// The rules that they say together.
+    /// Parses all files as one set.
     ///
     /// # Errors
-    /// The file, the line and the column, what is wrong there, and the line itself.
+    /// The first error, with file, line, column and the line itself.
     pub(super) fn parse(&self) -> Result<RuleSet, String> {
         self.check().map_err(|errors| errors.into_iter().next().unwrap_or_default())
     }
 
-    /// The rules that they make together.
+    /// Parses all files as one set.
     ///
     /// # Errors
     /// All errors, each with the file, the line, the column and the line itself.
@@ -80,16 +80,16 @@ impl Files {
             Source { name, text, format: Format::of_file(&file) }
         });
         RuleSet::check(&sources.collect::<Vec<_>>()).map_err(|errors| {
-            let told = errors.into_iter().map(|(index, error)| {
+            let texts = errors.into_iter().map(|(index, error)| {
                 let (name, excerpt) = (&names[index], error.excerpt());
                 let gap = if excerpt.is_empty() { "" } else { "\n" };
                 format!("{name}: {error}{gap}{}", excerpt.trim_end())
             });
-            told.collect()
+            texts.collect()
         })
     }
 
-    /// The names of the files, in their order.
+    /// The names of the files, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|(path, _)| path.display().to_string()).collect()
@@ -107,7 +107,7 @@ impl Files {
     }
 }
 
-/// A digest of what is wrong with files that cannot be read.
+/// The digest of files that cannot be read, because of `problem`.
 pub(super) fn digest_of(problem: &str) -> Digest {
     Sha256::digest(problem.as_bytes()).into()
 }
@@ -117,10 +117,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let told = |error| unreadable(path, &error);
+    let fault = |error| unreadable(path, &error);
     let mut text = Vec::new();
-    let file = File::open(path).map_err(told)?;
-    let length = file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(told)?;
+    let file = File::open(path).map_err(fault)?;
+    let length = file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(fault)?;
     if length as u64 > MAX_BYTES {
         return Err(format!(
             "{}: the file is too long: expected up to {MAX_BYTES} bytes",

@@ -1,0 +1,231 @@
+//! The active rules, and their reload.
+//!
+//! A request takes one [`RuleSnapshot`], which never changes, and uses it to the end. When the files change and are valid,
+//! a new snapshot replaces the active one in one step; if they are invalid, the active one stays. Usage carries over,
+//! because keys contain the names of rules.
+
+mod counters;
+mod file_watcher;
+mod files;
+mod reload_requests;
+
+use std::{
+    borrow::Cow,
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use ahash::AHashMap;
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::{Mutex, RwLock};
+use sluicegate_core::{OnError, Policy, PreparedPolicy, Timestamp};
+use sluicegate_rules::{Charge, RuleSet};
+
+use self::reload_requests::ReloadRequests;
+pub(crate) use self::{
+    counters::{NamedCounters, RuleCounterMap, RuleCounters},
+    file_watcher::FileWatcher,
+};
+pub use self::{files::Files, reload_requests::ReloadReport};
+use crate::Config;
+
+/// The active rules.
+#[derive(Debug, Default)]
+pub(crate) struct RuleStore {
+    paths: Vec<PathBuf>,
+    current: ArcSwap<RuleSnapshot>,
+    /// Events by rule. They outlive snapshots.
+    pub(crate) counters: RuleCounterMap,
+    status: Mutex<ReloadStatus>,
+    requests: ReloadRequests,
+}
+
+/// Status of the files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReloadStatus {
+    /// Number of successful reloads.
+    pub(crate) reloads: u64,
+    /// Number of failed reloads.
+    pub(crate) failed: u64,
+    /// When the active rules were read.
+    pub(crate) at: Option<Timestamp>,
+    /// The error in the current files.
+    pub(crate) problem: Option<String>,
+    /// Digest of the files that were read last, valid or not.
+    digest: Option<files::Digest>,
+}
+
+/// One version of the rules, with prepared policies. It never changes.
+#[derive(Debug, Default)]
+pub(crate) struct RuleSnapshot {
+    /// The first version is 1; 0 means that there are no files.
+    number: u64,
+    rules: RuleSet,
+    /// Each policy with the fallback of the server, once it was used.
+    prepared: Box<[OnceLock<PreparedPolicy>]>,
+    /// Policies with the fallback of a rule, by their index.
+    special: RwLock<AHashMap<(usize, OnError), PreparedPolicy>>,
+}
+
+impl RuleSnapshot {
+    fn new(number: u64, rules: RuleSet) -> Self {
+        let prepared = rules.all_policies().iter().map(|_| OnceLock::new()).collect();
+        Self { number, rules, prepared, special: RwLock::default() }
+    }
+
+    /// Number of the version.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The policy called `name`.
+    pub(crate) fn policy(&self, name: &[u8]) -> Option<&Policy> {
+        self.rules.policy(std::str::from_utf8(name).ok()?)
+    }
+
+    /// The name of a policy similar to `name`.
+    #[cold]
+    pub(crate) fn similar_policy(&self, name: &[u8]) -> Option<&str> {
+        self.rules.similar_policy(std::str::from_utf8(name).ok()?)
+    }
+
+    /// The rules.
+    pub(crate) const fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has
+    /// none.
+    #[inline]
+    pub(crate) fn prepared(
+        &self,
+        charge: &Charge<'_>,
+        on_error: Option<OnError>,
+        default: OnError,
+    ) -> Cow<'_, PreparedPolicy> {
+        let prepare = |on_error| PreparedPolicy::new(&charge.policy).on_error(on_error);
+        let slot = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
+        Cow::Owned(match (slot, on_error) {
+            (Some((_, slot)), None) => {
+                return Cow::Borrowed(slot.get_or_init(|| prepare(default)));
+            }
+            (Some((index, _)), Some(on_error)) => {
+                if let Some(policy) = self.special.read().get(&(index, on_error)) {
+                    return Cow::Owned(policy.clone());
+                }
+                let policy = prepare(on_error);
+                self.special.write().insert((index, on_error), policy.clone());
+                policy
+            }
+            // The policy came with the request.
+            (None, on_error) => prepare(on_error.unwrap_or(default)),
+        })
+    }
+}
+
+/// The first line of a problem, without the excerpt of the file, because the log has one line for each event.
+fn one_line(problem: &str) -> &str {
+    problem.lines().next().unwrap_or_default()
+}
+
+impl RuleStore {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is invalid: a server does not start without its rules.
+    pub(crate) fn open(config: &Config, now: Timestamp) -> io::Result<Self> {
+        let store = Self { paths: config.rules.clone(), ..Self::default() };
+        if !store.paths.is_empty() {
+            let read = Files::read(&store.paths).and_then(|files| {
+                let rules = files.parse()?;
+                Ok((files.digest(), rules))
+            });
+            let (digest, rules) =
+                read.map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))?;
+            tracing::info!(rules = rules.rules().len(), "rules loaded");
+            *store.status.lock() =
+                ReloadStatus { digest: Some(digest), at: Some(now), ..ReloadStatus::default() };
+            store.counters.register(rules.metric_names());
+            store.current.store(Arc::new(RuleSnapshot::new(1, rules)));
+        }
+        Ok(store)
+    }
+
+    /// A store of these rules, without files.
+    #[cfg(test)]
+    pub(crate) fn of(rules: RuleSet) -> Self {
+        Self { current: ArcSwap::from_pointee(RuleSnapshot::new(1, rules)), ..Self::default() }
+    }
+
+    /// The active snapshot. Load it once for each request.
+    #[inline]
+    pub(crate) fn current(&self) -> Guard<Arc<RuleSnapshot>> {
+        self.current.load()
+    }
+
+    /// The status of the files.
+    pub(crate) fn status(&self) -> ReloadStatus {
+        self.status.lock().clone()
+    }
+
+    /// Reads the files again, in the thread that watches them.
+    ///
+    /// # Errors
+    /// The error in the files, with file, line and column.
+    pub(crate) async fn reload(&self) -> Result<ReloadReport, String> {
+        if self.paths.is_empty() {
+            return Err("no rules to reload: start the server with --rules".to_owned());
+        }
+        self.requests.reload().await.unwrap_or_else(|| Err("the server has stopped".to_owned()))
+    }
+
+    /// Activates the rules in the files if these have changed and are valid. With `repeat_error`, the error in unchanged
+    /// files is returned again.
+    fn reload_if_changed(
+        &self,
+        repeat_error: bool,
+        now: Timestamp,
+    ) -> Result<ReloadReport, String> {
+        let before = self.current().number;
+        let unchanged = |version| {
+            let rules = self.current().rules.rules().len();
+            ReloadReport { version, rules, changed: false }
+        };
+        let files = Files::read(&self.paths);
+        let digest = match &files {
+            Ok(files) => files.digest(),
+            Err(problem) => files::digest_of(problem),
+        };
+        {
+            let mut status = self.status.lock();
+            if status.digest == Some(digest) && !(repeat_error && status.problem.is_some()) {
+                return Ok(unchanged(before));
+            }
+            status.digest = Some(digest);
+        }
+        match files.and_then(|files| files.parse()) {
+            Ok(rules) => {
+                let (version, count) = (before + 1, rules.rules().len());
+                let mut status = self.status.lock();
+                status.reloads += 1;
+                (status.at, status.problem) = (Some(now), None);
+                self.counters.register(rules.metric_names());
+                self.current.store(Arc::new(RuleSnapshot::new(version, rules)));
+                tracing::info!(version, rules = count, "rules reloaded");
+                Ok(ReloadReport { version, rules: count, changed: true })
+            }
+            Err(problem) => {
+                let shown = one_line(&problem);
+                tracing::error!(
+                    version = before,
+                    "invalid rules, keeping the previous ones: {shown}"
+                );
+                let mut status = self.status.lock();
+                status.failed += 1;
+                status.problem = Some(problem.clone());
+                Err(problem)
+            }
+        }
+    }
+}
