@@ -14,7 +14,7 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
-    policies::policy_cache::{Known, Rules},
+    policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
     store::error_reply,
 };
@@ -47,7 +47,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds takes whose replies are one array.
-    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, Known>]) {
+    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, PolicyId>]) {
         let mut begins_array = takes.len();
         for &TakeRequest { key, policy, cost } in takes {
             let (key, operation) = (key.bytes, Operation::Take(cost));
@@ -95,9 +95,9 @@ impl<'a> Batch<'a> {
             None => u32::try_from(self.entries.len()).unwrap_or(WORK),
         };
         session.add_work(work);
-        let rules = session.worker.rules.borrow();
+        let policies = session.worker.policies.borrow();
         if !shared.decider.is_local() {
-            defer(&self.entries, &rules, session, out.len());
+            defer(&self.entries, &policies, session, out.len());
             return self.entries.clear();
         }
         let writer = &mut Writer::new(out, session.version);
@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
             decided = end;
             let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
             for &BatchEntry { key, policy, operation, .. } in chunk {
-                operations.push(KeyedOperation { key, policy: rules.get(policy), operation });
+                operations.push(KeyedOperation { key, policy: policies.get(policy), operation });
             }
             let mut replied = chunk.iter();
             shared.decider.decide_batch(&operations, session.now, |operation, decision| {
@@ -146,13 +146,13 @@ impl<'a> Batch<'a> {
             for entry in &entries[..decided] {
                 shared.decider.queues.asked(
                     entry.key,
-                    rules.get(entry.policy).policy(),
+                    policies.get(entry.policy).policy(),
                     entry.operation,
                 );
             }
         }
         if decided < entries.len() {
-            defer(&entries[decided..], &rules, session, out.len());
+            defer(&entries[decided..], &policies, session, out.len());
             session.end_turn();
         }
         self.entries.clear();
@@ -160,10 +160,10 @@ impl<'a> Batch<'a> {
 }
 
 /// Has `entries` decided after the batch; their replies belong at `offset`.
-fn defer(entries: &[BatchEntry<'_>], rules: &Rules, session: &Session<'_>, offset: usize) {
+fn defer(entries: &[BatchEntry<'_>], policies: &PolicyCache, session: &Session<'_>, offset: usize) {
     let pending = entries.iter().map(|entry| PendingDecision {
         key: entry.key.into(),
-        policy: rules.get(entry.policy).clone(),
+        policy: policies.get(entry.policy).clone(),
         operation: entry.operation,
         format: entry.format,
         begins_array: entry.begins_array,
