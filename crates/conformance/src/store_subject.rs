@@ -29,18 +29,16 @@ impl<S: Store> StoreSubject<S> {
         Self { store, clock, block_on: Box::new(block_on) }
     }
 
-    fn result<T: Send, E: fmt::Display + Send>(
-        &self,
-        applied: Applied<'_, Result<T, E>>,
-    ) -> Result<T, String> {
-        let mut result = None;
+    /// The result of an operation, now or later.
+    fn wait<T: Send>(&self, applied: Applied<'_, T>) -> T {
         match applied {
-            Applied::Now(now) => result = Some(now),
+            Applied::Now(result) => result,
             Applied::Later(future) => {
+                let mut result = None;
                 (self.block_on)(Box::pin(async { result = Some(future.await) }));
+                result.expect("`block_on` runs a future to its end")
             }
         }
-        result.ok_or("the future has not ended")?.map_err(|error| error.to_string())
     }
 }
 
@@ -52,15 +50,13 @@ impl<S: Store> Subject for StoreSubject<S> {
         let policy = &PreparedPolicy::new(policy);
         let answer = if now.as_micros() % 4 == 0 {
             let batch = [KeyedOperation { key, policy, operation }];
-            let answers = self.store.apply_many(&batch).map(|mut answers| match answers.pop() {
-                Some(answer) if answers.is_empty() => answer.map_err(|error| error.to_string()),
-                _ => Err("a batch of one has one answer".to_owned()),
-            });
-            self.result(answers)?
+            let mut answers = self.wait(self.store.apply_many(&batch));
+            assert_eq!(answers.len(), 1, "a batch of one has one answer");
+            answers.remove(0)
         } else {
-            self.result(self.store.apply(key, policy, operation))?
+            self.wait(self.store.apply(key, policy, operation))
         };
-        Ok(answer.decision)
+        answer.map(|answer| answer.decision).map_err(|error| error.to_string())
     }
 }
 
@@ -71,7 +67,10 @@ impl<S: Store> JointSubject for StoreSubject<S> {
         let takes = takes.iter().zip(&policies);
         let takes: Vec<_> =
             takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let apply = |operation| self.result(self.store.apply_multi_key(operation, &takes));
+        let apply = |operation| {
+            let answer = self.wait(self.store.apply_multi_key(operation, &takes));
+            answer.map_err(|error| error.to_string())
+        };
         let peek = apply(MultiKeyOperation::Peek)?;
         let take = apply(MultiKeyOperation::Take)?;
         if peek.decision.allowed() != take.decision.allowed() {

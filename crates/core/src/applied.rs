@@ -37,14 +37,6 @@ impl<'a, T: Send + 'a> Applied<'a, T> {
         }
     }
 
-    /// Applies `change` to the result.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Applied<'a, U> {
-        match self {
-            Self::Now(result) => Applied::Now(change(result)),
-            Self::Later(future) => Applied::Later(Box::pin(async { change(future.await) })),
-        }
-    }
-
     /// The results of `operations`, one after the other: now, if all of them are.
     pub fn in_order(mut operations: impl Iterator<Item = Self> + Send + 'a) -> Applied<'a, Vec<T>> {
         let mut results = Vec::with_capacity(operations.size_hint().0);
@@ -128,7 +120,6 @@ mod tests {
         assert_eq!(poll(Applied::Now(1)), Poll::Ready(1));
         assert_eq!(poll(Applied::later(async { 2 })), Poll::Ready(2));
         assert_eq!(poll(Applied::later(pending::<u32>())), Poll::Pending);
-        assert_eq!(poll(Applied::later(async { 2 }).map(|it| it + 1)), Poll::Ready(3));
     }
 
     #[test]

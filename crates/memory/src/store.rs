@@ -206,20 +206,7 @@ impl MemoryStore {
         request: Request<'_>,
         now: Timestamp,
     ) -> Result<Decision, ReserveError> {
-        self.apply_prepared_as(request, now)
-    }
-
-    /// As [`MemoryStore::apply_prepared`], with an error type of the caller, which saves a copy of the decision.
-    ///
-    /// # Errors
-    /// As [`MemoryStore::apply`].
-    #[inline(always)]
-    pub fn apply_prepared_as<E: From<ReserveError>>(
-        &self,
-        request: Request<'_>,
-        now: Timestamp,
-    ) -> Result<Decision, E> {
-        self.apply_hashed::<true, E>(self.hash(request.key), request.policy, now, request.operation)
+        self.apply_hashed::<true, _>(self.hash(request.key), request.policy, now, request.operation)
     }
 
     /// As [`MemoryStore::apply_prepared`], at the time that `now` returns. The clock is read while the slot of the key

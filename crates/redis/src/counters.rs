@@ -23,7 +23,7 @@ impl Counter {
 }
 
 macro_rules! counter_values {
-    ($($name:ident,)+) => {
+    ($($(#[doc = $text:literal])+ $name:ident,)+) => {
         /// The values of [`Counters`].
         #[derive(Debug, Default)]
         pub(crate) struct CounterValues {
@@ -40,21 +40,4 @@ macro_rules! counter_values {
     };
 }
 
-counter_values! {
-    store,
-    cache,
-    lease,
-    fallback_deny,
-    fallback_allow,
-    fallback_local,
-    timeouts,
-    unavailable,
-    corrupt,
-    module,
-    scripts_sent,
-    redirects,
-    connections,
-    breaker_opened,
-    lease_returned,
-    lease_forfeited,
-}
+sluicegate_core::store_counters!(counter_values);

@@ -37,7 +37,7 @@ impl Store for RedisStore {
         Applied::later(async move {
             let deadline = Deadline::after(inner.context.options.deadline);
             if let Operation::Take(cost @ 1..) = operation {
-                if policy.lease() > 1 && cost <= policy.lease() {
+                if policy.settings.lease > 1 && cost <= policy.settings.lease {
                     return self.take_leased(&key, &policy, cost, deadline).await;
                 }
             } else {
@@ -149,7 +149,7 @@ impl Inner {
     ) -> Result<Decision, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
         let request = (operation, Some(now));
-        call::call(&self.context, &self.topology, key, policy.plan(), request, deadline).await
+        call::call(&self.context, &self.topology, key, &policy.plan, request, deadline).await
     }
 
     /// Drops cached data of a key that `operation` makes obsolete. [`done`](Self::done) drops data that other
@@ -212,7 +212,7 @@ impl Inner {
             | Operation::Peek(_)
             | Operation::Charge(_)
             | Operation::Reserve { .. }
-                if policy.is_remembered() =>
+                if policy.local.is_some() =>
             {
                 0
             }
@@ -234,7 +234,7 @@ impl Inner {
             return deadline.within(server.decide(operation)).await?;
         }
         let request = (operation, None);
-        call::call(&self.context, &self.topology, key, policy.plan(), request, deadline).await
+        call::call(&self.context, &self.topology, key, &policy.plan, request, deadline).await
     }
 
     pub(crate) fn fall_back(

@@ -66,7 +66,7 @@ impl RedisStore {
                     Ok(decision) if decision.allowed() => {
                         let now = inner.context.now();
                         inner.granted(key, policy, (chunk, cost), (sent, now), &decision);
-                        if policy.is_remembered() {
+                        if policy.local.is_some() {
                             inner.record(key, policy, Operation::Take(chunk), known, &decision);
                         }
                         inner.context.counts.store.one();

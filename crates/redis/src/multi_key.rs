@@ -116,7 +116,7 @@ impl Inner {
         let mut several = MultiKeyCommand {
             context: &self.context,
             sides,
-            script: Script::together(sides.iter().map(|side| side.policy.policy())),
+            script: Script::together(sides.iter().map(|side| &side.policy.policy)),
             word: if stores { "take" } else { "peek" },
             at,
             around: None,
@@ -128,7 +128,7 @@ impl Inner {
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
     fn cached_multi_key(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
-        if !sides.iter().all(|side| side.policy.is_cached()) {
+        if !sides.iter().all(|side| side.policy.is_cached) {
             return None;
         }
         let now = self.context.now();
@@ -142,7 +142,7 @@ impl Inner {
         }
         // The others count as unused.
         let each = sides.iter().zip(known).map(|(side, known)| {
-            known.map_or_else(|| side.policy.plan().unused_decision(), |answer| answer.decision)
+            known.map_or_else(|| side.policy.plan.unused_decision(), |answer| answer.decision)
         });
         Joint::of(each.collect())
     }
@@ -252,7 +252,7 @@ impl Inner {
 
 /// Whether the policy records denials.
 fn records(policy: &PlannedPolicy) -> bool {
-    policy.policy().limits().iter().any(Limit::count_all)
+    policy.policy.limits().iter().any(Limit::count_all)
 }
 
 /// A take on several keys of one slot, by script.
@@ -280,12 +280,12 @@ impl StoreCommand for MultiKeyCommand<'_> {
         self.sides.iter().for_each(|side| {
             command.arg(&*side.key);
         });
-        let plans = self.sides.iter().map(|side| side.policy.plan());
+        let plans = self.sides.iter().map(|side| &side.policy.plan);
         let own = plans.flat_map(Plan::calendars);
         command.arg(self.word).arg(boundaries(own.chain(&self.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         for side in self.sides {
-            command.arg(side.cost).arg(side.policy.plan().initial_state());
+            command.arg(side.cost).arg(side.policy.plan.initial_state());
         }
         Ok(command)
     }

@@ -109,7 +109,7 @@ impl Inner {
             let mut pipeline = Pipeline::with_capacity(open.len());
             let mut sent = Vec::new();
             for PendingOperation { key, policy, operation, .. } in open {
-                let plan = policy.plan();
+                let plan = &policy.plan;
                 if native {
                     pipeline.add_command(native::command(plan, key, *operation)?);
                     continue;
@@ -132,9 +132,9 @@ impl Inner {
             Ok((node, native, replies)) if replies.len() == open.len() => {
                 let parse = |(open, reply): (&&PendingOperation<'_>, _)| {
                     let parsed = if native {
-                        native::parse_reply(open.policy.plan(), open.operation, reply)
+                        native::parse_reply(&open.policy.plan, open.operation, reply)
                     } else {
-                        parse_script_reply(open.policy.plan(), open.operation, reply)
+                        parse_script_reply(&open.policy.plan, open.operation, reply)
                     };
                     follow(&self.context, &self.topology, &node, &parsed, reply);
                     let decided = native && matches!(parsed, ReplyKind::Decided(_));

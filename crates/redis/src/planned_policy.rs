@@ -1,8 +1,11 @@
 //! What the store needs for a policy.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use sluicegate_core::{Limit, OnError, Policy, PolicySettings, PreparedPolicy, Share};
@@ -11,19 +14,19 @@ use crate::script::Plan;
 
 /// A policy with its plan and its identity in the caches, which the store attaches to a [`PreparedPolicy`].
 #[derive(Clone, Debug)]
-pub(crate) struct PlannedPolicy(Arc<Inner>);
+pub(crate) struct PlannedPolicy(Arc<Planned>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Planned {
     /// Identity: the same for all clones, and unique otherwise.
-    number: u64,
-    policy: Policy,
-    plan: Plan,
-    settings: PolicySettings,
-    /// The share of [`OnError::Local`] and its policy.
-    local: Option<(Share, PreparedPolicy)>,
-    /// Whether denials may be cached until their retry time.
-    cached: bool,
+    pub(crate) number: u64,
+    pub(crate) policy: Policy,
+    pub(crate) plan: Plan,
+    pub(crate) settings: PolicySettings,
+    /// The share of [`OnError::Local`] and its policy, if that is set: usage in replies is then recorded.
+    pub(crate) local: Option<(Share, PreparedPolicy)>,
+    /// Whether a denial applies until its retry time, if no units are returned.
+    pub(crate) is_cached: bool,
 }
 
 impl PlannedPolicy {
@@ -35,50 +38,21 @@ impl PlannedPolicy {
             _ => None,
         };
         let records_denials = policy.limits().iter().any(Limit::count_all);
-        Self(Arc::new(Inner {
+        Self(Arc::new(Planned {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             policy: policy.clone(),
             plan: Plan::new(policy),
             settings,
             local,
-            cached: !records_denials && settings.on_error != OnError::Fail,
+            is_cached: !records_denials && settings.on_error != OnError::Fail,
         }))
     }
+}
 
-    /// The policy.
-    pub(crate) fn policy(&self) -> &Policy {
-        &self.0.policy
-    }
+impl Deref for PlannedPolicy {
+    type Target = Planned;
 
-    /// The share of [`OnError::Local`] and its policy, if that is set.
-    pub(crate) fn local(&self) -> Option<&(Share, PreparedPolicy)> {
-        self.0.local.as_ref()
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.0.number
-    }
-
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.0.plan
-    }
-
-    pub(crate) fn on_error(&self) -> OnError {
-        self.0.settings.on_error
-    }
-
-    /// Maximum units of a lease; 0 and 1 are no leases.
-    pub(crate) fn lease(&self) -> u32 {
-        self.0.settings.lease
-    }
-
-    /// Whether a denial applies until its retry time, if no units are returned.
-    pub(crate) fn is_cached(&self) -> bool {
-        self.0.cached
-    }
-
-    /// Whether usage in replies is recorded for the fallback.
-    pub(crate) fn is_remembered(&self) -> bool {
-        self.0.local.is_some()
+    fn deref(&self) -> &Planned {
+        &self.0
     }
 }

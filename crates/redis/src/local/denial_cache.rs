@@ -117,12 +117,12 @@ impl DenialCache {
         cost: u32,
         now: Timestamp,
     ) -> Option<Answer> {
-        if !policy.is_cached() {
+        if !policy.is_cached {
             return None;
         }
         let key = self.hash(key);
         let shard = self.shard(key).lock();
-        let entry = shard.find(key).filter(|entry| entry.policy == policy.number())?;
+        let entry = shard.find(key).filter(|entry| entry.policy == policy.number)?;
         let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
         let after = |then: Timestamp| {
             Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
@@ -155,7 +155,7 @@ impl DenialCache {
         decision: &Decision,
     ) {
         let denial = match decision.outcome {
-            Outcome::Deny { retry } if policy.is_cached() && cost > 0 => {
+            Outcome::Deny { retry } if policy.is_cached && cost > 0 => {
                 let wait = match retry {
                     Retry::After(wait) => Some(wait),
                     Retry::Never => None,
@@ -171,11 +171,11 @@ impl DenialCache {
             }
             _ => None,
         };
-        let last = policy.is_remembered().then(|| LastUsage {
+        let last = policy.local.is_some().then(|| LastUsage {
             at: now,
             used: decision.limit.saturating_sub(decision.remaining),
             reset_after: decision.reset_after,
-            drains: policy.policy().can_reserve(),
+            drains: policy.policy.can_reserve(),
             binding: decision.binding,
         });
         let key = self.hash(key);
@@ -184,7 +184,7 @@ impl DenialCache {
             return;
         }
         let found = shard.find(key);
-        let other = found.is_some_and(|entry| entry.policy != policy.number());
+        let other = found.is_some_and(|entry| entry.policy != policy.number);
         if denial.is_none() && last.is_none() {
             if other {
                 // Another policy has changed the state, and the denied request may pass.
@@ -192,7 +192,7 @@ impl DenialCache {
             }
             return;
         }
-        let fresh = || Entry { policy: policy.number(), denials: SmallVec::new(), last: None };
+        let fresh = || Entry { policy: policy.number, denials: SmallVec::new(), last: None };
         let mut entry = found.filter(|_| !other).cloned().unwrap_or_else(fresh);
         if let Some(denial) = denial {
             entry.denials.retain(|it| it.cost != cost && now < it.until);
@@ -401,7 +401,7 @@ mod tests {
             let rule =
                 PlannedPolicy::new(&policy.parse::<PreparedPolicy>().unwrap().on_error(on_error));
             let mut entry = None;
-            let policy = rule.policy();
+            let policy = &rule.policy;
             let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();
             cache.record(b"k", &rule, 5, cache.begin_query(b"k", at(0)), at(0), &decision);
             let expected = if policy.as_gcra().is_some() && used > 0 { 3 } else { used };

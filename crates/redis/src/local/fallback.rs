@@ -50,7 +50,7 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
-        let outcome = match (prepared.on_error(), prepared.local()) {
+        let outcome = match (prepared.settings.on_error, &prepared.local) {
             (_, Some((share, local))) => {
                 counts.fallback_local.one();
                 let store = self
@@ -75,7 +75,7 @@ impl LocalFallback {
                 Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
             }
         };
-        let limit = prepared.policy().limits().iter().map(Limit::capacity).min();
+        let limit = prepared.policy.limits().iter().map(Limit::capacity).min();
         let decision = Decision {
             outcome,
             limit: limit.unwrap_or_default(),

@@ -107,11 +107,11 @@ impl Leases {
     ) -> LeaseOutcome {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
-            if lease.policy.number() != policy.number() || now >= lease.until {
+            if lease.policy.number != policy.number || now >= lease.until {
                 *expired = lease.leftover(key);
                 lease.left = 0;
             }
-            if lease.policy.number() != policy.number() {
+            if lease.policy.number != policy.number {
                 *lease = Lease::new(policy, Arc::clone(&lease.refill_lock));
             }
             return match lease.left.checked_sub(cost) {
@@ -143,8 +143,7 @@ impl Leases {
         decision: &Decision,
     ) -> u32 {
         let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.get_mut(key).filter(|it| it.policy.number() == policy.number())
-        else {
+        let Some(lease) = shard.get_mut(key).filter(|it| it.policy.number == policy.number) else {
             return chunk - cost;
         };
         // Unspent units of the previous chunk keep their end.
@@ -154,7 +153,8 @@ impl Leases {
             lease.until = sent + self.lifetime;
         }
         lease.left = lease.left.saturating_add(chunk - cost);
-        lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.lease());
+        lease.next =
+            chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
         lease.owed_until = sent + decision.reset_after;
         (lease.last, lease.decided_at) = (*decision, now);
         lost
@@ -241,7 +241,7 @@ impl Lease {
 impl UnspentLease {
     /// Number of units that are still owed, and may be refunded, if the refund arrives within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
-        let Some(gcra) = self.policy.policy().as_gcra() else { return 0 };
+        let Some(gcra) = self.policy.policy.as_gcra() else { return 0 };
         let then = (now + late).as_micros();
         let owed = u128::from(self.owed_until.as_micros().saturating_sub(then));
         let units = owed * u128::from(gcra.limit()) / gcra.period().as_micros().max(1);
