@@ -104,7 +104,7 @@ fn cancel_fallback_departure_gives_nothing_back() {
 
 #[test]
 fn once_waits_for_the_delay_only() {
-    for (policy, expected) in [("leaky-queue:1/1s", Some(SECOND)), ("gcra:1/1s", None)] {
+    for (policy, expected) in [("leaky-queue:1/1s:capacity=9", Some(SECOND)), ("gcra:1/1s", None)] {
         let mut entry = None;
         let request = request(policy, 1, at(0));
         let _ = apply(&request.policy, &mut entry, at(0), Operation::Take(1));
