@@ -58,7 +58,7 @@ pub struct NodeHealth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrips {
     /// Their number in each bucket.
-    pub counts: [u64; RoundTrips::BUCKETS],
+    pub counts: [u64; Self::BUCKETS],
     /// Sum of their durations.
     pub total: Duration,
 }

@@ -4,7 +4,7 @@
 //! answered, in order, before any other command runs and at the end of what was read.
 
 use sluicegate_commands::{DecisionFormat, TakeRequest};
-use sluicegate_core::{Answer, KeyedOperation, Operation};
+use sluicegate_core::{KeyedOperation, Operation, Source};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -122,12 +122,12 @@ impl<'a> Batch<'a> {
             for &BatchEntry { key, policy, operation, .. } in chunk {
                 operations.push(KeyedOperation { key, policy: policies.get(policy), operation });
             }
-            let answers = shared.decider.decide_batch(&operations, session.now);
-            let answers = answers.expect("a local store answers now");
-            for ((entry, operation), answer) in chunk.iter().zip(&operations).zip(answers) {
-                match answer {
-                    Ok(Answer { decision, source }) => {
-                        stats.decided(source, &decision);
+            let mut replied = chunk.iter();
+            shared.decider.decide_batch(&operations, session.now, |operation, decision| {
+                let Some(entry) = replied.next() else { return };
+                match decision {
+                    Ok(decision) => {
+                        stats.decided(Source::Store, &decision);
                         if let Some(watch) = watch {
                             let cause = Cause::policy(operation.policy.policy());
                             watch.decided(operation.key, &decision, cause);
@@ -136,10 +136,10 @@ impl<'a> Batch<'a> {
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(error_reply(&error));
+                        writer.error(error_reply(&error.into()));
                     }
                 }
-            }
+            });
         }
         // After the decisions, because requests that begin to wait from now on see them.
         if shared.decider.queues.waiting() > 0 {
