@@ -114,21 +114,21 @@ impl TableEntry {
     }
 }
 
-impl ServerCommand {
-    /// A command on connections. A call is as much work as a decision.
-    pub(super) const fn new(
-        name: &'static str,
-        arity: i64,
-        flags: &'static [&'static str],
-        arguments: &'static [Argument],
-        summary: &'static str,
-        run: fn(&mut Call<'_, '_, '_>) -> CallResult,
-    ) -> Self {
-        let (keys, group) = (Keys::None, "connection");
-        let spec = CommandSpec { name, arity, flags, keys, summary, group, arguments };
-        Self { spec, work: 1, needs_lane: |_| false, run }
-    }
+/// A command on connections. A call is as much work as a decision.
+pub(super) const fn command(
+    name: &'static str,
+    arity: i64,
+    flags: &'static [&'static str],
+    arguments: &'static [Argument],
+    summary: &'static str,
+    run: fn(&mut Call<'_, '_, '_>) -> CallResult,
+) -> ServerCommand {
+    let (keys, group) = (Keys::None, "connection");
+    let spec = CommandSpec { name, arity, flags, keys, summary, group, arguments };
+    ServerCommand { spec, work: 1, needs_lane: |_| false, run }
+}
 
+impl ServerCommand {
     /// The same as a command on the server.
     pub(super) const fn of_server(mut self) -> Self {
         self.spec.group = "server";

@@ -128,7 +128,7 @@ impl<'a> Connection<'a> {
             out: Vec::new(),
             sent: 0,
             out_reserved: buffers.reserve_nothing(),
-            keeps: worker.buffers.keep(),
+            keeps: worker.buffers.try_add_keeper(),
             overrun: false,
             turn: 0,
             last_command: client.since,

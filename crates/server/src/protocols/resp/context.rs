@@ -1,4 +1,4 @@
-//! What commands need of the server.
+//! The parts of the server that commands use.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -13,13 +13,13 @@ use crate::{
     store::snapshots::SnapshotLog,
 };
 
-/// What commands need of the server.
+/// The parts of the server that commands use.
 pub(crate) struct RespContext {
     pub(crate) decider: Arc<Decider>,
     pub(crate) clients: Arc<Clients>,
-    /// What hostile clients do.
+    /// Incidents with hostile clients.
     pub(crate) incidents: Incidents,
-    /// What may be buffered for all clients together.
+    /// Bytes that may be buffered for all clients together.
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) snapshots: Arc<SnapshotLog>,
@@ -28,15 +28,15 @@ pub(crate) struct RespContext {
     pub(crate) when_full: WhenFull,
     /// Whether there is a state file.
     pub(crate) has_state_file: bool,
-    /// Whether commands may say what time it is.
+    /// Whether commands may set the time.
     pub(crate) test_clock: bool,
-    /// Where RESP is spoken.
+    /// Address of the RESP listener.
     pub(crate) address: SocketAddr,
     /// The secret that clients must give.
     pub(crate) password: Option<Secret>,
 }
 
-/// Lists sampled keys from a cursor: so many, through a filter. An error is a whole error reply.
+/// Lists sampled keys by cursor, count and filter. An error is a whole error reply.
 pub(crate) type ListKeys =
     Box<dyn Fn(u64, usize, KeyFilter<'_>) -> Result<KeyPage, String> + Send + Sync>;
 
@@ -47,7 +47,7 @@ impl RespContext {
     }
 
     /// Whether `password` is the one. The time that it takes does not depend on how much is right.
-    pub(super) fn knows(&self, password: &[u8]) -> bool {
+    pub(super) fn is_password(&self, password: &[u8]) -> bool {
         self.password.as_ref().is_none_or(|expected| expected.is(password))
     }
 }

@@ -1,8 +1,7 @@
 //! Buffers that the connections of one worker share.
 //!
-//! A connection that waits for its client holds none: ten thousand idle clients cost no buffers. It
-//! takes one to read into and one to write replies into, and gives each back when it is empty. Only a
-//! few connections keep theirs, which saves them the way here.
+//! A connection that waits for its client has no buffer, so that ten thousand idle clients cost none. It takes one to read
+//! into and one for replies, and returns each when it is empty. Only a few connections keep theirs, which is faster.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,13 +13,13 @@ pub(super) const SMALL: usize = 1024;
 pub(super) const MAX_UNREAD: usize = 1024 * 1024;
 /// Upper bound on the bytes that a connection keeps of commands behind one that waits (`SG.WAIT`).
 pub(super) const MAX_READ_AHEAD: usize = 256 * 1024;
-/// How many free buffers a worker keeps.
+/// Upper bound on the free buffers of a worker.
 const MAX_FREE: usize = 16;
-/// The largest buffer that is kept, in bytes.
+/// Upper bound on the bytes of a free buffer.
 const MAX_CAPACITY: usize = 128 * 1024;
-/// How many connections of a worker keep their buffers.
+/// Upper bound on the connections of a worker that keep their buffers.
 const MAX_KEEPERS: usize = 64;
-/// The largest buffer that such a connection keeps, in bytes.
+/// Upper bound on the bytes of a buffer that such a connection keeps.
 pub(super) const MAX_KEPT: usize = 32 * 1024;
 
 /// Free buffers.
@@ -31,15 +30,15 @@ pub(super) struct BufferPool {
 }
 
 impl BufferPool {
-    /// Whether one more connection may keep its buffers, until it [lets go](Self::let_go).
-    pub(super) fn keep(&self) -> bool {
+    /// Whether another connection may keep its buffers, until [`remove_keeper`](Self::remove_keeper).
+    pub(super) fn try_add_keeper(&self) -> bool {
         let keeps = self.keepers.get() < MAX_KEEPERS;
         self.keepers.set(self.keepers.get() + usize::from(keeps));
         keeps
     }
 
-    /// A connection that kept its buffers is gone.
-    pub(super) fn let_go(&self) {
+    /// A connection that kept its buffers has ended.
+    pub(super) fn remove_keeper(&self) {
         self.keepers.set(self.keepers.get() - 1);
     }
 
@@ -49,7 +48,7 @@ impl BufferPool {
         self.free.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SMALL + CHUNK))
     }
 
-    /// Takes a buffer back, whatever is in it.
+    /// Returns a buffer. Its contents are dropped.
     #[inline]
     pub(super) fn put(&self, mut buffer: Vec<u8>) {
         let mut free = self.free.borrow_mut();

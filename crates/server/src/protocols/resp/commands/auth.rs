@@ -1,23 +1,18 @@
 //! `AUTH [user] password`: authenticates the connection. There is one user, `default`.
 
-use sluicegate_commands::{Argument, ArgumentKind};
-
-use super::spec::EARLY;
+use super::spec::{EARLY, optional, text};
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand},
+    call::{Call, CallResult, Next, ServerCommand, command},
     session::Session,
 };
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-pub(super) const AUTH: ServerCommand = ServerCommand::new(
+pub(super) const AUTH: ServerCommand = command(
     "AUTH",
     -2,
     EARLY,
-    &[
-        Argument::optional("username", ArgumentKind::Text),
-        Argument::new("password", ArgumentKind::Text),
-    ],
+    &[optional("username"), text("password")],
     "Authenticates the connection.",
     run,
 );
@@ -44,7 +39,7 @@ pub(super) fn authenticate(
     password: &[u8],
 ) -> Result<(), String> {
     // The password is compared whatever the user, so that the duration does not show which is wrong.
-    let is_right = session.shared.knows(password);
+    let is_right = session.shared.is_password(password);
     if user != b"default" || !is_right {
         session.login_failed = true;
         session.shared.incidents.note(session.client, session.now, "wrong password");

@@ -9,7 +9,7 @@ use super::spec::{ADMIN, SUBCOMMAND};
 use crate::{
     net::clients,
     protocols::resp::{
-        call::{Call, CallResult, CommandTable, Next, ServerCommand, unknown_subcommand},
+        call::{Call, CallResult, CommandTable, Next, ServerCommand, command, unknown_subcommand},
         session::{Session, WORK},
     },
 };
@@ -20,7 +20,7 @@ const MAX_LIST: usize = 900_000;
 const MANY_CLIENTS: usize = 200;
 
 pub(super) const CLIENT: ServerCommand =
-    ServerCommand::new("CLIENT", -2, ADMIN, SUBCOMMAND, "Lists, names and closes clients.", run)
+    command("CLIENT", -2, ADMIN, SUBCOMMAND, "Lists, names and closes clients.", run)
         .with_work(WORK)
         .in_lane_if(needs_lane);
 

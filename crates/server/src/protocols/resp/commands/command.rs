@@ -6,12 +6,12 @@ use sluicegate_resp::Writer;
 
 use super::spec::{FAST, SUBCOMMAND};
 use crate::protocols::resp::{
-    call::{Call, CallResult, CommandTable, Next, ServerCommand, unknown_subcommand},
+    call::{Call, CallResult, CommandTable, Next, ServerCommand, command, unknown_subcommand},
     session::WORK,
 };
 
 pub(super) const COMMAND: ServerCommand =
-    ServerCommand::new("COMMAND", -1, FAST, SUBCOMMAND, "Describes the commands.", run)
+    command("COMMAND", -1, FAST, SUBCOMMAND, "Describes the commands.", run)
         .of_server()
         .with_work(WORK);
 

@@ -4,15 +4,13 @@ use sluicegate_core::StoreStatus;
 
 use super::spec::{ADMIN, SUBCOMMAND};
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand, unknown_subcommand},
+    call::{Call, CallResult, Next, ServerCommand, command, unknown_subcommand},
     context::RespContext,
     session::{LIMITS, WORK},
 };
 
 pub(super) const CONFIG: ServerCommand =
-    ServerCommand::new("CONFIG", -2, ADMIN, SUBCOMMAND, "Returns settings.", run)
-        .of_server()
-        .with_work(WORK);
+    command("CONFIG", -2, ADMIN, SUBCOMMAND, "Returns settings.", run).of_server().with_work(WORK);
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let patterns = match call.rest() {

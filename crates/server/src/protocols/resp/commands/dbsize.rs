@@ -2,11 +2,10 @@
 
 use sluicegate_core::StoreStatus;
 
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
 
 pub(super) const DBSIZE: ServerCommand =
-    ServerCommand::new("DBSIZE", 1, &["readonly", "fast"], &[], "Counts the keys.", run)
-        .of_server();
+    command("DBSIZE", 1, &["readonly", "fast"], &[], "Counts the keys.", run).of_server();
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let StoreStatus::Local(usage) = call.session.shared.decider.store_status() else {

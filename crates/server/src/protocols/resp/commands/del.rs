@@ -4,12 +4,12 @@ use sluicegate_commands::Keys;
 
 use super::spec::EACH_KEY;
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand},
+    call::{Call, CallResult, Next, ServerCommand, command},
     deferred_replies::StoreOperation,
 };
 
 pub(super) const DEL: ServerCommand =
-    ServerCommand::new("DEL", -2, &["write"], EACH_KEY, "Resets keys.", run).on_keys(Keys::All);
+    command("DEL", -2, &["write"], EACH_KEY, "Resets keys.", run).on_keys(Keys::All);
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let keys = call.rest().iter().map(|&key| key.into()).collect();

@@ -9,9 +9,9 @@ use super::{
     info::{COMPATIBLE, NAME},
     spec::EARLY,
 };
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
 
-pub(super) const HELLO: ServerCommand = ServerCommand::new(
+pub(super) const HELLO: ServerCommand = command(
     "HELLO",
     -1,
     EARLY,

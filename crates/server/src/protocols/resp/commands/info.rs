@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_commands::{Argument, ArgumentKind};
+use sluicegate_commands::Argument;
 use sluicegate_core::{NodeHealth, StoreStatus, TableUsage, Timestamp};
 use sluicegate_memory::WhenFull;
 
+use super::spec::optional;
 use crate::{
     protocols::resp::{
-        call::{Call, CallResult, Next, ServerCommand},
+        call::{Call, CallResult, Next, ServerCommand, command},
         session::WORK,
     },
     stats::{Counter, Stats},
@@ -40,11 +41,11 @@ const SECTIONS: [Section; 12] = [
     ("Keyspace", keyspace),
 ];
 
-pub(super) const INFO: ServerCommand = ServerCommand::new(
+pub(super) const INFO: ServerCommand = command(
     "INFO",
     -1,
     &["loading", "stale"],
-    &[Argument { multiple: true, ..Argument::optional("section", ArgumentKind::Text) }],
+    &[Argument { multiple: true, ..optional("section") }],
     "Returns statistics and status.",
     run,
 )

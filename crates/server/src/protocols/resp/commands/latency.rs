@@ -1,17 +1,13 @@
 //! `LATENCY subcommand`: nothing is recorded.
 
 use super::spec::{ADMIN, SUBCOMMAND};
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, unknown_subcommand};
+use crate::protocols::resp::call::{
+    Call, CallResult, Next, ServerCommand, command, unknown_subcommand,
+};
 
-pub(super) const LATENCY: ServerCommand = ServerCommand::new(
-    "LATENCY",
-    -2,
-    ADMIN,
-    SUBCOMMAND,
-    "Reports that no latency is recorded.",
-    run,
-)
-.of_server();
+pub(super) const LATENCY: ServerCommand =
+    command("LATENCY", -2, ADMIN, SUBCOMMAND, "Reports that no latency is recorded.", run)
+        .of_server();
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let word = call.rest().first().copied().unwrap_or_default();

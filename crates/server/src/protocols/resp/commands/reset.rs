@@ -3,10 +3,10 @@
 use sluicegate_resp::Version;
 
 use super::spec::EARLY;
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
 
 pub(super) const RESET: ServerCommand =
-    ServerCommand::new("RESET", 1, EARLY, &[], "Resets the connection.", run);
+    command("RESET", 1, EARLY, &[], "Resets the connection.", run);
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     call.writer().simple("RESET");

@@ -1,17 +1,11 @@
 //! `ROLE`: the server is a primary without replicas.
 
 use super::spec::FAST;
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
 
-pub(super) const ROLE: ServerCommand = ServerCommand::new(
-    "ROLE",
-    1,
-    FAST,
-    &[],
-    "Reports that this server is a primary without replicas.",
-    run,
-)
-.of_server();
+pub(super) const ROLE: ServerCommand =
+    command("ROLE", 1, FAST, &[], "Reports that this server is a primary without replicas.", run)
+        .of_server();
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let mut writer = call.writer();

@@ -3,9 +3,9 @@
 use sluicegate_commands::{Argument, ArgumentKind};
 
 use super::spec::FAST;
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
 
-pub(super) const SELECT: ServerCommand = ServerCommand::new(
+pub(super) const SELECT: ServerCommand = command(
     "SELECT",
     2,
     FAST,

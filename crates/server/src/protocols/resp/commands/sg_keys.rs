@@ -2,9 +2,10 @@
 
 use sluicegate_commands::{Argument, ArgumentKind, quote};
 
+use super::spec::optional;
 use crate::{
     protocols::resp::{
-        call::{Call, CallResult, Next, ServerCommand},
+        call::{Call, CallResult, Next, ServerCommand, command},
         session::WORK,
     },
     stats::{KeyFilter, KeyPage},
@@ -15,15 +16,15 @@ const COUNT: usize = 100;
 /// Upper bound on `COUNT`.
 const MAX_COUNT: usize = 1000;
 
-pub(super) const SG_KEYS: ServerCommand = ServerCommand::new(
+pub(super) const SG_KEYS: ServerCommand = command(
     "SG.KEYS",
     -2,
     &["readonly"],
     &[
         Argument::new("cursor", ArgumentKind::Integer),
         Argument::option("COUNT", "count"),
-        Argument { token: Some("MATCH"), ..Argument::optional("prefix", ArgumentKind::Text) },
-        Argument::optional("DENIED", ArgumentKind::Text),
+        Argument { token: Some("MATCH"), ..optional("prefix") },
+        optional("DENIED"),
     ],
     "Lists the keys that the server samples.",
     run,

@@ -1,11 +1,12 @@
 //! `SLOWLOG subcommand`: nothing is recorded.
 
 use super::spec::{ADMIN, SUBCOMMAND};
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, unknown_subcommand};
+use crate::protocols::resp::call::{
+    Call, CallResult, Next, ServerCommand, command, unknown_subcommand,
+};
 
 pub(super) const SLOWLOG: ServerCommand =
-    ServerCommand::new("SLOWLOG", -2, ADMIN, SUBCOMMAND, "Reports that nothing is recorded.", run)
-        .of_server();
+    command("SLOWLOG", -2, ADMIN, SUBCOMMAND, "Reports that nothing is recorded.", run).of_server();
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let word = call.rest().first().copied().unwrap_or_default();

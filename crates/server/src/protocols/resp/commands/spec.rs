@@ -2,7 +2,7 @@
 
 use sluicegate_commands::{Argument, ArgumentKind};
 
-pub(super) const SUBCOMMAND: &[Argument] = &[Argument::new("subcommand", ArgumentKind::Text)];
+pub(super) const SUBCOMMAND: &[Argument] = &[text("subcommand")];
 pub(super) const KEY: &[Argument] = &[Argument::new("key", ArgumentKind::Key)];
 pub(super) const EACH_KEY: &[Argument] =
     &[Argument { multiple: true, ..Argument::new("key", ArgumentKind::Key) }];
@@ -10,3 +10,13 @@ pub(super) const EACH_KEY: &[Argument] =
 pub(super) const EARLY: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth"];
 pub(super) const FAST: &[&str] = &["loading", "stale", "fast"];
 pub(super) const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
+
+/// A mandatory string.
+pub(super) const fn text(name: &'static str) -> Argument {
+    Argument::new(name, ArgumentKind::Text)
+}
+
+/// An optional string.
+pub(super) const fn optional(name: &'static str) -> Argument {
+    Argument::optional(name, ArgumentKind::Text)
+}

@@ -1,10 +1,10 @@
 //! `TIME`: the time of the server, in seconds and microseconds.
 
 use super::spec::FAST;
-use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand, command};
 
 pub(super) const TIME: ServerCommand =
-    ServerCommand::new("TIME", 1, FAST, &[], "Returns the time of the server.", run).of_server();
+    command("TIME", 1, FAST, &[], "Returns the time of the server.", run).of_server();
 
 fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
     let now = call.session.now.as_micros();

@@ -5,11 +5,11 @@ use sluicegate_core::{Entry, Timestamp};
 
 use super::spec::KEY;
 use crate::protocols::resp::{
-    call::{Call, CallResult, Next, ServerCommand},
+    call::{Call, CallResult, Next, ServerCommand, command},
     deferred_replies::StoreOperation,
 };
 
-pub(super) const TTL: ServerCommand = ServerCommand::new(
+pub(super) const TTL: ServerCommand = command(
     "TTL",
     2,
     &["readonly", "fast"],
@@ -26,7 +26,7 @@ fn ttl(call: &mut Call<'_, '_, '_>) -> CallResult {
     Ok(Next::Go)
 }
 
-pub(super) const PTTL: ServerCommand = ServerCommand::new(
+pub(super) const PTTL: ServerCommand = command(
     "PTTL",
     2,
     &["readonly", "fast"],

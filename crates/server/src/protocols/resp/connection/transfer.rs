@@ -1,5 +1,4 @@
-//! The bytes of a connection: read into a buffer of the worker, kept as far as they are reserved,
-//! written when they can be taken.
+//! Reads and writes the bytes of a connection: into a buffer of the worker, and kept only as far as they are reserved.
 
 use std::{
     future::poll_fn,
@@ -22,20 +21,20 @@ use crate::{
     protocols::resp::pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, SMALL},
 };
 
-/// How long such a client is not read from before what it sends is dropped.
+/// Time after which the bytes of a client that sends too many while it waits are dropped instead of left unread.
 const MAX_STALL: Duration = Duration::from_secs(2);
 
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         if self.keeps {
-            self.worker.buffers.let_go();
+            self.worker.buffers.remove_keeper();
         }
     }
 }
 
 impl Connection<'_> {
-    /// Ready when the client has left. What it sends until then is kept for later, up to a bound. Then it
-    /// is not read from; and when that has lasted, what comes is dropped, so that its leaving is noticed.
+    /// Ready when the client has disconnected. Bytes that it sends until then are kept for later, up to a bound. Then it is
+    /// not read from, and after a while its bytes are dropped, so that its disconnection is noticed.
     pub(super) async fn left(&mut self) -> io::Result<()> {
         self.pause();
         loop {
@@ -49,7 +48,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether more of what the client sends while it waits may be kept.
+    /// Whether more bytes of the client may be kept while it waits.
     fn has_room_ahead(&mut self) -> bool {
         let length = self.unread.len();
         if length < SMALL {
@@ -79,8 +78,7 @@ impl Connection<'_> {
         read
     }
 
-    /// Reads once, a [`CHUNK`] at most; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the budget for
-    /// buffers is used up.
+    /// Reads once, at most a [`CHUNK`]; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the buffer budget is exhausted.
     #[inline]
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.keeps && self.unread.is_empty() && self.unread.capacity() >= CHUNK {
@@ -119,8 +117,8 @@ impl Connection<'_> {
         read
     }
 
-    /// How much is read at once. While many connections wait for a turn, no more than each of them keeps
-    /// without a reservation, unless a command is long.
+    /// Bytes to read at a time. While many connections wait for a turn, it is no more than each keeps without a
+    /// reservation, unless a command is long.
     #[inline]
     fn room(&self) -> usize {
         let length = self.unread.len();
@@ -133,7 +131,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends all that is pending, if the system takes it at once, as it mostly does. `false`: some is left for
+    /// Sends the pending replies, if the system accepts them immediately, as it usually does. `false`: some are left for
     /// [`flush`](Self::flush).
     #[inline]
     pub(super) fn try_flush(&mut self) -> bool {
@@ -150,14 +148,15 @@ impl Connection<'_> {
         true
     }
 
-    /// Sends all that is pending. It may be dropped halfway and called again.
+    /// Sends the pending replies. It may be dropped and called again.
     ///
-    /// A client that takes too long is slow: that is an error, so that nothing more is sent to it.
+    /// # Errors
+    /// The client does not take its replies in time, or there is no memory for them.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if !self.try_flush() {
             self.pause();
-            // A client that does not take its replies keeps just those and what was not carried out, and what
-            // both take up is counted.
+            // A client that does not take its replies keeps only those and commands that have not run, and both are
+            // counted.
             if !self.compact() {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
@@ -180,7 +179,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Gives the buffer for replies back, unless this connection keeps it.
+    /// Returns the buffer for replies, unless this connection keeps it.
     #[inline]
     fn put_out(&mut self) {
         if self.keeps && self.out.capacity() <= MAX_KEPT {
@@ -190,8 +189,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Drops what was carried out, and keeps the rest in as few bytes as will do. `false`: there is no
-    /// memory for it, and the client is to be closed.
+    /// Drops commands that have run, and keeps the rest in as few bytes as possible. `false`: there is no memory for it, and
+    /// the client is to be closed.
     #[inline]
     pub(super) fn compact(&mut self) -> bool {
         if self.start == self.unread.len() && self.keeps && self.unread.capacity() <= MAX_KEPT {
@@ -213,7 +212,7 @@ impl Connection<'_> {
             self.unread.shrink_to(left.max(CHUNK));
         }
         self.start = 0;
-        // What is small is free: ten thousand such clients are within what they cost anyway.
+        // A small rest is not counted: it is within what each of ten thousand clients costs anyway.
         let found = self.parser.shrink();
         let bytes = if left <= SMALL { 0 } else { self.unread.capacity() + found };
         let fits = self.unread_reserved.resize_for_payload(bytes);
@@ -223,10 +222,10 @@ impl Connection<'_> {
         fits
     }
 
-    /// Sends the last words. What the client still sends is read and dropped: to close on it would
-    /// make its system drop those words unread.
+    /// Sends the last replies. Bytes that the client still sends are read and dropped: otherwise its system would drop the
+    /// replies unread.
     pub(in crate::protocols::resp) async fn close(&mut self) -> io::Result<()> {
-        // What was read is not answered any more: many rejected clients at a time would hold it while they linger.
+        // Commands that were read do not run any more: many rejected clients would keep them while they linger.
         self.worker.buffers.put(std::mem::take(&mut self.unread));
         self.start = 0;
         self.unread_reserved.release();
@@ -239,7 +238,7 @@ impl Connection<'_> {
     }
 }
 
-/// Reads at most `room` bytes behind those in `buffer`.
+/// Reads at most `room` bytes, and appends them to `buffer`.
 #[inline]
 fn poll_read_chunk(
     stream: &mut Stream,
@@ -248,11 +247,11 @@ fn poll_read_chunk(
     context: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
     let mut limited = buffer.limit(room);
-    // It may be dropped when it is not ready: then nothing was read.
+    // If it is not ready, nothing was read, and it may be dropped.
     pin!(stream.read_buf(&mut limited)).poll(context)
 }
 
-/// Sends `bytes`, of which so many were `sent` already, unless that takes longer than `most`.
+/// Sends `bytes`, of which `sent` were sent already, unless that takes longer than `most`.
 async fn send(
     stream: &mut Stream,
     bytes: &[u8],
@@ -268,7 +267,7 @@ async fn send(
         }
         stream.flush().await
     });
-    // Most replies fit into the system's buffer: only what does not needs a timer.
+    // Most replies fit into the buffer of the system. Only others need a timer.
     match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
         Poll::Ready(sent) => sent.map(Ok),
         Poll::Pending => {
