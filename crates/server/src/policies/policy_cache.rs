@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_parsed_once() {
+    fn find_repeated_text_is_parsed_once() {
         let rules = &mut Rules::default();
         for text in [
             PolicyText::Text(b"gcra:30/1m"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn invented_texts_cost_no_memory() {
+    fn find_invented_texts_are_evicted() {
         let rules = &mut Rules::default();
         let first = look(rules, PolicyText::Text(b"gcra:1/1h")).1;
         for round in 0..20 {

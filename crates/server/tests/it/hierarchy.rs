@@ -142,7 +142,7 @@ fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
 }
 
 #[test]
-fn in_memory_they_are_one_decision() {
+fn hierarchy_in_memory_is_one_decision() {
     let folder = rules("");
     nobody_pays_for_a_denial(&running(&folder, None), true);
     let servers = [running(&folder, None)];
@@ -150,7 +150,7 @@ fn in_memory_they_are_one_decision() {
 }
 
 #[test]
-fn in_redis_they_are_one_decision() {
+fn hierarchy_in_redis_is_one_decision() {
     let folder = rules("");
     for engine in Engine::ALL {
         let store = Server::start(engine);
@@ -166,7 +166,7 @@ fn in_redis_they_are_one_decision() {
 
 /// With a hash tag each is one script; without, they are asked in order, and given back.
 #[test]
-fn in_a_cluster_they_are_one_decision_where_a_hash_tag_keeps_them_together() {
+fn hierarchy_in_a_cluster_with_hash_tag_is_one_decision() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let nodes: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
     let url = format!("redis+cluster://{}", nodes.join(","));

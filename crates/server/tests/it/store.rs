@@ -39,7 +39,7 @@ fn plain(store: &Server) -> Running {
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn resp_with_redis_all_traces_agree_with_the_core() {
     for engine in Engine::NEWER {
         let store = Server::start(engine);
         let server = on(&store, |config, _| config.test_clock = true);
@@ -55,7 +55,7 @@ fn it_passes_the_kit() {
 
 /// What one server has let through no other does.
 #[test]
-fn servers_on_one_store_share_each_limit_exactly() {
+fn redis_store_servers_share_each_limit_exactly() {
     const UNITS: usize = 400;
     for engine in Engine::NEWER {
         let store = Server::start(engine);
@@ -86,7 +86,7 @@ fn servers_on_one_store_share_each_limit_exactly() {
 }
 
 #[test]
-fn replies_come_in_the_order_of_the_commands() {
+fn redis_store_replies_are_in_order() {
     let store = Server::start(Engine::Redis70);
     let server = on(&store, |_, at| at.options.prefix = b"limits:".to_vec());
     let mut peer = server.connect();
@@ -141,7 +141,7 @@ fn replies_come_in_the_order_of_the_commands() {
 
 /// What does not fit into memory while the store is asked is not asked at all, and no reply comes out of order.
 #[test]
-fn a_batch_that_does_not_fit_is_rejected_where_its_replies_would_be() {
+fn redis_store_batch_beyond_the_budget_is_rejected_in_order() {
     let store = Server::start(Engine::Redis70);
     let server = on(&store, |config, _| config.max_buffer_memory = 64 * 1024);
     let mut peer = server.connect();
@@ -154,7 +154,7 @@ fn a_batch_that_does_not_fit_is_rejected_where_its_replies_would_be() {
 
 /// A pipeline that is longer than what is asked at a time.
 #[test]
-fn long_pipelines_are_answered_in_full() {
+fn redis_store_long_pipelines_are_answered_in_full() {
     let store = Server::start(Engine::Valkey91);
     let server = plain(&store);
     let mut peer = server.connect();
@@ -187,7 +187,7 @@ fn long_pipelines_are_answered_in_full() {
 }
 
 #[test]
-fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
+fn redis_store_unavailable_applies_on_error_and_recovers() {
     let mut store = Server::start(Engine::Redis70);
     let away = |on_error, prefix: &str| {
         let prefix = prefix.as_bytes().to_vec();
@@ -248,7 +248,7 @@ fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
 
 /// Departures of a queue are spaced for all servers together; others wait until they pass.
 #[test]
-fn those_who_wait_at_several_servers_take_turns() {
+fn redis_store_waiters_of_several_servers_take_turns() {
     for policy in ["leaky-queue:20/1s:capacity=20", "fixed-window:1/50ms"] {
         let store = Server::start(Engine::Redis70);
         let servers = [plain(&store), plain(&store)];
@@ -268,7 +268,7 @@ fn those_who_wait_at_several_servers_take_turns() {
 }
 
 #[test]
-fn who_leaves_while_it_waits_gives_its_place_back() {
+fn redis_store_waiting_client_that_leaves_releases_its_units() {
     let store = Server::start(Engine::Redis70);
     let server = plain(&store);
     let policy = "leaky-queue:1/1h:capacity=5";
@@ -290,7 +290,7 @@ fn who_leaves_while_it_waits_gives_its_place_back() {
 }
 
 #[test]
-fn a_key_that_holds_something_else_is_told_of() {
+fn redis_store_key_of_another_type_is_an_error() {
     let store = Server::start(Engine::Redis70);
     let server = plain(&store);
     let mut peer = server.connect();
@@ -322,7 +322,7 @@ fn a_key_that_holds_something_else_is_told_of() {
 }
 
 #[test]
-fn what_excludes_a_store_is_refused() {
+fn settings_that_exclude_a_store_are_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
         let mut config = crate::harness::config();

@@ -32,7 +32,7 @@ pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
 }
 
 #[test]
-fn frames_tell_what_rules_decide() {
+fn frames_have_decisions_of_rules() {
     let folder = Folder::new();
     let server = ruled(&folder, RULES);
     let mut client = Client::connect(&server);
@@ -71,7 +71,7 @@ fn frames_tell_what_rules_decide() {
 }
 
 #[test]
-fn a_reload_shows() {
+fn page_shows_a_reload() {
     let folder = Folder::new();
     let server = ruled(&folder, RULES);
     let browser = Browser::start(1280, 900);

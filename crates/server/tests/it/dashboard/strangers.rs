@@ -123,7 +123,7 @@ fn read(browser: &Browser, page: &str, name: &str, server: &Running) -> Vec<Stri
 }
 
 #[test]
-fn pages_of_others_change_nothing_and_read_nothing() {
+fn browser_pages_of_other_sites_are_rejected() {
     let folder = Folder::new();
     let rules = folder.file("rules.yaml");
     let text = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}]\n";

@@ -53,7 +53,7 @@ impl Viewer {
 }
 
 #[test]
-fn frames_agree_with_info_and_tell_the_keys() {
+fn frames_agree_with_info_and_list_keys() {
     let server = server(|_| {});
     let mut viewer = Viewer::new(&server);
     assert_eq!(viewer.frame()["number"], 1);
@@ -81,7 +81,7 @@ fn frames_agree_with_info_and_tell_the_keys() {
 }
 
 #[test]
-fn keys_are_masked_or_left_out_by_option() {
+fn frames_mask_or_omit_keys_by_setting() {
     for mode in [DashboardMode::Masked, DashboardMode::NoKeys] {
         let server = server(|config| config.dashboard = mode);
         let mut viewer = Viewer::new(&server);
@@ -99,7 +99,7 @@ fn keys_are_masked_or_left_out_by_option() {
 }
 
 #[test]
-fn as_many_as_may_look_and_one_that_hangs_costs_nothing() {
+fn viewers_are_bounded_and_a_hanging_one_costs_nothing() {
     let server = server(|_| {});
     let mut first = Viewer::new(&server);
     // These never take anything.
@@ -120,7 +120,7 @@ fn as_many_as_may_look_and_one_that_hangs_costs_nothing() {
 }
 
 #[test]
-fn a_stop_ends_the_stream() {
+fn stop_ends_the_stream_of_frames() {
     let mut server = server(|_| {});
     let mut viewer = Viewer::new(&server);
     viewer.frame();

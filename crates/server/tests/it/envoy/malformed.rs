@@ -128,7 +128,7 @@ fn broken(bytes: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn broken_calls_end_for_themselves() {
+fn malformed_call_does_not_affect_its_connection() {
     let service = Service::new();
     let message = request(vec![limited(&[("user", "ada"), ("path", "/")], 10)]).encode_to_vec();
     let whole = framed(&message);
@@ -174,7 +174,7 @@ fn broken_calls_end_for_themselves() {
 
 /// What is wrong with a message is the caller's, and said to be.
 #[test]
-fn invalid_messages_are_invalid_arguments() {
+fn malformed_message_is_invalid_argument() {
     let service = Service::new();
     let mut not_utf8 = request(vec![limited(&[("user", "????")], 10)]).encode_to_vec();
     let at = not_utf8.windows(4).position(|it| it == b"????").unwrap();

@@ -33,7 +33,7 @@ fn shown(response: &RateLimitResponse) -> (bool, Vec<(bool, u32)>) {
 }
 
 #[test]
-fn envoyproxys_rules_mean_what_they_mean_there() {
+fn envoyproxy_rules_have_the_same_effect() {
     let (service, _folder) = service(
         "
 domain: shop
@@ -93,7 +93,7 @@ descriptors:
 }
 
 #[test]
-fn quotas_deny_only_together() {
+fn quota_mode_denies_only_together() {
     let (service, _folder) = service(
         "
 domain: shop
@@ -127,7 +127,7 @@ descriptors:
 }
 
 #[test]
-fn rules_of_our_own_match_descriptors() {
+fn native_rules_match_descriptors() {
     let (service, _folder) = service(
         "
 rules:

@@ -20,7 +20,7 @@ fn value(text: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn what_was_decided_is_counted() {
+fn metrics_count_decisions() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let secret = "a-key-that-is-told-to-nobody";

@@ -195,7 +195,7 @@ fn with_example_rules(
 }
 
 #[test]
-fn nginx_asks_before_it_serves() {
+fn nginx_denied_request_is_not_served() {
     with_example_rules("nginx.conf", free_port(), nginx).lets_five_through();
 }
 
@@ -296,7 +296,7 @@ fn passes_without_a_gate(mut proxy: Proxy) {
 }
 
 #[test]
-fn nginx_without_a_gate_lets_requests_pass_if_told_to() {
+fn nginx_without_a_gate_allows_if_configured() {
     let change = |text: String| {
         let line = documented("\nproxy_pass http://127.0.0.1:3000;");
         let (before, after) = text.split_once("location @no_gate {").unwrap();
@@ -308,7 +308,7 @@ fn nginx_without_a_gate_lets_requests_pass_if_told_to() {
 }
 
 #[test]
-fn caddy_without_a_gate_lets_requests_pass_if_told_to() {
+fn caddy_without_a_gate_allows_if_configured() {
     let change = |text: String| {
         let site = "http://:8000 {";
         text.replace(site, &format!("{site}\n{}", documented("handle_errors")))
@@ -318,11 +318,11 @@ fn caddy_without_a_gate_lets_requests_pass_if_told_to() {
 }
 
 #[test]
-fn caddy_asks_before_it_serves() {
+fn caddy_denied_request_is_not_served() {
     with_example_rules("Caddyfile", free_port(), caddy).lets_five_through();
 }
 
 #[test]
-fn traefik_asks_before_it_serves() {
+fn traefik_denied_request_is_not_served() {
     with_example_rules("traefik.yaml", app(), traefik).lets_five_through();
 }

@@ -18,7 +18,7 @@ fn server(store: &Server) -> Running {
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn http_with_redis_all_traces_agree_with_the_core() {
     for engine in Engine::NEWER {
         let store = Server::start(engine);
         let running = on(&store, |config, _| {
@@ -31,7 +31,7 @@ fn it_passes_the_kit() {
 }
 
 #[test]
-fn who_decided_is_told() {
+fn response_names_the_source() {
     let store = Server::start(Engine::Redis70);
     let (one, other) = (server(&store), server(&store));
     let mut client = Client::connect(&one);
@@ -73,7 +73,7 @@ fn who_decided_is_told() {
 }
 
 #[test]
-fn while_the_store_is_away_something_is_answered() {
+fn store_unavailable_applies_the_fallback() {
     let mut store = Server::start(Engine::Redis70);
     let running = on(&store, |config, at| {
         config.http.address = Some(any_port());

@@ -103,8 +103,8 @@ impl Resident {
 }
 
 #[test]
-fn counters_add_up_after_a_while_of_everything() {
-    let name = "soak::counters_add_up_after_a_while_of_everything";
+fn server_under_mixed_load_counts_everything() {
+    let name = "soak::server_under_mixed_load_counts_everything";
     let Some(process) = process(name, 1024, |config, folder| {
         write_rules(folder, 0);
         (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));

@@ -28,7 +28,7 @@ fn answered(verdicts: &[Verdict], config: &EnvoyConfig) -> RateLimitResponse {
 }
 
 #[test]
-fn one_descriptor_over_its_limit_is_enough() {
+fn answer_one_denied_descriptor_denies_the_request() {
     let (free, unlimited) = (Verdict::Free, Verdict::Unlimited);
     let enforced = |allowed, remaining| limit(allowed, Mode::Enforced, remaining);
     let shadow = limit(false, Mode::Shadow, 0);
@@ -53,7 +53,7 @@ fn one_descriptor_over_its_limit_is_enough() {
 }
 
 #[test]
-fn a_status_tells_the_limit_what_is_left_and_until_when() {
+fn answer_status_has_limit_remaining_and_reset() {
     let verdicts = [Verdict::Free, Verdict::Unlimited, limit(true, Mode::Enforced, 7)];
     let response = answered(&verdicts, &EnvoyConfig::default());
     let [free, unlimited, limited] = &response.statuses[..] else { panic!("{response:?}") };
@@ -68,7 +68,7 @@ fn a_status_tells_the_limit_what_is_left_and_until_when() {
 }
 
 #[test]
-fn headers_are_of_what_is_over_else_of_the_least_that_is_left() {
+fn answer_headers_are_of_the_denied_or_lowest_limit() {
     let headers = |verdicts: &[Verdict], headers| {
         let config = EnvoyConfig { headers, ..EnvoyConfig::default() };
         let fields = answered(verdicts, &config).response_headers_to_add;
@@ -90,7 +90,7 @@ fn headers_are_of_what_is_over_else_of_the_least_that_is_left() {
 }
 
 #[test]
-fn metadata_tells_what_was_asked_and_which_quotas_are_over() {
+fn answer_metadata_has_request_and_denied_quotas() {
     let config = EnvoyConfig { metadata: true, ..EnvoyConfig::default() };
     let verdicts = [limit(true, Mode::Quota, 1), limit(false, Mode::Quota, 0)];
     let told = answered(&verdicts, &config).dynamic_metadata.unwrap();

@@ -8,7 +8,7 @@ use std::{
 use crate::harness::{Running, integers, simple};
 
 #[test]
-fn one_who_asks_nothing_is_closed() {
+fn idle_client_is_closed() {
     let server = Running::with(|config| config.timeouts.idle = Duration::from_millis(300));
     let mut silent = server.connect();
     assert_eq!(silent.rest(), "");
@@ -23,7 +23,7 @@ fn one_who_asks_nothing_is_closed() {
 }
 
 #[test]
-fn one_who_has_waited_may_ask_again() {
+fn client_after_a_wait_is_served() {
     let server = Running::with(|config| config.timeouts.idle = Duration::from_secs(2));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
@@ -32,7 +32,7 @@ fn one_who_has_waited_may_ask_again() {
 }
 
 #[test]
-fn one_who_takes_nothing_is_closed() {
+fn client_that_does_not_read_is_closed() {
     let server = Running::with(|config| config.timeouts.output = Duration::from_millis(300));
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
     let line = format!("ECHO {}\r\n", "x".repeat(60_000));
