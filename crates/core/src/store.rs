@@ -1,60 +1,209 @@
-//! Stores of state.
+//! The seam between decisions and state: what every store does.
 
-use std::{future::Future, sync::Arc};
+use std::{fmt::Debug, sync::Arc};
 
-use crate::{Decision, Operation, Policy};
+use crate::{
+    answer::{Answer, MultiKeyAnswer},
+    applied::Applied,
+    decision::Operation,
+    entry::Entry,
+    prepared_policy::PreparedPolicy,
+    store_status::StoreStatus,
+    time::Timestamp,
+};
 
-/// A store of state, which applies one operation to one key, atomically, by its own clock.
+/// One of several independent operations.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedOperation<'a> {
+    /// The key: any bytes.
+    pub key: &'a [u8],
+    /// The policy.
+    pub policy: &'a PreparedPolicy,
+    /// The operation.
+    pub operation: Operation,
+}
+
+/// One key of a take on several keys.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedTake<'a> {
+    /// The key: any bytes.
+    pub key: &'a [u8],
+    /// The policy.
+    pub policy: &'a PreparedPolicy,
+    /// Units to take.
+    pub cost: u32,
+}
+
+/// What is done with several keys together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MultiKeyOperation {
+    /// Take from all of them or from none.
+    Take,
+    /// Return what `Take` would return, and store nothing.
+    Peek,
+}
+
+/// Reads the entry of a key, if there is one that has not recovered, and the time of the store. It may run under a
+/// lock: it must neither take long nor call the store.
+pub type ReadEntry<'a> = &'a mut (dyn FnMut(Option<&Entry>, Timestamp) + Send);
+
+/// A store of state, which applies operations to keys, atomically, by its own clock.
 ///
 /// A store makes whole decisions, not get and compare-and-swap, because a process, a script and a module
-/// are atomic in different ways.
-pub trait Store {
+/// are atomic in different ways. Each method answers now or later ([`Applied`]).
+///
+/// ```
+/// use sluicegate_core::{Operation, PreparedPolicy, Store};
+///
+/// async fn admit<S: Store>(store: &S, user: &[u8], policy: &PreparedPolicy) -> Result<bool, S::Error> {
+///     Ok(store.apply(user, policy, Operation::Take(1)).await?.allowed())
+/// }
+/// ```
+pub trait Store: Debug + Send + Sync {
     /// Reason for which no decision was made. A denial is an answer, never an error.
-    type Error: std::error::Error;
+    type Error: std::error::Error + Send + Sync + 'static;
 
     /// Applies `operation` to `key`, which is any bytes, under `policy`.
     ///
     /// # Errors
-    /// The store is unavailable, or the operation is invalid for the policy or the stored value.
-    fn apply(
-        &self,
-        key: &[u8],
-        policy: &Policy,
+    /// The store is unavailable and has no fallback ([`OnError`](crate::OnError)) for the operation, or the operation
+    /// is invalid for the policy or the stored value.
+    fn apply<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
         operation: Operation,
-    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+    ) -> Applied<'a, Result<Answer, Self::Error>>;
 
-    /// Lets a synchronous store answer without creating a future. Other stores return `None`, and have
-    /// changed nothing.
-    fn apply_now(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Option<Result<Decision, Self::Error>> {
-        let _ = (key, policy, operation);
-        None
+    /// Takes `cost` units, all or none.
+    ///
+    /// # Errors
+    /// As [`Store::apply`].
+    fn take<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        cost: u32,
+    ) -> Applied<'a, Result<Answer, Self::Error>> {
+        self.apply(key, policy, Operation::Take(cost))
+    }
+
+    /// Applies independent operations, in order. The answers are in the same order.
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, Self::Error>>> {
+        Applied::in_order(operations.iter().map(|it| self.apply(it.key, it.policy, it.operation)))
+    }
+
+    /// Takes from several keys, from all of them or from none, or peeks. Of a key that is given twice, only the first
+    /// take counts.
+    ///
+    /// # Errors
+    /// As [`Store::apply`]; also without a key.
+    fn apply_multi_key<'a>(
+        &'a self,
+        operation: MultiKeyOperation,
+        takes: &'a [KeyedTake<'a>],
+    ) -> Applied<'a, Result<MultiKeyAnswer, Self::Error>>;
+
+    /// Calls `read` with the entry of `key`, once.
+    ///
+    /// # Errors
+    /// The store is unavailable, or the stored value is not an entry.
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), Self::Error>>;
+
+    /// Resets `key`, for every policy. Whether it had state that had not recovered.
+    ///
+    /// # Errors
+    /// As [`Store::apply`].
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, Self::Error>>;
+
+    /// Brings the state of `key` near, for an operation that follows soon.
+    fn prefetch(&self, key: &[u8]) {
+        let _ = key;
+    }
+
+    /// How the store is doing, as far as is known without calling it.
+    fn status(&self) -> StoreStatus;
+
+    /// Returns what this process holds of the store's units, such as leases. The store stays usable.
+    fn close(&self) -> Applied<'_, ()> {
+        Applied::Now(())
     }
 }
 
-/// A shared store is a store.
-impl<S: Store + ?Sized> Store for Arc<S> {
-    type Error = S::Error;
+/// A type with a store inside that it shares all operations with. It is thereby a [`Store`].
+pub trait AsStore: Debug + Send + Sync {
+    /// The type of the store inside.
+    type Inner: Store + ?Sized;
 
-    fn apply(
-        &self,
-        key: &[u8],
-        policy: &Policy,
+    /// The store inside.
+    fn as_store(&self) -> &Self::Inner;
+}
+
+impl<S: Store + ?Sized> AsStore for Arc<S> {
+    type Inner = S;
+
+    #[inline]
+    fn as_store(&self) -> &S {
+        self
+    }
+}
+
+impl<T: AsStore + ?Sized> Store for T {
+    type Error = <T::Inner as Store>::Error;
+
+    #[inline]
+    fn apply<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
         operation: Operation,
-    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send {
-        S::apply(self, key, policy, operation)
+    ) -> Applied<'a, Result<Answer, Self::Error>> {
+        self.as_store().apply(key, policy, operation)
     }
 
-    fn apply_now(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Option<Result<Decision, Self::Error>> {
-        S::apply_now(self, key, policy, operation)
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, Self::Error>>> {
+        self.as_store().apply_many(operations)
+    }
+
+    fn apply_multi_key<'a>(
+        &'a self,
+        operation: MultiKeyOperation,
+        takes: &'a [KeyedTake<'a>],
+    ) -> Applied<'a, Result<MultiKeyAnswer, Self::Error>> {
+        self.as_store().apply_multi_key(operation, takes)
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), Self::Error>> {
+        self.as_store().read(key, read)
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, Self::Error>> {
+        self.as_store().reset(key)
+    }
+
+    fn prefetch(&self, key: &[u8]) {
+        self.as_store().prefetch(key);
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.as_store().status()
+    }
+
+    fn close(&self) -> Applied<'_, ()> {
+        self.as_store().close()
     }
 }

@@ -6,7 +6,10 @@
 use std::{
     fmt,
     ops::Add,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -42,6 +45,12 @@ impl Timestamp {
     pub const fn as_micros(self) -> u64 {
         self.0
     }
+
+    /// The time since `earlier`; zero if that is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
 }
 
 /// Adds a span, at most up to [`Timestamp::MAX`].
@@ -70,6 +79,13 @@ pub struct TimestampError {
 pub trait Clock {
     /// The time now.
     fn now(&self) -> Timestamp;
+}
+
+/// A shared clock.
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        C::now(self)
+    }
 }
 
 /// A clock that is moved by hand: for tests and for simulations.
@@ -101,7 +117,8 @@ impl Clock for ManualClock {
 }
 
 /// A span in whole microseconds, rounded down; `u64::MAX` for one longer than that holds.
-pub(crate) fn as_micros(span: Duration) -> u64 {
+#[must_use]
+pub fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -3,7 +3,7 @@
 use sluicegate_core::{Decision, Entry, Operation, ReserveError, Timestamp, apply};
 
 use crate::{
-    MemoryStore, PreparedPolicy,
+    MemoryStore, NumberedPolicy,
     overflow::OverflowTable,
     segment::Locked,
     shard::SegmentState,
@@ -19,7 +19,7 @@ impl MemoryStore {
     pub(crate) fn apply_hashed<const GUESS: bool, E: From<ReserveError>>(
         &self,
         hash: u64,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, E> {
@@ -64,7 +64,7 @@ impl MemoryStore {
     fn take_in_window<const GUESS: bool>(
         &self,
         hash: u64,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         (number, windows): (u64, &WindowCodec),
         (now, since): (Timestamp, u64),
         cost: u32,
@@ -99,7 +99,7 @@ impl MemoryStore {
     fn apply_slow(
         &self,
         hash: u64,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
@@ -115,7 +115,7 @@ impl MemoryStore {
     fn put_in_slot(
         &self,
         hash: u64,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
         cost: u32,
     ) -> Option<Decision> {
@@ -152,7 +152,7 @@ impl MemoryStore {
     fn apply_locked(
         &self,
         hash: u64,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
@@ -242,7 +242,7 @@ impl MemoryStore {
         locked: &mut Locked<'_, SegmentState<OverflowTable>>,
         hash: u64,
         entry: Entry,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
     ) -> Slot {
         if let Some((number, state)) = self.packed(&entry, policy, now) {
@@ -256,7 +256,7 @@ impl MemoryStore {
     pub(crate) fn packed(
         &self,
         entry: &Entry,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
     ) -> Option<(u64, Tat)> {
         // The entry may still be under an older policy, if the operation stored nothing.

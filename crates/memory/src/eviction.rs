@@ -8,7 +8,7 @@ use sluicegate_core::{
 };
 
 use crate::{
-    MemoryStore, PreparedPolicy, WhenFull,
+    MemoryStore, NumberedPolicy, WhenFull,
     bits::narrow,
     overflow::OverflowTable,
     segment::{Locked, SEGMENT_BYTES, SLOTS, SlotIndex},
@@ -82,7 +82,7 @@ impl MemoryStore {
         &self,
         locked: &mut Locked<'_, SegmentState<OverflowTable>>,
         (hash, found): (u64, Option<Slot>),
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> bool {
@@ -114,7 +114,7 @@ impl MemoryStore {
     fn stays_in_slot(
         &self,
         found: Option<Slot>,
-        policy: &PreparedPolicy,
+        policy: &NumberedPolicy,
         now: Timestamp,
         operation: Operation,
     ) -> bool {

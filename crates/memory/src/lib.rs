@@ -2,12 +2,13 @@
 //!
 //! - [`MemoryStore`]: a bounded table of keys, sixteen bytes each under a simple policy. Operations on a key are
 //!   atomic, and denials take no lock. It can be saved to a file and loaded again.
-//! - [`PreparedPolicy`]: a policy with its number in the table, for callers that use it more than once.
+//! - [`ClockedStore`]: the table with a clock, as a [`Store`](sluicegate_core::Store).
 //! - [`SystemClock`]: the time of this process, which never steps.
 //!
-//! The store reads no clock: its caller passes the time.
+//! The table reads no clock: its caller passes the time, and may hold policies with their numbers
+//! ([`NumberedPolicy`]).
 //!
-//! From the outside in: `store` (which slot, which lock) and `decide`, `shard` (segments behind a directory, and how
+//! From the outside in: `clocked_store` (the clock), `store` (which slot, which lock) and `decide`, `shard` (segments behind a directory, and how
 //! they split), `segment` and `bucket` (slots, versions, moves), `slot` (sixteen bytes), `slot_codec` (the state in
 //! them). Beside them: `eviction` (growth, and what happens at the bound), `overflow` (entries that do not fit in
 //! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys),
@@ -17,6 +18,7 @@
 mod bits;
 mod budget;
 mod clock;
+mod clocked_store;
 mod decide;
 mod dropped;
 mod eviction;
@@ -37,10 +39,10 @@ mod survey;
 mod sync;
 mod tsc;
 
-pub use budget::{Usage, WhenFull};
+pub use budget::WhenFull;
 pub use clock::SystemClock;
+pub use clocked_store::ClockedStore;
 pub use heap::{limit_free_memory, release_end_of_heap, release_free_memory};
-pub use multi_key::KeyedTake;
-pub use policy_table::PreparedPolicy;
+pub use policy_table::NumberedPolicy;
 pub use snapshot::SnapshotError;
 pub use store::{MemoryStore, Request};

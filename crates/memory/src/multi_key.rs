@@ -3,27 +3,25 @@
 //! The segments of the keys are locked in the order of their addresses, so that two takes on the same segments do not
 //! deadlock. Space for new keys is made before the decision, so that nothing has to be undone.
 
+use std::borrow::Cow;
+
 use sluicegate_core::{
-    Decision, Entry, Joint, Operation, Part as EntryTake, Timestamp, apply, peek_together,
-    take_together,
+    Decision, Entry, Joint, KeyedTake, Operation, Part as EntryTake, Timestamp, apply,
+    peek_together, take_together,
 };
 
 use crate::{
-    MemoryStore, PreparedPolicy, WhenFull,
+    MemoryStore, NumberedPolicy, WhenFull,
     overflow::OverflowTable,
     segment::{Locked, SlotIndex},
     shard::SegmentState,
 };
 
-/// One key of a multi-key take.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyedTake<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The policy.
-    pub policy: &'a PreparedPolicy,
-    /// Units to take.
-    pub cost: u32,
+/// One key of a multi-key take, by its hash.
+struct HashedTake<'a> {
+    hash: u64,
+    policy: Cow<'a, NumberedPolicy>,
+    cost: u32,
 }
 
 /// The locks on the segments of several keys.
@@ -45,12 +43,11 @@ impl MemoryStore {
     /// twice counts once, the first time. `None` without keys.
     ///
     /// ```
-    /// use sluicegate_core::{Clock, Policy};
-    /// use sluicegate_memory::{KeyedTake, MemoryStore, SystemClock};
+    /// use sluicegate_core::{Clock, KeyedTake, PreparedPolicy};
+    /// use sluicegate_memory::{MemoryStore, SystemClock};
     ///
     /// let (store, clock) = (MemoryStore::new(), SystemClock::new());
-    /// let [user, all] = ["gcra:5/1m", "gcra:100/1s"].map(|it| it.parse::<Policy>().unwrap());
-    /// let (user, all) = (store.prepare(&user, clock.now()), store.prepare(&all, clock.now()));
+    /// let [user, all]: [PreparedPolicy; 2] = ["gcra:5/1m".parse()?, "gcra:100/1s".parse()?];
     /// let takes = [
     ///     KeyedTake { key: b"user7", policy: &user, cost: 1 },
     ///     KeyedTake { key: b"everybody", policy: &all, cost: 1 },
@@ -58,10 +55,11 @@ impl MemoryStore {
     /// let joint = store.take_together(&takes, clock.now()).expect("two keys");
     /// assert!(joint.decision.allowed());
     /// assert_eq!((joint.key, joint.decision.remaining), (0, 4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_together(&self, takes: &[KeyedTake<'_>], now: Timestamp) -> Option<Joint> {
         let _ = self.since_set_base(now);
-        let takes = self.hashed(takes);
+        let takes = self.hashed(takes, now);
         loop {
             if let Some(joint) = self.try_together(&takes, now) {
                 return joint;
@@ -71,7 +69,7 @@ impl MemoryStore {
 
     /// The decision that [`MemoryStore::take_together`] would make. Stores nothing.
     pub fn peek_together(&self, takes: &[KeyedTake<'_>], now: Timestamp) -> Option<Joint> {
-        let takes = self.hashed(takes);
+        let takes = self.hashed(takes, now);
         let mut locks = self.lock_all(&takes);
         let mut held = self.claim(&mut locks, &takes, vec![None; takes.len()]);
         let joint = peek_together(&mut entry_takes(&takes, &mut held), now);
@@ -80,22 +78,18 @@ impl MemoryStore {
     }
 
     /// `None` if a segment had to make space: the slots must be looked up again.
-    fn try_together(
-        &self,
-        takes: &[(u64, KeyedTake<'_>)],
-        now: Timestamp,
-    ) -> Option<Option<Joint>> {
+    fn try_together(&self, takes: &[HashedTake<'_>], now: Timestamp) -> Option<Option<Joint>> {
         let mut locks = self.lock_all(takes);
         let mut indexes = vec![None; takes.len()];
         let mut full = vec![false; takes.len()];
         // This may reclaim slots; therefore it comes before anything is claimed.
-        for (at, &(hash, KeyedTake { policy, cost, .. })) in takes.iter().enumerate() {
+        for (at, &HashedTake { hash, ref policy, cost }) in takes.iter().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
             let found = locked.find(hash).map(|(_, seen)| seen.slot());
             let take = Operation::Take(cost);
             full[at] = cost > 0 && self.is_full(locked, (hash, found), policy, now, take);
         }
-        for (at, &(hash, KeyedTake { cost, .. })) in takes.iter().enumerate() {
+        for (at, &HashedTake { hash, cost, .. }) in takes.iter().enumerate() {
             let locked = &mut locks.locked[locks.which[at]];
             if cost == 0 || full[at] || locked.find(hash).is_some() {
                 continue;
@@ -134,16 +128,16 @@ impl MemoryStore {
     fn reject_keys(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[(u64, KeyedTake<'_>)],
+        takes: &[HashedTake<'_>],
         full: &[bool],
         now: Timestamp,
     ) -> Option<Joint> {
         let mut held = self.claim(locks, takes, vec![None; takes.len()]);
         let each = takes.iter().zip(&mut held).zip(full).map(|((it, held), &full)| {
-            let KeyedTake { policy, cost, .. } = it.1;
+            let &HashedTake { hash, ref policy, cost } = it;
             if full {
                 let take = Operation::Take(cost);
-                return self.reject_new_key(it.0, policy.policy(), now, take).ok();
+                return self.reject_new_key(hash, policy.policy(), now, take).ok();
             }
             apply(policy.policy(), &mut held.entry, now, Operation::Peek(cost)).ok()
         });
@@ -153,16 +147,16 @@ impl MemoryStore {
     }
 
     /// Locks the segments of all keys.
-    fn lock_all(&self, takes: &[(u64, KeyedTake<'_>)]) -> Locks<'_> {
+    fn lock_all(&self, takes: &[HashedTake<'_>]) -> Locks<'_> {
         let segment = |hash: u64| self.shard(hash).segment(hash);
         loop {
-            let segments: Vec<_> = takes.iter().map(|(hash, _)| segment(*hash)).collect();
+            let segments: Vec<_> = takes.iter().map(|take| segment(take.hash)).collect();
             let mut order = segments.clone();
             order.sort_by_key(|segment| std::ptr::from_ref(*segment).addr());
             order.dedup_by(|a, b| std::ptr::eq(*a, *b));
             let locked = order.iter().map(|segment| segment.lock()).collect();
             // A segment is split under its lock: the entry of the directory stays valid until the lock is released.
-            if takes.iter().zip(&segments).all(|(it, then)| std::ptr::eq(*then, segment(it.0))) {
+            if takes.iter().zip(&segments).all(|(it, then)| std::ptr::eq(*then, segment(it.hash))) {
                 let index = |segment| order.iter().position(|it| std::ptr::eq(*it, segment));
                 let which = segments.into_iter().map(|it| index(it).unwrap_or_default()).collect();
                 return Locks { locked, which };
@@ -174,18 +168,17 @@ impl MemoryStore {
     fn claim(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[(u64, KeyedTake<'_>)],
+        takes: &[HashedTake<'_>],
         indexes: Vec<Option<SlotIndex>>,
     ) -> Vec<ClaimedEntry> {
-        let claim =
-            |(at, (&(hash, _), reserved)): (usize, (&(u64, KeyedTake<'_>), Option<SlotIndex>))| {
-                let locked = &mut locks.locked[locks.which[at]];
-                let Some((index, _)) = locked.find(hash) else {
-                    return ClaimedEntry { index: reserved, entry: None };
-                };
-                let slot = locked.claim(index);
-                ClaimedEntry { index: Some(index), entry: self.take_entry(locked, slot) }
+        let claim = |(at, (take, reserved)): (usize, (&HashedTake<'_>, Option<SlotIndex>))| {
+            let locked = &mut locks.locked[locks.which[at]];
+            let Some((index, _)) = locked.find(take.hash) else {
+                return ClaimedEntry { index: reserved, entry: None };
             };
+            let slot = locked.claim(index);
+            ClaimedEntry { index: Some(index), entry: self.take_entry(locked, slot) }
+        };
         takes.iter().zip(indexes).enumerate().map(claim).collect()
     }
 
@@ -193,11 +186,12 @@ impl MemoryStore {
     fn put_back(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[(u64, KeyedTake<'_>)],
+        takes: &[HashedTake<'_>],
         held: Vec<ClaimedEntry>,
         now: Timestamp,
     ) {
-        for (at, (&(hash, KeyedTake { policy, .. }), held)) in takes.iter().zip(held).enumerate() {
+        for (at, (&HashedTake { hash, ref policy, .. }, held)) in takes.iter().zip(held).enumerate()
+        {
             let locked = &mut locks.locked[locks.which[at]];
             let Some(index) = held.index else { continue };
             let keeps = |entry: &Entry| !self.one_clock || !entry.lifetime(now).is_zero();
@@ -218,12 +212,12 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    fn hashed<'a>(&self, takes: &[KeyedTake<'a>]) -> Vec<(u64, KeyedTake<'a>)> {
-        let mut hashed: Vec<(u64, KeyedTake<'a>)> = Vec::with_capacity(takes.len());
-        for take in takes {
-            let hash = self.hash(take.key);
-            if hashed.iter().all(|(it, _)| *it != hash) {
-                hashed.push((hash, *take));
+    fn hashed<'a>(&self, takes: &[KeyedTake<'a>], now: Timestamp) -> Vec<HashedTake<'a>> {
+        let mut hashed: Vec<HashedTake<'a>> = Vec::with_capacity(takes.len());
+        for &KeyedTake { key, policy, cost } in takes {
+            let hash = self.hash(key);
+            if hashed.iter().all(|it| it.hash != hash) {
+                hashed.push(HashedTake { hash, policy: self.numbered(policy, now), cost });
             }
         }
         hashed
@@ -231,13 +225,13 @@ impl MemoryStore {
 }
 
 fn entry_takes<'a>(
-    takes: &'a [(u64, KeyedTake<'_>)],
+    takes: &'a [HashedTake<'_>],
     held: &'a mut [ClaimedEntry],
 ) -> Vec<EntryTake<'a>> {
-    let side = |(it, held): (&'a (u64, KeyedTake<'_>), &'a mut ClaimedEntry)| EntryTake {
-        policy: it.1.policy.policy(),
+    let side = |(it, held): (&'a HashedTake<'_>, &'a mut ClaimedEntry)| EntryTake {
+        policy: it.policy.policy(),
         entry: &mut held.entry,
-        cost: it.1.cost,
+        cost: it.cost,
     };
     takes.iter().zip(held).map(side).collect()
 }

@@ -1,6 +1,6 @@
 //! Numbers of policies, so that a slot can name the policy that it was written under.
 //!
-//! There are 32 766 numbers. One is reused when no [`PreparedPolicy`] with it exists any more and every state
+//! There are 32 766 numbers. One is reused when no [`NumberedPolicy`] with it exists any more and every state
 //! written under it has recovered: a client that sends a new policy with every request takes up no memory. If no
 //! number is free, a policy has none, and its states are overflow entries.
 
@@ -26,10 +26,11 @@ const MIN_NUMBERS: usize = 64;
 /// Numbers that are checked for one to reuse.
 const PROBE_LIMIT: usize = 16;
 
-/// A policy with its number in a [`MemoryStore`](crate::MemoryStore), which then need not look the policy up. Cheap
-/// to clone; made by [`MemoryStore::prepare`](crate::MemoryStore::prepare).
+/// A policy with its number in one [`MemoryStore`](crate::MemoryStore), which then need not look the policy up. Cheap
+/// to clone; made by [`MemoryStore::prepare`](crate::MemoryStore::prepare). A
+/// [`ClockedStore`](crate::ClockedStore) attaches it to the policies that it is used with.
 #[derive(Clone, Debug)]
-pub struct PreparedPolicy(Arc<Inner>);
+pub struct NumberedPolicy(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -42,7 +43,7 @@ struct Inner {
     noted: AtomicU64,
 }
 
-impl PreparedPolicy {
+impl NumberedPolicy {
     /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -77,7 +78,7 @@ pub(crate) struct PolicyTable(RwLock<NumberedPolicies>);
 #[derive(Debug, Default)]
 struct NumberedPolicies {
     /// By number, from 1.
-    policies: Vec<PreparedPolicy>,
+    policies: Vec<NumberedPolicy>,
     numbers: HashMap<String, usize>,
     /// The next number to check for reuse.
     hand: usize,
@@ -91,8 +92,8 @@ impl PolicyTable {
         policy: &Policy,
         now: Option<Timestamp>,
         budget: &Budget,
-    ) -> PreparedPolicy {
-        let Some(codec) = SlotCodec::new(policy) else { return PreparedPolicy::new(policy, None) };
+    ) -> NumberedPolicy {
+        let Some(codec) = SlotCodec::new(policy) else { return NumberedPolicy::new(policy, None) };
         let text = policy.to_string();
         if let Some(prepared) = self.0.read().find(&text) {
             return prepared;
@@ -102,9 +103,9 @@ impl PolicyTable {
             return prepared;
         }
         let Some(index) = numbered.free(now, budget) else {
-            return PreparedPolicy::new(policy, None);
+            return NumberedPolicy::new(policy, None);
         };
-        let prepared = PreparedPolicy::new(policy, Some((index as u64 + 1, codec)));
+        let prepared = NumberedPolicy::new(policy, Some((index as u64 + 1, codec)));
         if let Some(now) = now {
             prepared.note_written(now);
         }
@@ -120,20 +121,20 @@ impl PolicyTable {
     }
 
     /// The policy with the number that it has; without one if it has none.
-    pub(crate) fn find_or_unnumbered(&self, policy: &Policy) -> PreparedPolicy {
+    pub(crate) fn find_or_unnumbered(&self, policy: &Policy) -> NumberedPolicy {
         let numbered = self.0.read().find(&policy.to_string());
-        numbered.unwrap_or_else(|| PreparedPolicy::new(policy, None))
+        numbered.unwrap_or_else(|| NumberedPolicy::new(policy, None))
     }
 
     /// The policy with a number.
-    pub(crate) fn get(&self, number: u64) -> Option<PreparedPolicy> {
+    pub(crate) fn get(&self, number: u64) -> Option<NumberedPolicy> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         self.0.read().policies.get(index).cloned()
     }
 }
 
 impl NumberedPolicies {
-    fn find(&self, text: &str) -> Option<PreparedPolicy> {
+    fn find(&self, text: &str) -> Option<NumberedPolicy> {
         self.numbers.get(text).and_then(|&index| self.policies.get(index)).cloned()
     }
 
@@ -157,7 +158,7 @@ impl NumberedPolicies {
     }
 }
 
-impl PreparedPolicy {
+impl NumberedPolicy {
     fn new(policy: &Policy, numbered: Option<(u64, SlotCodec)>) -> Self {
         let drain = numbered.as_ref().map_or(0, |(_, codec)| codec.drain());
         let noted = AtomicU64::new(0);

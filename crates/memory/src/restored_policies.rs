@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use sluicegate_core::{Entry, Policy, Timestamp};
 
-use crate::{MemoryStore, PreparedPolicy, segment::SLOTS, snapshot::SavedKey};
+use crate::{MemoryStore, NumberedPolicy, segment::SLOTS, snapshot::SavedKey};
 
 /// Upper bound on the policies that are interned at a time.
 const MAX_POLICIES: usize = 4096;
@@ -12,9 +12,9 @@ const MAX_POLICIES: usize = 4096;
 /// Interns the policies of entries: equal ones become one object, or two where only some keys were in slots.
 #[derive(Default)]
 pub(crate) struct RestoredPolicies {
-    last: Option<(bool, PreparedPolicy)>,
+    last: Option<(bool, NumberedPolicy)>,
     /// By whether their keys were in slots, and by policy string.
-    policies: HashMap<(bool, String), PreparedPolicy>,
+    policies: HashMap<(bool, String), NumberedPolicy>,
 }
 
 /// A key of a state file that has not recovered.
@@ -23,7 +23,7 @@ pub(crate) struct RestoredKey {
     pub(crate) entry: Entry,
     /// How long it must be kept, in microseconds.
     pub(crate) lifetime: u64,
-    pub(crate) policy: PreparedPolicy,
+    pub(crate) policy: NumberedPolicy,
 }
 
 impl RestoredPolicies {
@@ -41,7 +41,7 @@ impl RestoredPolicies {
         policy: &Policy,
         in_slot: bool,
         now: Timestamp,
-    ) -> PreparedPolicy {
+    ) -> NumberedPolicy {
         if let Some((last, prepared)) = &self.last
             && *last == in_slot
             && prepared.policy() == policy

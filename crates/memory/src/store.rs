@@ -1,15 +1,19 @@
 //! The store: keys to shards, and its public operations.
 
 use std::{
+    borrow::Cow,
     hash::{BuildHasher, Hasher},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use ahash::RandomState;
-use sluicegate_core::{Decision, Entry, Operation, Policy, ReserveError, Timestamp};
+use sluicegate_core::{
+    Decision, Entry, Operation, Policy, PreparedPolicy, ReserveError, StoreId, TableUsage,
+    Timestamp,
+};
 
 use crate::{
-    PreparedPolicy, Usage, WhenFull,
+    NumberedPolicy, WhenFull,
     bits::narrow,
     budget::Budget,
     dropped::DroppedKeys,
@@ -48,6 +52,7 @@ const PREFETCH_AHEAD: usize = 8;
 /// ```
 #[derive(Debug)]
 pub struct MemoryStore {
+    id: StoreId,
     pub(crate) hasher: RandomState,
     /// The keys of the hasher.
     keys: [u64; 4],
@@ -73,7 +78,7 @@ pub struct Request<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The policy.
-    pub policy: &'a PreparedPolicy,
+    pub policy: &'a NumberedPolicy,
     /// The operation to apply.
     pub operation: Operation,
 }
@@ -106,6 +111,7 @@ impl MemoryStore {
         budget.resize(0, SHARDS * SEGMENT_BYTES);
         let arena = PageArena::new(budget.usage().max_bytes);
         Self {
+            id: StoreId::new(),
             shards: Box::new(std::array::from_fn(|shard| {
                 let quarter = (shard % QUARTERS) as u64;
                 Shard::new(arena.clone(), narrow(seed), quarter, OverflowTable::default())
@@ -136,12 +142,22 @@ impl MemoryStore {
 
     /// Prepares a policy for use with this store.
     #[must_use]
-    pub fn prepare(&self, policy: &Policy, now: Timestamp) -> PreparedPolicy {
+    pub fn prepare(&self, policy: &Policy, now: Timestamp) -> NumberedPolicy {
         self.policies.prepare(policy, self.one_clock.then_some(now), &self.budget)
     }
 
+    /// The policy as [`prepare`](Self::prepare) returns it, attached to `policy` by the first store that uses it.
+    #[inline(always)]
+    pub fn numbered<'a>(
+        &self,
+        policy: &'a PreparedPolicy,
+        now: Timestamp,
+    ) -> Cow<'a, NumberedPolicy> {
+        policy.attached(&self.id, || self.prepare(policy.policy(), now))
+    }
+
     /// Applies `operation` to `key` under `policy` at `now`, atomically. Looks the policy up first:
-    /// callers that use it again should hold a [`PreparedPolicy`].
+    /// callers that use it again should hold a [`NumberedPolicy`].
     ///
     /// # Errors
     /// [`ReserveError`] for [`Operation::Reserve`] under a policy without reservations.
@@ -204,7 +220,7 @@ impl MemoryStore {
 
     /// Prefetches the slot of a key, and returns its hash.
     #[inline(always)]
-    fn prefetch_hashed(&self, key: &[u8]) -> u64 {
+    pub(crate) fn prefetch_hashed(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
         self.shard(hash).bucket_view(hash).prefetch(hash);
         hash
@@ -218,19 +234,35 @@ impl MemoryStore {
         now: Timestamp,
         mut answer: impl FnMut(&Request<'a>, Result<Decision, ReserveError>),
     ) {
-        // The hashes of the current request and those after it, as a ring.
+        self.for_each_hash(
+            requests,
+            |request| request.key,
+            |request, hash| {
+                let Request { policy, operation, .. } = *request;
+                answer(request, self.apply_hashed::<false, _>(hash, policy, now, operation));
+            },
+        );
+    }
+
+    /// Calls `each` with the hash of each item's key, in order, while the slots of later ones are prefetched.
+    #[inline(always)]
+    pub(crate) fn for_each_hash<'a, T>(
+        &self,
+        items: &'a [T],
+        key: impl Fn(&'a T) -> &'a [u8],
+        mut each: impl FnMut(&'a T, u64),
+    ) {
+        // The hashes of the current item and those after it, as a ring.
         let mut hashes = [0; PREFETCH_AHEAD];
-        for (request, hash) in requests.iter().zip(&mut hashes) {
-            *hash = self.prefetch_hashed(request.key);
+        for (item, hash) in items.iter().zip(&mut hashes) {
+            *hash = self.prefetch_hashed(key(item));
         }
-        for (turn, request) in requests.iter().enumerate() {
+        for (turn, item) in items.iter().enumerate() {
             let hash = hashes[turn % PREFETCH_AHEAD];
-            if let Some(request) = requests.get(turn + PREFETCH_AHEAD) {
-                hashes[turn % PREFETCH_AHEAD] = self.prefetch_hashed(request.key);
+            if let Some(item) = items.get(turn + PREFETCH_AHEAD) {
+                hashes[turn % PREFETCH_AHEAD] = self.prefetch_hashed(key(item));
             }
-            let decision =
-                self.apply_hashed::<false, _>(hash, request.policy, now, request.operation);
-            answer(request, decision);
+            each(item, hash);
         }
     }
 
@@ -278,9 +310,9 @@ impl MemoryStore {
 
     /// Counters of the store.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> TableUsage {
         let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
-        Usage { keys_dropped, ..self.budget.usage() }
+        TableUsage { keys_dropped, ..self.budget.usage() }
     }
 
     pub(crate) const fn hash_keys(&self) -> [u64; 4] {

@@ -5,11 +5,11 @@ use std::{
     ptr::null,
 };
 
-use sluicegate_commands::{Argument, ArgumentKind, COMMANDS, Command, Keys};
+use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys, table};
 
 use crate::{
     api::{self, BeginAt, CommandArgument, CommandInfo, CommandInfoVersion, KeySpec, Run, api},
-    commands,
+    commands::{self, ModuleCommand},
     context::{Context, text},
     options,
 };
@@ -31,7 +31,7 @@ pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
         add(context.raw(), CATEGORY.as_ptr()) == api::OK
     };
     let category = api().add_acl_category.is_some_and(add);
-    for (command, run) in COMMANDS.iter().zip(commands::RUNS) {
+    for ModuleCommand { spec: command, run } in table() {
         let name = command.name.to_lowercase();
         if !create(context, command, &name, run) {
             if command.name != "CL.THROTTLE" {
@@ -63,7 +63,7 @@ pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn create(context: Context<'_>, command: &Command, name: &str, run: Run) -> bool {
+fn create(context: Context<'_>, command: &CommandSpec, name: &str, run: Run) -> bool {
     let flags: Vec<_> = command.flags.iter().map(|flag| flag_of_module(flag)).collect();
     let (name, flags) = (text(name), text(&flags.join(" ")));
     let (first, last) = match command.keys {
@@ -90,7 +90,7 @@ fn flag_of_module(flag: &str) -> &str {
     }
 }
 
-fn describe(context: Context<'_>, command: &Command, name: &str, category: bool) {
+fn describe(context: Context<'_>, command: &CommandSpec, name: &str, category: bool) {
     let mut strings = Strings::default();
     let arguments = strings.arguments(command.arguments);
     let specs = key_specs(command);
@@ -124,7 +124,7 @@ fn describe(context: Context<'_>, command: &Command, name: &str, category: bool)
 }
 
 /// What ACLs may name a command by. Redis 7.0 has no categories for those of modules.
-fn categories(command: &Command, own: bool) -> String {
+fn categories(command: &CommandSpec, own: bool) -> String {
     let has = |flag| command.flags.contains(&flag);
     let mut words = vec![if has("readonly") { "read" } else { "write" }];
     words.push(if has("fast") { "fast" } else { "slow" });
@@ -140,7 +140,7 @@ fn categories(command: &Command, own: bool) -> String {
 static VERSION: CommandInfoVersion = CommandInfoVersion::ONE;
 
 /// Where the keys stand, and an end.
-fn key_specs(command: &Command) -> Vec<KeySpec> {
+fn key_specs(command: &CommandSpec) -> Vec<KeySpec> {
     let flags = if command.flags.contains(&"readonly") {
         api::KEY_READ_ONLY | api::KEY_ACCESS
     } else if command.name == "SG.RESET" {

@@ -3,7 +3,7 @@
 //! Writes are minimal: a peek writes nothing, and a denial only if the core records it (`count=all`, or another
 //! policy than before), or if the key has lost its expiry.
 
-use sluicegate_commands::{CommandError, Description};
+use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply};
 
 use crate::{
@@ -100,18 +100,14 @@ pub(crate) fn reset(
     Ok(used)
 }
 
-/// Describes the state of the key.
-pub(crate) fn describe(
-    context: Context<'_>,
-    name: Name<'_>,
-    now: Timestamp,
-) -> Result<Option<Description>, CommandError> {
+/// The state of the key.
+pub(crate) fn stored(context: Context<'_>, name: Name<'_>) -> Result<Option<Entry>, CommandError> {
     let key = Key::to_read(context, name);
     let Some(bytes) = key.bytes()? else { return Ok(None) };
     if redis_cell::tat(bytes).is_some() {
         return Err(CommandError::redis_cell(name.bytes()));
     }
-    Ok(Description::of(&decode(&key, bytes)?, now))
+    decode(&key, bytes).map(Some)
 }
 
 /// The entry of a key, for a projection of the wait queue; `None` if it has more than `most` bytes.

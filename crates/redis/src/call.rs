@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use redis::{Cmd, Pipeline, Value};
-use sluicegate_core::{Decision, Operation, Timestamp};
+use sluicegate_core::{Decision, Operation, StoreError, Timestamp};
 
 use crate::{
-    StoreError, native,
+    native,
     net::{
         context::Context,
         keeper::{Missing, refuses_writes},

@@ -1,6 +1,8 @@
-//! Counters of the store.
+//! The counters of the store, as they are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_core::Counters;
 
 /// A count that only grows.
 #[derive(Debug, Default)]
@@ -20,22 +22,9 @@ impl Counter {
     }
 }
 
-macro_rules! counters {
-    ($($(#[doc = $text:literal])+ $name:ident,)+) => {
-        /// Counters of a store since it was created.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[doc = $text])+ pub $name: u64,)+
-        }
-
-        impl Counters {
-            /// All counters with their names.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)+].into_iter()
-            }
-        }
-
+macro_rules! counter_values {
+    ($($name:ident,)+) => {
+        /// The values of [`Counters`].
         #[derive(Debug, Default)]
         pub(crate) struct CounterValues {
             $(pub(crate) $name: Counter,)+
@@ -43,43 +32,29 @@ macro_rules! counters {
 
         impl CounterValues {
             pub(crate) fn read(&self) -> Counters {
-                Counters { $($name: self.$name.read(),)+ }
+                let mut counters = Counters::default();
+                $(counters.$name = self.$name.read();)+
+                counters
             }
         }
     };
 }
 
-counters! {
-    /// Decisions that the store made.
+counter_values! {
     store,
-    /// Denials from the denial cache.
     cache,
-    /// Decisions from a lease.
     lease,
-    /// Decisions that `on_error = deny` made.
     fallback_deny,
-    /// Decisions that `on_error = allow` made.
     fallback_allow,
-    /// Decisions that `on_error = local` made.
     fallback_local,
-    /// Operations without a reply in time.
     timeouts,
-    /// Operations that could not be sent, or that the server rejected.
     unavailable,
-    /// Operations on a key whose state cannot be used.
     corrupt,
-    /// Decisions of the store by its module, not by a script.
     module,
-    /// Scripts sent in full, because the server did not know them.
     scripts_sent,
-    /// Operations that were redirected to another node of the cluster.
     redirects,
-    /// Connections established.
     connections,
-    /// Times that the circuit breaker of a node opened.
     breaker_opened,
-    /// Units of leases that were refunded.
     lease_returned,
-    /// Units of leases that were neither used nor refunded.
     lease_forfeited,
 }

@@ -2,20 +2,20 @@
 
 use redis::{Pipeline, Value};
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Entry, StateError, Timestamp};
+use sluicegate_core::{Entry, StateError, StateFault, StoreError, Timestamp};
 
 use crate::{
-    RedisStore, StoreError, call::MAX_REDIRECTS, net::node_connection::Deadline,
-    reply::redirect_target, script::StateFault, slot::slot,
+    RedisStore, call::MAX_REDIRECTS, net::node_connection::Deadline, reply::redirect_target,
+    slot::slot,
 };
 
 impl RedisStore {
-    /// The entry of `key`, if there is one, and the time of the server, by which the entry may have recovered.
+    /// The entry of `key`, if there is one, and the time of the store, by which the entry may have recovered.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if the key holds something else, [`StoreError::Unavailable`] and
     /// [`StoreError::Timeout`] while the store is unavailable.
-    pub async fn entry(&self, key: &[u8]) -> Result<(Option<Entry>, Timestamp), StoreError> {
+    pub(crate) async fn entry(&self, key: &[u8]) -> Result<(Option<Entry>, Timestamp), StoreError> {
         let inner = self.inner();
         let (key, deadline) = (inner.key(key), Deadline::after(inner.context.options.deadline));
         let slot = slot(&key);
@@ -42,7 +42,8 @@ impl RedisStore {
                 asking = !moved;
                 continue;
             }
-            return Ok((read(&key, &bytes)?, clock(&time)?));
+            let now = inner.given_time().map_or_else(|| clock(&time), Ok);
+            return Ok((read(&key, &bytes)?, now?));
         }
         Err(StoreError::Unavailable(format!("slot {slot} is sent from node to node")))
     }

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{Decision, Operation, Timestamp};
+use sluicegate_core::{Answer, Decision, Operation, Source, StoreError, Timestamp};
 
 use crate::{
-    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    PlannedPolicy, RedisStore,
     local::{
         lease::{LeaseOutcome, UnspentLease},
         sync::Ordering,
@@ -22,7 +22,7 @@ impl RedisStore {
     pub(crate) async fn take_leased(
         &self,
         key: &[u8],
-        policy: &PreparedPolicy,
+        policy: &PlannedPolicy,
         cost: u32,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
@@ -132,8 +132,8 @@ impl RedisStore {
         });
     }
 
-    /// Refunds the unspent units of all leases. A store that is dropped without this call forfeits them.
-    pub async fn close(&self) {
+    /// Refunds the unspent units of all leases.
+    pub(crate) async fn return_leases(&self) {
         for leftover in self.inner().leases.expired(None) {
             self.return_now(leftover).await;
         }
@@ -144,7 +144,7 @@ impl Inner {
     fn granted(
         &self,
         key: &[u8],
-        policy: &PreparedPolicy,
+        policy: &PlannedPolicy,
         units: (u32, u32),
         times: (Timestamp, Timestamp),
         decision: &Decision,

@@ -2,20 +2,17 @@
 //!
 //! - [`RedisStore`]: one server, a cluster, or a primary that sentinels monitor; over TLS; with a deadline
 //!   for each decision.
-//! - [`PreparedPolicy`]: a policy, the decision while the store is unavailable ([`OnError`]), and whether keys
-//!   with much traffic are leased.
-//! - [`Answer`]: a decision and its [`Source`]: the store, its last denial, a lease, or this process.
+//! - [`Options`]: its settings.
 //!
 //! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
-//! From top to bottom: `store`, `lease_refill`, `pipeline` and `multi_key` (decisions), `local` (denial cache,
+//! From top to bottom: `store`, `decide`, `lease_refill`, `pipeline` and `multi_key` (decisions), `local` (denial cache,
 //! leases, fallback), `call` (one command, its retries and redirects), `net` (servers and connections), `reply`
 //! and `script_command`.
 
-mod answer;
 mod call;
 mod counters;
-mod error;
+mod decide;
 mod get_entry;
 mod health;
 mod latency;
@@ -26,7 +23,7 @@ mod native;
 mod net;
 mod options;
 mod pipeline;
-mod prepared_policy;
+mod planned_policy;
 mod reply;
 pub mod script;
 mod script_command;
@@ -36,16 +33,9 @@ mod slot;
 mod status;
 mod store;
 
-pub use answer::{Answer, Source};
-pub use counters::Counters;
-pub use error::StoreError;
-pub use health::Health;
-pub use latency::RoundTrips;
-pub use multi_key::{KeyedTake, MultiKeyAnswer};
+use planned_policy::PlannedPolicy;
+
 pub use net::breaker::PROBE_EVERY;
-pub use options::{Options, TlsOptions};
-pub use pipeline::KeyedOperation;
-pub use prepared_policy::{OnError, PreparedPolicy};
-pub use sluicegate_core::Share;
+pub use options::{Options, TestClock, TlsOptions};
 pub use status::{Problem, ServerStatus, Status};
 pub use store::RedisStore;

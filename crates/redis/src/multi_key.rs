@@ -4,161 +4,57 @@
 //! taken one after the other, and if one denies, the previous charges are refunded: until then, those keys admit
 //! less than they could, never more.
 
-use std::{borrow::Cow, ops::Deref};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use sluicegate_core::{Decision, Joint, Limit, Operation, Outcome, Timestamp};
+use sluicegate_core::{
+    Answer, Decision, Joint, KeyedTake, Limit, MultiKeyAnswer, MultiKeyOperation, Operation,
+    Outcome, Source, StoreError, Timestamp,
+};
 
 use crate::{
-    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    PlannedPolicy,
     call::{self, StoreCommand},
     net::{
         context::Context, node_connection::Deadline, node_connection::NodeConnection,
         topology::Topology,
     },
     reply::{ReplyKind, parse_general, unexpected_reply},
-    script::{Calendar, Item, Plan, Reply, Script, TEST_PREFIX, boundaries},
+    script::{Calendar, Item, Plan, Reply, Script, boundaries},
     script_command::begin,
     slot::slot,
     store::Inner,
 };
-use std::{sync::Arc, time::Duration};
-
-/// A key of a take on several keys.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyedTake<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The policy.
-    pub policy: &'a PreparedPolicy,
-    /// Units to take.
-    pub cost: u32,
-}
-
-/// A decision on several keys, and its source. Dereferences to the [`Joint`].
-#[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MultiKeyAnswer {
-    /// The decision.
-    pub joint: Joint,
-    /// Its source; that of the binding key if the keys were taken one after the other.
-    pub source: Source,
-}
-
-impl Deref for MultiKeyAnswer {
-    type Target = Joint;
-
-    fn deref(&self) -> &Joint {
-        &self.joint
-    }
-}
 
 /// A take with the name of its key in the store.
 #[derive(Clone, Debug)]
 struct PreparedTake<'a> {
     key: Cow<'a, [u8]>,
-    policy: &'a PreparedPolicy,
+    policy: Cow<'a, PlannedPolicy>,
     cost: u32,
 }
 
-impl RedisStore {
-    /// Takes from several keys, from all of them or from none. Of a key that is given twice,
-    /// only the first take counts.
-    ///
-    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the
-    /// order given, and what was charged is refunded on a denial, once. Of those, a policy with `count=all`
-    /// keeps what it was charged, as the record of the denial.
-    ///
-    /// While the store is unavailable, the fallback of each policy decides. Uses no leases.
-    ///
-    /// # Errors
-    /// As [`RedisStore::take`]; [`StoreError::Settings`] for no key.
-    pub async fn take_together(
-        &self,
-        takes: &[KeyedTake<'_>],
-    ) -> Result<MultiKeyAnswer, StoreError> {
-        self.inner().together(takes, true).await
-    }
-
-    /// What [`RedisStore::take_together`] would answer. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`RedisStore::take_together`].
-    pub async fn peek_together(
-        &self,
-        takes: &[KeyedTake<'_>],
-    ) -> Result<MultiKeyAnswer, StoreError> {
-        self.inner().together(takes, false).await
-    }
-
-    /// [`RedisStore::take_together`] as at `now`, for simulations: see [`RedisStore::ask_at`]. Only where
-    /// one server decides on all keys.
-    ///
-    /// # Errors
-    /// As [`RedisStore::ask_at`].
-    pub async fn take_together_at(
-        &self,
-        takes: &[KeyedTake<'_>],
-        now: Timestamp,
-    ) -> Result<Joint, StoreError> {
-        self.together_at(takes, true, now).await
-    }
-
-    /// What [`RedisStore::take_together_at`] would answer. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`RedisStore::ask_at`].
-    pub async fn peek_together_at(
-        &self,
-        takes: &[KeyedTake<'_>],
-        now: Timestamp,
-    ) -> Result<Joint, StoreError> {
-        self.together_at(takes, false, now).await
-    }
-
-    async fn together_at(
-        &self,
-        takes: &[KeyedTake<'_>],
-        stores: bool,
-        now: Timestamp,
-    ) -> Result<Joint, StoreError> {
-        let inner = self.inner();
-        let deadline = Deadline::after(inner.context.options.deadline);
-        let sides = distinct(takes, |key| Cow::Owned([TEST_PREFIX, key].concat()));
-        inner.take_in_one_call(&sides, stores, Some(now), deadline).await
-    }
-}
-
-/// Each key once, as it is in the store.
-fn distinct<'a>(
-    takes: &[KeyedTake<'a>],
-    name: impl Fn(&'a [u8]) -> Cow<'a, [u8]>,
-) -> Vec<PreparedTake<'a>> {
-    let mut sides: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
-    for &KeyedTake { key, policy, cost } in takes {
-        let key = name(key);
-        if sides.iter().all(|side| side.key != key) {
-            sides.push(PreparedTake { key, policy, cost });
-        }
-    }
-    sides
-}
-
 fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
-    Joint::of(each)
-        .ok_or_else(|| StoreError::Settings("missing key: expected at least one".to_owned()))
+    Joint::of(each).ok_or_else(StoreError::missing_key)
 }
 
 impl Inner {
-    async fn together(
+    /// `at` is the time to send, if it is given; uses no cache and no fallback then.
+    pub(crate) async fn apply_multi_key(
         &self,
+        operation: MultiKeyOperation,
         takes: &[KeyedTake<'_>],
-        stores: bool,
+        at: Option<Timestamp>,
     ) -> Result<MultiKeyAnswer, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
-        let sides = distinct(takes, |key| self.key(key));
-        if let Some(joint) = self.cached_denial(&sides) {
+        let sides = self.distinct(takes);
+        let stores = operation == MultiKeyOperation::Take;
+        if at.is_some() {
+            let joint = self.take_in_one_call(&sides, stores, at, deadline).await?;
+            return Ok(MultiKeyAnswer { joint, source: Source::Store });
+        }
+        if let Some(joint) = self.cached_multi_key(&sides) {
             self.context.counts.cache.one();
             return Ok(MultiKeyAnswer { joint, source: Source::Cache });
         }
@@ -181,7 +77,7 @@ impl Inner {
                     if stores && side.cost > 0 && tells {
                         self.denials.record(
                             &side.key,
-                            side.policy,
+                            &side.policy,
                             side.cost,
                             asked,
                             now,
@@ -194,6 +90,18 @@ impl Inner {
             Err(error) if error.is_unavailable() => self.fallback_multi_key(&sides, stores, &error),
             Err(error) => Err(error),
         }
+    }
+
+    /// Each key once, as it is in the store.
+    fn distinct<'a>(&self, takes: &[KeyedTake<'a>]) -> Vec<PreparedTake<'a>> {
+        let mut sides: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
+        for &KeyedTake { key, policy, cost } in takes {
+            let key = self.key(key);
+            if sides.iter().all(|side| side.key != key) {
+                sides.push(PreparedTake { key, policy: self.planned(policy), cost });
+            }
+        }
+        sides
     }
 
     /// One script call.
@@ -219,14 +127,14 @@ impl Inner {
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
-    fn cached_denial(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
+    fn cached_multi_key(&self, sides: &[PreparedTake<'_>]) -> Option<Joint> {
         if !sides.iter().all(|side| side.policy.is_cached()) {
             return None;
         }
         let now = self.context.now();
         let known = sides.iter().map(|side| match side.cost {
             0 => None,
-            cost => self.denials.denied(&side.key, side.policy, cost, now),
+            cost => self.denials.denied(&side.key, &side.policy, cost, now),
         });
         let known: Vec<_> = known.collect();
         if known.iter().all(Option::is_none) {
@@ -249,7 +157,7 @@ impl Inner {
         let all = |operation: fn(u32) -> Operation| {
             let each = sides.iter().map(|side| {
                 let asked = operation(side.cost);
-                let answer = self.fall_back(&side.key, side.policy, asked, error.clone());
+                let answer = self.fall_back(&side.key, &side.policy, asked, error.clone());
                 answer.map(|answer| answer.decision)
             });
             joint(each.collect::<Result<_, _>>()?)
@@ -272,7 +180,7 @@ impl Inner {
         if stores {
             for side in sides {
                 let take = Operation::Take(side.cost);
-                let asked = self.request(&side.key, side.policy, take, deadline).await;
+                let asked = self.request(&side.key, &side.policy, take, deadline).await;
                 match asked {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
@@ -295,12 +203,12 @@ impl Inner {
         }
         // Peeks at the remaining keys; takes where the policy records denials.
         let rest = sides[answers.len()..].iter().map(async |side| {
-            let operation = if stores && records(side.policy) {
+            let operation = if stores && records(&side.policy) {
                 Operation::Take(side.cost)
             } else {
                 Operation::Peek(side.cost)
             };
-            self.request(&side.key, side.policy, operation, deadline).await
+            self.request(&side.key, &side.policy, operation, deadline).await
         });
         for answer in join_all(rest).await {
             answers.push(answer?);
@@ -322,13 +230,13 @@ impl Inner {
     async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
         let back = sides.iter().zip(answers).map(async |(side, &answer)| {
             let charged = answer.source == Source::Store && side.cost > 0;
-            if !charged || records(side.policy) {
+            if !charged || records(&side.policy) {
                 return answer;
             }
             let refund = Operation::Refund(side.cost);
             self.begins(&side.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
-            let decision = self.decide(&side.key, side.policy, refund, deadline).await;
+            let decision = self.decide(&side.key, &side.policy, refund, deadline).await;
             self.done(&side.key, refund);
             match decision {
                 Ok(decision) => Answer { decision, ..answer },
@@ -343,7 +251,7 @@ impl Inner {
 }
 
 /// Whether the policy records denials.
-fn records(policy: &PreparedPolicy) -> bool {
+fn records(policy: &PlannedPolicy) -> bool {
     policy.policy().limits().iter().any(Limit::count_all)
 }
 

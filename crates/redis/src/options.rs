@@ -1,10 +1,9 @@
 //! Settings of a store.
 
-use std::{path::PathBuf, time::Duration};
+use sluicegate_core::{Clock, OnError};
+use std::{fmt, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
-
-use crate::OnError;
 
 /// Settings of a store. Start from the default and change what differs.
 ///
@@ -49,12 +48,43 @@ pub struct Options {
     /// How often to check whether a node has the module (`docs/module.md`) by now. Each new connection checks
     /// too. `None`: use scripts only. Default: 10 s.
     pub look_for_module: Option<Duration>,
-    /// The fallback that the log names when the store becomes unavailable. Each [`PreparedPolicy`](crate::PreparedPolicy) has
+    /// The fallback that the log names when the store becomes unavailable. Each
+    /// [`PreparedPolicy`](sluicegate_core::PreparedPolicy) has
     /// its own setting, which decides. Default: deny.
     pub on_error: OnError,
+    /// A clock whose time is sent with each operation, in place of the store's own, for tests and simulations. Keys then
+    /// have the prefix [`TEST_PREFIX`](crate::script::TEST_PREFIX) and no other, and live for at least an hour; no
+    /// cache, lease or fallback is used. Default: none.
+    pub test_clock: Option<TestClock>,
     /// Runtime of the connections, which close with it. Set it if the store is used from several runtimes.
     /// Default: the runtime of the first request.
     pub runtime: Option<Handle>,
+}
+
+/// A clock of a test or a simulation. It is read when an operation is called, and not when its answer is awaited.
+#[derive(Clone)]
+pub struct TestClock(Arc<dyn Clock + Send + Sync>);
+
+impl TestClock {
+    /// The clock of a store.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        Self(clock)
+    }
+}
+
+impl Deref for TestClock {
+    type Target = dyn Clock + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for TestClock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "TestClock({})", self.now())
+    }
 }
 
 /// TLS settings. All files are PEM.
@@ -83,6 +113,7 @@ impl Default for Options {
             tls: TlsOptions::default(),
             look_for_module: Some(Duration::from_secs(10)),
             on_error: OnError::Deny,
+            test_clock: None,
             runtime: None,
         }
     }

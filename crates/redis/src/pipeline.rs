@@ -4,10 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use futures_util::future::join_all;
 use redis::Pipeline;
-use sluicegate_core::Operation;
+use sluicegate_core::{Answer, KeyedOperation, Operation, Source, StoreError};
 
 use crate::{
-    Answer, PreparedPolicy, RedisStore, Source, StoreError,
+    PlannedPolicy,
     call::follow,
     local::denial_cache::QueryToken,
     native,
@@ -18,51 +18,37 @@ use crate::{
     store::Inner,
 };
 
-/// An operation on a key.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyedOperation<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The policy.
-    pub policy: &'a PreparedPolicy,
-    /// The operation.
-    pub operation: Operation,
-}
-
 /// An operation for the store, with its index in the batch.
 struct PendingOperation<'a> {
     place: usize,
     key: Cow<'a, [u8]>,
-    policy: &'a PreparedPolicy,
+    policy: Cow<'a, PlannedPolicy>,
     operation: Operation,
     token: QueryToken,
 }
 
-impl RedisStore {
-    /// Applies several operations independently, and returns their answers in the same order. Sends one pipeline
-    /// per cluster slot (one without a cluster), all at the same time. Each operation is atomic, the batch is not.
-    /// Operations on one key are applied in order, unless the server has flushed its scripts. Uses no leases.
-    pub async fn ask_many(
+impl Inner {
+    /// Applies several operations independently, and returns their answers in the same order.
+    pub(crate) async fn send_many(
         &self,
         operations: &[KeyedOperation<'_>],
     ) -> Vec<Result<Answer, StoreError>> {
-        let inner = self.inner();
-        let deadline = Deadline::after(inner.context.options.deadline);
-        let now = inner.context.now();
+        let deadline = Deadline::after(self.context.options.deadline);
+        let now = self.context.now();
         let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; operations.len()];
         let mut slots: BTreeMap<u16, Vec<PendingOperation<'_>>> = BTreeMap::new();
-        let alone = matches!(inner.topology, Topology::One(_));
+        let alone = matches!(self.topology, Topology::One(_));
         for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
-            let key = inner.key(key);
+            let (key, policy) = (self.key(key), self.planned(policy));
             if let Operation::Take(cost @ 1..) = operation
-                && let Some(answer) = inner.denials.denied(&key, policy, cost, now)
+                && let Some(answer) = self.denials.denied(&key, &policy, cost, now)
             {
-                inner.context.counts.cache.one();
+                self.context.counts.cache.one();
                 answers[place] = Some(Ok(answer));
                 continue;
             }
-            inner.begins(&key, operation);
-            let token = inner.denials.begin_query(&key, now);
+            self.begins(&key, operation);
+            let token = self.denials.begin_query(&key, now);
             let slot = if alone { 0 } else { slot(&key) };
             slots.entry(slot).or_default().push(PendingOperation {
                 place,
@@ -72,16 +58,14 @@ impl RedisStore {
                 token,
             });
         }
-        let slots = slots.iter().map(|(slot, open)| inner.ask_slot(*slot, open, deadline));
+        let slots = slots.iter().map(|(slot, open)| self.ask_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
             answers[place] = Some(answer);
         }
         let none = || Err(StoreError::Unavailable("the store said nothing".to_owned()));
         answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
-}
 
-impl Inner {
     /// Applies the operations of one slot.
     async fn ask_slot(
         &self,
@@ -175,7 +159,7 @@ impl Inner {
         parsed: Result<ReplyKind, StoreError>,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let &PendingOperation { ref key, policy, operation, token, .. } = open;
+        let &PendingOperation { ref key, ref policy, operation, token, .. } = open;
         let answer = match parsed {
             Ok(ReplyKind::Decided(decision)) => {
                 self.context.counts.store.one();

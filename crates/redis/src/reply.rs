@@ -1,12 +1,9 @@
 //! The replies of servers, to scripts and to the commands of the module.
 
 use redis::Value;
-use sluicegate_core::{Decision, Operation, Timestamp};
+use sluicegate_core::{Decision, Operation, StateFault, StoreError, Timestamp};
 
-use crate::{
-    StoreError,
-    script::{Calendar, Item, Plan, Reply, StateFault},
-};
+use crate::script::{Calendar, Item, Plan, Reply};
 
 /// The meaning of a reply.
 pub(crate) enum ReplyKind<T = Decision> {

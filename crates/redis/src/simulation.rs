@@ -10,14 +10,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_core::{Entry, Operation, Timestamp, apply};
+use sluicegate_core::{Entry, Operation, PreparedPolicy, Source, Store, Timestamp, apply};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
-    Options, PreparedPolicy, RedisStore, Source,
+    Options, RedisStore,
     net::virtual_server::{VirtualServer, now},
 };
 

@@ -3,10 +3,10 @@
 use std::{fmt, time::Duration};
 
 use redis::{Cmd, Value};
-use sluicegate_core::Operation;
+use sluicegate_core::{Operation, StoreError};
 
 use crate::{
-    PreparedPolicy, RedisStore, StoreError, native,
+    PlannedPolicy, RedisStore, native,
     net::{
         node_connection::{Deadline, NodeConnection},
         topology::Topology,
@@ -81,7 +81,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`] where nothing answers.
-    pub async fn status(&self) -> Result<Status, StoreError> {
+    pub async fn inspect(&self) -> Result<Status, StoreError> {
         let inner = self.inner();
         let nodes = inner.topology.all(Deadline::after(STATUS_TIMEOUT)).await?;
         let mut servers = Vec::new();
@@ -99,7 +99,7 @@ impl RedisStore {
 
     /// The problem of a take, if it fails.
     async fn tried(&self) -> Option<Problem> {
-        let policy: PreparedPolicy = "gcra:1000/1s".parse().ok()?;
+        let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
         let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
         let key = inner.key(STATUS_KEY);
         let taken = inner.decide(&key, &policy, Operation::Take(1), deadline).await;

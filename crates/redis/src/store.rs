@@ -3,21 +3,17 @@
 use std::{borrow::Cow, collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::RwLock;
-use sluicegate_core::{Decision, Operation, Policy, Timestamp};
+use sluicegate_core::{PolicySettings, PreparedPolicy, StoreError, StoreId, Timestamp};
 
 use crate::{
-    Answer, Counters, OnError, Options, PreparedPolicy, Source, StoreError, call,
-    local::{
-        denial_cache::{DenialCache, QueryToken},
-        fallback::LocalFallback,
-        lease::Leases,
-    },
+    Options, PlannedPolicy,
+    local::{denial_cache::DenialCache, fallback::LocalFallback, lease::Leases},
     net::{context::Context, node_connection::Deadline, topology::Topology, url::Url},
     script::TEST_PREFIX,
 };
 
-/// Maximum number of prepared policies for callers that only have a policy.
-const MAX_PREPARED: usize = 1024;
+/// Maximum number of planned policies that the store itself keeps.
+const MAX_PLANNED: usize = 1024;
 
 /// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.
 ///
@@ -26,12 +22,13 @@ const MAX_PREPARED: usize = 1024;
 /// admitted then, never more.
 ///
 /// ```no_run
-/// use sluicegate_redis::{RedisStore, PreparedPolicy};
+/// use sluicegate_core::{PreparedPolicy, Store};
+/// use sluicegate_redis::RedisStore;
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let store = RedisStore::connect("redis://127.0.0.1/").await?;
-/// let rule: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
-/// let answer = store.take(b"user7", &rule, 1).await?;
+/// let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
+/// let answer = store.take(b"user7", &policy, 1).await?;
 /// println!("{} by the {}", answer.allowed(), answer.source.word());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -46,8 +43,11 @@ pub(crate) struct Inner {
     pub(crate) denials: DenialCache,
     pub(crate) leases: Leases,
     pub(crate) local: LocalFallback,
-    /// Prepared policies, for callers that only have a policy.
-    prepared: RwLock<HashMap<(String, OnError), PreparedPolicy>>,
+    id: StoreId,
+    /// Any policy, for resets: all policies reset alike.
+    any_policy: PreparedPolicy,
+    /// Planned policies by text and settings.
+    planned: RwLock<HashMap<(String, PolicySettings), PlannedPolicy>>,
 }
 
 impl RedisStore {
@@ -77,7 +77,7 @@ impl RedisStore {
                 return Err(StoreError::Unavailable(words));
             }
         }
-        for problem in store.status().await?.problems() {
+        for problem in store.inspect().await?.problems() {
             tracing::warn!("{problem}");
         }
         Ok(store)
@@ -93,6 +93,12 @@ impl RedisStore {
                 "invalid deadline `0s`: expected at least 1ms, such as `15ms`".to_owned(),
             ));
         }
+        if options.test_clock.is_some() && !options.prefix.is_empty() {
+            return Err(StoreError::Settings(
+                "invalid key prefix together with a test clock: its keys have the prefix `sg:test:`"
+                    .to_owned(),
+            ));
+        }
         let context = Context::new(Url::parse(url)?, options)?;
         let options = &context.options;
         Ok(Self(Arc::new(Inner {
@@ -100,15 +106,11 @@ impl RedisStore {
             denials: DenialCache::new(options.max_known_keys, options.max_denial_cache),
             leases: Leases::new(options.max_leases, options.lease_lifetime),
             local: LocalFallback::new(options.max_local_memory),
-            prepared: RwLock::default(),
+            id: StoreId::new(),
+            any_policy: "gcra:1/1s".parse().expect("it is a policy"),
+            planned: RwLock::default(),
             context,
         })))
-    }
-
-    /// Prepares `policy`. All callers get the same prepared policy, and thereby share its cached denials.
-    #[must_use]
-    pub fn prepare(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
-        self.0.prepare(policy, on_error)
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -123,80 +125,6 @@ impl RedisStore {
         Self(inner)
     }
 
-    /// Takes `cost` units, all or none: from a lease, or from the store, unless its last denial still applies.
-    ///
-    /// # Errors
-    /// As [`RedisStore::ask`].
-    pub async fn take(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        cost: u32,
-    ) -> Result<Answer, StoreError> {
-        self.ask(key, policy, Operation::Take(cost)).await
-    }
-
-    /// Applies `operation` to `key`. While the store is unavailable, the [`OnError`](crate::OnError) of the policy
-    /// decides takes, peeks and reserves.
-    ///
-    /// # Errors
-    /// [`StoreError::Corrupt`] if the key holds something else, [`StoreError::Reserve`] for a reserve
-    /// that the policy does not support; [`StoreError::Unavailable`] and [`StoreError::Timeout`] for a charge, a
-    /// refund and a reset, which have no fallback. A refund with an unknown outcome is not sent again, and the
-    /// caller should not send it again either.
-    pub async fn ask(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-    ) -> Result<Answer, StoreError> {
-        let inner = &*self.0;
-        let key = inner.key(key);
-        let deadline = Deadline::after(inner.context.options.deadline);
-        match operation {
-            Operation::Take(cost @ 1..) => {
-                let now = inner.context.now();
-                if let Some(answer) = inner.denials.denied(&key, policy, cost, now) {
-                    inner.context.counts.cache.one();
-                    return Ok(answer);
-                }
-                if policy.chunk() > 1 && cost <= policy.chunk() {
-                    return self.take_leased(&key, policy, cost, deadline).await;
-                }
-            }
-            _ => inner.begins(&key, operation),
-        }
-        let answer = inner.request(&key, policy, operation, deadline).await;
-        inner.finish(&key, operation, answer.is_ok());
-        answer
-    }
-
-    /// Applies `operation` at the time `now`, for simulations: the key gets the prefix
-    /// [`TEST_PREFIX`](crate::script::TEST_PREFIX), and lives for at least an hour. Uses no cache, lease or
-    /// fallback.
-    ///
-    /// # Errors
-    /// As [`Store::apply`](sluicegate_core::Store::apply).
-    pub async fn ask_at(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        now: Timestamp,
-    ) -> Result<Decision, StoreError> {
-        let inner = &*self.0;
-        let key = [TEST_PREFIX, key].concat();
-        let deadline = Deadline::after(inner.context.options.deadline);
-        let request = (operation, Some(now));
-        call::call(&inner.context, &inner.topology, &key, policy.plan(), request, deadline).await
-    }
-
-    /// Counters since the store was created.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.0.context.counts.read()
-    }
-
     /// The options of the store.
     #[must_use]
     pub fn options(&self) -> &Options {
@@ -207,146 +135,35 @@ impl RedisStore {
 impl Inner {
     /// The key in the store.
     pub(crate) fn key<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
-        let prefix = &self.context.options.prefix;
+        let Options { prefix, test_clock, .. } = &self.context.options;
+        let prefix = if test_clock.is_some() { TEST_PREFIX } else { prefix };
         if prefix.is_empty() { key.into() } else { [prefix, key].concat().into() }
     }
 
-    /// Drops cached data of a key that `operation` makes obsolete. [`done`](Self::done) drops data that other
-    /// requests cache until then.
-    pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
-        if operation == Operation::Reset {
-            self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
-        }
-        self.done(key, operation);
+    pub(crate) const fn any_policy(&self) -> &PreparedPolicy {
+        &self.any_policy
     }
 
-    /// Updates the caches after `operation` has succeeded or failed.
-    pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
-        self.done(key, operation);
-        if operation == Operation::Reset && is_done {
-            self.denials.reset(key);
-            self.local.reset(key, self.context.now());
-        }
+    /// The time to send with operations, for a store with a test clock.
+    pub(crate) fn given_time(&self) -> Option<Timestamp> {
+        self.context.options.test_clock.as_ref().map(|clock| clock.now())
     }
 
-    pub(crate) fn done(&self, key: &[u8], operation: Operation) {
-        if let Operation::Refund(_) | Operation::Reset = operation {
-            self.denials.forget(key);
-        }
-    }
-
-    /// Applies `operation` in the store, or by the fallback while the store is unavailable.
-    pub(crate) async fn request(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        deadline: Deadline,
-    ) -> Result<Answer, StoreError> {
-        let token = self.denials.begin_query(key, self.context.now());
-        match self.decide(key, policy, operation, deadline).await {
-            Ok(decision) => {
-                self.context.counts.store.one();
-                self.record(key, policy, operation, token, &decision);
-                Ok(Answer { decision, source: Source::Store })
+    /// What the store needs for `policy`. Policies with the same text and settings share it, and thereby their cached
+    /// denials.
+    pub(crate) fn planned<'a>(&self, policy: &'a PreparedPolicy) -> Cow<'a, PlannedPolicy> {
+        policy.attached(&self.id, || {
+            let by = (policy.policy().to_string(), policy.settings());
+            if let Some(planned) = self.planned.read().get(&by) {
+                return planned.clone();
             }
-            Err(error) if error.is_unavailable() => self.fall_back(key, policy, operation, error),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Caches the denial or usage in a reply.
-    pub(crate) fn record(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        token: QueryToken,
-        decision: &Decision,
-    ) {
-        let cost = match operation {
-            Operation::Take(cost @ 1..) => cost,
-            // Only the fallback uses the replies to these.
-            Operation::Take(0)
-            | Operation::Peek(_)
-            | Operation::Charge(_)
-            | Operation::Reserve { .. }
-                if policy.is_remembered() =>
-            {
-                0
+            let mut planned = self.planned.write();
+            if planned.len() >= MAX_PLANNED {
+                // Bounded, because clients may send a new policy with each request.
+                planned.clear();
             }
-            _ => return,
-        };
-        self.denials.record(key, policy, cost, token, self.context.now(), decision);
-    }
-
-    /// Applies `operation` in the store, without cache or fallback.
-    pub(crate) async fn decide(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        deadline: Deadline,
-    ) -> Result<Decision, StoreError> {
-        #[cfg(test)]
-        if let Some(server) = self.context.virtual_server.get() {
-            return deadline.within(server.decide(operation)).await?;
-        }
-        let request = (operation, None);
-        call::call(&self.context, &self.topology, key, policy.plan(), request, deadline).await
-    }
-
-    pub(crate) fn fall_back(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        error: StoreError,
-    ) -> Result<Answer, StoreError> {
-        let counts = &self.context.counts;
-        match &error {
-            StoreError::Timeout(_) => counts.timeouts.one(),
-            _ => counts.unavailable.one(),
-        }
-        tracing::debug!(%error, "decided without the store");
-        let now = self.context.now();
-        self.local.decide((key, policy), operation, (&self.denials, counts), now, error)
-    }
-
-    /// Prepares a policy, once for all callers.
-    fn prepare(&self, policy: &Policy, on_error: OnError) -> PreparedPolicy {
-        let denials = (policy.to_string(), on_error);
-        if let Some(policy) = self.prepared.read().get(&denials) {
-            return policy.clone();
-        }
-        let mut prepared = self.prepared.write();
-        if prepared.len() >= MAX_PREPARED {
-            // Bounded, because clients may send a new policy with each request.
-            prepared.clear();
-        }
-        prepared
-            .entry(denials)
-            .or_insert_with(|| PreparedPolicy::new(policy).on_error(on_error))
-            .clone()
-    }
-}
-
-/// Applies every operation in the store: no cache, no lease, no fallback.
-impl sluicegate_core::Store for RedisStore {
-    type Error = StoreError;
-
-    async fn apply(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Result<Decision, StoreError> {
-        let inner = &*self.0;
-        let policy = inner.prepare(policy, OnError::default());
-        let deadline = Deadline::after(inner.context.options.deadline);
-        let decision = inner.decide(&inner.key(key), &policy, operation, deadline).await?;
-        inner.context.counts.store.one();
-        Ok(decision)
+            planned.entry(by).or_insert_with(|| PlannedPolicy::new(policy)).clone()
+        })
     }
 }
 

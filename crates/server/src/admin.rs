@@ -165,7 +165,7 @@ impl Admin {
         let from = call.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
         match action {
             Action::Reset => {
-                let existed = decider.store.reset(&key, now).await?;
+                let existed = decider.reset(&key, now).await?;
                 decider.queues.changed(&key);
                 tracing::warn!(key = shown, client = from, existed, "key reset by an operator");
                 Ok(http::reset(existed))

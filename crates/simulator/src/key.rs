@@ -11,7 +11,6 @@ pub(crate) enum Key {
 }
 
 impl From<&[u8]> for Key {
-    #[inline]
     fn from(key: &[u8]) -> Self {
         let mut bytes = [0; INLINE];
         match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
@@ -26,7 +25,6 @@ impl From<&[u8]> for Key {
 
 impl Key {
     /// Whether it is as long as `key`, or too long to tell at a glance.
-    #[inline]
     pub(crate) fn may_be(&self, key: &[u8]) -> bool {
         match self {
             Self::Short { length, .. } => usize::from(*length) == key.len(),
@@ -34,7 +32,6 @@ impl Key {
         }
     }
 
-    #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Short { length, bytes } => &bytes[..usize::from(*length)],

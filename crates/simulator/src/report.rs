@@ -1,4 +1,4 @@
-//! What a trace came to, in a few numbers.
+//! Totals of decided traffic.
 
 use std::{
     cmp::Reverse,
@@ -33,7 +33,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one, with the most in any interval of each of `spans`.
+    /// An empty report, with peaks in intervals of each of `spans`.
     #[must_use]
     pub fn new(spans: &[Duration]) -> Self {
         Self {
@@ -50,13 +50,13 @@ impl Report {
         }
     }
 
-    /// The same, for who does not ask for the busiest keys: to count them is most of the work.
+    /// As [`new`](Self::new), without counting keys, which takes most of the time.
     #[must_use]
     pub fn without_keys(spans: &[Duration]) -> Self {
         Self { keys: None, ..Self::new(spans) }
     }
 
-    /// Adds an event, not before the last one, and what was decided.
+    /// Adds an event, not before the last one, and its decision.
     pub fn add(&mut self, event: &Event<'_>, decision: &Decision) {
         if event.kind != Kind::Take {
             self.others += 1;
@@ -86,48 +86,48 @@ impl Report {
         }
     }
 
-    /// Counts the departures that are still to come. Call it once, behind the last event.
+    /// Counts the departures after the last event. Call it once.
     pub fn finish(&mut self) {
         self.depart_before(u64::MAX);
     }
 
-    /// How many requests there were.
+    /// Number of requests.
     #[must_use]
     pub const fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// How many passed.
+    /// Number of requests that were allowed.
     #[must_use]
     pub const fn allowed(&self) -> u64 {
         self.allowed
     }
 
-    /// How many did not.
+    /// Number of requests that were denied.
     #[must_use]
     pub const fn denied(&self) -> u64 {
         self.requests - self.allowed
     }
 
-    /// How many events were no requests: peeks, charges, refunds, resets.
+    /// Number of other events: peeks, charges, refunds, resets.
     #[must_use]
     pub const fn others(&self) -> u64 {
         self.others
     }
 
-    /// How many passed that were told to wait.
+    /// Number of requests that were allowed with a delay.
     #[must_use]
     pub const fn delayed(&self) -> u64 {
         self.delayed
     }
 
-    /// The longest that a request was held back.
+    /// The longest delay.
     #[must_use]
     pub const fn longest_delay(&self) -> Duration {
         self.longest_delay
     }
 
-    /// How long the last request was held back; `None` if it was denied, or there was none.
+    /// Delay of the last request; `None` if it was denied, or there was none.
     #[must_use]
     pub const fn last_delay(&self) -> Option<Duration> {
         self.last_delay

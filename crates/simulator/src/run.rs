@@ -75,7 +75,7 @@ impl Simulation {
         for batch in batch.pieces() {
             // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
             // processor wait for many at a time, as no look depends on another.
-            let mut hashes = [0; batch::MOST];
+            let mut hashes = [0; batch::MAX_EVENTS];
             for (key, hash) in batch.keys().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
                 black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());

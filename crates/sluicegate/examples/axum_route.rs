@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use sluicegate::{Limiter, OnError, Retry, Rule};
+use sluicegate::{Limiter, OnError, PreparedPolicy, Retry};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,20 +26,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// The routes, with a limit.
 pub fn app(limiter: Limiter, policy: &str) -> Result<Router, sluicegate::PolicyError> {
     // While the store is unavailable, requests pass. For logins, use `OnError::Deny`.
-    let rule = policy.parse::<Rule>()?.on_error(OnError::Allow);
+    let policy = policy.parse::<PreparedPolicy>()?.on_error(OnError::Allow);
     Ok(Router::new()
         .route("/hello", get(async || "hello\n"))
-        .layer(middleware::from_fn_with_state((limiter, rule), limit)))
+        .layer(middleware::from_fn_with_state((limiter, policy), limit)))
 }
 
 async fn limit(
-    State((limiter, rule)): State<(Limiter, Rule)>,
+    State((limiter, policy)): State<(Limiter, PreparedPolicy)>,
     request: Request,
     next: Next,
 ) -> Response {
     // The key: here the query string. In production, a verified user or an address.
     let key = format!("hello:{}", request.uri().query().unwrap_or_default());
-    match limiter.take(key, &rule, 1).await {
+    match limiter.take(key, &policy, 1).await {
         Ok(answer) if answer.allowed() => next.run(request).await,
         Ok(answer) => {
             // Whole seconds, rounded up: a client that waits that long passes.

@@ -7,25 +7,25 @@ use std::{
     sync::{Arc, RwLock},
 };
 
-use sluicegate::{Limiter, Rule};
+use sluicegate::{Limiter, PreparedPolicy};
 
-/// The rule of each plan. Shared by all requests; changed when the settings change.
+/// The policy of each plan. Shared by all requests; changed when the settings change.
 #[derive(Clone, Debug, Default)]
-pub struct Plans(Arc<RwLock<HashMap<String, Rule>>>);
+pub struct Plans(Arc<RwLock<HashMap<String, PreparedPolicy>>>);
 
 impl Plans {
-    /// Sets the rule of a plan, from the next request on. Other processes may use the old rule for a while: what
+    /// Sets the policy of a plan, from the next request on. Other processes may use the old policy for a while: what
     /// they take counts for all.
     pub fn set(&self, plan: &str, policy: &str) -> Result<(), sluicegate::PolicyError> {
-        let rule = policy.parse()?;
+        let policy = policy.parse()?;
         if let Ok(mut plans) = self.0.write() {
-            plans.insert(plan.to_owned(), rule);
+            plans.insert(plan.to_owned(), policy);
         }
         Ok(())
     }
 
-    /// The rule of a plan, if there is one.
-    pub fn rule(&self, plan: &str) -> Option<Rule> {
+    /// The policy of a plan, if there is one.
+    pub fn policy(&self, plan: &str) -> Option<PreparedPolicy> {
         self.0.read().ok()?.get(plan).cloned()
     }
 }
@@ -49,12 +49,12 @@ pub async fn run(limiter: &Limiter) -> Result<Vec<String>, Box<dyn std::error::E
         if let Some(policy) = change {
             plans.set("free", policy)?;
         }
-        let rule = plans.rule("free").ok_or("the plan exists")?;
+        let policy = plans.policy("free").ok_or("the plan exists")?;
         let mut passed = 0;
         for _ in 0..requests {
-            passed += u32::from(limiter.take("user7", &rule, 1).await?.allowed());
+            passed += u32::from(limiter.take("user7", &policy, 1).await?.allowed());
         }
-        lines.push(format!("{}: {passed} of {requests} pass", rule.policy()));
+        lines.push(format!("{}: {passed} of {requests} pass", policy.policy()));
     }
     Ok(lines)
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sluicegate::{Limiter, OnError, Rule};
+use sluicegate::{Limiter, OnError, PreparedPolicy};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -28,10 +28,10 @@ pub async fn refusing(
 ) -> Result<u32, sluicegate::Error> {
     // Never more than 30 in any 60 seconds. Better to send nothing while the store is unavailable than to be
     // banned.
-    let rule = rule(&format!("sliding-log:{rate}"))?.on_error(OnError::Deny);
+    let policy = policy(&format!("sliding-log:{rate}"))?.on_error(OnError::Deny);
     let mut refused = 0;
     for _ in 0..requests {
-        if limiter.take("third-party", &rule, 1).await?.allowed() {
+        if limiter.take("third-party", &policy, 1).await?.allowed() {
             // send it
         } else {
             refused += 1;
@@ -47,15 +47,15 @@ pub async fn delaying(
     rate: &str,
     workers: u32,
 ) -> Result<Vec<u32>, Box<dyn std::error::Error + Send + Sync>> {
-    let rule = rule(&format!("leaky-queue:{rate}"))?;
+    let policy = policy(&format!("leaky-queue:{rate}"))?;
     let (sent, mut order) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for worker in 0..workers {
-        let (limiter, rule, sent) = (limiter.clone(), rule.clone(), sent.clone());
+        let (limiter, policy, sent) = (limiter.clone(), policy.clone(), sent.clone());
         tasks.push(tokio::spawn(async move {
             // At most a minute; a longer wait is denied immediately.
             let patience = Duration::from_secs(60);
-            let answer = limiter.until_ready("third-party-queue", &rule, 1, patience).await?;
+            let answer = limiter.until_ready("third-party-queue", &policy, 1, patience).await?;
             if answer.allowed() {
                 // send it
                 let _ = sent.send(worker);
@@ -74,8 +74,7 @@ pub async fn delaying(
     Ok(all)
 }
 
-fn rule(policy: &str) -> Result<Rule, sluicegate::Error> {
-    policy
-        .parse()
+fn policy(text: &str) -> Result<PreparedPolicy, sluicegate::Error> {
+    text.parse()
         .map_err(|error: sluicegate::PolicyError| sluicegate::Error::Settings(error.to_string()))
 }

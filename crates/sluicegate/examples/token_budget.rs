@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use sluicegate::{Limiter, Rule};
+use sluicegate::{Limiter, PreparedPolicy};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = Limiter::in_memory();
     // 100 000 tokens a minute, at most 20 000 at once.
-    let rule: Rule = "token-bucket:100000/60s:burst=20000".parse()?;
+    let policy: PreparedPolicy = "token-bucket:100000/60s:burst=20000".parse()?;
     for (expected, real) in [(6_000, 7_500), (12_000, 4_000), (9_000, 9_000)] {
-        match request(&limiter, &rule, "team-7", expected, async || real).await? {
+        match request(&limiter, &policy, "team-7", expected, async || real).await? {
             Some(left) => println!("expected {expected}, took {real}: {left} left"),
             None => println!("expected {expected}: not within a second"),
         }
@@ -25,21 +25,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// tokens; `None` if the wait exceeds a second.
 pub async fn request(
     limiter: &Limiter,
-    rule: &Rule,
+    policy: &PreparedPolicy,
     team: &str,
     expected: u32,
     send: impl AsyncFnOnce() -> u32,
 ) -> Result<Option<u32>, sluicegate::Error> {
-    let answer = limiter.reserve(team, rule, expected, Duration::from_secs(1)).await?;
+    let answer = limiter.reserve(team, policy, expected, Duration::from_secs(1)).await?;
     if !answer.allowed() {
         return Ok(None);
     }
     tokio::time::sleep(answer.delay()).await;
     let real = send().await;
     let settled = if real > expected {
-        limiter.charge(team, rule, real - expected).await?
+        limiter.charge(team, policy, real - expected).await?
     } else {
-        limiter.refund(team, rule, expected - real).await?
+        limiter.refund(team, policy, expected - real).await?
     };
     Ok(Some(settled.remaining))
 }

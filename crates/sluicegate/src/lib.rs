@@ -1,13 +1,13 @@
 //! Exact rate limits, in this process or shared through Redis, Valkey or a cluster of them.
 //!
 //! ```
-//! use sluicegate::{Limiter, Rule};
+//! use sluicegate::{Limiter, PreparedPolicy};
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! let limiter = Limiter::in_memory(); // or Limiter::connect("redis://127.0.0.1/").await?
-//! let rule: Rule = "gcra:30/60s:burst=16".parse()?;
+//! let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
 //!
-//! let answer = limiter.take("user7", &rule, 1).await?;
+//! let answer = limiter.take("user7", &policy, 1).await?;
 //! assert!(answer.allowed());
 //! assert_eq!(answer.remaining, 15);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -17,7 +17,7 @@
 //!
 //! - [`Limiter`]: take, peek, charge, refund, reserve and reset, in memory or in Redis or Valkey.
 //! - [`LocalLimiter`]: the same in this process, without async and without errors.
-//! - [`Rule`]: a policy with its settings, such as the decision while the store is unavailable.
+//! - [`PreparedPolicy`]: a policy with its settings, such as the decision while the store is unavailable.
 //! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
 //! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 //!
@@ -27,21 +27,16 @@
 
 mod limiter;
 mod local;
-mod rule;
 mod shaper;
-mod with_rules;
 
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
-pub use rule::Rule;
 pub use shaper::{Full, Shaper};
 pub use sluicegate_core::{
-    Decision, Operation, Outcome, Policy, PolicyError, ReserveError, Retry, Store,
+    Answer, Applied, Counters, Decision, KeyedOperation, OnError, Operation, Outcome, Policy,
+    PolicyError, PreparedPolicy, ReserveError, Retry, Share, Source, Store, StoreError as Error,
 };
-pub use sluicegate_redis::{
-    Answer, Counters, OnError, Options, RedisStore, Share, Source, StoreError as Error, TlsOptions,
-};
-pub use with_rules::WithRules;
+pub use sluicegate_redis::{Options, RedisStore, TlsOptions};
 
 /// The programs of the page on migration are compiled and run.
 #[cfg(doctest)]

@@ -1,17 +1,12 @@
 //! Limits in this process.
 
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::{sync::Arc, time::Duration};
+
+use sluicegate_core::{
+    AsStore, Clock, Decision, Operation, PreparedPolicy, ReserveError, Timestamp,
+    wait::{Event, Step, WaitRequest, Waiter},
 };
-
-use sluicegate_core::{Clock, Decision, Operation, Outcome, Policy, ReserveError, Retry, Store};
-use sluicegate_memory::{self as memory, MemoryStore, Request, SystemClock, WhenFull};
-
-use crate::Rule;
+use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
 /// Limits in this process: no async, and no errors, except for a reserve that the policy does not support.
 ///
@@ -19,27 +14,18 @@ use crate::Rule;
 /// fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
 ///
 /// ```
-/// use sluicegate::{LocalLimiter, Rule};
+/// use sluicegate::{LocalLimiter, PreparedPolicy};
 ///
 /// let limiter = LocalLimiter::new();
-/// let rule: Rule = "fixed-window:2/1h".parse()?;
-/// assert!(limiter.take("user7", &rule, 2).allowed());
-/// assert!(!limiter.take("user7", &rule, 1).allowed());
-/// limiter.refund("user7", &rule, 1);
-/// assert!(limiter.take("user7", &rule, 1).allowed());
+/// let policy: PreparedPolicy = "fixed-window:2/1h".parse()?;
+/// assert!(limiter.take("user7", &policy, 2).allowed());
+/// assert!(!limiter.take("user7", &policy, 1).allowed());
+/// limiter.refund("user7", &policy, 1);
+/// assert!(limiter.take("user7", &policy, 1).allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct LocalLimiter(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    /// Number of this limiter in the process.
-    number: u64,
-    store: MemoryStore,
-    clock: SystemClock,
-    prepared: PolicyPtrCache,
-}
+pub struct LocalLimiter(pub(crate) Arc<ClockedStore>);
 
 impl LocalLimiter {
     /// Up to 1 GiB of state. When it is full, new keys are denied.
@@ -51,37 +37,30 @@ impl LocalLimiter {
     /// Up to `max_bytes` of state, at least 2 MiB.
     #[must_use]
     pub fn bounded(max_bytes: usize) -> Self {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let store = MemoryStore::bounded(max_bytes, WhenFull::default());
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Inner {
-            number,
-            store,
-            clock: SystemClock::new(),
-            prepared: PolicyPtrCache::new(),
-        }))
+        Self(Arc::new(ClockedStore::new(store, SystemClock::new())))
     }
 
     /// Takes `cost` units, all or none.
-    pub fn take(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
-        self.infallible(key.as_ref(), rule, Operation::Take(cost))
+    pub fn take(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Decision {
+        self.infallible(key.as_ref(), policy, Operation::Take(cost))
     }
 
     /// Returns what [`LocalLimiter::take`] would return, and changes nothing.
-    pub fn peek(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) -> Decision {
-        self.infallible(key.as_ref(), rule, Operation::Peek(cost))
+    pub fn peek(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Decision {
+        self.infallible(key.as_ref(), policy, Operation::Peek(cost))
     }
 
     /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
     #[expect(unused_must_use, reason = "a charge is always made")]
-    pub fn charge(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
-        self.infallible(key.as_ref(), rule, Operation::Charge(cost));
+    pub fn charge(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) {
+        self.infallible(key.as_ref(), policy, Operation::Charge(cost));
     }
 
     /// Gives back up to `cost` of the units in use.
     #[expect(unused_must_use, reason = "a refund is always made")]
-    pub fn refund(&self, key: impl AsRef<[u8]>, rule: &Rule, cost: u32) {
-        self.infallible(key.as_ref(), rule, Operation::Refund(cost));
+    pub fn refund(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) {
+        self.infallible(key.as_ref(), policy, Operation::Refund(cost));
     }
 
     /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
@@ -91,16 +70,16 @@ impl LocalLimiter {
     pub fn reserve(
         &self,
         key: impl AsRef<[u8]>,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         cost: u32,
         max_wait: Duration,
     ) -> Result<Decision, ReserveError> {
-        self.ask(key.as_ref(), rule, Operation::Reserve { cost, max_wait })
+        self.decide(key.as_ref(), policy, Operation::Reserve { cost, max_wait })
     }
 
     /// Resets the key.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
-        self.0.store.reset(key.as_ref(), self.0.clock.now());
+        self.0.store().reset(key.as_ref(), self.0.clock().now());
     }
 
     /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed
@@ -108,46 +87,49 @@ impl LocalLimiter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use sluicegate::{LocalLimiter, Rule};
+    /// use sluicegate::{LocalLimiter, PreparedPolicy};
     ///
-    /// let (limiter, rule) = (LocalLimiter::new(), "gcra:100/1s:burst=1".parse::<Rule>()?);
+    /// let (limiter, policy) = (LocalLimiter::new(), "gcra:100/1s:burst=1".parse::<PreparedPolicy>()?);
     /// for _ in 0..3 {
-    ///     assert!(limiter.until_ready("user7", &rule, 1, Duration::from_secs(60)).allowed());
+    ///     assert!(limiter.until_ready("user7", &policy, 1, Duration::from_secs(60)).allowed());
     /// }
     /// // The next unit is available in 10 ms.
-    /// assert!(!limiter.until_ready("user7", &rule, 1, Duration::from_millis(1)).allowed());
+    /// assert!(!limiter.until_ready("user7", &policy, 1, Duration::from_millis(1)).allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn until_ready(
         &self,
         key: impl AsRef<[u8]>,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         cost: u32,
         timeout: Duration,
     ) -> Decision {
-        let (key, start) = (key.as_ref(), self.0.clock.uptime());
+        let (key, clock) = (key.as_ref(), self.0.clock());
+        let start = clock.uptime();
+        let elapsed = || Timestamp::EPOCH + clock.uptime().saturating_sub(start);
+        let deadline = Timestamp::EPOCH + timeout;
+        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
+        let (mut waiter, mut now, mut event) = (Waiter::alone(request), elapsed(), Event::Start);
         loop {
-            let left = timeout.saturating_sub(self.0.clock.uptime().saturating_sub(start));
-            let decision = self.infallible(key, rule, wait_operation(rule.policy(), cost, left));
-            match decision.outcome {
-                Outcome::Allow { delay } => {
-                    std::thread::sleep(delay);
-                    return decision;
+            event = match waiter.poll(now, event) {
+                Step::Apply(operation) => {
+                    Event::Answered(self.infallible(key, policy, operation).into())
                 }
-                Outcome::Deny { retry: Retry::After(wait) }
-                    if wait <= left && !rule.policy().can_reserve() =>
-                {
-                    std::thread::sleep(wait);
+                Step::Observe => Event::Observed(None),
+                Step::SleepUntil(then) => {
+                    std::thread::sleep(then.since(elapsed()));
+                    now = elapsed();
+                    Event::Woken
                 }
-                Outcome::Deny { .. } => return decision,
-            }
+                Step::Done(answer) => return answer.decision,
+            };
         }
     }
 
     /// Number of stored keys.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.store.len()
+        self.0.store().len()
     }
 
     /// Whether no key is stored.
@@ -156,75 +138,20 @@ impl LocalLimiter {
         self.len() == 0
     }
 
-    /// Applies an operation other than a reserve, which cannot fail.
-    fn infallible(&self, key: &[u8], rule: &Rule, operation: Operation) -> Decision {
-        self.ask(key, rule, operation).expect("only a reserve can fail")
+    /// Applies an operation that cannot fail: only a reserve can, unless the policy supports it.
+    fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Decision {
+        self.decide(key, policy, operation)
+            .expect("only a reserve can fail, and only under a policy that does not support it")
     }
 
-    pub(crate) fn ask(
+    fn decide(
         &self,
         key: &[u8],
-        rule: &Rule,
+        policy: &PreparedPolicy,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let Inner { number, store, clock, .. } = &*self.0;
-        let now = clock.now();
-        let rule = rule.memory(*number, || store.prepare(rule.policy(), now));
-        store.apply_prepared(Request { key, policy: &rule, operation }, now)
+        self.0.decide(key, policy, operation)
     }
-
-    /// Applies an operation under a policy without settings.
-    #[inline(always)]
-    pub(crate) fn decide<E: From<ReserveError>>(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Result<Decision, E> {
-        let Inner { store, clock, prepared, .. } = &*self.0;
-        let now = clock.now();
-        let other;
-        let rule = match prepared.find(policy, || store.prepare(policy, now)) {
-            Some(rule) => rule,
-            None => {
-                other = store.prepare(policy, now);
-                &other
-            }
-        };
-        store.apply_prepared_as(Request { key, policy: rule, operation }, now)
-    }
-}
-
-/// Prepared policies by the address of the policy instead of its text, for callers such as a Tower layer that use the
-/// same policy object again.
-#[derive(Debug)]
-struct PolicyPtrCache([OnceLock<(Policy, memory::PreparedPolicy)>; CACHE_SLOTS]);
-
-/// Slots of the cache. Policies without a slot are looked up by their text.
-const CACHE_SLOTS: usize = 256;
-
-impl PolicyPtrCache {
-    fn new() -> Self {
-        Self([const { OnceLock::new() }; CACHE_SLOTS])
-    }
-
-    /// The prepared policy, from `look_up` if its slot is free; `None` if another policy has the slot.
-    #[inline(always)]
-    fn find(
-        &self,
-        policy: &Policy,
-        look_up: impl FnOnce() -> memory::PreparedPolicy,
-    ) -> Option<&memory::PreparedPolicy> {
-        // Policies are at least 32 bytes apart, and the cache keeps them alive, so that an address is not reused.
-        let slot = &self.0[(policy.limits().as_ptr().addr() >> 5) % CACHE_SLOTS];
-        let (cached, prepared) = slot.get_or_init(|| (policy.clone(), look_up()));
-        cached.is(policy).then_some(prepared)
-    }
-}
-
-/// The operation to apply when waiting up to `max_wait`.
-pub(crate) fn wait_operation(policy: &Policy, cost: u32, max_wait: Duration) -> Operation {
-    if policy.can_reserve() { Operation::Reserve { cost, max_wait } } else { Operation::Take(cost) }
 }
 
 impl Default for LocalLimiter {
@@ -233,25 +160,12 @@ impl Default for LocalLimiter {
     }
 }
 
-impl Store for LocalLimiter {
-    type Error = ReserveError;
+/// A limiter is a [`Store`](sluicegate_core::Store).
+impl AsStore for LocalLimiter {
+    type Inner = ClockedStore;
 
-    async fn apply(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Result<Decision, ReserveError> {
-        self.decide(key, policy, operation)
-    }
-
-    #[inline(always)]
-    fn apply_now(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Option<Result<Decision, ReserveError>> {
-        Some(self.decide(key, policy, operation))
+    #[inline]
+    fn as_store(&self) -> &ClockedStore {
+        &self.0
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::{Error, Limiter, Rule};
+use crate::{Error, Limiter, PreparedPolicy};
 
 /// How long to wait where nobody says for how long.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,11 +26,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// not taken out therefore delays no other.
 ///
 /// ```
-/// use sluicegate::{Limiter, Rule, Shaper};
+/// use sluicegate::{Limiter, PreparedPolicy, Shaper};
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
-/// let rule: Rule = "leaky-queue:100/1s".parse()?;
-/// let shaper = Shaper::new(Limiter::in_memory(), "third-party", &rule, 3)?;
+/// let policy: PreparedPolicy = "leaky-queue:100/1s".parse()?;
+/// let shaper = Shaper::new(Limiter::in_memory(), "third-party", &policy, 3)?;
 /// for request in 1..=3 {
 ///     shaper.push(request)?;
 /// }
@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Shaper<T> {
     limiter: Limiter,
     key: Vec<u8>,
-    rule: Rule,
+    policy: PreparedPolicy,
     room: usize,
     queue: Mutex<VecDeque<T>>,
     arrived: Notify,
@@ -81,19 +81,19 @@ impl<T> Shaper<T> {
     pub fn new(
         limiter: Limiter,
         key: impl Into<Vec<u8>>,
-        rule: &Rule,
+        policy: &PreparedPolicy,
         room: usize,
     ) -> Result<Self, Error> {
-        if rule.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
+        if policy.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
             return Err(Error::Settings(format!(
                 "invalid policy `{}`: expected one `leaky-queue`",
-                rule.policy()
+                policy.policy()
             )));
         }
         Ok(Self {
             limiter,
             key: key.into(),
-            rule: rule.clone(),
+            policy: policy.clone(),
             room,
             queue: Mutex::default(),
             arrived: Notify::new(),
@@ -127,7 +127,7 @@ impl<T> Shaper<T> {
     }
 
     /// Waits until the first item can be sent, and returns it; `None` when the queue is closed and empty. While
-    /// the store is unavailable, the rule's `on_error` decides, and `deny` keeps items in the queue. Dropping
+    /// the store is unavailable, its `on_error` decides, and `deny` keeps items in the queue. Dropping
     /// this future loses neither the item nor its send time.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl<T> Shaper<T> {
     async fn depart(&self) -> Result<Instant, Error> {
         loop {
             let asked = Instant::now();
-            let answer = self.limiter.reserve(&self.key, &self.rule, 1, Duration::MAX).await?;
+            let answer = self.limiter.reserve(&self.key, &self.policy, 1, Duration::MAX).await?;
             match answer.outcome {
                 // From when it was answered, so as not to be too early.
                 Outcome::Allow { delay } => {
@@ -181,6 +181,6 @@ impl<T> Shaper<T> {
 impl<T> fmt::Debug for Shaper<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = formatter.debug_struct("Shaper");
-        debug.field("rule", &self.rule).field("waiting", &self.len()).finish_non_exhaustive()
+        debug.field("policy", &self.policy).field("waiting", &self.len()).finish_non_exhaustive()
     }
 }

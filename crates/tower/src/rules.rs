@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Method;
-use sluicegate_core::Policy;
+use sluicegate_core::{OnError, Policy, PreparedPolicy, wait::peeks_first};
 use sluicegate_headers::{Fields, PathOptions, Readings};
 
 use crate::{Head, key_bytes};
@@ -23,29 +23,67 @@ pub struct NamedPolicy(Arc<Named>);
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) name: Box<str>,
-    pub(crate) policy: Policy,
+    pub(crate) policy: PreparedPolicy,
     /// Its response headers.
     pub(crate) fields: Fields,
     /// The start of keys.
     pub(crate) start: Box<[u8]>,
     /// A unique number, not 0.
     pub(crate) number: u64,
-    /// Whether a waiting request makes a reservation, in arrival order.
-    pub(crate) reserves: bool,
+    /// How a request begins that may wait.
+    pub(crate) first: FirstOperation,
+}
+
+/// The first operation of a request that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstOperation {
+    /// A reservation, in arrival order.
+    Reserve,
+    /// A peek, because a denied take is recorded, or an allowed one may be delayed too long.
+    Peek,
+    Take,
+}
+
+impl FirstOperation {
+    fn under(policy: &Policy) -> Self {
+        if policy.can_reserve() {
+            Self::Reserve
+        } else if peeks_first(policy) {
+            Self::Peek
+        } else {
+            Self::Take
+        }
+    }
 }
 
 /// The next number.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl NamedPolicy {
-    /// Gives `policy` a name. Use printable ASCII, because headers contain it.
+    /// Gives `policy` a name. Use printable ASCII, because headers contain it. Every decision comes from the store:
+    /// while it is unavailable, there is none.
     #[must_use]
     pub fn new(name: &str, policy: Policy) -> Self {
-        let fields = Fields::new(name, &policy);
+        Self::prepared(name, PreparedPolicy::from(policy).on_error(OnError::Fail))
+    }
+
+    /// Gives a policy with settings a name: leases, and the answer while the store is unavailable.
+    ///
+    /// ```
+    /// use sluicegate::{OnError, PreparedPolicy};
+    /// use sluicegate_tower::NamedPolicy;
+    ///
+    /// let policy: PreparedPolicy = "gcra:1000/1s".parse()?;
+    /// let policy = NamedPolicy::prepared("api", policy.lease(100)?.on_error(OnError::Allow));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn prepared(name: &str, policy: PreparedPolicy) -> Self {
+        let fields = Fields::new(name, policy.policy());
         let mut start = key_bytes::Bytes::new();
         key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            reserves: policy.can_reserve(),
+            first: FirstOperation::under(policy.policy()),
             name: name.into(),
             policy,
             fields,
@@ -63,7 +101,7 @@ impl NamedPolicy {
     /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.0.policy
+        self.0.policy.policy()
     }
 
     #[inline]

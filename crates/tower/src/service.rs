@@ -10,7 +10,7 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use sluicegate_core::Store;
+use sluicegate_core::{Answer, Store};
 use tower_service::Service;
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     key::Key,
     response::ResponseHeaders,
     settings::{NextStep, Shared},
-    wait::{Answered, DecisionRequest, decide},
+    wait::{DecisionRequest, decide},
 };
 
 /// A rate limited service, created by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -31,7 +31,7 @@ impl<T, S, R, B, C> Service<Request<B>> for RateLimit<T, S, R>
 where
     T: Service<Request<B>, Response = Response<C>> + Clone + Send + 'static,
     T::Future: Send,
-    S: Store + Send + Sync + 'static,
+    S: Store + 'static,
     R: RejectionHandler<C> + Send + Sync + 'static,
     B: Send + 'static,
     C: 'static,
@@ -109,24 +109,18 @@ impl<S, R> Shared<S, R> {
     {
         let settings = &self.settings;
         let cost = settings.cost_of(head);
-        let operation = settings.operation(policy, cost, None);
+        let operation = settings.operation(policy, cost);
         let mut key = Key::take();
         key.write(policy.inner(), &settings.parts, head);
-        let answered = match self.store.apply_now(&key, policy.policy(), operation) {
-            Some(Ok(decision)) => {
-                (settings.next::<S::Error>(policy, Ok(decision), None), Some(decision))
-            }
-            Some(Err(error)) => (settings.next(policy, Err(&error), None), None),
-            None => return CallState::waits(policy, key, cost, None),
+        let Some(result) = self.store.apply(&key, &policy.inner().policy, operation).now() else {
+            // `wait` applies the operation, with a key of its own.
+            return CallState::waits(policy, key, cost, None);
         };
-        let begun = match answered {
-            (NextStep::Pass, decision) => {
-                CallState::Passes(self.response_headers(decision, policy))
-            }
-            (NextStep::Reject, decision) => {
-                CallState::Rejected(Box::new(self.reject(*head, policy, decision)))
-            }
-            _ => return CallState::waits(policy, key, cost, Some(answered)),
+        let decision = result.as_ref().ok().map(|answer| answer.decision);
+        let begun = match settings.next(policy, result.as_ref().copied()) {
+            NextStep::Pass => CallState::Passes(self.response_headers(decision, policy)),
+            NextStep::Reject => CallState::Rejected(Box::new(self.reject(*head, policy, decision))),
+            NextStep::Wait => return CallState::waits(policy, key, cost, result.ok()),
         };
         key.leave();
         begun
@@ -135,7 +129,7 @@ impl<S, R> Shared<S, R> {
 
 impl<C> CallState<C> {
     #[inline(never)]
-    fn waits(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answered>) -> Self {
+    fn waits(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answer>) -> Self {
         let pending = DecisionRequest { policy: policy.clone(), key: key.to_vec(), cost, first };
         key.leave();
         Self::Waits(Box::new(pending))

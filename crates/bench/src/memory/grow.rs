@@ -9,7 +9,7 @@ use std::{
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use hashbrown::HashMap;
 use sluicegate_core::{Operation, Policy, Timestamp};
-use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
 use throttlecrab::PeriodicStore;
 
 use super::sizes::Sizes;
@@ -155,7 +155,7 @@ struct Key {
 
 fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
     let store = MemoryStore::new();
-    let rules: Vec<PreparedPolicy> = (0..rules)
+    let rules: Vec<NumberedPolicy> = (0..rules)
         .map(|index| {
             // Units of half an hour to days.
             let text = format!("gcra:{}/{}h:burst={BURST}", 1 + index % 100, 100 + index / 100);

@@ -1,8 +1,9 @@
 //! The store as a program asks it: many tasks on one connection, and what spares the server questions.
 
+use sluicegate_core::{PreparedPolicy, Source, Store};
 use std::{io, time::Duration};
 
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_redis::{Options, RedisStore};
 
 use super::{
     subject::{Sizes, Subject},

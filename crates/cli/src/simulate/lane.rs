@@ -260,7 +260,6 @@ impl Sink for Lane {
 }
 
 impl LaneOutput {
-    #[inline]
     fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
         if let Some(rows) = &mut self.rows {
             rows.write(event.time, event.key, event.cost, decision)?;

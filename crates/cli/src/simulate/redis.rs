@@ -1,10 +1,10 @@
 //! Events decided by a Redis or Valkey, at the times of the events, on test keys.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use sluicegate_core::{Decision, Operation, Policy};
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore};
-use sluicegate_simulator::{Event, Fault, Kind, TraceError};
+use sluicegate_core::{Decision, ManualClock, Policy, PreparedPolicy, Store};
+use sluicegate_redis::{Options, RedisStore, TestClock};
+use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
 use super::sink::Sink;
@@ -15,6 +15,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(super) struct Redis {
     runtime: Runtime,
     store: RedisStore,
+    /// The clock of the store: the time of the event.
+    clock: Arc<ManualClock>,
     policy: Option<PreparedPolicy>,
     policies: HashMap<Vec<u8>, PreparedPolicy>,
     /// Prefix of the keys of this run.
@@ -26,12 +28,15 @@ impl Redis {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut options = Options::default();
         options.deadline = DEADLINE;
+        let clock = Arc::new(ManualClock::default());
+        options.test_clock = Some(TestClock::new(clock.clone()));
         let store = runtime.block_on(RedisStore::connect_with(url, options))?;
         // The keys of other runs live for an hour.
         let run = format!("simulate:{}:{}:", std::process::id(), started());
         Ok(Self {
             runtime,
             store,
+            clock,
             policy: policy.map(PreparedPolicy::new),
             policies: HashMap::new(),
             run,
@@ -40,16 +45,10 @@ impl Redis {
 
     pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
         let policy = self.prepared_policy(event)?;
-        let operation = match event.kind {
-            Kind::Take => Operation::Take(event.cost),
-            Kind::Peek => Operation::Peek(event.cost),
-            Kind::Charge => Operation::Charge(event.cost),
-            Kind::Refund => Operation::Refund(event.cost),
-            Kind::Reset => Operation::Reset,
-        };
         let key = [self.run.as_bytes(), event.key].concat();
-        let asked = self.store.ask_at(&key, &policy, operation, event.time);
-        let decision: Decision = self.runtime.block_on(asked)?;
+        self.clock.set(event.time);
+        let applied = self.store.apply(&key, &policy, event.operation());
+        let decision: Decision = self.runtime.block_on(applied.into_future())?.decision;
         Ok(sink.add(event, &decision)?)
     }
 

@@ -8,6 +8,7 @@ use sluicegate_core::{Decision, Operation, Timestamp};
 
 mod algorithms;
 mod bounds;
+mod check;
 mod drift;
 mod encoding;
 mod fuzz;

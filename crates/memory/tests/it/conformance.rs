@@ -7,7 +7,7 @@ use sluicegate_conformance::{
     Answer, Invocation, Shape, Subject, check_histories, check_keys, check_traces,
 };
 use sluicegate_core::{Entry, Operation, apply};
-use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
 
 use super::{at, policy};
 
@@ -52,7 +52,7 @@ proptest! {
         let policies = ["gcra:3/1s", "leaky-queue:7/1s", "token-bucket:3/1s:borrow", "fixed-window:3/2s",
             "fixed-window:5/1s:align=clock:count=all", "sliding-log:2/1s:count=all", "gcra:4/1s,gcra:9/10s"].map(policy);
         let (store, mut plain, mut now) = (MemoryStore::new(), HashMap::<u8, Option<Entry>>::new(), 0);
-        let rules: Vec<PreparedPolicy> = policies.iter().map(|policy| store.prepare(policy, at(0))).collect();
+        let rules: Vec<NumberedPolicy> = policies.iter().map(|policy| store.prepare(policy, at(0))).collect();
         for steps in steps.chunks(batch) {
             now += steps[0].1 / 8;
             let keys: Vec<_> = steps.iter().map(|step| [step.0]).collect();

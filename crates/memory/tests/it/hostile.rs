@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use sluicegate_memory::{MemoryStore, PreparedPolicy, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -18,7 +18,7 @@ fn clock() -> Instant {
 }
 
 /// Nanoseconds that one take took. Whether it was allowed must be as expected.
-fn timed(store: &MemoryStore, key: &[u8], rule: &PreparedPolicy, allowed: bool) -> u64 {
+fn timed(store: &MemoryStore, key: &[u8], rule: &NumberedPolicy, allowed: bool) -> u64 {
     let start = clock();
     let found = take(store, key, rule, 0);
     let took = start.elapsed();
@@ -32,7 +32,7 @@ fn spread(mut times: Vec<u64>) -> [u64; 3] {
     [times[times.len() / 2], times[times.len() * 9_999 / 10_000], times[times.len() - 1]]
 }
 
-fn store() -> (MemoryStore, PreparedPolicy) {
+fn store() -> (MemoryStore, NumberedPolicy) {
     let store = MemoryStore::bounded(1 << 30, WhenFull::Deny);
     let rule = store.prepare(&policy(&format!("gcra:{BURST}/1d")), at(0));
     (store, rule)

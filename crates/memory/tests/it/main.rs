@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use sluicegate_core::{Policy, Timestamp};
-use sluicegate_memory::{MemoryStore, PreparedPolicy, Request};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
 
 mod bounds;
+mod clocked;
 mod conformance;
 mod forgetting;
 mod hostile;
@@ -31,7 +32,7 @@ fn at(micros: u64) -> Timestamp {
 }
 
 /// Whether one unit was to be had.
-fn take(store: &MemoryStore, key: &[u8], rule: &PreparedPolicy, now: u64) -> bool {
+fn take(store: &MemoryStore, key: &[u8], rule: &NumberedPolicy, now: u64) -> bool {
     let operation = sluicegate_core::Operation::Take(1);
     store.apply_prepared(Request { key, policy: rule, operation }, at(now)).unwrap().allowed()
 }

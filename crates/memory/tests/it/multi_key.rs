@@ -3,21 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_conformance::{JointSubject, JointTake, Shape, check_together};
-use sluicegate_core::{Joint, Operation, Timestamp};
-use sluicegate_memory::{KeyedTake, MemoryStore, PreparedPolicy, Request, WhenFull};
+use sluicegate_core::{Joint, KeyedTake, Operation, PreparedPolicy, Timestamp};
+use sluicegate_memory::{MemoryStore, Request, WhenFull};
 
 use super::{at, conformance::InMemory, policy};
 
 impl JointSubject for InMemory {
     fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
-        let rules: Vec<PreparedPolicy> =
-            takes.iter().map(|it| self.0.prepare(&it.1, now)).collect();
-        let takes = takes.iter().zip(&rules).map(|((key, _, cost), rule)| KeyedTake {
-            key,
-            policy: rule,
-            cost: *cost,
-        });
-        let takes: Vec<_> = takes.collect();
+        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
+        let takes = takes.iter().zip(&policies);
+        let takes: Vec<_> =
+            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
         let peek = self.0.peek_together(&takes, now).ok_or("no key")?;
         let joint = self.0.take_together(&takes, now).ok_or("no key")?;
         assert_eq!(peek.decision.allowed(), joint.decision.allowed());
@@ -41,11 +37,12 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
     const UNITS: u64 = 3_000;
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
         let store = MemoryStore::new();
-        let rule = store.prepare(&policy(text), at(0));
+        let prepared = PreparedPolicy::new(&policy(text));
+        let rule = store.prepare(prepared.policy(), at(0));
         let passed: [AtomicU64; KEYS] = Default::default();
         std::thread::scope(|scope| {
             for thread in 0..6_usize {
-                let (store, rule, passed) = (&store, &rule, &passed);
+                let (store, rule, prepared, passed) = (&store, &rule, &prepared, &passed);
                 scope.spawn(move || {
                     for round in 0..3_000 {
                         let first = (thread * 5 + round) % KEYS;
@@ -71,7 +68,7 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
                         let which = [first, (first + step) % KEYS, (first + 2 * step) % KEYS];
                         let keys = which.map(|key| [u8::try_from(key).unwrap()]);
                         let takes =
-                            keys.each_ref().map(|key| KeyedTake { key, policy: rule, cost: 1 });
+                            keys.each_ref().map(|key| KeyedTake { key, policy: prepared, cost: 1 });
                         let joint = store.take_together(&takes, at(7)).unwrap();
                         if joint.decision.allowed() {
                             let mut taken = which.to_vec();
@@ -100,8 +97,8 @@ fn threads_on_the_same_keys_admit_what_fits_and_end() {
 #[test]
 fn take_together_duplicate_key_counts_once() {
     let store = MemoryStore::new();
-    let rule = store.prepare(&policy("gcra:1/1h:burst=3"), at(0));
-    let take = |key| KeyedTake { key, policy: &rule, cost: 2 };
+    let policy: PreparedPolicy = "gcra:1/1h:burst=3".parse().unwrap();
+    let take = |key| KeyedTake { key, policy: &policy, cost: 2 };
     let joint = store.take_together(&[take(b"a"), take(b"a"), take(b"b")], at(0)).unwrap();
     assert!(joint.decision.allowed());
     assert_eq!(joint.each.len(), 2);
@@ -114,7 +111,8 @@ fn take_together_duplicate_key_counts_once() {
 fn take_together_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         let store = MemoryStore::bounded(0, when_full);
-        let rule = store.prepare(&policy("fixed-window:1000000/1d"), at(0));
+        let prepared: PreparedPolicy = "fixed-window:1000000/1d".parse().unwrap();
+        let rule = store.prepare(prepared.policy(), at(0));
         let ask = |key: &[u8], operation| {
             store.apply_prepared(Request { key, policy: &rule, operation }, at(0)).unwrap()
         };
@@ -128,8 +126,8 @@ fn take_together_full_store_denies_or_allows_all() {
         for new in 0..200_u64 {
             let new = [b"new", &new.to_le_bytes()[..]].concat();
             let before = store.usage().table_full;
-            let takes =
-                [b"known".as_slice(), &new].map(|key| KeyedTake { key, policy: &rule, cost: 1 });
+            let takes = [b"known".as_slice(), &new];
+            let takes = takes.map(|key| KeyedTake { key, policy: &prepared, cost: 1 });
             let joint = store.take_together(&takes, at(0)).unwrap();
             allowed += u32::from(joint.decision.allowed());
             if store.usage().table_full > before {

@@ -4,7 +4,7 @@
 use std::{io::Cursor, time::Duration};
 
 use sluicegate_core::{Operation, Outcome, Retry};
-use sluicegate_memory::{MemoryStore, PreparedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -49,7 +49,7 @@ const KINDS: [Kind; 4] = [
 /// A store, and the rules of a kind of keys in it.
 struct Subject {
     store: MemoryStore,
-    rules: Vec<PreparedPolicy>,
+    rules: Vec<NumberedPolicy>,
 }
 
 impl Subject {

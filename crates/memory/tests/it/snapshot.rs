@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Write};
 
 use sha2::{Digest, Sha256};
 use sluicegate_core::{Entry, Operation, Policy};
-use sluicegate_memory::{MemoryStore, PreparedPolicy, SnapshotError, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, SnapshotError, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -172,7 +172,7 @@ fn load_damaged_file_is_an_error() {
 /// A file of which every few writes are followed by new keys in the store that is being saved.
 struct Growing<'a> {
     store: &'a MemoryStore,
-    rule: &'a PreparedPolicy,
+    rule: &'a NumberedPolicy,
     /// The number of the next new key.
     next: u64,
     /// New keys for every eight writes.
@@ -229,6 +229,6 @@ fn snapshots_of_a_table_that_grows_have_every_older_key_once() {
     }
 }
 
-fn rule_of(store: &MemoryStore, text: &str) -> PreparedPolicy {
+fn rule_of(store: &MemoryStore, text: &str) -> NumberedPolicy {
     store.prepare(&policy(text), at(0))
 }

@@ -1,15 +1,13 @@
 //! `SG.WAIT`: delays a reply until the request passes, without blocking the server.
 //!
-//! Under a `leaky-queue`, the request gets its departure immediately (a reservation) and is held until then. Under
-//! any other policy, the waiting requests of a key form a queue, and only its head is decided, when its time has
-//! come or the key has changed.
+//! [`sluicegate_core::wait`] decides who waits, in which order and until when; this module blocks
+//! clients, sets timers and applies operations.
 //!
 //! A waiting client is only served in a timer of its own: a wake-up is a timer that is due immediately.
 //! Therefore nothing is decided within the command of another client.
 //!
 //! Invariants:
 //! - a client that disconnects leaves the queue, and its reservation is released;
-//! - a denied request is denied by exactly one take, so that `count=all` records it once;
 //! - no lock is held during a call of the server, because the server may call back.
 
 mod queues;
@@ -17,15 +15,15 @@ mod server;
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_commands::{
-    CommandError,
-    wait_queue::{MAX_PROJECTED_ENTRY, ObservedEntry, departs},
+use sluicegate_commands::CommandError;
+use sluicegate_core::{
+    Decision, Operation, Policy, Timestamp,
+    wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
-use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
 pub(crate) use self::queues::waiting;
 use self::{
-    queues::{QueueEntry, QueueKey, Request, queues},
+    queues::{QueueKey, WaitingClient, queues},
     server::{Callbacks, Client},
 };
 use crate::{
@@ -57,51 +55,38 @@ pub(crate) enum WaitStart {
 pub(crate) fn begin(
     context: Context<'_>,
     name: Name<'_>,
-    cached: Arc<CachedPolicy>,
+    cached: &Arc<CachedPolicy>,
     cost: u32,
     timeout: Duration,
 ) -> Result<WaitStart, CommandError> {
     let now = context.now();
-    let database = context.database();
-    let key = Arc::new(QueueKey { database, name: name.bytes().into() });
-    let request = Request { key, cached, cost, deadline: now + timeout };
-    let take = WaitingTake { context, name, request: &request };
+    let key = KeyInCall { context, name, cached, now };
     let no_waiting = api::FLAG_LUA | api::FLAG_MULTI | api::FLAG_DENY_BLOCKING;
     if cost == 0 || context.flags() & no_waiting != 0 {
-        return take.apply(now, Operation::Take(cost)).map(WaitStart::Answered);
+        return key.apply(Operation::Take(cost)).map(WaitStart::Answered);
     }
-    if let Err(refusal) = queues(|queues| queues.room(&request.key)) {
-        return Ok(WaitStart::Refused(format!("ERR {refusal}")));
-    }
-    let asked = if departs(&request.cached.policy) {
-        let decision = take.apply(now, Operation::Reserve { cost, max_wait: timeout })?;
-        if decision.allowed() {
-            WaitOutcome::Passed(decision)
-        } else {
-            WaitOutcome::Denied(decision)
-        }
-    } else {
-        if queues(|queues| queues.head(&request.key).is_none()) {
-            take.head(now)?
-        } else {
-            let free_at = take.projected(now, None)?;
-            let missed = now >= request.deadline || free_at.is_none_or(|at| at > request.deadline);
-            if missed { take.deny(now, free_at)? } else { WaitOutcome::Later(request.deadline) }
-        }
+    let request = WaitRequest { policy: cached.policy.clone(), cost, deadline: now + timeout };
+    let queue_key = Arc::new(QueueKey { database: context.database(), name: name.bytes().into() });
+    let client = WaitingClient {
+        key: Arc::clone(&queue_key),
+        cached: Arc::clone(cached),
+        client: None,
+        timer: None,
     };
-    let (departure, wake) = match asked {
-        WaitOutcome::Denied(decision) => return Ok(WaitStart::Answered(decision)),
-        WaitOutcome::Passed(decision) if decision.delay().is_zero() => {
-            return Ok(WaitStart::Answered(decision));
-        }
-        WaitOutcome::Passed(decision) => (Some(now + decision.delay()), now + decision.delay()),
-        WaitOutcome::Later(at) => (None, at),
+    let ticket = match queues(|queues| queues.enter(queue_key, request, client)) {
+        Ok(ticket) => ticket,
+        Err(full) => return Ok(WaitStart::Refused(format!("ERR {full}"))),
+    };
+    // Whatever else happens, even a panic: a client that does not wait must not stay in the queue.
+    let guard = TicketGuard { context, ticket };
+    let then = match key.run(ticket, Event::Start)? {
+        Progress::Done(decision) => return Ok(WaitStart::Answered(decision)),
+        Progress::Sleeps(then) => then,
     };
     let client = server::block::<Waits>(context);
-    let id = queues(|queues| {
-        queues.add(QueueEntry { request, client: Some(client), timer: None, departure })
-    });
-    arm(context, id, now, wake);
+    queues(|queues| queues.data(ticket).map(|it| it.client = Some(client)));
+    std::mem::forget(guard);
+    arm(context, ticket, then.since(now));
     server::subscribe::<Waits>(context);
     Ok(WaitStart::Waits)
 }
@@ -109,22 +94,9 @@ pub(crate) fn begin(
 /// An operation was applied to `name`: requests that wait for it may now pass.
 #[inline]
 pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, operation: Operation) {
-    if waiting() == 0 {
-        return;
-    }
-    match operation {
-        Operation::Peek(_) => {}
-        Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => changed(context, name),
-        // The head expects other takes under its own policy. A take under another one changes its state.
-        Operation::Take(_) | Operation::Reserve { .. } => {
-            let key = QueueKey { database: context.database(), name: name.bytes().into() };
-            let head = queues(|queues| {
-                queues.changed(&key);
-                let (head, request) = queues.head(&key)?;
-                (!request.policy.same_rule(policy)).then_some(*head)
-            });
-            wake(context, head);
-        }
+    if waiting() > 0 {
+        let key = QueueKey { database: context.database(), name: name.bytes().into() };
+        wake(context, queues(|queues| queues.applied(&key, policy, operation)));
     }
 }
 
@@ -132,11 +104,7 @@ pub(crate) fn asked(context: Context<'_>, name: Name<'_>, policy: &Policy, opera
 pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
     if waiting() > 0 {
         let key = QueueKey { database: context.database(), name: name.bytes().into() };
-        let head = queues(|queues| {
-            queues.changed(&key);
-            queues.head(&key).map(|head| head.0)
-        });
-        wake(context, head);
+        wake(context, queues(|queues| queues.changed(&key)));
     }
 }
 
@@ -144,16 +112,25 @@ pub(crate) fn changed(context: Context<'_>, name: Name<'_>) {
 struct Waits;
 
 impl Callbacks for Waits {
+    /// The timer of the client, due immediately, removes it.
     fn disconnected(context: Context<'_>, client: Client) {
-        gone(context, client);
+        let ticket = queues(|queues| {
+            let (ticket, _) = queues.iter().find(|(_, it)| it.client == Some(client))?;
+            queues.data(ticket)?.client = None;
+            Some(ticket)
+        });
+        wake(context, ticket);
     }
 
     fn timer_due(context: Context<'_>, id: u64) {
-        due(context, id);
+        due(context, Ticket(id));
     }
 
     fn timer_failed(context: Context<'_>, id: u64) {
-        failed(context, id);
+        let ticket = Ticket(id);
+        // A timer that is running must not be stopped: the server frees it afterwards.
+        queues(|queues| queues.data(ticket).map(|it| it.timer = None));
+        answer(context, ticket, Err(edge::PANICKED.to_owned()));
     }
 
     fn key_changed(context: Context<'_>, name: Name<'_>) {
@@ -161,228 +138,140 @@ impl Callbacks for Waits {
     }
 
     fn all_changed(context: Context<'_>) {
-        all_changed(context);
+        for head in queues(|queues| queues.all_changed()) {
+            wake(context, Some(head));
+        }
     }
 }
 
-/// Any key may have changed.
-fn all_changed(context: Context<'_>) {
-    for head in queues(|queues| queues.heads()) {
-        wake(context, Some(head));
-    }
-}
-
-/// The client has disconnected. Its timer, due immediately, removes its request.
-fn gone(context: Context<'_>, client: Client) {
-    let id = queues(|queues| {
-        let id = queues.of(client)?;
-        queues.get(id)?.client = None;
-        Some(id)
+/// The timer of a waiting client is due.
+fn due(context: Context<'_>, ticket: Ticket) {
+    let waiting = queues(|queues| {
+        let is_queued = queues.is_queued(ticket);
+        let waiting = queues.data(ticket)?;
+        waiting.timer = None;
+        Some((waiting.clone(), is_queued))
     });
-    wake(context, id);
-}
-
-/// The timer of a waiter is due.
-fn due(context: Context<'_>, id: u64) {
-    let waiter = queues(|queues| {
-        let waiter = queues.get(id)?;
-        waiter.timer = None;
-        Some((waiter.request.clone(), waiter.departure, waiter.client.is_none()))
-    });
-    let Some((request, departure, gone)) = waiter else { return };
-    context.select(request.key.database);
-    let name = context.name(&request.key.name);
+    let Some((WaitingClient { key: queue_key, cached, client, .. }, is_queued)) = waiting else {
+        return;
+    };
+    context.select(queue_key.database);
+    let name = context.name(&queue_key.name);
     let name = name.as_name();
     let now = context.now();
-    let take = WaitingTake { context, name, request: &request };
-    if gone {
-        remove(context, id);
-        // A replica may not write, and a request that was sent keeps its units.
-        if departure.is_some_and(|at| now < at) && context.flags() & api::FLAG_MASTER != 0 {
-            let _ = take.apply(now, Operation::Refund(request.cost));
+    let key = KeyInCall { context, name, cached: &cached, now };
+    if client.is_none() {
+        let refund = remove(context, ticket).and_then(|(_, refund)| refund);
+        // A replica must not write.
+        if let Some(refund) = refund.filter(|_| context.flags() & api::FLAG_MASTER != 0) {
+            let _ = key.apply(refund);
             changed(context, name);
         }
         return;
     }
-    // The state on this node is obsolete then, and must not be written. A request with a departure is charged
-    // already, and passes.
-    if departure.is_none() && !context.serves(name) {
-        return answer(context, id, Err(MOVED.to_owned()));
+    // The state on this node is obsolete then, and must not be written. A request that has a departure is
+    // charged already, and passes.
+    if is_queued && !context.serves(name) {
+        return answer(context, ticket, Err(MOVED.to_owned()));
     }
-    let asked = match departure {
-        Some(at) if now < at => Ok(WaitOutcome::Later(at)),
-        Some(_) => take.apply(now, Operation::Peek(0)).map(WaitOutcome::Denied),
-        None => take.turn(now, id),
-    };
-    match asked {
-        Ok(WaitOutcome::Later(at)) => arm(context, id, now, at),
-        Ok(WaitOutcome::Passed(decision)) if !decision.delay().is_zero() => {
-            let departure = now + decision.delay();
-            let next = queues(|queues| queues.step_out(id, departure));
-            arm(context, id, now, departure);
-            wake(context, next);
-        }
-        Ok(asked @ (WaitOutcome::Passed(decision) | WaitOutcome::Denied(decision))) => {
-            if matches!(asked, WaitOutcome::Passed(_)) {
-                let next = queues(|queues| queues.passed(id));
-                wake(context, next);
-            }
+    match key.run(ticket, Event::Woken) {
+        Ok(Progress::Sleeps(then)) => arm(context, ticket, then.since(now)),
+        Ok(Progress::Done(decision)) => {
             stats::decided(&decision);
             if !decision.allowed() && options::NOTIFY_DENIALS.get() {
                 context.notify_denial(name);
             }
-            answer(context, id, Ok(decision));
+            answer(context, ticket, Ok(decision));
         }
-        Err(error) => answer(context, id, Err(error.to_string())),
+        Err(error) => answer(context, ticket, Err(error.to_string())),
     }
 }
 
-/// [`due`] has panicked.
-fn failed(context: Context<'_>, id: u64) {
-    // A timer that is running must not be stopped: the server frees it afterwards.
-    queues(|queues| queues.get(id).map(|waiter| waiter.timer = None));
-    answer(context, id, Err(edge::PANICKED.to_owned()));
+/// A key in one call of the server.
+#[derive(Clone, Copy)]
+struct KeyInCall<'a> {
+    context: Context<'a>,
+    name: Name<'a>,
+    cached: &'a CachedPolicy,
+    now: Timestamp,
+}
+
+/// How far a request has come.
+enum Progress {
+    Sleeps(Timestamp),
+    Done(Decision),
+}
+
+impl KeyInCall<'_> {
+    /// Carries out the steps of a waiting request until it sleeps or is done.
+    fn run(self, ticket: Ticket, mut event: Event) -> Result<Progress, CommandError> {
+        loop {
+            let polled = queues(|queues| queues.poll(ticket, self.now, event));
+            wake(self.context, polled.wake);
+            event = match polled.step {
+                Step::Apply(operation) => Event::Answered(self.apply(operation)?.into()),
+                Step::Observe => Event::Observed(self.observe()?),
+                Step::SleepUntil(then) => return Ok(Progress::Sleeps(then)),
+                Step::Done(answer) => return Ok(Progress::Done(answer.decision)),
+            };
+        }
+    }
+
+    fn apply(self, operation: Operation) -> Result<Decision, CommandError> {
+        let moment = Moment::new(self.now, None);
+        state::decide(self.context, self.name, self.cached, operation, moment)
+    }
+
+    /// The state of the key; `None` if it is too large to be read for each request.
+    fn observe(self) -> Result<Option<ObservedEntry>, CommandError> {
+        let Self { context, name, cached, now } = self;
+        let entry = state::entry(context, name, &cached.policy, now, MAX_OBSERVED_ENTRY)?;
+        Ok(entry.map(|entry| ObservedEntry { entry, store_time: now, local_time: now }))
+    }
+}
+
+/// A request that has just arrived. Dropping it leaves the queue.
+struct TicketGuard<'a> {
+    context: Context<'a>,
+    ticket: Ticket,
+}
+
+impl Drop for TicketGuard<'_> {
+    fn drop(&mut self) {
+        remove(self.context, self.ticket);
+    }
 }
 
 /// Removes a request and replies to its client.
-fn answer(context: Context<'_>, id: u64, answer: Result<Decision, String>) {
-    if let Some(client) = remove(context, id) {
+fn answer(context: Context<'_>, ticket: Ticket, answer: Result<Decision, String>) {
+    if let Some((Some(client), _)) = remove(context, ticket) {
         client.answer(answer);
     }
 }
 
-/// Removes a request, and wakes the next one.
-fn remove(context: Context<'_>, id: u64) -> Option<Client> {
-    let (waiter, next) = queues(|queues| queues.remove(id))?;
-    if let Some(timer) = waiter.timer {
+/// Removes a request, and wakes the next one. Returns its client, and the refund to apply.
+fn remove(context: Context<'_>, ticket: Ticket) -> Option<(Option<Client>, Option<Operation>)> {
+    let (waiting, refund, next) = queues(|queues| queues.remove(ticket))?;
+    if let Some(timer) = waiting.timer {
         context.stop_timer(timer);
     }
     wake(context, next);
-    waiter.client
+    Some((waiting.client, refund))
 }
 
-fn wake(context: Context<'_>, id: Option<u64>) {
-    if let Some(id) = id {
-        arm(context, id, Timestamp::EPOCH, Timestamp::EPOCH);
+fn wake(context: Context<'_>, ticket: Option<Ticket>) {
+    if let Some(ticket) = ticket {
+        arm(context, ticket, Duration::ZERO);
     }
 }
 
-/// Sets the timer of a request to `at`, and stops any other.
-fn arm(context: Context<'_>, id: u64, now: Timestamp, at: Timestamp) {
-    let millis = micros(until(now, at)).div_ceil(1000).min(MAX_SLEEP_MILLIS);
-    let timer = server::timer::<Waits>(context, millis, id);
-    let old = queues(|queues| queues.get(id).and_then(|waiter| waiter.timer.replace(timer)));
+/// Sets the timer of a request, and stops any other.
+fn arm(context: Context<'_>, ticket: Ticket, wait: Duration) {
+    let millis = wait.as_micros().div_ceil(1000);
+    let millis = u64::try_from(millis).map_or(MAX_SLEEP_MILLIS, |it| it.min(MAX_SLEEP_MILLIS));
+    let timer = server::timer::<Waits>(context, millis, ticket.0);
+    let old = queues(|queues| queues.data(ticket).and_then(|it| it.timer.replace(timer)));
     if let Some(old) = old {
         context.stop_timer(old);
     }
-}
-
-/// A waiting request, and its key in one call of the server.
-#[derive(Clone, Copy)]
-struct WaitingTake<'a> {
-    context: Context<'a>,
-    name: Name<'a>,
-    request: &'a Request,
-}
-
-#[derive(Clone, Copy)]
-enum WaitOutcome {
-    Passed(Decision),
-    Denied(Decision),
-    /// To be decided again then.
-    Later(Timestamp),
-}
-
-impl WaitingTake<'_> {
-    /// Decides as the queued request of number `id`.
-    fn turn(self, now: Timestamp, id: u64) -> Result<WaitOutcome, CommandError> {
-        let is_head = queues(|queues| queues.head(&self.request.key).is_some_and(|it| it.0 == id));
-        if is_head {
-            self.head(now)
-        } else if now >= self.request.deadline {
-            let free_at = self.projected(now, Some(id))?;
-            self.deny(now, free_at)
-        } else {
-            Ok(WaitOutcome::Later(self.request.deadline))
-        }
-    }
-
-    /// Decides as the head of the queue.
-    fn head(self, now: Timestamp) -> Result<WaitOutcome, CommandError> {
-        let Request { cached, cost, deadline, .. } = self.request;
-        // Peek first if a denial is recorded, or if an allowed request may be delayed beyond its deadline.
-        let careful = cached.policy.limits().iter().any(|it| it.count_all() || it.is_queue());
-        let first = if careful { Operation::Peek(*cost) } else { Operation::Take(*cost) };
-        let decision = self.apply(now, first)?;
-        match decision.outcome {
-            Outcome::Allow { delay } if now + delay > *deadline => {
-                let late = delay.saturating_sub(until(now, *deadline));
-                Ok(WaitOutcome::Denied(denied(decision, late)))
-            }
-            Outcome::Allow { .. } if careful => self.take(now),
-            Outcome::Allow { .. } => Ok(WaitOutcome::Passed(decision)),
-            Outcome::Deny { retry: Retry::After(wait) } if now + wait <= *deadline => {
-                Ok(WaitOutcome::Later(now + wait))
-            }
-            Outcome::Deny { .. } if careful => self.take(now),
-            Outcome::Deny { .. } => Ok(WaitOutcome::Denied(decision)),
-        }
-    }
-
-    fn take(self, now: Timestamp) -> Result<WaitOutcome, CommandError> {
-        let decision = self.apply(now, Operation::Take(self.request.cost))?;
-        Ok(if decision.allowed() {
-            WaitOutcome::Passed(decision)
-        } else {
-            WaitOutcome::Denied(decision)
-        })
-    }
-
-    /// The denial of one that stands in line: what a take says, or if that would pass out of turn,
-    /// when the `free_at` would come.
-    fn deny(self, now: Timestamp, free_at: Option<Timestamp>) -> Result<WaitOutcome, CommandError> {
-        let peek = self.apply(now, Operation::Peek(self.request.cost))?;
-        if !peek.allowed() {
-            return self.take(now);
-        }
-        let free_at = free_at.unwrap_or(self.request.deadline);
-        Ok(WaitOutcome::Denied(denied(peek, until(now, free_at).max(Duration::from_micros(1)))))
-    }
-
-    /// When the request would pass after those ahead of it and without others, or a time before that; `None`:
-    /// never. `id` is its number, if it is queued already.
-    fn projected(self, now: Timestamp, id: Option<u64>) -> Result<Option<Timestamp>, CommandError> {
-        let policy = &self.request.cached.policy;
-        let Some(entry) = state::entry(self.context, self.name, policy, now, MAX_PROJECTED_ENTRY)?
-        else {
-            // It is too large to be read for each request.
-            let peek = self.apply(now, Operation::Peek(self.request.cost))?;
-            return Ok(match peek.outcome {
-                Outcome::Allow { .. } => Some(now),
-                Outcome::Deny { retry: Retry::After(wait) } => Some(now + wait),
-                Outcome::Deny { retry: Retry::Never } => None,
-            });
-        };
-        let observed = ObservedEntry { entry, store_time: now, local_time: now };
-        Ok(queues(|queues| queues.projected(self.request, id, observed)))
-    }
-
-    fn apply(self, now: Timestamp, operation: Operation) -> Result<Decision, CommandError> {
-        let moment = Moment::new(now, None);
-        state::decide(self.context, self.name, &self.request.cached, operation, moment)
-    }
-}
-
-/// `decision` as a denial.
-fn denied(decision: Decision, retry: Duration) -> Decision {
-    Decision { outcome: Outcome::Deny { retry: Retry::After(retry) }, ..decision }
-}
-
-/// The time from `now` to `then`; zero if `then` is past.
-fn until(now: Timestamp, then: Timestamp) -> Duration {
-    Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

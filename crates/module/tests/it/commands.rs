@@ -2,7 +2,7 @@
 //! events.
 
 use redis::Value;
-use sluicegate_commands::{COMMANDS, Keys};
+use sluicegate_commands::{CommandSpec, Keys, table};
 use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{
@@ -19,7 +19,7 @@ fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
 fn clients_are_told_of_every_command(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         let name = command.name.to_lowercase();
         let info = command_info(&mut peer, &name);
         assert_eq!(info[1], Value::Int(command.arity), "{name}");

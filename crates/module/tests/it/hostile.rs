@@ -2,7 +2,7 @@
 //! stays. No panic crosses into it.
 
 use redis::Value;
-use sluicegate_commands::{COMMANDS, Options, parse};
+use sluicegate_commands::{CommandSpec, Options, parse, table};
 use sluicegate_testing::Engine;
 
 use crate::{
@@ -69,7 +69,7 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
             (Ok(_), Ok(_)) => {}
         }
     };
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         let name = command.name.as_bytes();
         let right = right(command.name);
         for count in 0..=right.len() {
@@ -104,7 +104,7 @@ fn keys_of_others_are_refused(engine: Engine) {
     peer.say("RPUSH list 1").unwrap();
     peer.say("HSET hash a 1").unwrap();
     peer.say("XADD stream * a 1").unwrap();
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         if command.name == "SG.MTAKE" || command.name == "SG.RESET" {
             continue;
         }
@@ -147,7 +147,7 @@ fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
         peer.until(|it| it.told("sluicegate", "sluicegate_panics") == panics);
     };
     let failed = "ERR sluicegate failed on this command";
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         peer.say("SG.PANIC command").unwrap();
         let mut arguments = right(command.name);
         arguments.insert(0, command.name.as_bytes());

@@ -1,4 +1,5 @@
-//! `SG.WAIT`. Order and lower bounds of time are certain; upper bounds never are.
+//! `SG.WAIT` end to end. The races are tested in virtual time (`sluicegate_core::wait`). Order and lower
+//! bounds of time are certain here; upper bounds are not.
 
 use std::time::Duration;
 
@@ -7,47 +8,48 @@ use sluicegate_testing::{Engine, Peer, Server, integers, now};
 
 use crate::{on_both, server::serve};
 
-/// Asks on a connection and a thread of its own; stands there when this returns.
-struct Stander {
+/// A client that waits, on a connection and a thread of its own.
+struct WaitingPeer {
     thread: std::thread::JoinHandle<Result<Value, String>>,
     id: i64,
 }
 
-impl Stander {
+impl WaitingPeer {
     fn hear(self) -> Vec<i64> {
         integers(&self.thread.join().unwrap().unwrap())
     }
 }
 
-fn stand(server: &Server, line: &str, place: u64) -> Stander {
+/// Sends a command. Returns once `count` clients wait.
+fn wait_in_queue(server: &Server, line: &str, count: u64) -> WaitingPeer {
     let mut peer = server.peer();
     let Ok(Value::Int(id)) = peer.say("CLIENT ID") else { panic!("no id") };
     let line = line.to_owned();
     let thread = std::thread::spawn(move || peer.say(&line));
-    until_waiting(&mut server.peer(), place);
-    Stander { thread, id }
+    until_waiting(&mut server.peer(), count);
+    WaitingPeer { thread, id }
 }
 
 fn until_waiting(peer: &mut Peer, count: u64) {
     peer.until(|it| it.told("sluicegate", "sluicegate_waiting") == count);
 }
 
-fn leave(peer: &mut Peer, stander: Stander) {
-    assert_eq!(peer.say(&format!("CLIENT KILL ID {}", stander.id)), Ok(Value::Int(1)));
-    assert!(stander.thread.join().unwrap().is_err());
+fn leave(peer: &mut Peer, waiting: WaitingPeer) {
+    assert_eq!(peer.say(&format!("CLIENT KILL ID {}", waiting.id)), Ok(Value::Int(1)));
+    assert!(waiting.thread.join().unwrap().is_err());
 }
 
-fn a_queue_lets_one_go_each_interval(engine: Engine) {
+fn wait_leaky_queue_passes_one_each_interval(engine: Engine) {
     let server = serve(engine);
     let policy = "leaky-queue:50/1s:capacity=10";
     let start = now();
-    let mut standers = Vec::new();
+    let mut waiting = Vec::new();
     for _ in 0..5 {
         let mut peer = server.peer();
         let line = format!("SG.WAIT q {policy}");
-        standers.push(std::thread::spawn(move || (peer.integers(&line), now())));
+        waiting.push(std::thread::spawn(move || (peer.integers(&line), now())));
     }
-    let mut answers: Vec<_> = standers.into_iter().map(|it| it.join().unwrap()).collect();
+    let mut answers: Vec<_> = waiting.into_iter().map(|it| it.join().unwrap()).collect();
     answers.sort_by_key(|(_, at)| *at);
     for (index, (decision, at)) in (0..).zip(answers) {
         assert_eq!((decision[0], decision[5]), (1, 0), "{decision:?}");
@@ -56,41 +58,35 @@ fn a_queue_lets_one_go_each_interval(engine: Engine) {
     until_waiting(&mut server.peer(), 0);
 }
 
-fn a_queue_that_is_too_long_denies_at_once(engine: Engine) {
-    let server = serve(engine);
-    let mut peer = server.peer();
-    assert_eq!(peer.integers("SG.WAIT q leaky-queue:1/1h:capacity=2")[0], 1);
-    let denied = peer.integers("SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1000000");
-    assert_eq!(denied[0], 0);
-    assert!(denied[3] > 3_000_000_000, "{denied:?}");
-    assert_eq!(peer.integers("SG.WAIT q leaky-queue:1/1h:capacity=2 COST 3")[3], -1);
-}
-
-fn a_departure_is_given_back_by_one_who_is_killed(engine: Engine) {
+fn kill_client_with_reservation_releases_it(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE q leaky-queue:1/1h:capacity=2")[0], 1);
     let line = "SG.WAIT q leaky-queue:1/1h:capacity=2 TIMEOUT 1125899906842624";
-    let waiter = stand(&server, line, 1);
+    let waiter = wait_in_queue(&server, line, 1);
     assert_eq!(peer.integers("SG.PEEK q leaky-queue:1/1h:capacity=2")[0], 0, "it is full");
     leave(&mut peer, waiter);
     until_waiting(&mut peer, 0);
-    assert_eq!(peer.integers("SG.PEEK q leaky-queue:1/1h:capacity=2")[0], 1, "there is room again");
+    assert_eq!(
+        peer.integers("SG.PEEK q leaky-queue:1/1h:capacity=2")[0],
+        1,
+        "the reservation is released"
+    );
 }
 
-fn waiters_stand_in_line(engine: Engine) {
+fn wait_many_clients_pass_in_order_of_arrival(engine: Engine) {
     let server = serve(engine);
     let policy = "gcra:20/1s:burst=1";
     let mut peer = server.peer();
     // An hour of debt: time for all to arrive.
     assert_eq!(peer.integers(&format!("SG.CHARGE l {policy} COST 72000"))[0], 1);
     let line = format!("SG.WAIT l {policy} TIMEOUT 10000000000");
-    let standers: Vec<_> = (1..=4).map(|place| stand(&server, &line, place)).collect();
+    let waiting: Vec<_> = (1..=4).map(|place| wait_in_queue(&server, &line, place)).collect();
     let start = now();
     assert_eq!(peer.say("SG.RESET l"), Ok(Value::Int(1)));
     let mut last = start;
-    for (index, stander) in (0..).zip(standers) {
-        assert_eq!(stander.hear()[0], 1);
+    for (index, waiting) in (0..).zip(waiting) {
+        assert_eq!(waiting.hear()[0], 1);
         let heard = now();
         assert!(heard >= last && heard - start >= Duration::from_millis(50 * index), "{index}");
         last = heard;
@@ -98,22 +94,22 @@ fn waiters_stand_in_line(engine: Engine) {
     until_waiting(&mut peer, 0);
 }
 
-fn a_turn_that_comes_too_late_is_denied_on_arrival(engine: Engine) {
+fn wait_that_would_be_late_is_denied_immediately(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h")[0], 1);
     let denied = peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 1000000000");
     assert_eq!(denied[0], 0);
     assert!(denied[3] > 3_000_000_000, "{denied:?}");
-    // Its own turn would come in 1 h, but one stands before it.
-    let ahead = stand(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
+    // It would pass after 1 h, if no other client were ahead of it.
+    let ahead = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h TIMEOUT 4000000000")[0], 0);
     assert_eq!(peer.integers("SG.WAIT l gcra:1/1h COST 2")[3], -1, "never");
     assert_eq!(peer.told("sluicegate", "sluicegate_waiting"), 1);
     leave(&mut peer, ahead);
 }
 
-fn whatever_gives_back_wakes_the_line(engine: Engine) {
+fn command_that_lowers_usage_wakes_the_head(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     let wakers = [
@@ -129,9 +125,9 @@ fn whatever_gives_back_wakes_the_line(engine: Engine) {
     for waker in wakers {
         peer.say("SG.RESET l").unwrap();
         assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
-        let waiter = stand(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
+        let waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
         if waker.contains("1000000/1s") {
-            // Under another rule what is in use drains sooner: one unit each µs.
+            // Under another policy the usage drains sooner: one unit each microsecond.
             assert_eq!(peer.integers("SG.REFUND l gcra:1000000/1s COST 9")[0], 1);
         } else {
             assert!(peer.say(waker).is_ok(), "{waker}");
@@ -141,46 +137,17 @@ fn whatever_gives_back_wakes_the_line(engine: Engine) {
     }
 }
 
-fn one_who_is_killed_makes_way(engine: Engine) {
+fn kill_head_next_client_passes(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE l gcra:2/2h COST 1")[0], 1);
-    let ahead = stand(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
-    let behind = stand(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
+    let ahead = wait_in_queue(&server, "SG.WAIT l gcra:2/2h COST 2 TIMEOUT 100000000000", 1);
+    let behind = wait_in_queue(&server, "SG.WAIT l gcra:2/2h TIMEOUT 100000000000", 2);
     leave(&mut peer, ahead);
     assert_eq!(behind.hear()[0], 1);
 }
 
-fn a_denied_wait_is_recorded_once(engine: Engine) {
-    let server = serve(engine);
-    let mut peer = server.peer();
-    let policy = "sliding-log:2/1h:count=all:keep-max=100:keep=1h";
-    let used = |peer: &mut Peer| 100 - peer.integers("SG.PEEK l sliding-log:100/1h")[2];
-    assert_eq!(peer.integers(&format!("SG.TAKE l {policy} COST 2"))[0], 1);
-    assert_eq!(peer.integers(&format!("SG.WAIT l {policy} TIMEOUT 1000"))[0], 0);
-    let waiter = stand(&server, &format!("SG.WAIT l {policy} TIMEOUT 7200000000"), 1);
-    assert_eq!(used(&mut peer), 3, "one denial");
-    assert_eq!(peer.say("SG.RESET l"), Ok(Value::Int(1)));
-    assert_eq!(waiter.hear()[0], 1);
-    assert_eq!(used(&mut peer), 1, "the one that passed, and not its waiting");
-}
-
-fn a_mixed_policy_waits_for_both(engine: Engine) {
-    let server = serve(engine);
-    let mut peer = server.peer();
-    let policy = "leaky-queue:50/1s:capacity=10,fixed-window:3/1h";
-    let start = now();
-    for index in 0..3 {
-        assert_eq!(peer.integers(&format!("SG.WAIT m {policy}"))[0], 1);
-        assert!(start.elapsed() >= Duration::from_millis(20 * index), "{index}");
-    }
-    let denied = peer.integers(&format!("SG.WAIT m {policy}"));
-    assert_eq!(denied[0], 0);
-    assert!(denied[3] > 3_000_000_000, "{denied:?}");
-}
-
-/// Where nobody may wait it is a take.
-fn in_a_transaction_and_a_script_it_is_a_take(engine: Engine) {
+fn wait_in_transaction_or_script_is_a_take(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     let line = "SG.WAIT t gcra:2/1h TIMEOUT 10000000000";
@@ -196,12 +163,11 @@ fn in_a_transaction_and_a_script_it_is_a_take(engine: Engine) {
     assert_eq!(peer.told("sluicegate", "sluicegate_waiting"), 0);
 }
 
-/// The key of somebody who waits turns into a list.
-fn what_goes_wrong_meanwhile_is_told(engine: Engine) {
+fn key_of_another_type_is_an_error_for_waiting_clients(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
-    let waiter = stand(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
+    let waiter = wait_in_queue(&server, "SG.WAIT l gcra:1/1h TIMEOUT 10000000000", 1);
     peer.say("MULTI").unwrap();
     peer.say("DEL l").unwrap();
     peer.say("RPUSH l 1").unwrap();
@@ -211,15 +177,12 @@ fn what_goes_wrong_meanwhile_is_told(engine: Engine) {
 }
 
 on_both! {
-    a_queue_lets_one_go_each_interval
-    a_queue_that_is_too_long_denies_at_once
-    a_departure_is_given_back_by_one_who_is_killed
-    waiters_stand_in_line
-    a_turn_that_comes_too_late_is_denied_on_arrival
-    whatever_gives_back_wakes_the_line
-    one_who_is_killed_makes_way
-    a_denied_wait_is_recorded_once
-    a_mixed_policy_waits_for_both
-    in_a_transaction_and_a_script_it_is_a_take
-    what_goes_wrong_meanwhile_is_told
+    wait_leaky_queue_passes_one_each_interval
+    kill_client_with_reservation_releases_it
+    wait_many_clients_pass_in_order_of_arrival
+    wait_that_would_be_late_is_denied_immediately
+    command_that_lowers_usage_wakes_the_head
+    kill_head_next_client_passes
+    wait_in_transaction_or_script_is_a_take
+    key_of_another_type_is_an_error_for_waiting_clients
 }

@@ -12,10 +12,10 @@ use std::{collections::HashMap, time::Duration};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
-use sluicegate_core::{Decision, Outcome, Retry, Timestamp};
+use sluicegate_core::{Answer, Decision, Outcome, Retry, Source, Timestamp};
 use smallvec::SmallVec;
 
-use crate::{Answer, PreparedPolicy, Source};
+use crate::PlannedPolicy;
 
 const SHARDS: usize = 16;
 /// Maximum number of denials per key, each of another cost.
@@ -113,7 +113,7 @@ impl DenialCache {
     pub(crate) fn denied(
         &self,
         key: &[u8],
-        policy: &PreparedPolicy,
+        policy: &PlannedPolicy,
         cost: u32,
         now: Timestamp,
     ) -> Option<Answer> {
@@ -148,7 +148,7 @@ impl DenialCache {
     pub(crate) fn record(
         &self,
         key: &[u8],
-        policy: &PreparedPolicy,
+        policy: &PlannedPolicy,
         cost: u32,
         token: QueryToken,
         now: Timestamp,
@@ -280,10 +280,14 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_core::{Operation, apply};
+    use sluicegate_core::{OnError, Operation, PreparedPolicy, Share, apply};
 
     fn at(micros: u64) -> Timestamp {
         Timestamp::EPOCH + Duration::from_micros(micros)
+    }
+
+    fn planned(policy: &str) -> PlannedPolicy {
+        PlannedPolicy::new(&policy.parse().unwrap())
     }
 
     fn denial(policy: &str, cost: u32) -> Decision {
@@ -299,7 +303,7 @@ mod tests {
 
     #[test]
     fn denied_applies_from_sending_for_its_policy_and_cost() {
-        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
         let token = cache.begin_query(b"k", at(1000));
         cache.record(b"k", &rule, 1, token, at(4000), &denial("gcra:10/1s:burst=1", 1));
 
@@ -311,13 +315,13 @@ mod tests {
         assert!(cache.denied(b"k", &rule, 1, at(101_000)).is_none());
         assert!(cache.denied(b"k", &rule, 2, at(5000)).is_none());
         assert!(cache.denied(b"K", &rule, 1, at(5000)).is_none());
-        let other = "gcra:10/1s:burst=1".parse().unwrap();
+        let other = planned("gcra:10/1s:burst=1");
         assert!(cache.denied(b"k", &other, 1, at(5000)).is_none());
     }
 
     #[test]
     fn denied_never_passing_lasts_for_the_maximum_age() {
-        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
         let token = cache.begin_query(b"k", at(1000));
         cache.record(b"k", &rule, 2, token, at(4000), &denial("gcra:10/1s:burst=1", 2));
         let answer = cache.denied(b"k", &rule, 2, at(1_000_999)).unwrap();
@@ -328,7 +332,7 @@ mod tests {
 
     #[test]
     fn denied_long_denial_ends_at_the_maximum_age() {
-        let (cache, rule) = (cache(), "fixed-window:1/1h".parse().unwrap());
+        let (cache, rule) = (cache(), planned("fixed-window:1/1h"));
         cache.record(
             b"k",
             &rule,
@@ -343,7 +347,7 @@ mod tests {
 
     #[test]
     fn forget_drops_denials_of_commands_in_flight() {
-        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
         let denied = denial("gcra:10/1s:burst=1", 1);
         cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
         cache.forget(b"k");
@@ -354,7 +358,7 @@ mod tests {
         assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
         // An answer under another rule.
         cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
-        let other: PreparedPolicy = "gcra:20/1s:burst=1".parse().unwrap();
+        let other = planned("gcra:20/1s:burst=1");
         let allowed = Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..denied };
         cache.record(b"k", &other, 1, cache.begin_query(b"k", at(1)), at(1), &allowed);
         assert!(cache.denied(b"k", &rule, 1, at(2)).is_none());
@@ -362,7 +366,7 @@ mod tests {
 
     #[test]
     fn denied_count_all_is_never_cached() {
-        let (cache, rule) = (cache(), "fixed-window:1/1h:count=all".parse().unwrap());
+        let (cache, rule) = (cache(), planned("fixed-window:1/1h:count=all"));
         let denied = denial("fixed-window:1/1h:count=all", 1);
         cache.record(b"k", &rule, 1, cache.begin_query(b"k", at(0)), at(0), &denied);
         assert!(cache.denied(b"k", &rule, 1, at(1)).is_none());
@@ -370,7 +374,7 @@ mod tests {
 
     #[test]
     fn record_many_keys_is_bounded() {
-        let (cache, rule) = (cache(), "gcra:10/1s:burst=1".parse().unwrap());
+        let (cache, rule) = (cache(), planned("gcra:10/1s:burst=1"));
         let denied = denial("gcra:10/1s:burst=1", 1);
         for key in 0..100_000_u32 {
             let key = key.to_le_bytes();
@@ -388,13 +392,14 @@ mod tests {
     #[test]
     fn take_usage_drains_like_its_algorithm() {
         let cache = cache();
-        let on_error = crate::OnError::Local(crate::Share::ALL);
+        let on_error = OnError::Local(Share::ALL);
         for (policy, after, used) in [
             ("gcra:10/1s", 250_000, 5),
             ("fixed-window:10/1s", 250_000, 5),
             ("gcra:10/1s", 500_000, 0),
         ] {
-            let rule = policy.parse::<PreparedPolicy>().unwrap().on_error(on_error);
+            let rule =
+                PlannedPolicy::new(&policy.parse::<PreparedPolicy>().unwrap().on_error(on_error));
             let mut entry = None;
             let policy = rule.policy();
             let decision = apply(policy, &mut entry, at(0), Operation::Take(5)).unwrap();

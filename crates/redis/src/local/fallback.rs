@@ -7,14 +7,14 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use sluicegate_core::{Decision, Limit, Operation, Outcome, Retry, Timestamp};
-use sluicegate_memory::{MemoryStore, Request, WhenFull};
+use sluicegate_core::{
+    Answer, Decision, Limit, OnError, Operation, Outcome, Retry, Share, Source, StoreError,
+    Timestamp,
+};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
 
 use super::denial_cache::{DenialCache, ReportedUsage};
-use crate::{
-    Answer, OnError, PreparedPolicy, Share, Source, StoreError, counters::CounterValues,
-    net::breaker::PROBE_EVERY,
-};
+use crate::{PlannedPolicy, counters::CounterValues, net::breaker::PROBE_EVERY};
 
 /// Decides while the store is unavailable.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl LocalFallback {
     /// none, and return `error`.
     pub(crate) fn decide(
         &self,
-        (key, prepared): (&[u8], &PreparedPolicy),
+        (key, prepared): (&[u8], &PlannedPolicy),
         operation: Operation,
         (denials, counts): (&DenialCache, &CounterValues),
         now: Timestamp,
@@ -50,29 +50,29 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
-        let outcome = match prepared.on_unavailable() {
-            OnError::Local(share) => {
+        let outcome = match (prepared.on_error(), prepared.local()) {
+            (_, Some((share, local))) => {
                 counts.fallback_local.one();
                 let store = self
                     .store
                     .get_or_init(|| MemoryStore::bounded(self.max_bytes, WhenFull::default()));
-                let local =
-                    store.prepare(prepared.local_policy().unwrap_or(prepared.policy()), now);
+                let local = store.numbered(local, now);
                 denials.take_usage(key, now, |reported| {
-                    raise_usage(store, key, &local, share, reported, now)
+                    raise_usage(store, key, &local, *share, reported, now)
                 });
                 let decision =
                     store.apply_prepared(Request { key, policy: &local, operation }, now)?;
                 return Ok(Answer { decision, source: Source::Fallback });
             }
-            OnError::Deny => {
+            (OnError::Allow, None) => {
+                counts.fallback_allow.one();
+                Outcome::Allow { delay: Duration::ZERO }
+            }
+            (OnError::Fail, None) => return Err(error),
+            _ => {
                 counts.fallback_deny.one();
                 // The next probe may find the store available.
                 Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
-            }
-            OnError::Allow => {
-                counts.fallback_allow.one();
-                Outcome::Allow { delay: Duration::ZERO }
             }
         };
         let limit = prepared.policy().limits().iter().map(Limit::capacity).min();
@@ -94,7 +94,7 @@ impl LocalFallback {
 fn raise_usage(
     store: &MemoryStore,
     key: &[u8],
-    local: &sluicegate_memory::PreparedPolicy,
+    local: &NumberedPolicy,
     share: Share,
     ReportedUsage { used, binding }: ReportedUsage,
     now: Timestamp,

@@ -15,10 +15,10 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ahash::RandomState;
-use sluicegate_core::{Decision, Outcome, Timestamp};
+use sluicegate_core::{Answer, Decision, Outcome, Source, Timestamp};
 
 use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
-use crate::{Answer, PreparedPolicy, Source};
+use crate::PlannedPolicy;
 
 const SHARDS: usize = 16;
 /// Maximum length of a leased key, because a lease stores its key for the refund.
@@ -40,7 +40,7 @@ type LeaseMap = HashMap<Box<[u8]>, Lease, RandomState>;
 
 #[derive(Debug)]
 struct Lease {
-    policy: PreparedPolicy,
+    policy: PlannedPolicy,
     left: u32,
     /// When the unspent units expire.
     until: Timestamp,
@@ -58,7 +58,7 @@ struct Lease {
 #[derive(Debug)]
 pub(crate) struct UnspentLease {
     pub(crate) key: Box<[u8]>,
-    pub(crate) policy: PreparedPolicy,
+    pub(crate) policy: PlannedPolicy,
     pub(crate) left: u32,
     owed_until: Timestamp,
 }
@@ -100,7 +100,7 @@ impl Leases {
     pub(crate) fn take(
         &self,
         key: &[u8],
-        policy: &PreparedPolicy,
+        policy: &PlannedPolicy,
         cost: u32,
         now: Timestamp,
         expired: &mut Option<UnspentLease>,
@@ -137,7 +137,7 @@ impl Leases {
     pub(crate) fn granted(
         &self,
         key: &[u8],
-        policy: &PreparedPolicy,
+        policy: &PlannedPolicy,
         (chunk, cost): (u32, u32),
         (sent, now): (Timestamp, Timestamp),
         decision: &Decision,
@@ -154,7 +154,7 @@ impl Leases {
             lease.until = sent + self.lifetime;
         }
         lease.left = lease.left.saturating_add(chunk - cost);
-        lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.chunk());
+        lease.next = chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.lease());
         lease.owed_until = sent + decision.reset_after;
         (lease.last, lease.decided_at) = (*decision, now);
         lost
@@ -198,7 +198,7 @@ impl Leases {
 }
 
 impl Lease {
-    fn new(policy: &PreparedPolicy, refill_lock: Arc<tokio::sync::Mutex<()>>) -> Self {
+    fn new(policy: &PlannedPolicy, refill_lock: Arc<tokio::sync::Mutex<()>>) -> Self {
         let last = Decision {
             outcome: Outcome::Allow { delay: Duration::ZERO },
             limit: 0,
@@ -254,10 +254,17 @@ mod schedules;
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_core::PreparedPolicy;
+
     use super::*;
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::EPOCH + Duration::from_millis(millis)
+    }
+
+    fn leased(units: u32) -> PlannedPolicy {
+        let policy: PreparedPolicy = "gcra:1000/1s".parse().unwrap();
+        PlannedPolicy::new(&policy.lease(units).unwrap())
     }
 
     fn told(remaining: u32, reset_after: u64) -> Decision {
@@ -272,7 +279,7 @@ mod tests {
 
     fn ask(
         leases: &Leases,
-        rule: &PreparedPolicy,
+        rule: &PlannedPolicy,
         cost: u32,
         now: Timestamp,
     ) -> Result<Answer, u32> {
@@ -286,7 +293,7 @@ mod tests {
     #[test]
     fn take_busy_key_doubles_its_chunks() {
         let leases = Leases::new(10, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(8).unwrap();
+        let rule = leased(8);
         let mut chunks = Vec::new();
         let mut handed = 0;
         for _ in 0..40 {
@@ -309,7 +316,7 @@ mod tests {
     #[test]
     fn take_expired_lease_returns_the_units_still_owed() {
         let leases = Leases::new(10, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+        let rule = leased(100);
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 1);
         let _ = leases.granted(b"k", &rule, (100, 1), (at(0), at(5)), &told(0, 1050));
         assert_eq!(ask(&leases, &rule, 9, at(5)).unwrap().remaining, 90);
@@ -325,7 +332,7 @@ mod tests {
     #[test]
     fn take_beyond_the_maximum_number_is_full() {
         let leases = Leases::new(2, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+        let rule = leased(100);
         for key in [b"a", b"b"] {
             assert!(matches!(
                 leases.take(key, &rule, 1, at(0), &mut None),
@@ -340,7 +347,7 @@ mod tests {
     #[test]
     fn take_nearly_exhausted_key_gets_small_chunks() {
         let leases = Leases::new(2, Duration::from_secs(1));
-        let rule = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
+        let rule = leased(100);
         let _ = ask(&leases, &rule, 1, at(0));
         let _ = leases.granted(b"k", &rule, (64, 64), (at(0), at(0)), &told(10, 990));
         assert_eq!(ask(&leases, &rule, 1, at(0)).unwrap_err(), 5);

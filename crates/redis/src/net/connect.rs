@@ -1,5 +1,6 @@
 //! Establishes connections to one server, with pauses after failures.
 
+use sluicegate_core::StoreError;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -12,7 +13,7 @@ use super::{
     keeper::jitter,
     node_connection::{NodeConnection, OpenConnection, State},
 };
-use crate::{StoreError, native};
+use crate::native;
 
 /// Pauses after the first failed attempt and after later ones, with jitter, so that clients that lost a server at
 /// the same time do not reconnect at the same time.

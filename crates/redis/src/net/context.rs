@@ -14,14 +14,14 @@ use redis::{
     aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use sluicegate_commands::plain_error;
-use sluicegate_core::{Clock, Timestamp};
+use sluicegate_core::{Clock, OnError, StoreError, Timestamp};
 use sluicegate_memory::SystemClock;
 
 use super::{
     report::OutageLine,
     url::{Address, Url},
 };
-use crate::{OnError, Options, StoreError, counters::CounterValues, latency::LatencyHistogram};
+use crate::{Options, counters::CounterValues, latency::LatencyHistogram};
 
 /// Commands that wait to be written; the default of redis-rs is 50.
 const PIPELINE_BUFFER: usize = 4096;
@@ -257,5 +257,6 @@ fn fallback_text(on_error: OnError) -> &'static str {
         OnError::Deny => "requests are denied (on_error: deny)",
         OnError::Allow => "requests are allowed without a limit (on_error: allow)",
         OnError::Local(_) => "requests are decided in this process (on_error: local)",
+        _ => "requests fail (on_error: fail)",
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use ahash::RandomState;
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
-use sluicegate_core::Timestamp;
+use sluicegate_core::{StoreError, Timestamp};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -24,7 +24,6 @@ use super::{
     url::Kind,
 };
 use crate::{
-    StoreError,
     script::{Script, TEST_PREFIX},
     script_command::begin,
 };

@@ -19,7 +19,7 @@ use std::{
 
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
-use sluicegate_core::Timestamp;
+use sluicegate_core::{StoreError, Timestamp};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout, timeout_at},
@@ -33,7 +33,7 @@ use super::{
     report::OutageLog,
     url::Address,
 };
-use crate::{StoreError, native};
+use crate::native;
 
 /// Maximum time of a probe; afterwards its connection is closed.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);

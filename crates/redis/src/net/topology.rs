@@ -1,5 +1,6 @@
 //! The map from keys to servers.
 
+use sluicegate_core::StoreError;
 use std::{
     collections::HashMap,
     sync::{
@@ -20,7 +21,7 @@ use super::{
     report::OutageLog,
     url::{Address, Kind},
 };
-use crate::{StoreError, slot::SLOTS};
+use crate::slot::SLOTS;
 
 /// Maximum time to read the map from one node.
 const MAP_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
 //! URLs of stores.
 
-use crate::StoreError;
+use sluicegate_core::StoreError;
 
 /// Default port of a server.
 const PORT: u16 = 6379;

@@ -3,10 +3,8 @@
 use std::{cell::Cell, time::Duration};
 
 use futures_util::future::BoxFuture;
-use sluicegate_core::{Decision, Operation, Timestamp};
+use sluicegate_core::{Decision, Operation, StoreError, Timestamp};
 use tokio::time::Instant;
-
-use crate::StoreError;
 
 type Decide = dyn Fn(Operation) -> BoxFuture<'static, Result<Decision, StoreError>> + Send + Sync;
 

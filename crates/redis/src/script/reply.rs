@@ -61,36 +61,6 @@ impl Reply {
     }
 }
 
-/// Why the state of a key cannot be used, according to the error of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StateFault {
-    /// The key holds another type than a string.
-    WrongType,
-    /// It holds what a newer version of Sluicegate wrote.
-    Version,
-    /// It holds a value that Sluicegate did not write, or a damaged state.
-    Damaged,
-}
-
-impl StateFault {
-    /// The fault that an error reply names, if any: `WRONGTYPE` and `SGSTATE` are the classes
-    /// of such errors.
-    #[must_use]
-    pub fn of(error: &str) -> Option<Self> {
-        match error.split_once(' ')? {
-            ("WRONGTYPE", _) => Some(Self::WrongType),
-            ("SGSTATE", rest) => {
-                let newer = rest
-                    .rsplit_once("` holds ")
-                    .is_some_and(|(_, what)| what.starts_with("state of version "));
-                Some(if newer { Self::Version } else { Self::Damaged })
-            }
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,26 +100,5 @@ mod tests {
         let reply = Reply::read(&[Item::Integer(5), Item::Bytes(b"\0\x03UTC")]).unwrap();
         let Reply::Calendars { now, calendars } = reply else { panic!() };
         assert_eq!((now.as_micros(), calendars.len()), (5, 1));
-    }
-
-    #[test]
-    fn faults_of_a_state_are_told_apart() {
-        for (error, fault) in [
-            ("WRONGTYPE key `k` does not hold a string", Some(StateFault::WrongType)),
-            ("SGSTATE key `k` holds state of version 3, and ...", Some(StateFault::Version)),
-            (
-                "SGSTATE key ` holds state of version ` holds damaged state: x",
-                Some(StateFault::Damaged),
-            ),
-            ("SGSTATE key `k` holds damaged state: it ends too early", Some(StateFault::Damaged)),
-            (
-                "SGSTATE key `k` holds a value that Sluicegate did not write",
-                Some(StateFault::Damaged),
-            ),
-            ("OOM command not allowed", None),
-            ("SGSTATE", None),
-        ] {
-            assert_eq!(StateFault::of(error), fault);
-        }
     }
 }

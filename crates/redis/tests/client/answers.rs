@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Retry, Store};
-use sluicegate_redis::{KeyedOperation, PreparedPolicy, RedisStore, Source, StoreError};
+use sluicegate_core::{
+    KeyedOperation, OnError, Operation, PreparedPolicy, Retry, Source, Store, StoreError,
+};
+use sluicegate_redis::RedisStore;
 
 use sluicegate_testing::{Engine, Server};
 
@@ -23,7 +25,7 @@ async fn every_operation_is_answered_by_every_engine() {
         let answer = store.take(b"k", &rule, 2).await.unwrap();
         assert!(answer.allowed() && answer.source == Source::Store);
         assert_eq!((answer.remaining, answer.limit), (3, 5));
-        let ask = async |operation| store.ask(b"k", &rule, operation).await.unwrap();
+        let ask = async |operation| store.apply(b"k", &rule, operation).await.unwrap();
         assert_eq!(ask(Operation::Peek(1)).await.remaining, 3);
         assert_eq!(ask(Operation::Charge(4)).await.remaining, 0);
         assert!(!ask(Operation::Take(1)).await.allowed());
@@ -35,9 +37,13 @@ async fn every_operation_is_answered_by_every_engine() {
         assert_eq!(ask(Operation::Reset).await.remaining, 5);
         assert_eq!(server.ask::<u64>("DBSIZE"), 0);
 
-        let policy = rule.policy();
-        assert!(store.apply(b"k", policy, Operation::Take(5)).await.unwrap().allowed());
-        assert!(!store.apply(b"k", policy, Operation::Take(1)).await.unwrap().allowed());
+        // Without a fallback, no denial is cached.
+        let strict = rule.on_error(OnError::Fail);
+        assert!(store.apply(b"k", &strict, Operation::Take(5)).await.unwrap().allowed());
+        for _ in 0..2 {
+            let denied = store.apply(b"k", &strict, Operation::Take(1)).await.unwrap();
+            assert_eq!((denied.allowed(), denied.source), (false, Source::Store));
+        }
         let window = "fixed-window:1/1m".parse().unwrap();
         let reserve = Operation::Reserve { cost: 1, max_wait: hour };
         let error = store.apply(b"k", &window, reserve).await.unwrap_err();
@@ -85,10 +91,10 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
             .take(60)
             .map(|rule| KeyedOperation { key: b"k", policy: rule, operation: Operation::Take(1) })
             .collect();
-        for answer in store.ask_many(&takes).await {
+        for answer in store.apply_many(&takes).await {
             assert_ne!(answer.unwrap().source, Source::Fallback);
         }
-        let _ = store.ask(b"k", &rules[0], Operation::Reset).await.unwrap();
+        let _ = store.apply(b"k", &rules[0], Operation::Reset).await.unwrap();
         server.ask::<()>("SCRIPT FLUSH");
         for rule in &rules {
             assert_eq!(store.take(b"j", rule, 0).await.unwrap().source, Source::Store);
@@ -115,7 +121,7 @@ async fn a_denial_stands_until_its_time_without_being_asked_again() {
     assert_eq!(store.take(b"k", &rule, 2).await.unwrap().source, Source::Store);
     assert_eq!(store.take(b"j", &rule, 1).await.unwrap().source, Source::Store);
     // What we give back ourselves is known at once.
-    let _ = store.ask(b"k", &rule, Operation::Refund(1)).await.unwrap();
+    let _ = store.apply(b"k", &rule, Operation::Refund(1)).await.unwrap();
     let answer = store.take(b"k", &rule, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
 
@@ -124,7 +130,7 @@ async fn a_denial_stands_until_its_time_without_being_asked_again() {
     options.max_denial_cache = Duration::from_millis(300);
     let other = RedisStore::connect_with(&server.url(), options).await.unwrap();
     assert!(!other.take(b"k", &rule, 1).await.unwrap().allowed());
-    let _ = store.ask(b"k", &rule, Operation::Reset).await.unwrap();
+    let _ = store.apply(b"k", &rule, Operation::Reset).await.unwrap();
     let late = crate::servers::until("the bound", async || {
         other.take(b"k", &rule, 1).await.unwrap().allowed()
     });
@@ -172,7 +178,7 @@ async fn many_are_taken_at_once_in_order() {
         }));
         takes.push(KeyedOperation { key: b"all", policy: &large, operation: Operation::Take(1) });
     }
-    let answers = store.ask_many(&takes).await;
+    let answers = store.apply_many(&takes).await;
     assert_eq!(answers.len(), takes.len());
     for (place, answer) in answers.iter().enumerate() {
         let answer = answer.as_ref().unwrap();
@@ -183,9 +189,9 @@ async fn many_are_taken_at_once_in_order() {
             assert_eq!(answer.remaining, [2, 1, 0, 0][place % 5]);
         }
     }
-    let again = store.ask_many(&takes).await;
+    let again = store.apply_many(&takes).await;
     assert!(again.iter().all(|it| it.as_ref().unwrap().source == Source::Cache));
-    assert!(store.ask_many(&[]).await.is_empty());
+    assert!(store.apply_many(&[]).await.is_empty());
 }
 
 #[tokio::test]

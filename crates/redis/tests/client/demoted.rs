@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::Operation;
-use sluicegate_redis::{
-    KeyedOperation, OnError, Options, PreparedPolicy, RedisStore, Share, Source,
-};
+use sluicegate_core::{KeyedOperation, OnError, Operation, PreparedPolicy, Share, Source, Store};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, free_port, now, size};
 
 use crate::{
@@ -133,7 +131,7 @@ async fn demoted_primary_answers_other_commands_on_the_connection() {
         let take = KeyedOperation { key: b"k", policy: &rule, operation: Operation::Take(1) };
         let peek = KeyedOperation { operation: Operation::Peek(1), ..take };
         let questions = [peek, take, peek, take, take, peek];
-        let batches = (0..50).map(|_| store.ask_many(&questions));
+        let batches = (0..50).map(|_| store.apply_many(&questions).into_future());
         for answers in futures_util::future::join_all(batches).await {
             let sources: Vec<_> =
                 answers.into_iter().map(|answer| answer.unwrap().source).collect();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, Policy};
-use sluicegate_redis::{
-    KeyedOperation, KeyedTake, OnError, Options, PreparedPolicy, RedisStore, Share, Source,
+use sluicegate_core::{
+    KeyedOperation, KeyedTake, MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy,
+    Share, Source, Store,
 };
+use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -80,13 +81,16 @@ impl Subject {
             }
             Way::Batch => {
                 let question = KeyedOperation { key, policy: rule, operation: Operation::Take(1) };
-                let answer = store.ask_many(&[question]).await.remove(0).unwrap();
+                let answer = store.apply_many(&[question]).await.remove(0).unwrap();
                 (answer.allowed(), answer.source)
             }
             Way::MultiKey => {
                 let other = [key, &b":other"[..]].concat();
                 let take = |key| KeyedTake { key, policy: rule, cost };
-                let answer = store.take_together(&[take(key), take(&other)]).await.unwrap();
+                let answer = store
+                    .apply_multi_key(MultiKeyOperation::Take, &[take(key), take(&other)])
+                    .await
+                    .unwrap();
                 (answer.decision.allowed(), answer.source)
             }
         };
@@ -267,11 +271,11 @@ async fn local_fallback_usage_survives_a_change_of_rule_and_ends_with_a_reset() 
     server.kill();
     assert_eq!(ask(&rule("fixed-window:120/1h")).await, 20);
     // A reset that fails forgets nothing.
-    assert!(store.ask(b"k", &old, Operation::Reset).await.is_err());
+    assert!(store.apply(b"k", &old, Operation::Reset).await.is_err());
     assert_eq!(ask(&old).await, 0);
     server.restart();
     back().await;
-    assert!(store.ask(b"k", &old, Operation::Reset).await.is_ok());
+    assert!(store.apply(b"k", &old, Operation::Reset).await.is_ok());
     server.kill();
     assert_eq!(ask(&old).await, 60);
     println!("figure: local fallback over changes of rule admits 80, 20 and, after a reset, 60");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sluicegate_core::Operation;
-use sluicegate_redis::{KeyedOperation, Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Source, Store};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::servers::{pass, until};
@@ -16,7 +16,7 @@ async fn batches(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
         let take = KeyedOperation { key: b"k", policy: rule, operation: Operation::Take(1) };
-        for answer in store.ask_many(&[take; PIPELINE]).await {
+        for answer in store.apply_many(&[take; PIPELINE]).await {
             let answer = answer.unwrap();
             admitted += u64::from(answer.source == Source::Store && answer.allowed());
         }
@@ -29,7 +29,7 @@ async fn batches(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u
 async fn concurrent(store: &RedisStore, rule: &PreparedPolicy, span: Duration) -> u64 {
     let (start, mut admitted) = (now(), 0);
     while start.elapsed() < span {
-        let takes = (0..PIPELINE).map(|_| store.take(b"k", rule, 1));
+        let takes = (0..PIPELINE).map(|_| store.take(b"k", rule, 1).into_future());
         for answer in join_all(takes).await {
             let answer = answer.unwrap();
             admitted += u64::from(answer.source == Source::Store && answer.allowed());
@@ -75,7 +75,7 @@ async fn stopped_server_executes_little_late() {
                 store.take(b"probe", &rule, 1).await.unwrap().source == Source::Store
             })
             .await;
-            let peek = store.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+            let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
             let charged = u64::from(100_000_000 - peek.remaining);
             // Nothing is admitted that is not charged.
             assert!(charged >= admitted, "{charged} charged, {admitted} admitted");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate_core::Operation;
-use sluicegate_redis::{PreparedPolicy, RedisStore, Source};
+use sluicegate_core::{Operation, PreparedPolicy, Source, Store};
+use sluicegate_redis::RedisStore;
 use sluicegate_testing::{Engine, Server};
 
 use crate::{
@@ -37,7 +37,7 @@ async fn what_is_left_goes_back_once_and_nothing_is_lost_or_won() {
         assert!(store.take(b"k", &rule, 1).await.unwrap().allowed());
     }
     let used = async || {
-        let peek = store.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+        let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
         10_000 - peek.remaining
     };
     assert!(used().await > 100);
@@ -70,7 +70,7 @@ async fn what_cannot_go_back_is_forfeited() {
     let counters = store.counters();
     assert!(counters.lease_returned == 0 && counters.lease_forfeited > 0, "{counters:?}");
     let other = store_of(&server).await;
-    let peek = other.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+    let peek = other.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
     assert_eq!(10_000 - peek.remaining, 20, "done once");
 }
 

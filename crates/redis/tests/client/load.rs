@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{Entry, Timestamp};
-use sluicegate_redis::{PreparedPolicy, RedisStore, Source};
+use sluicegate_core::{Entry, PreparedPolicy, Source, Store, Timestamp};
+use sluicegate_redis::RedisStore;
 
 use sluicegate_testing::{Engine, Server, now, size};
 

@@ -1,12 +1,13 @@
 //! What the log says of a store that fails: one line for each outage, and one for its end.
 
+use sluicegate_core::{OnError, PreparedPolicy, Source, Store};
 use std::{
     fmt::Write as _,
     sync::{Mutex, Once},
     time::Duration,
 };
 
-use sluicegate_redis::{OnError, Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, free_port};
 use tracing::{
     Event, Level, Metadata, Subscriber,
@@ -129,7 +130,7 @@ async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     listen();
     let port = free_port();
     let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"), Options::default()).unwrap();
-    assert!(store.status().await.is_err());
+    assert!(store.inspect().await.is_err());
     let rule: PreparedPolicy = "gcra:10/1s".parse().unwrap();
     for _ in 0..50 {
         assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Fallback);

@@ -6,8 +6,8 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use sluicegate_core::{Entry, Operation, Retry};
-use sluicegate_redis::{KeyedOperation, Options, PreparedPolicy, RedisStore};
+use sluicegate_core::{Entry, KeyedOperation, Operation, PreparedPolicy, Retry, Store};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, module, size};
 
 use crate::servers::{patient, until};
@@ -55,7 +55,7 @@ async fn module_and_scripts_take_turns_on_the_same_bytes() {
                     7 => Operation::Refund(1),
                     _ => Operation::Take(1),
                 };
-                let answer = store.ask(&key, rule, operation).await.unwrap();
+                let answer = store.apply(&key, rule, operation).await.unwrap();
                 // Whatever comes back meanwhile takes an hour.
                 remaining = match operation {
                     Operation::Charge(cost) => remaining - i64::from(cost),
@@ -86,7 +86,7 @@ async fn module_and_scripts_take_turns_on_the_same_bytes() {
         ];
         assert_eq!(answers, [36, 32, 28]);
         let fresh = stores.each_ref().map(async |store| {
-            store.ask(b"c", &rules[6], Operation::Reset).await.unwrap().to_integers()
+            store.apply(b"c", &rules[6], Operation::Reset).await.unwrap().to_integers()
         });
         assert_eq!(join_all(fresh).await, [[1, 40, 40, 0, 0, 0, 0]; 2]);
         let [by_module, by_script] = stores.each_ref().map(|store| store.counters());
@@ -103,13 +103,13 @@ async fn reservations_are_those_of_the_policy() {
     let rule: PreparedPolicy = "gcra:1/1h:burst=1".parse().unwrap();
     let wait =
         |hours: u64| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(3600 * hours) };
-    assert!(store.ask(b"r", &rule, wait(0)).await.unwrap().delay().is_zero());
-    assert!(store.ask(b"r", &rule, wait(1)).await.unwrap().delay().as_secs() > 3590);
-    assert!(!store.ask(b"r", &rule, wait(1)).await.unwrap().allowed());
+    assert!(store.apply(b"r", &rule, wait(0)).await.unwrap().delay().is_zero());
+    assert!(store.apply(b"r", &rule, wait(1)).await.unwrap().delay().as_secs() > 3590);
+    assert!(!store.apply(b"r", &rule, wait(1)).await.unwrap().allowed());
     let longest = Operation::Reserve { cost: 1, max_wait: Duration::MAX };
-    assert!(store.ask(b"r", &rule, longest).await.unwrap().allowed());
+    assert!(store.apply(b"r", &rule, longest).await.unwrap().allowed());
     let window: PreparedPolicy = "fixed-window:1/1h".parse().unwrap();
-    let error = store.ask(b"w", &window, wait(1)).await.unwrap_err();
+    let error = store.apply(b"w", &window, wait(1)).await.unwrap_err();
     assert!(error.to_string().starts_with("reserve needs every limit"), "{error}");
     let _: i64 = server.ask("RPUSH list x");
     let error = store.take(b"list", &rule, 1).await.unwrap_err();
@@ -150,7 +150,7 @@ async fn it_comes_and_goes_under_load() {
                     .collect();
                 questions[4] =
                     KeyedOperation { key: b"all", policy: &rule, operation: Operation::Take(2) };
-                let answers = store.ask_many(&questions).await;
+                let answers = store.apply_many(&questions).await;
                 let limits = answers.iter().map(|answer| answer.as_ref().unwrap().limit);
                 assert_eq!(limits.collect::<Vec<_>>(), [9, 9, 9, 9, 3000, 9, 9, 9, 9]);
                 admitted += 2 * u32::from(answers[4].as_ref().unwrap().allowed());

@@ -1,6 +1,7 @@
 //! A primary that is cut off from its replica and the sentinels, with some of its clients, and the healing of
 //! that (RELIABILITY 18).
 
+use sluicegate_core::{PreparedPolicy, Source, Store};
 use std::{
     sync::{
         Arc, Mutex,
@@ -9,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

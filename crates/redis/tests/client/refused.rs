@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate_core::Operation;
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source, StoreError};
+use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Cluster, Engine, Server, module};
 
 use crate::{
@@ -71,7 +71,7 @@ async fn one_command_that_is_forbidden_leaves_the_breaker_closed() {
         decides(&store).await;
         server.ask::<()>("ACL SETUSER default -del -info");
         for _ in 0..40 {
-            let error = store.ask(b"k", &rule(), Operation::Reset).await.unwrap_err();
+            let error = store.apply(b"k", &rule(), Operation::Reset).await.unwrap_err();
             assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
             assert!(store.unavailable().is_none(), "{engine:?}");
         }

@@ -1,5 +1,6 @@
 //! A primary with a replica that three sentinels watch, and its failovers (RELIABILITY 16).
 
+use sluicegate_core::{PreparedPolicy, Source, Store};
 use std::{
     sync::{
         Arc,
@@ -8,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::servers::{pass, until};

@@ -1,8 +1,7 @@
 //! Keys of ours that somebody else has written, and two versions of us at once.
 
 use redis::Connection;
-use sluicegate_core::Operation;
-use sluicegate_redis::{OnError, PreparedPolicy, Source, StoreError, script::StateFault};
+use sluicegate_core::{OnError, Operation, PreparedPolicy, Source, StateFault, Store, StoreError};
 
 use sluicegate_testing::{Engine, Server};
 
@@ -30,7 +29,7 @@ async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
     ] {
         for operation in [Operation::Take(1), Operation::Peek(1), Operation::Charge(1)] {
             // It is not the store that is away: the rule of that does not apply.
-            let error = store.ask(key.as_bytes(), &rule, operation).await.unwrap_err();
+            let error = store.apply(key.as_bytes(), &rule, operation).await.unwrap_err();
             assert!(matches!(error, StoreError::Corrupt(it, _) if it == fault), "{key}: {error:?}");
         }
     }
@@ -39,7 +38,7 @@ async fn what_a_key_holds_and_cannot_be_used_is_an_error_and_is_kept() {
     assert_eq!(store.counters().corrupt, 9);
     // One key's trouble is nobody else's.
     assert_eq!(store.take(b"whole", &rule, 1).await.unwrap().source, Source::Store);
-    assert!(store.ask(b"garbage", &rule, Operation::Reset).await.is_ok());
+    assert!(store.apply(b"garbage", &rule, Operation::Reset).await.is_ok());
     assert!(store.take(b"garbage", &rule, 1).await.unwrap().allowed());
 }
 
@@ -63,7 +62,7 @@ async fn two_versions_of_a_rule_at_once_admit_no_more_than_the_larger() {
         }
         println!("figure: {first:?} and {second:?} at once admit {admitted} (bound {most})");
         assert!((60..=most).contains(&admitted), "{admitted}");
-        let _ = old.ask(b"k", &first, Operation::Reset).await.unwrap();
+        let _ = old.apply(b"k", &first, Operation::Reset).await.unwrap();
     }
 }
 

@@ -1,12 +1,13 @@
 //! A store over TLS: who is who is checked, on both sides.
 
+use sluicegate_core::{PreparedPolicy, Store, StoreError};
 use std::{fs, path::PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore, StoreError};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, free_port};
 
 use crate::servers::patient;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Clock, Operation};
+use sluicegate_core::{
+    Clock, OnError, Operation, PreparedPolicy, Share, Source, Store, StoreError,
+};
 use sluicegate_memory::SystemClock;
-use sluicegate_redis::{OnError, Options, PreparedPolicy, RedisStore, Share, Source, StoreError};
+use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -60,7 +62,7 @@ async fn a_server_that_is_stopped_holds_nobody_up() {
         })
         .await;
         // What was sent and not waited for is done late, and then no more.
-        let peek = store.ask(b"k", &rule, Operation::Peek(0)).await.unwrap();
+        let peek = store.apply(b"k", &rule, Operation::Peek(0)).await.unwrap();
         let late = 1_000_000 - peek.remaining;
         times.sort_unstable();
         let tail = times[times.len() * 999 / 1000];
@@ -103,7 +105,7 @@ async fn what_is_decided_here_begins_with_what_was_known() {
     // What only changes a state is not made up.
     for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
         assert!(matches!(
-            store.ask(b"warm", &rule, operation).await.unwrap_err(),
+            store.apply(b"warm", &rule, operation).await.unwrap_err(),
             StoreError::Unavailable(_)
         ));
     }

@@ -2,8 +2,8 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use sluicegate_core::Operation;
-use sluicegate_redis::{Options, PreparedPolicy, RedisStore, Source, StoreError};
+use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, size};
 
 use crate::{
@@ -77,17 +77,18 @@ async fn a_refund_whose_answer_is_lost_is_never_sent_twice() {
     // Nothing drains meanwhile.
     let rule: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
     let direct = store_of(&server).await;
-    let used = async || 1000 - direct.ask(b"k", &rule, Operation::Peek(0)).await.unwrap().remaining;
+    let used =
+        async || 1000 - direct.apply(b"k", &rule, Operation::Peek(0)).await.unwrap().remaining;
     let mut expected = 0;
     for fault in [Fault::Hole, Fault::Cut, Fault::Reset, Fault::Garbage] {
-        let _ = direct.ask(b"k", &rule, Operation::Charge(100)).await.unwrap();
+        let _ = direct.apply(b"k", &rule, Operation::Charge(100)).await.unwrap();
         expected += 100;
         until("the store answers", async || {
             store.take(b"j", &rule, 0).await.unwrap().source == Source::Store
         })
         .await;
         proxy.set(fault);
-        let error = store.ask(b"k", &rule, Operation::Refund(10)).await.unwrap_err();
+        let error = store.apply(b"k", &rule, Operation::Refund(10)).await.unwrap_err();
         assert!(matches!(error, StoreError::Timeout(_) | StoreError::Unavailable(_)), "{error}");
         proxy.set(Fault::None);
         expected -= 10;
@@ -112,7 +113,7 @@ async fn who_is_gone_takes_nobody_elses_answer() {
     for round in 0..50_u32 {
         for (key, rule) in rules.iter().enumerate() {
             let key = key.to_be_bytes();
-            let take = store.take(&key, rule, 1);
+            let take = store.take(&key, rule, 1).into_future();
             tokio::pin!(take);
             // Begun, and given up.
             let begun = std::future::poll_fn(|context| {

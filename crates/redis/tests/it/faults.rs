@@ -2,8 +2,8 @@
 
 use redis::{Connection, ToRedisArgs};
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Entry, Operation, Policy, StateError, Timestamp, apply};
-use sluicegate_redis::script::{Plan, StateFault};
+use sluicegate_core::{Entry, Operation, Policy, StateError, StateFault, Timestamp, apply};
+use sluicegate_redis::script::Plan;
 use sluicegate_testing::{Engine, Server};
 
 use crate::store::{Store, heard, test_key};

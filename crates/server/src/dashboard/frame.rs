@@ -5,8 +5,7 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use sluicegate_core::Timestamp;
-use sluicegate_redis::{RoundTrips, Source};
+use sluicegate_core::{RoundTrips, Source, StoreStatus, Timestamp};
 
 use super::{
     hot::{Hot, hot},
@@ -101,7 +100,10 @@ impl Reader {
             at: sources.decider.now(),
             decisions: sources.stats.all().map(Stats::decisions).collect(),
             histogram: sources.latency(),
-            round_trips: sources.decider.store.round_trips(),
+            round_trips: match sources.decider.store_status() {
+                StoreStatus::Remote(status) => status.round_trips,
+                StoreStatus::Local(_) => RoundTrips::default(),
+            },
             rules: rules::Reader::new(sources),
         }
     }

@@ -3,11 +3,10 @@
 
 use serde::Serialize;
 use sluicegate_commands::{Description, PolicyText};
-use sluicegate_core::{Operation, Policy, Retry};
-use sluicegate_redis::OnError;
+use sluicegate_core::{Policy, PreparedPolicy, Retry, StoreError};
 
 use super::{playground::Level, sources::Sources};
-use crate::{DashboardMode, store::home::Trouble};
+use crate::DashboardMode;
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]
@@ -45,11 +44,11 @@ struct Next {
 }
 
 /// Looks up `key` in the store.
-pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, Trouble> {
+pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, StoreError> {
     let display = &sources.display;
     let mask = (display.mode == DashboardMode::Masked).then(|| display.mask(key));
     let described =
-        sources.decider.store.read(key, sources.decider.now(), Description::of).await?.flatten();
+        sources.decider.read(key, sources.decider.now(), Description::of).await?.flatten();
     let blocked = sources.decider.blocks.remaining(key, sources.decider.now());
     let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
     let Some(it) = described else {
@@ -67,13 +66,13 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, Tr
 }
 
 /// Peeks at `key` under the policy that it was last written under.
-async fn next(sources: &Sources, key: &[u8], policy: &str) -> Result<Option<Next>, Trouble> {
+async fn next(sources: &Sources, key: &[u8], policy: &str) -> Result<Option<Next>, StoreError> {
     let Ok(policy): Result<Policy, _> = PolicyText::Text(policy.as_bytes()).parse() else {
         return Ok(None);
     };
+    let prepared = PreparedPolicy::new(&policy);
     let now = sources.decider.now();
-    let rule = sources.decider.store.rule(&policy, OnError::default(), now);
-    let decision = sources.decider.store.ask(key, &rule, Operation::Peek(1), now).await?.decision;
+    let decision = sources.decider.peek(key, &prepared, 1, now).await?.decision;
     let retry_after_us = match decision.retry() {
         Some(Retry::After(span)) => u64::try_from(span.as_micros()).ok(),
         Some(Retry::Never) | None => None,

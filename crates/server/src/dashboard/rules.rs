@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
+use sluicegate_rules::RuleEvent;
 
 use super::sources::Sources;
-use crate::policies::ruleset::{Event, Tally};
+use crate::policies::ruleset::Tally;
 
 /// Rules in a frame: those with most decisions since the first viewer came.
 const MAX_RULES_IN_FRAME: usize = 20;
@@ -110,12 +111,12 @@ impl Reader {
 fn decided(rule: &str, tally: &Tally) -> Decided {
     Decided {
         rule: rule.into(),
-        allowed: tally.count(Event::Allowed),
-        denied: tally.count(Event::Denied),
-        shadow_denied: tally.count(Event::Shadow),
-        unlimited: tally.count(Event::Unlimited),
-        blocked: tally.count(Event::Blocked),
-        fallback: tally.count(Event::Fallback),
+        allowed: tally.count(RuleEvent::Allowed),
+        denied: tally.count(RuleEvent::Denied),
+        shadow_denied: tally.count(RuleEvent::ShadowDenied),
+        unlimited: tally.count(RuleEvent::Unlimited),
+        blocked: tally.count(RuleEvent::Blocked),
+        fallback: tally.count(RuleEvent::Fallback),
     }
 }
 

@@ -1,11 +1,10 @@
 //! The health of the store.
 
 use serde::Serialize;
+use sluicegate_core::{NodeHealth, RoundTrips, StoreStatus};
 use sluicegate_memory::WhenFull;
-use sluicegate_redis::{Health, OnError, RoundTrips};
 
 use super::sources::Sources;
-use crate::store::home::Home;
 
 /// The store, and its health.
 #[derive(Debug, Serialize)]
@@ -82,41 +81,32 @@ pub(super) struct Server {
 /// The health of the store, by local counters. `before`: the round trips up to the previous
 /// frame.
 pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
-    match &*sources.decider.store {
-        Home::Memory(store) => {
-            let usage = store.usage();
-            Store::Memory {
-                keys: usage.keys,
-                bytes: usage.bytes,
-                max_bytes: usage.max_bytes,
-                table_full: usage.table_full,
-                when_full: match sources.when_full {
-                    WhenFull::Deny => "deny",
-                    WhenFull::Allow => "allow",
-                },
-                snapshots: sources.has_state_file.then(|| snapshots(sources)),
-            }
-        }
-        Home::Redis { store, .. } => {
-            let round_trips = store.round_trips();
-            let latency = StoreLatency::between(before, &round_trips);
-            *before = round_trips;
-            let on_error = sources.decider.on_error;
-            let server = |Health { endpoint: place, connected, breaker_open, .. }| Server {
+    match sources.decider.store_status() {
+        StoreStatus::Local(usage) => Store::Memory {
+            keys: usage.keys,
+            bytes: usage.bytes,
+            max_bytes: usage.max_bytes,
+            table_full: usage.table_full,
+            when_full: match sources.when_full {
+                WhenFull::Deny => "deny",
+                WhenFull::Allow => "allow",
+            },
+            snapshots: sources.has_state_file.then(|| snapshots(sources)),
+        },
+        StoreStatus::Remote(status) => {
+            let latency = StoreLatency::between(before, &status.round_trips);
+            *before = status.round_trips;
+            let server = |NodeHealth { endpoint: place, connected, breaker_open }| Server {
                 place,
                 connected,
                 breaker_open,
             };
             Store::Redis {
-                on_error: match on_error {
-                    OnError::Allow => "allow",
-                    OnError::Local(_) => "local",
-                    _ => "deny",
-                },
-                unavailable: store.unavailable(),
+                on_error: sources.decider.on_error.word(),
+                unavailable: status.unavailable,
                 latency,
-                servers: store.health().into_iter().map(server).collect(),
-                counts: store.counters().iter().collect(),
+                servers: status.nodes.into_iter().map(server).collect(),
+                counts: status.counters.iter().collect(),
             }
         }
     }

@@ -15,7 +15,8 @@ use hyper::{
     body::Frame,
     header::{HeaderValue, VARY},
 };
-use sluicegate_redis::Source;
+use sluicegate_core::{Source, StoreStatus};
+use sluicegate_rules::RuleEvent;
 
 use self::{
     exposition::{Exposition, Format, Kind, Labels},
@@ -28,10 +29,10 @@ use crate::{
         clients::Clients,
         web::{self, Held},
     },
-    policies::ruleset::{Event, Named},
+    policies::ruleset::Named,
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
-    store::{home::Home, snapshots::SnapshotLog},
+    store::snapshots::SnapshotLog,
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -159,7 +160,7 @@ impl Iterator for Parts {
 struct RuleFamily {
     name: &'static str,
     help: &'static str,
-    events: &'static [Event],
+    events: &'static [RuleEvent],
     /// Whether a label names the event.
     has_outcome: bool,
     /// The family that follows.
@@ -170,12 +171,12 @@ static DECISIONS: RuleFamily = RuleFamily {
     name: "sluicegate_rule_decisions",
     help: "Requests by rule and outcome; fallback counts in addition to the outcome of the request",
     events: &[
-        Event::Allowed,
-        Event::Denied,
-        Event::Shadow,
-        Event::Unlimited,
-        Event::Blocked,
-        Event::Fallback,
+        RuleEvent::Allowed,
+        RuleEvent::Denied,
+        RuleEvent::ShadowDenied,
+        RuleEvent::Unlimited,
+        RuleEvent::Blocked,
+        RuleEvent::Fallback,
     ],
     has_outcome: true,
     next: Some(&NEAR_LIMIT),
@@ -184,7 +185,7 @@ static DECISIONS: RuleFamily = RuleFamily {
 static NEAR_LIMIT: RuleFamily = RuleFamily {
     name: "sluicegate_rule_near_limit",
     help: "Allowed requests that left less than a fifth of the limit, by rule",
-    events: &[Event::Near],
+    events: &[RuleEvent::NearLimit],
     has_outcome: false,
     next: None,
 };
@@ -211,9 +212,10 @@ impl RuleFamily {
             let mut family = out.resume(self.name, Kind::Counter);
             for &event in self.events {
                 let count = tally.count(event);
-                let always = matches!(event, Event::Allowed | Event::Denied | Event::Near);
+                let always =
+                    matches!(event, RuleEvent::Allowed | RuleEvent::Denied | RuleEvent::NearLimit);
                 if always || count > 0 || tally.is_of_file() {
-                    let labels = [("rule", &**rule), ("outcome", event.word())];
+                    let labels = [("rule", &**rule), ("outcome", event.name())];
                     family.sample(&labels[..1 + usize::from(self.has_outcome)], count);
                 }
             }
@@ -237,7 +239,7 @@ impl Exposition {
 }
 
 fn decisions(shared: &MetricSources, out: &mut Exposition) {
-    let in_memory = shared.decider.store.memory().is_some();
+    let in_memory = shared.decider.is_local();
     let help = "Decisions sent to clients, by protocol, outcome and source";
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
     for protocol in shared.stats.protocols() {
@@ -330,10 +332,9 @@ fn rules(shared: &MetricSources, out: &mut Exposition) {
 }
 
 fn state(shared: &MetricSources, out: &mut Exposition) {
-    match &*shared.decider.store {
-        Home::Memory(store) => {
-            let usage = store.usage();
-            out.gauge("sluicegate_keys", "Keys with state in memory", store.len());
+    match shared.decider.store_status() {
+        StoreStatus::Local(usage) => {
+            out.gauge("sluicegate_keys", "Keys with state in memory", usage.keys);
             out.gauge("sluicegate_state_bytes", "Memory used by the state of keys", usage.bytes);
             let help = "Upper bound on the memory used by the state of keys (--max-memory)";
             out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
@@ -343,8 +344,8 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
-        Home::Redis { store, .. } => {
-            let nodes = store.health();
+        StoreStatus::Remote(status) => {
+            let nodes = &status.nodes;
             let connected = nodes.iter().filter(|it| it.connected).count();
             let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();
             out.gauge("sluicegate_store_servers", "Known nodes of the store", nodes.len());
@@ -354,14 +355,14 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             let help = "Seconds from sending a command or pipeline to a store node to its reply";
             let mut family =
                 out.family("sluicegate_store_request_duration_seconds", Kind::Histogram, help);
-            let trips = store.round_trips();
+            let trips = status.round_trips;
             let buckets =
                 trips.buckets().map(|(bound, count)| (bound.map(|it| it.as_secs_f64()), count));
             family.histogram(&[], buckets, trips.total.as_secs_f64());
             let help =
                 "Events of the store client, by event: decisions by source, errors, connections";
             let mut family = out.family("sluicegate_store_events", Kind::Counter, help);
-            for (event, count) in store.counters().iter() {
+            for (event, count) in status.counters.iter() {
                 family.sample(&[("event", event)], count);
             }
         }

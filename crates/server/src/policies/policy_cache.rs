@@ -1,20 +1,17 @@
 //! Rules by the texts that say them, so that a policy is parsed once and not with every request.
 //! Each worker has a table of its own.
 //!
-//! Requests that were gathered hold a [`Known`] rather than a [`Rule`], whose count of holders is
+//! Requests that were gathered hold a [`Known`] rather than a [`PreparedPolicy`], whose count of holders is
 //! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextKey};
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, PreparedPolicy};
 use sluicegate_headers::Fields;
 
-use crate::{
-    policies::ruleset::{Live, Version},
-    store::home::HomeRule as Rule,
-};
+use crate::policies::ruleset::{Live, Version};
 
 /// What a policy is called that a request brings with it.
 const NAME: &str = "default";
@@ -57,7 +54,7 @@ pub(crate) struct Rules {
 /// A rule, and what responses of HTTP say of it, once one has.
 #[derive(Debug)]
 struct Held {
-    rule: Rule,
+    rule: PreparedPolicy,
     /// What it is called, where the rules of the server give it a name.
     name: Option<Box<str>>,
     fields: OnceCell<Rc<Fields>>,
@@ -71,7 +68,7 @@ impl Rules {
         &mut self,
         text: PolicyText<'_>,
         live: &Live,
-        prepare: impl Fn(&Policy) -> Rule,
+        prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<Known, CommandError> {
         match text.name() {
             None => self.find(text, |text| Ok(prepare(&text.parse()?))),
@@ -94,7 +91,7 @@ impl Rules {
     pub(crate) fn find(
         &mut self,
         text: PolicyText<'_>,
-        make: impl FnOnce(PolicyText<'_>) -> Result<Rule, CommandError>,
+        make: impl FnOnce(PolicyText<'_>) -> Result<PreparedPolicy, CommandError>,
     ) -> Result<Known, CommandError> {
         self.find_key(text.into(), None, || make(text))
     }
@@ -105,7 +102,7 @@ impl Rules {
         &mut self,
         name: &[u8],
         version: u64,
-        make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
+        make: impl FnOnce(&[u8]) -> Result<PreparedPolicy, CommandError>,
     ) -> Result<Known, CommandError> {
         let version = version.to_le_bytes();
         let key = PolicyTextKey::parts([b"@", name, &version]);
@@ -117,7 +114,7 @@ impl Rules {
         &mut self,
         key: PolicyTextKey<'_>,
         name: Option<&[u8]>,
-        make: impl FnOnce() -> Result<Rule, CommandError>,
+        make: impl FnOnce() -> Result<PreparedPolicy, CommandError>,
     ) -> Result<Known, CommandError> {
         self.cache.get(key).or_else(|miss| {
             let known = self.add(make()?, name);
@@ -128,7 +125,7 @@ impl Rules {
     }
 
     #[cold]
-    fn add(&mut self, rule: Rule, name: Option<&[u8]>) -> Known {
+    fn add(&mut self, rule: PreparedPolicy, name: Option<&[u8]>) -> Known {
         let at = self.free.pop().unwrap_or(self.rules.len());
         if at == self.rules.len() {
             self.rules.push(None);
@@ -141,7 +138,7 @@ impl Rules {
 
     /// The rule that was looked up.
     #[inline]
-    pub(crate) fn get(&self, known: Known) -> &Rule {
+    pub(crate) fn get(&self, known: Known) -> &PreparedPolicy {
         &self.held(known).rule
     }
 
@@ -183,18 +180,14 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::Timestamp;
-    use sluicegate_memory::MemoryStore;
-
     use super::*;
 
     /// Looks `text` up. Whether it was known, and what it says.
     fn look(rules: &mut Rules, text: PolicyText<'_>) -> (bool, Known) {
-        let store = MemoryStore::new();
         let mut known = true;
         let found = rules.find(text, |text| {
             known = false;
-            Ok(Rule::Memory(store.prepare(&text.parse()?, Timestamp::EPOCH)))
+            Ok(PreparedPolicy::from(text.parse()?))
         });
         let found = found.unwrap();
         assert_eq!(rules.get(found).policy(), &text.parse().unwrap());

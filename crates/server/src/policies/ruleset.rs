@@ -10,6 +10,7 @@ mod watch;
 mod wishes;
 
 use std::{
+    borrow::Cow,
     io,
     path::PathBuf,
     sync::{Arc, OnceLock},
@@ -18,20 +19,16 @@ use std::{
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::{Policy, Timestamp};
-use sluicegate_redis::{self as redis, Share};
+use sluicegate_core::{Policy, PreparedPolicy, Share, Timestamp};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
 use self::wishes::Wishes;
 pub use self::{files::Files, wishes::Reloaded};
 pub(crate) use self::{
-    tally::{Event, Named, Tallies, Tally},
+    tally::{Named, Tallies, Tally},
     watch::Watch,
 };
-use crate::{
-    Config,
-    store::home::{Home, HomeRule},
-};
+use crate::Config;
 
 /// The rules in force.
 #[derive(Debug, Default)]
@@ -65,10 +62,10 @@ pub(crate) struct Version {
     /// The first that was read is 1; 0 means that there are no files.
     number: u64,
     rules: RuleSet,
-    /// Each policy as the store knows it, once it was asked for.
-    prepared: Box<[OnceLock<HomeRule>]>,
-    /// The same, for those that say what to answer while the store is away.
-    special: RwLock<AHashMap<(usize, OnError), HomeRule>>,
+    /// Each policy with the fallback of the server, once it was used.
+    prepared: Box<[OnceLock<PreparedPolicy>]>,
+    /// Policies with the fallback of a rule, by their index.
+    special: RwLock<AHashMap<(usize, OnError), PreparedPolicy>>,
 }
 
 impl Version {
@@ -98,36 +95,32 @@ impl Version {
         &self.rules
     }
 
-    /// The policy of a charge, if it was prepared before, for a home in this process: no `on_error` is looked at.
+    /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has
+    /// none.
     #[inline]
-    pub(crate) fn ready(&self, charge: &Charge<'_>) -> Option<&HomeRule> {
-        self.prepared.get(charge.index?)?.get()
-    }
-
-    /// The policy of a charge, as `store` knows it. `on_error` is that of the rule; `default` that of the
-    /// server, where the rule has none.
     pub(crate) fn prepared(
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
-        (store, default): (&Home, redis::OnError),
-        now: Timestamp,
-    ) -> HomeRule {
-        let make = |on_error| store.rule(&charge.policy, on_error, now);
-        let place = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
-        match (place, on_error.filter(|_| store.memory().is_none())) {
-            (Some((_, place)), None) => place.get_or_init(|| make(default)).clone(),
-            (Some((index, _)), Some(on_error)) => {
-                if let Some(rule) = self.special.read().get(&(index, on_error)) {
-                    return rule.clone();
-                }
-                let rule = make(told(on_error));
-                self.special.write().insert((index, on_error), rule.clone());
-                rule
+        default: sluicegate_core::OnError,
+    ) -> Cow<'_, PreparedPolicy> {
+        let prepare = |on_error| PreparedPolicy::new(&charge.policy).on_error(on_error);
+        let slot = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
+        Cow::Owned(match (slot, on_error) {
+            (Some((_, slot)), None) => {
+                return Cow::Borrowed(slot.get_or_init(|| prepare(default)));
             }
-            // It came with the request.
-            (None, on_error) => make(on_error.map_or(default, told)),
-        }
+            (Some((index, _)), Some(on_error)) => {
+                if let Some(policy) = self.special.read().get(&(index, on_error)) {
+                    return Cow::Owned(policy.clone());
+                }
+                let policy = prepare(told(on_error));
+                self.special.write().insert((index, on_error), policy.clone());
+                policy
+            }
+            // The policy came with the request.
+            (None, on_error) => prepare(on_error.map_or(default, told)),
+        })
     }
 }
 
@@ -136,12 +129,12 @@ fn one_line(problem: &str) -> &str {
     problem.lines().next().unwrap_or_default()
 }
 
-fn told(on_error: OnError) -> redis::OnError {
+fn told(on_error: OnError) -> sluicegate_core::OnError {
     match on_error {
-        OnError::Allow => redis::OnError::Allow,
-        OnError::Deny => redis::OnError::Deny,
+        OnError::Allow => sluicegate_core::OnError::Allow,
+        OnError::Deny => sluicegate_core::OnError::Deny,
         OnError::Local { part, whole } => {
-            redis::OnError::Local(Share::of(part, whole).unwrap_or(Share::ALL))
+            sluicegate_core::OnError::Local(Share::of(part, whole).unwrap_or(Share::ALL))
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     protocols::{envoy, http, resp},
     stats::ServerStats,
     store::{
-        home::Home,
+        open::{LocalStore, OpenStore, open},
         snapshot_file,
         snapshots::{SnapshotSource, SnapshotWriter},
         state_file::StateFile,
@@ -62,7 +62,8 @@ const UPKEEP: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     listeners: Listeners,
-    state_file: Option<StateFile>,
+    /// The state file, and the store whose state it keeps.
+    saved: Option<(StateFile, Arc<LocalStore>)>,
     parts: Parts,
     protocols: Arc<[ServedProtocol]>,
 }
@@ -86,7 +87,7 @@ impl Server {
         let listeners = Listeners::bind(&ports, unix)?;
         let clock = SystemClock::new();
         let state_file = snapshot_file::open(&config)?;
-        let store = Home::open(&config, clock.now()).await?;
+        let OpenStore { store, local } = open(&config, clock.now()).await?;
         let rules = Live::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
@@ -103,7 +104,7 @@ impl Server {
             factory: (it.service)(&parts),
         });
         let protocols = protocols.collect();
-        Ok(Self { listeners, state_file, parts, protocols })
+        Ok(Self { listeners, saved: state_file.zip(local), parts, protocols })
     }
 
     /// Where it listens for RESP, with the actual port in place of port 0.
@@ -141,17 +142,16 @@ impl Server {
     /// # Errors
     /// The system cannot start a thread. A failed accept is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { mut listeners, state_file, parts, protocols } = self;
+        let Self { mut listeners, saved, parts, protocols } = self;
         limit_free_memory();
         let workers = Workers::start(&protocols, &parts.stats)?;
         let decider = &parts.decider;
-        let source = SnapshotSource {
-            store: Arc::clone(&decider.store),
-            clock: decider.clock,
-            log: Arc::clone(&parts.snapshots),
+        let start = |(file, store)| {
+            let (clock, log) = (decider.clock, Arc::clone(&parts.snapshots));
+            let every = parts.config.memory.snapshot_every;
+            SnapshotWriter::start(file, every, SnapshotSource { store, clock, log })
         };
-        let every = parts.config.memory.snapshot_every;
-        let snapshots = SnapshotWriter::start(state_file, every, source)?;
+        let snapshots = saved.map(start).transpose()?;
         let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());

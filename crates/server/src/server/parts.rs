@@ -21,7 +21,7 @@ use crate::{
         resp::{self, RespContext},
     },
     stats::{KeyDisplay, KnownKeys, ServerStats},
-    store::{home::Home, snapshots::SnapshotLog},
+    store::{ServerStore, snapshots::SnapshotLog},
 };
 
 /// A protocol that the server speaks.
@@ -74,13 +74,12 @@ impl Parts {
         mut config: Config,
         addresses: Addresses,
         clock: SystemClock,
-        (store, rules): (Home, Live),
+        (store, rules): (Arc<ServerStore>, Live),
         stats: Arc<ServerStats>,
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
         let on_error = config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-        let (store, rules) = (Arc::new(store), Arc::new(rules));
-        let decider = Decider::new(store, rules, clock, Arc::clone(&buffers), on_error);
+        let decider = Decider::new(store, Arc::new(rules), clock, Arc::clone(&buffers), on_error);
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));
         let snapshots: Arc<SnapshotLog> = Arc::default();
@@ -188,6 +187,7 @@ mod tests {
     use sluicegate_memory::MemoryStore;
 
     use super::*;
+    use crate::store::open::OpenStore;
 
     #[test]
     fn openapi_document_describes_all_routes() {
@@ -204,7 +204,7 @@ mod tests {
             Config::default(),
             Addresses::default(),
             SystemClock::new(),
-            (Home::Memory(MemoryStore::new()), Live::default()),
+            (OpenStore::from(MemoryStore::new()).store, Live::default()),
             Arc::new(ServerStats::new(iter::empty(), 1)),
         );
         let mounts = parts.mounts().into_iter().filter(|mount| mount.is_documented);

@@ -5,8 +5,9 @@ mod envoy;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use hyper::header::HeaderName;
+use sluicegate_core::OnError;
 use sluicegate_memory::{MemoryStore, WhenFull};
-use sluicegate_redis::{OnError, Options};
+use sluicegate_redis::Options;
 
 pub use self::envoy::{EnvoyConfig, EnvoyHeaders};
 

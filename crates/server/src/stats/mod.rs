@@ -12,8 +12,7 @@ mod sketch;
 
 use std::sync::Arc;
 
-use sluicegate_core::Decision;
-use sluicegate_redis::Source;
+use sluicegate_core::{Decision, Source};
 
 pub(crate) use self::{
     cause::{Cause, DeniedBy, Denier},

@@ -1,9 +1,10 @@
 //! Servers that keep their state in a Redis or Valkey.
 
+use sluicegate_core::{OnError, Share};
 use std::time::Duration;
 
 use sluicegate_conformance::{Shape, check_histories, check_keys, check_traces};
-use sluicegate_redis::{OnError, Options, Share};
+use sluicegate_redis::Options;
 use sluicegate_resp::Value;
 use sluicegate_server::{Config, StoreConfig};
 use sluicegate_testing::{Engine, Server, until};

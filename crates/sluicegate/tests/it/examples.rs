@@ -13,7 +13,7 @@ mod third_party;
 #[path = "../../examples/token_budget.rs"]
 mod token_budget;
 
-use sluicegate::{Limiter, Rule};
+use sluicegate::{Limiter, PreparedPolicy};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -61,11 +61,12 @@ async fn example_axum_route_is_limited() {
 #[tokio::test]
 async fn example_token_budget_is_settled_afterwards() {
     let limiter = Limiter::in_memory();
-    let rule: Rule = "token-bucket:1/1h:burst=20000".parse().unwrap();
+    let policy: PreparedPolicy = "token-bucket:1/1h:burst=20000".parse().unwrap();
     for (expected, real, left) in
         [(6000, 7500, Some(12_500)), (12_000, 4000, Some(8500)), (9000, 9000, None)]
     {
-        let answer = token_budget::request(&limiter, &rule, "team", expected, async || real).await;
+        let answer =
+            token_budget::request(&limiter, &policy, "team", expected, async || real).await;
         assert_eq!(answer.unwrap(), left);
     }
 }

@@ -2,33 +2,33 @@
 
 use std::time::{Duration, Instant};
 
-use sluicegate::{Error, Limiter, LocalLimiter, Operation, Retry, Rule, Source, Store};
+use sluicegate::{Error, Limiter, LocalLimiter, PreparedPolicy, Retry, Source, Store};
 
 use sluicegate_testing::{Engine, Server};
 
 use crate::server::limiter;
 
-fn rule(policy: &str) -> Rule {
-    policy.parse().unwrap()
+fn policy(text: &str) -> PreparedPolicy {
+    text.parse().unwrap()
 }
 
 async fn answers(limiter: &Limiter) {
-    let rule = rule("gcra:10/1h:burst=5");
-    assert_eq!(limiter.take("k", &rule, 2).await.unwrap().remaining, 3);
-    assert_eq!(limiter.peek("k", &rule, 4).await.unwrap().remaining, 3);
-    assert!(!limiter.peek("k", &rule, 4).await.unwrap().allowed());
-    assert_eq!(limiter.charge("k", &rule, 3).await.unwrap().remaining, 0);
-    assert!(!limiter.take("k", &rule, 1).await.unwrap().allowed());
-    assert_eq!(limiter.refund("k", &rule, 2).await.unwrap().remaining, 2);
+    let policy = policy("gcra:10/1h:burst=5");
+    assert_eq!(limiter.take("k", &policy, 2).await.unwrap().remaining, 3);
+    assert_eq!(limiter.peek("k", &policy, 4).await.unwrap().remaining, 3);
+    assert!(!limiter.peek("k", &policy, 4).await.unwrap().allowed());
+    assert_eq!(limiter.charge("k", &policy, 3).await.unwrap().remaining, 0);
+    assert!(!limiter.take("k", &policy, 1).await.unwrap().allowed());
+    assert_eq!(limiter.refund("k", &policy, 2).await.unwrap().remaining, 2);
     let hours = Duration::from_secs(7200);
     assert!(
-        limiter.reserve("k", &rule, 4, hours).await.unwrap().delay() > Duration::from_secs(700)
+        limiter.reserve("k", &policy, 4, hours).await.unwrap().delay() > Duration::from_secs(700)
     );
-    assert_eq!(limiter.reset("k", &rule).await.unwrap().remaining, 5);
-    assert_eq!(limiter.take("k", &rule, 6).await.unwrap().retry(), Some(Retry::Never));
+    assert_eq!(limiter.reset("k", &policy).await.unwrap().remaining, 5);
+    assert_eq!(limiter.take("k", &policy, 6).await.unwrap().retry(), Some(Retry::Never));
     let window = "fixed-window:1/1h".parse().unwrap();
     assert!(matches!(limiter.reserve("w", &window, 1, hours).await, Err(Error::Reserve(_))));
-    let many = limiter.take_many(&[("a", &rule, 5), ("a", &rule, 1), ("b", &rule, 1)]).await;
+    let many = limiter.take_many(&[("a", &policy, 5), ("a", &policy, 1), ("b", &policy, 1)]).await;
     let allowed: Vec<_> = many.iter().map(|it| it.as_ref().unwrap().allowed()).collect();
     assert_eq!(allowed, [true, false, true]);
 }
@@ -41,7 +41,7 @@ async fn both_answer_alike() {
 }
 
 async fn waits(limiter: &Limiter) {
-    let queue = rule("leaky-queue:50/1s:capacity=100");
+    let queue = policy("leaky-queue:50/1s:capacity=100");
     #[expect(clippy::disallowed_methods, reason = "how long it waited is what is tested")]
     let start = Instant::now();
     let tasks: Vec<_> = (0..10)
@@ -67,11 +67,11 @@ async fn waits(limiter: &Limiter) {
         );
     }
     // Who cannot pass in time is told at once.
-    let slow = rule("gcra:1/1h:burst=1");
+    let slow = policy("gcra:1/1h:burst=1");
     assert!(limiter.until_ready("s", &slow, 1, Duration::MAX).await.unwrap().allowed());
     assert!(!limiter.until_ready("s", &slow, 1, Duration::from_secs(60)).await.unwrap().allowed());
     // A window is asked again when it is told to.
-    let window = rule("fixed-window:1/100ms");
+    let window = policy("fixed-window:1/100ms");
     for _ in 0..3 {
         assert!(
             limiter.until_ready("w", &window, 1, Duration::from_secs(60)).await.unwrap().allowed()
@@ -89,16 +89,16 @@ async fn waiting_is_in_order_and_spaced() {
 #[tokio::test]
 async fn clones_share_and_two_limiters_do_not() {
     let (one, two) = (LocalLimiter::new(), LocalLimiter::bounded(4 << 20));
-    let rule = rule("gcra:2/1h");
+    let policy = policy("gcra:2/1h");
     for limiter in [&one, &one.clone(), &two, &two] {
-        assert!(limiter.take("k", &rule, 1).allowed());
+        assert!(limiter.take("k", &policy, 1).allowed());
     }
-    assert!(!one.take("k", &rule, 1).allowed() && !two.take("k", &rule, 1).allowed());
+    assert!(!one.take("k", &policy, 1).allowed() && !two.take("k", &policy, 1).allowed());
     let shared = Limiter::from(one.clone());
-    let answer = shared.take("k", &rule, 1).await.unwrap();
+    let answer = shared.take("k", &policy, 1).await.unwrap();
     assert!(!answer.allowed() && answer.source == Source::Store);
     one.reset("k");
-    assert!(shared.take("k", &rule, 1).await.unwrap().allowed());
-    assert!(one.apply(b"k", rule.policy(), Operation::Take(1)).await.unwrap().allowed());
+    assert!(shared.take("k", &policy, 1).await.unwrap().allowed());
+    assert!(Store::take(&one, b"k", &policy, 1).await.unwrap().allowed());
     assert!(!one.is_empty());
 }

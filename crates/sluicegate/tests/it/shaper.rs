@@ -86,7 +86,7 @@ async fn shapers_of_several_processes_keep_one_pace_together() {
 
 #[test]
 fn only_a_leaky_queue_has_departures() {
-    let rule = "gcra:9/1s".parse().unwrap();
-    let error = Shaper::<()>::new(Limiter::in_memory(), "k", &rule, 1).unwrap_err();
+    let policy = "gcra:9/1s".parse().unwrap();
+    let error = Shaper::<()>::new(Limiter::in_memory(), "k", &policy, 1).unwrap_err();
     assert!(error.to_string().contains("expected one `leaky-queue`"), "{error}");
 }

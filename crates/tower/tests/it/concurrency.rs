@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use http::Request;
-use sluicegate::{Limiter, LocalLimiter, OnError, Rule, Store};
+use sluicegate::{Limiter, LocalLimiter, OnError, PreparedPolicy, Store};
 use sluicegate_testing::{Engine, Server};
-use sluicegate_tower::RateLimitLayer;
+use sluicegate_tower::{NamedPolicy, RateLimitLayer, Rules};
 use tower::{Layer, ServiceExt};
 
 use crate::{
@@ -13,9 +13,14 @@ use crate::{
     server::limiter,
 };
 
-async fn admits_exactly<S: Store + Send + Sync + 'static>(store: S, tasks: u32, each: u32) {
+async fn admits_exactly<S: Store + 'static>(
+    store: S,
+    rules: impl Into<Rules>,
+    tasks: u32,
+    each: u32,
+) {
     let counted = Counted::default();
-    let service = RateLimitLayer::new(store, policy("gcra:100/1d")).layer(counted.clone());
+    let service = RateLimitLayer::new(store, rules).layer(counted.clone());
     let ask = |_| {
         let service = service.clone();
         tokio::spawn(async move {
@@ -37,33 +42,34 @@ async fn admits_exactly<S: Store + Send + Sync + 'static>(store: S, tasks: u32, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_tasks_on_one_key_admit_exactly_the_burst() {
-    admits_exactly(LocalLimiter::new(), 64, 100).await;
-    admits_exactly(Arc::new(Limiter::in_memory()), 64, 100).await;
+    let named = || policy("gcra:100/1d");
+    admits_exactly(LocalLimiter::new(), named(), 64, 100).await;
+    admits_exactly(Arc::new(Limiter::in_memory()), named(), 64, 100).await;
     let redis = Server::start(Engine::Redis70);
     let limiter = limiter(&redis).await;
-    admits_exactly(limiter.clone(), 32, 20).await;
-    let rule: Rule = "gcra:100/1d".parse().unwrap();
+    admits_exactly(limiter.clone(), named(), 32, 20).await;
+    let prepared: PreparedPolicy = "gcra:100/1d".parse().unwrap();
     // Another key space: the first has used up its own.
-    let _ = limiter.reset("7:default,", &rule).await.unwrap();
-    let rule = rule.lease(10).unwrap().on_error(OnError::Allow);
-    admits_exactly(limiter.with_rules([rule]), 32, 20).await;
+    let _ = limiter.reset("7:default,", &prepared).await.unwrap();
+    let prepared = prepared.lease(10).unwrap().on_error(OnError::Allow);
+    admits_exactly(limiter, NamedPolicy::prepared("default", prepared), 32, 20).await;
 }
 
 #[tokio::test]
-async fn layer_with_rules_uses_on_error_without_redis() {
+async fn layer_prepared_policy_uses_on_error_without_redis() {
     let redis = Server::start(Engine::Redis70);
     let limiter = limiter(&redis).await;
     drop(redis);
-    let rule: Rule = "gcra:1/1d".parse().unwrap();
-    let rules = [(OnError::Allow, 200), (OnError::Deny, 429)];
-    for (on_error, expected) in rules {
-        let store = limiter.with_rules([rule.on_error(on_error)]);
-        let layer = RateLimitLayer::new(store, rule.policy().clone());
+    let prepared: PreparedPolicy = "gcra:1/1d".parse().unwrap();
+    for (on_error, expected) in [(OnError::Allow, 200), (OnError::Deny, 429), (OnError::Fail, 503)]
+    {
+        let named = NamedPolicy::prepared("default", prepared.on_error(on_error));
+        let layer = RateLimitLayer::new(limiter.clone(), named);
         let answer = layer.layer(Counted::default()).oneshot(Request::new(())).await.unwrap();
-        assert_eq!(answer.status(), expected);
+        assert_eq!(answer.status(), expected, "{on_error:?}");
     }
-    // And without one, the layer does.
-    let layer = RateLimitLayer::new(limiter, rule.policy().clone());
+    // A policy without settings has no fallback.
+    let layer = RateLimitLayer::new(limiter, prepared.policy().clone());
     let answer = layer.layer(Counted::default()).oneshot(Request::new(())).await.unwrap();
     assert_eq!(answer.status(), 503);
 }

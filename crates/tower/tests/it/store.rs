@@ -9,9 +9,13 @@ use std::{
     },
 };
 
-use sluicegate_core::{Decision, Entry, Operation, Policy, Store, Timestamp, apply};
+use sluicegate_core::{
+    Answer, Applied, Decision, Entry, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
+    Policy, PreparedPolicy, ReadEntry, Store, StoreStatus, TableUsage, Timestamp, apply,
+};
 use tokio::{task::yield_now, time::Instant};
 
+#[derive(Debug)]
 pub(crate) struct Virtual {
     start: Instant,
     entries: Mutex<HashMap<Vec<u8>, Option<Entry>>>,
@@ -66,22 +70,39 @@ impl Virtual {
 impl Store for Virtual {
     type Error = Away;
 
-    async fn apply(
-        &self,
-        key: &[u8],
-        policy: &Policy,
+    fn apply<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
         operation: Operation,
-    ) -> Result<Decision, Away> {
-        yield_now().await;
-        self.decide(key, policy, operation)
+    ) -> Applied<'a, Result<Answer, Away>> {
+        let decide = move || self.decide(key, policy.policy(), operation).map(Answer::from);
+        if self.at_once {
+            return Applied::Now(decide());
+        }
+        Applied::later(async move {
+            yield_now().await;
+            decide()
+        })
     }
 
-    fn apply_now(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        operation: Operation,
-    ) -> Option<Result<Decision, Away>> {
-        self.at_once.then(|| self.decide(key, policy, operation))
+    fn apply_multi_key<'a>(
+        &'a self,
+        _: MultiKeyOperation,
+        _: &'a [KeyedTake<'a>],
+    ) -> Applied<'a, Result<MultiKeyAnswer, Away>> {
+        unimplemented!("the middleware takes from one key")
+    }
+
+    fn read<'a>(&'a self, _: &'a [u8], _: ReadEntry<'a>) -> Applied<'a, Result<(), Away>> {
+        unimplemented!("the middleware reads no state")
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Local(TableUsage::default())
+    }
+
+    fn reset<'a>(&'a self, _: &'a [u8]) -> Applied<'a, Result<bool, Away>> {
+        unimplemented!("the middleware resets no key")
     }
 }

@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Takes one unit, as `leased` does.
-    fn take(&self, leases: &Leases, rule: &PreparedPolicy) {
+    fn take(&self, leases: &Leases, rule: &PlannedPolicy) {
         let (now, mut over) = (self.now(), None);
         let handed = leases.take(b"k", rule, 1, now, &mut over);
         if let Some(leftover) = over {
@@ -76,8 +76,10 @@ impl World {
 #[test]
 fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
     let schedules = usize::try_from(size("SLUICEGATE_SCHEDULES", 5_000)).unwrap();
-    let rules: Vec<PreparedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
-        .map(|policy| policy.parse::<PreparedPolicy>().unwrap().lease(8).unwrap())
+    let rules: Vec<PlannedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
+        .map(|policy| {
+            PlannedPolicy::new(&policy.parse::<PreparedPolicy>().unwrap().lease(8).unwrap())
+        })
         .into();
     shuttle::check_random(
         move || {
@@ -87,7 +89,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                 let (world, leases) = (Arc::clone(&world), Arc::clone(&leases));
                 thread::spawn(move || run(&world, &leases))
             };
-            let takes = |rule: PreparedPolicy, count: usize| {
+            let takes = |rule: PlannedPolicy, count: usize| {
                 spawn(Box::new(move |world, leases| {
                     (0..count).for_each(|_| world.take(leases, &rule));
                 }))

@@ -10,7 +10,7 @@ use std::{
 
 use ahash::AHashMap;
 use parking_lot::{Mutex, RwLock};
-use sluicegate_rules::MAX_METRIC_NAME;
+use sluicegate_rules::{MAX_METRIC_NAME, RuleEvent};
 
 /// The most names that are counted for themselves, and the most bytes of names: rules may ask for a
 /// name for every value, and values come from strangers.
@@ -19,67 +19,20 @@ const MAX_NAME_BYTES: usize = 512 * 1024;
 /// What all others are counted under.
 const OTHERS: &str = "(others)";
 
-/// What became of a request, by a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Allowed,
-    /// It was allowed, and less than a fifth of the limit is left.
-    Near,
-    Denied,
-    /// It would have been denied, by a rule that only counts.
-    Shadow,
-    /// It was let through without a limit.
-    Unlimited,
-    /// It was denied without a limit.
-    Blocked,
-    /// The store was away.
-    Fallback,
-}
-
-impl Event {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Allowed,
-        Self::Near,
-        Self::Denied,
-        Self::Shadow,
-        Self::Unlimited,
-        Self::Blocked,
-        Self::Fallback,
-    ];
-
-    /// Whether it is counted besides another, and is no request of its own.
-    const fn is_beside(self) -> bool {
-        matches!(self, Self::Near | Self::Fallback)
-    }
-
-    /// The word for it in metrics.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Near => "near_limit",
-            Self::Denied => "denied",
-            Self::Shadow => "shadow_denied",
-            Self::Unlimited => "unlimited",
-            Self::Blocked => "blocked",
-            Self::Fallback => "fallback",
-        }
-    }
-}
-
 /// The counts of one name.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    counts: [AtomicU64; Event::ALL.len()],
+    counts: [AtomicU64; RuleEvent::ALL.len()],
     /// Whether a rules file has it, and no client.
     is_of_file: AtomicBool,
 }
 
 impl Tally {
-    pub(crate) fn add(&self, event: Event) {
+    pub(crate) fn add(&self, event: RuleEvent) {
         self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count(&self, event: Event) -> u64 {
+    pub(crate) fn count(&self, event: RuleEvent) -> u64 {
         self.counts[event as usize].load(Ordering::Relaxed)
     }
 
@@ -90,7 +43,7 @@ impl Tally {
 
     /// Requests that it had a say in.
     pub(crate) fn requests(&self) -> u64 {
-        let events = Event::ALL.into_iter().filter(|event| !event.is_beside());
+        let events = RuleEvent::ALL.into_iter().filter(|event| !event.is_additional());
         events.map(|event| self.count(event)).sum()
     }
 }
@@ -130,7 +83,7 @@ impl Tallies {
     }
 
     /// Counts what became of a request by the rule that metrics call `name`.
-    pub(crate) fn add(&self, name: &str, events: impl IntoIterator<Item = Event>) {
+    pub(crate) fn add(&self, name: &str, events: impl IntoIterator<Item = RuleEvent>) {
         let (name, events) =
             (&name[..name.floor_char_boundary(MAX_METRIC_NAME)], events.into_iter());
         if let Some(tally) = self.names.read().tallies.get(name) {
@@ -198,9 +151,9 @@ mod tests {
     fn names_are_bounded() {
         let tallies = Tallies::default();
         for index in 0..MAX_NAMES + 10 {
-            tallies.add(&format!("rule{index}"), [Event::Denied]);
+            tallies.add(&format!("rule{index}"), [RuleEvent::Denied]);
         }
-        tallies.add("rule7", [Event::Allowed, Event::Near]);
+        tallies.add("rule7", [RuleEvent::Allowed, RuleEvent::NearLimit]);
         let (top, count) = tallies.top(2, |_, tally| tally.requests());
         assert_eq!((&*top[0].0, &*top[1].0, count), (OTHERS, "rule7", MAX_NAMES + 1));
         let all = tallies.all();
@@ -208,9 +161,9 @@ mod tests {
         let count = |name: &str, event| {
             all.iter().find(|(it, _)| **it == *name).map(|(_, tally)| tally.count(event))
         };
-        assert_eq!(count(OTHERS, Event::Denied), Some(10));
+        assert_eq!(count(OTHERS, RuleEvent::Denied), Some(10));
         assert_eq!(
-            (count("rule7", Event::Allowed), count("rule7", Event::Denied)),
+            (count("rule7", RuleEvent::Allowed), count("rule7", RuleEvent::Denied)),
             (Some(1), Some(1))
         );
     }
@@ -220,32 +173,32 @@ mod tests {
         let tallies = Tallies::default();
         let long = |index: usize| format!("{index}{}", "\u{e9}".repeat(30_000));
         for index in 0..10_000 {
-            tallies.add(&long(index), [Event::Allowed]);
+            tallies.add(&long(index), [RuleEvent::Allowed]);
         }
-        tallies.add(&format!("{}x", long(7)), [Event::Allowed]);
+        tallies.add(&format!("{}x", long(7)), [RuleEvent::Allowed]);
         let all = tallies.all();
         let bytes: usize = all.iter().map(|(name, _)| name.len()).sum();
         assert!(all.iter().all(|(name, _)| name.len() <= MAX_METRIC_NAME));
         assert!(
             (MAX_NAME_BYTES - MAX_METRIC_NAME..=MAX_NAME_BYTES + OTHERS.len()).contains(&bytes)
         );
-        let sum: u64 = all.iter().map(|(_, tally)| tally.count(Event::Allowed)).sum();
+        let sum: u64 = all.iter().map(|(_, tally)| tally.count(RuleEvent::Allowed)).sum();
         assert_eq!(sum, 10_001, "each request is counted");
         let cut = &long(7)[..MAX_METRIC_NAME - 1];
         let counted = all.iter().find(|(name, _)| **name == *cut).unwrap();
-        assert_eq!(counted.1.count(Event::Allowed), 2, "what is equal up to there");
+        assert_eq!(counted.1.count(RuleEvent::Allowed), 2, "what is equal up to there");
     }
 
     #[test]
     fn full_tallies_are_counted_without_a_write_lock() {
         let tallies = Tallies::default();
         for index in 0..=MAX_NAMES {
-            tallies.add(&index.to_string(), [Event::Denied]);
+            tallies.add(&index.to_string(), [RuleEvent::Denied]);
         }
         // Somebody reads for as long as it takes: a writer would wait for ever.
         let reading = tallies.names.read();
-        tallies.add("one more", [Event::Denied]);
+        tallies.add("one more", [RuleEvent::Denied]);
         drop(reading);
-        assert_eq!(tallies.others.count(Event::Denied), 2);
+        assert_eq!(tallies.others.count(RuleEvent::Denied), 2);
     }
 }

@@ -17,13 +17,13 @@ use sluicegate_proto::rls::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    answer::{Verdict, answer},
     context::EnvoyContext,
     decide::decide,
+    response::{DescriptorOutcome, response},
 };
 use crate::stats::Stats;
 
-/// The calls on one worker.
+/// The rate limit service of one worker.
 #[derive(Debug)]
 pub(super) struct Calls {
     context: Arc<EnvoyContext>,
@@ -45,10 +45,10 @@ impl RateLimitService for Calls {
         let request = request.into_inner();
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
-        let decided = if self.context.decider.store.memory().is_some() {
-            decide_local(&self.context, stats, &request, start)
+        let decided = if self.context.decider.is_local() {
+            decide_now(&self.context, stats, &request, start)
         } else {
-            // Boxed, so that calls on state in this process have no room for it.
+            // Boxed, because it makes the future of every call larger otherwise.
             let decided = Box::pin(decide(&self.context, stats, &request, start));
             let decided = AssertUnwindSafe(decided).catch_unwind().await;
             decided.unwrap_or_else(|panic| Err(failed(&*panic)))
@@ -56,22 +56,22 @@ impl RateLimitService for Calls {
         let end = self.context.decider.now();
         stats.sampler.answered(request.descriptors.len(), start, end);
         stats.latency.record_latency(end.as_micros().saturating_sub(start.as_micros()));
-        let verdicts = decided.inspect_err(|status| {
+        let outcomes = decided.inspect_err(|status| {
             stats.errors.add();
             tracing::debug!(%status, "a call failed");
         })?;
-        Ok(Response::new(answer(&request, verdicts, &self.context.config)))
+        Ok(Response::new(response(&request, outcomes, &self.context.config)))
     }
 }
 
-/// Decides with state in this process, which never waits.
+/// Decides with a store in this process, which answers at once.
 #[inline(never)]
-fn decide_local(
+fn decide_now(
     context: &EnvoyContext,
     stats: &Stats,
     request: &RateLimitRequest,
     now: Timestamp,
-) -> Result<Vec<Verdict>, Status> {
+) -> Result<Vec<DescriptorOutcome>, Status> {
     let mut decided = pin!(decide(context, stats, request, now));
     let mut poll = || decided.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     match catch_unwind(AssertUnwindSafe(&mut poll)) {
@@ -81,15 +81,15 @@ fn decide_local(
     }
 }
 
-/// The prefix of messages about faults of this server.
+/// Start of the message of a status for a fault of this server.
 const FAULT: &str = "the call ";
 
-/// Whether a status is about a fault of this server.
+/// Whether the status is a fault of this server.
 pub(super) fn is_our_fault(status: &Status) -> bool {
     status.message().starts_with(FAULT)
 }
 
-/// The status after a panic.
+/// The status for a panic.
 fn failed(panic: &(dyn Any + Send)) -> Status {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

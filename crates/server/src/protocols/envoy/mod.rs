@@ -1,17 +1,16 @@
 //! Envoy's rate limit service, version 3, over gRPC.
 //!
-//! `services` routes calls, `calls` executes one: `decide` decides about each descriptor, and `answer` makes the
-//! response, with limits in the units of `unit`.
+//! `services` routes a call to `calls`, `decide` evaluates its descriptors, and `response` encodes the outcomes.
 //!
 //! Invariants:
-//! - a response has one status for each descriptor, in order, and none is unknown: a
-//!   call without a decision fails, so that Envoy applies its `failure_mode_deny`;
-//! - a call that fails or panics does not affect its connection.
+//! - the response has one status for each descriptor, in their order, and none of them is unknown: a call without a
+//!   decision fails, and Envoy applies its `failure_mode_deny`;
+//! - a call that fails or panics does not end its connection.
 
-mod answer;
 mod calls;
 mod context;
 mod decide;
+mod response;
 mod services;
 mod unit;
 

@@ -3,10 +3,8 @@
 use std::rc::Rc;
 
 use sluicegate_commands::PolicyText;
-use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::Fields;
-use sluicegate_memory::Request;
-use sluicegate_redis::{Answer, Source};
 
 use super::{
     ask::{Ask, AskMany},
@@ -18,11 +16,9 @@ use super::{
 };
 use crate::{
     HttpHeaders,
-    decide::Decider,
     net::web::RequestBody,
     policies::policy_cache::Known,
     stats::Cause,
-    store::home::{HomeRule, Question, Trouble},
     wait::{self, Waiting},
 };
 
@@ -37,12 +33,12 @@ pub(super) async fn one(
     let ask = Ask::read(body)?;
     let key = ask.key()?;
     // The entry is fetched into the cache while the rest is parsed.
-    context.decider.store.touch(&key);
+    context.decider.prefetch(&key);
     let operation = ask.operation(verb)?;
     let now = ask.at(context.test_clock)?.unwrap_or(now);
     let style = ask.headers().unwrap_or(context.settings.headers);
     let timeout = ask.wait()?;
-    let known = rule(worker, ask.policy()?, now)?;
+    let known = rule(worker, ask.policy()?)?;
     if timeout.is_none()
         && let Some(answer) = decide_local(worker, &key, known, operation, now)
     {
@@ -65,7 +61,11 @@ pub(super) async fn one(
     // Boxed, because most requests are answered above and need no room for it.
     let answer = Box::pin(async {
         match timeout {
-            None => decide_remote(&context.decider, &key, &held, operation, now).await,
+            None => {
+                let answer = context.decider.decide(&key, &held, operation, now).await?;
+                context.decider.queues.asked(&key, held.policy(), operation);
+                Ok(answer)
+            }
             Some(timeout) => {
                 // A client that leaves withdraws its request.
                 let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
@@ -109,15 +109,15 @@ pub(super) async fn many(
         let take = || {
             ask.one_of_many()?;
             let key = ask.key()?;
-            worker.context.decider.store.touch(&key);
-            Ok((key, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
+            worker.context.decider.prefetch(&key);
+            Ok((key, rule(worker, ask.policy()?)?, ask.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
     // Slow decisions are made in turns, between which the cache may evict policies.
     let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
-    if worker.context.decider.store.memory().is_some() && !heavy {
+    if worker.context.decider.is_local() && !heavy {
         for (key, known, operation) in &takes {
             let answer = decide_local(worker, key, *known, *operation, now).transpose()?;
             if let Some(answer) = answer {
@@ -134,7 +134,11 @@ pub(super) async fn many(
         };
         let questions = takes.iter().zip(&rules);
         let questions: Vec<_> = questions
-            .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
+            .map(|((key, _, operation), policy)| KeyedOperation {
+                key,
+                policy,
+                operation: *operation,
+            })
             .collect();
         for (answer, question) in worker
             .context
@@ -146,11 +150,11 @@ pub(super) async fn many(
         {
             worker.context.decider.queues.asked(
                 question.key,
-                question.rule.policy(),
+                question.policy.policy(),
                 question.operation,
             );
             let answer = answer?;
-            let cause = Cause::policy(question.rule.policy());
+            let cause = Cause::policy(question.policy.policy());
             worker.stats().sampler.note(question.key, &answer.decision, cause);
             answers.push(answer);
         }
@@ -174,20 +178,20 @@ pub(super) async fn reset(
     let key = ask.key()?;
     let context = &worker.context;
     let now = ask.at(context.test_clock)?.unwrap_or(now);
-    let existed = context.decider.store.reset(&key, now).await?;
+    let existed = context.decider.reset(&key, now).await?;
     context.decider.queues.changed(&key);
     Ok(reply::reset(existed))
 }
 
 /// The policy of a text or a name (`@name`), from the cache of the worker.
 #[inline]
-fn rule(worker: &HttpWorker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
+fn rule(worker: &HttpWorker, text: &[u8]) -> Result<Known, Problem> {
     let decider = &worker.context.decider;
-    let prepare = |policy: &Policy| decider.prepare(policy, now);
+    let prepare = |policy: &Policy| decider.prepare(policy);
     Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &decider.rules, prepare)?)
 }
 
-/// Decides with state in this process; `None`: there is another store.
+/// Decides now, if the store is local.
 #[inline]
 fn decide_local(
     worker: &HttpWorker,
@@ -196,32 +200,15 @@ fn decide_local(
     operation: Operation,
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
-    let context = &worker.context;
-    let store = context.decider.store.memory()?;
-    let rules = worker.rules.borrow();
-    let rule = rules.get(known).memory()?;
-    let decision = match context.decider.blocks.denial(key, rule.policy(), operation, now) {
-        Some(denial) => denial,
-        None => match store.apply_prepared(Request { key, policy: rule, operation }, now) {
-            Ok(decision) => decision,
-            Err(error) => return Some(Err(Trouble::from(error).into())),
-        },
-    };
-    if context.decider.queues.waiting() > 0 {
-        context.decider.queues.asked(key, rule.policy(), operation);
+    let decider = &worker.context.decider;
+    if !decider.is_local() {
+        return None;
     }
-    Some(Ok(Answer { decision, source: Source::Store }))
-}
-
-/// Decides with any store.
-async fn decide_remote(
-    decider: &Decider,
-    key: &[u8],
-    rule: &HomeRule,
-    operation: Operation,
-    now: Timestamp,
-) -> Result<Answer, Problem> {
-    let answer = decider.decide(key, rule, operation, now).await?;
-    decider.queues.asked(key, rule.policy(), operation);
-    Ok(answer)
+    let rules = worker.rules.borrow();
+    let policy = rules.get(known);
+    let answer = decider.decide(key, policy, operation, now).now()?;
+    if answer.is_ok() && decider.queues.waiting() > 0 {
+        decider.queues.asked(key, policy.policy(), operation);
+    }
+    Some(answer.map_err(Problem::from))
 }

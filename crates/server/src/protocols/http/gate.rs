@@ -1,5 +1,5 @@
-//! Forward authentication: `/v1/gate` decides by the rules about a request that a proxy describes, for Traefik
-//! (`forwardAuth`) and Caddy (`forward_auth`), and `/v1/gate/403` does for nginx (`auth_request`).
+//! `/v1/gate`: forward authentication by rules, for Traefik (`forwardAuth`) and Caddy (`forward_auth`), and at
+//! `/v1/gate/403` for nginx (`auth_request`).
 
 mod original;
 
@@ -13,7 +13,7 @@ use hyper::{
 };
 use sluicegate_core::Timestamp;
 use sluicegate_headers::Fields;
-use sluicegate_rules::{Headers, Match, Request};
+use sluicegate_rules::{Headers, Match, Request, RuleOperation, RuleOutcome};
 
 use super::{
     problem::Problem,
@@ -21,12 +21,9 @@ use super::{
     response::{Reply, ReplyBody},
     worker::{Client, HttpWorker},
 };
-use crate::{
-    decide::judge::{self, Ask, Verdict},
-    stats::Cause,
-};
+use crate::stats::Cause;
 
-/// Decides about the request that `head` describes.
+/// Evaluates the rules for the request that a proxy describes in `head`.
 pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result<Reply, Problem> {
     let worker = &*client.worker;
     let context = &worker.context;
@@ -34,31 +31,31 @@ pub(super) async fn ask(client: &Client, head: &Parts, now: Timestamp) -> Result
     let method = original::method(&head.headers, config)?;
     let target = original::target(&head.headers, config)?;
     let address = original::address(&head.headers, config, context.settings.trusted_hops)?;
-    let version = arc_swap::Guard::into_inner(context.decider.rules.now());
+    let rules = arc_swap::Guard::into_inner(context.decider.rules.now());
     let matches = {
-        let headers = OfRequest(&head.headers);
+        let headers = RequestHeaders(&head.headers);
         let mut request = Request::http(method, target, &headers);
         if let Some(address) = address.or(client.address) {
             request = request.from(address);
         }
-        if let Some(attribute) = version.rules().ambiguous(&request) {
+        if let Some(attribute) = rules.rules().ambiguous(&request) {
             return Err(Problem::contradictory(format!(
                 "{attribute} is given several times with different values: expected one"
             )));
         }
-        // The parsed target needs more memory than the head, and is dropped before the store is called.
-        version.rules().matches(&request)
+        // The parsed target takes more memory than the head. It is dropped before the store is called.
+        rules.rules().matches(&request)
     };
-    let verdict = judge::decide(&context.decider, &version, &matches, Ask::Take(1), now).await?;
-    Ok(respond(worker, &matches, &verdict))
+    let operation = RuleOperation::Take(1);
+    let outcome = context.decider.evaluate(&rules, &matches, operation, now).await?;
+    Ok(reply_to(worker, &matches, &outcome))
 }
 
-/// The header with the status that `/v1/gate` has for the same response.
+/// The status that a reply with 403 has at `/v1/gate`.
 static GATE_STATUS: HeaderName = HeaderName::from_static("sluicegate-status");
 
-/// Replaces a status that rejects a request by 403, because nginx logs an error and closes the client's
-/// connection for any other. Errors of the proxy itself keep their status. The body is dropped, as
-/// nginx does.
+/// Changes a status that denies or rejects a request into 403, because nginx logs an error and closes the connection of
+/// the client for any other. A status that the proxy itself caused stays. The body goes, because nginx drops it.
 pub(super) fn reject_with_403(reply: &mut Response<ReplyBody>) {
     let status = reply.status();
     let is_rejection = matches!(
@@ -77,16 +74,16 @@ pub(super) fn reject_with_403(reply: &mut Response<ReplyBody>) {
     }
 }
 
-/// The response, with the binding rule.
-fn respond(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Reply {
-    let binding = verdict.binding.and_then(|at| Some((matches.get(at)?, verdict.told.get(at)?)));
-    let Some((found, told)) = binding else { return reply::pass(None) };
+/// The reply, with the binding limit.
+fn reply_to(worker: &HttpWorker, matches: &[Match<'_>], outcome: &RuleOutcome) -> Reply {
+    let Some(index) = outcome.binding else { return reply::pass(None) };
+    let (found, bound) = (&matches[index], &outcome.matches[index]);
     let name = found.rule.name();
-    let charge = found.charges.get(told.charge);
-    let Some((decision, charge)) = told.decision.as_ref().zip(charge) else {
-        return if verdict.allowed { reply::pass(None) } else { reply::blocked(name) };
+    let charge = found.charges.get(bound.charge);
+    let Some((decision, charge)) = bound.decision.as_ref().zip(charge) else {
+        return if outcome.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
-    worker.stats().decided(told.source, decision);
+    worker.stats().decided(bound.source, decision);
     worker.stats().sampler.note(
         &charge.key,
         decision,
@@ -98,14 +95,14 @@ fn respond(worker: &HttpWorker, matches: &[Match<'_>], verdict: &Verdict) -> Rep
     };
     let fields = Fields::new(&name, &charge.policy);
     let style = worker.context.settings.headers;
-    let told = DecisionReply::new(worker, decision, told.source, &fields, style);
-    if verdict.allowed { reply::pass(Some(&told)) } else { reply::decision(&told) }
+    let data = DecisionReply::new(worker, decision, bound.source, &fields, style);
+    if outcome.allowed { reply::pass(Some(&data)) } else { reply::decision(&data) }
 }
 
-/// The headers of a request, as rules read them.
-struct OfRequest<'h>(&'h HeaderMap);
+/// The headers of a request, for rules.
+struct RequestHeaders<'h>(&'h HeaderMap);
 
-impl Headers for OfRequest<'_> {
+impl Headers for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<&[u8]> {
         self.0.get(name).map(|value| value.as_bytes())
     }

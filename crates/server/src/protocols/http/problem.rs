@@ -9,11 +9,12 @@ use hyper::{
     },
 };
 use sluicegate_commands::{CommandError, quote};
+use sluicegate_core::StoreError;
 
 use sluicegate_headers as headers;
 
 use super::response::{NO_STORE, PROBLEM_TYPE, Reply};
-use crate::{net::web::BodyError, store::home::Trouble, wait::Failure};
+use crate::{net::web::BodyError, store::error_reply, wait::Failure};
 
 /// An error of a request.
 #[derive(Debug)]
@@ -195,12 +196,14 @@ impl From<CommandError> for Problem {
     }
 }
 
-impl From<Trouble> for Problem {
-    fn from(trouble: Trouble) -> Self {
-        let text = trouble.to_string();
-        match trouble {
-            Trouble::Reserve(_) | Trouble::State(_) => Self::unprocessable(without_class(&text)),
-            Trouble::Away(_) => Self::unavailable(without_class(&text)),
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let text = error_reply(&error);
+        match error {
+            StoreError::Reserve(_) | StoreError::Corrupt(..) | StoreError::Key(_) => {
+                Self::unprocessable(without_class(&text))
+            }
+            _ => Self::unavailable(without_class(&text)),
         }
     }
 }
@@ -210,7 +213,7 @@ impl From<Failure> for Problem {
         match failure {
             Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
             Failure::NoMemory => Self::no_memory(),
-            Failure::Trouble(trouble) => trouble.into(),
+            Failure::Store(error) => error.into(),
         }
     }
 }

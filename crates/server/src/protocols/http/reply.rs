@@ -7,12 +7,11 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
-use sluicegate_core::{Decision, Retry};
+use sluicegate_core::{Decision, Retry, Source};
 use sluicegate_headers::{
     Detail, Fields, Problem, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET, retry_after, seconds,
 };
-use sluicegate_redis::Source;
 use smallvec::SmallVec;
 
 use super::{
@@ -70,7 +69,7 @@ impl<'a> DecisionReply<'a> {
 
 /// The source, where there are several.
 pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str> {
-    worker.context.decider.store.memory().is_none().then(|| source.word())
+    (!worker.context.decider.is_local()).then(|| source.word())
 }
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.

@@ -1,8 +1,9 @@
 //! An unavailable store: a fallback denial fails the call with `UNAVAILABLE`, whatever asked for the denial.
 
+use sluicegate_core::OnError;
 use std::time::Duration;
 
-use sluicegate_redis::{OnError, Options};
+use sluicegate_redis::Options;
 use sluicegate_server::{FallbackDenial, StoreConfig};
 use sluicegate_testing::{Engine, Server};
 use tonic::Code as Failure;

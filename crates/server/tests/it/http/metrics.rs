@@ -1,5 +1,6 @@
 //! What is counted, as Prometheus reads it.
 
+use sluicegate_core::OnError;
 use std::{
     collections::BTreeSet,
     fs,
@@ -7,7 +8,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-use sluicegate_redis::OnError;
 use sluicegate_server::{Config, StoreConfig};
 
 use super::client::{Client, server};

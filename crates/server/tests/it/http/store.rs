@@ -1,9 +1,9 @@
 //! HTTP on a server that keeps its state in a Redis or Valkey.
 
+use sluicegate_core::{OnError, Share};
 use std::time::Duration;
 
 use sluicegate_conformance::{check_keys, check_traces};
-use sluicegate_redis::{OnError, Share};
 use sluicegate_server::FallbackDenial;
 use sluicegate_testing::{Engine, Server};
 

@@ -1,0 +1,88 @@
+//! Any store with a test clock as a subject.
+
+use std::{fmt, sync::Arc};
+
+use sluicegate_core::{
+    Applied, BoxFuture, Joint, KeyedOperation, KeyedTake, ManualClock, MultiKeyOperation,
+    PreparedPolicy, Store, Timestamp,
+};
+
+use crate::{Answer, Invocation, JointSubject, JointTake, Subject};
+
+/// Runs a future to its end.
+type BlockOn = Box<dyn Fn(BoxFuture<'_, ()>)>;
+
+/// A [`Store`] under test. Its clock is set to the time of each invocation.
+pub struct StoreSubject<S> {
+    store: S,
+    clock: Arc<ManualClock>,
+    block_on: BlockOn,
+}
+
+impl<S: Store> StoreSubject<S> {
+    /// `store`, which reads `clock`; `block_on` runs the futures of a store that answers later.
+    pub fn new(
+        store: S,
+        clock: Arc<ManualClock>,
+        block_on: impl Fn(BoxFuture<'_, ()>) + 'static,
+    ) -> Self {
+        Self { store, clock, block_on: Box::new(block_on) }
+    }
+
+    fn result<T: Send, E: fmt::Display + Send>(
+        &self,
+        applied: Applied<'_, Result<T, E>>,
+    ) -> Result<T, String> {
+        let mut result = None;
+        match applied {
+            Applied::Now(now) => result = Some(now),
+            Applied::Later(future) => {
+                (self.block_on)(Box::pin(async { result = Some(future.await) }));
+            }
+        }
+        result.ok_or("the future has not ended")?.map_err(|error| error.to_string())
+    }
+}
+
+/// Every fourth microsecond, the operation is a batch of one.
+impl<S: Store> Subject for StoreSubject<S> {
+    fn apply(&mut self, invocation: Invocation<'_>) -> Answer {
+        let Invocation { key, policy, now, operation } = invocation;
+        self.clock.set(now);
+        let policy = &PreparedPolicy::new(policy);
+        let answer = if now.as_micros() % 4 == 0 {
+            let batch = [KeyedOperation { key, policy, operation }];
+            let answers = self.store.apply_many(&batch).map(|mut answers| match answers.pop() {
+                Some(answer) if answers.is_empty() => answer.map_err(|error| error.to_string()),
+                _ => Err("a batch of one has one answer".to_owned()),
+            });
+            self.result(answers)?
+        } else {
+            self.result(self.store.apply(key, policy, operation))?
+        };
+        Ok(answer.decision)
+    }
+}
+
+impl<S: Store> JointSubject for StoreSubject<S> {
+    fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String> {
+        self.clock.set(now);
+        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
+        let takes = takes.iter().zip(&policies);
+        let takes: Vec<_> =
+            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
+        let apply = |operation| self.result(self.store.apply_multi_key(operation, &takes));
+        let peek = apply(MultiKeyOperation::Peek)?;
+        let take = apply(MultiKeyOperation::Take)?;
+        if peek.decision.allowed() != take.decision.allowed() {
+            return Err(format!("peek: {peek:?}; take: {take:?}"));
+        }
+        Ok(take.joint)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for StoreSubject<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("StoreSubject").field("store", &self.store).finish_non_exhaustive()
+    }
+}

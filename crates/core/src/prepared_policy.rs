@@ -1,0 +1,217 @@
+//! A policy with its settings, prepared for stores.
+
+use std::{
+    any::Any,
+    borrow::Cow,
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{
+    algorithm::GcraName, policy::Policy, share::Share, store_error::StoreError, text::PolicyError,
+};
+
+/// The answer while the store is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnError {
+    /// Deny (fail closed).
+    #[default]
+    Deny,
+    /// Allow (fail open).
+    Allow,
+    /// Decide in this process, with a share of the policy, starting from the usage in the store's last
+    /// replies. With a share of 1/n, `n` processes together admit no more than the policy.
+    Local(Share),
+    /// Return the error. All decisions come from the store itself: no denial is cached.
+    Fail,
+}
+
+impl OnError {
+    /// Its name in settings and metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Local(_) => "local",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// A policy, parsed once, with its settings and what a store needs for it. Create it once and keep it; clones are
+/// cheap, and share what stores attach.
+///
+/// A key's usage carries over when the key is used with another policy: plans can change while they are in use.
+///
+/// ```
+/// use sluicegate_core::{OnError, PreparedPolicy, Share};
+///
+/// let policy: PreparedPolicy = "gcra:1000/1s".parse()?;
+/// // Leases of up to 100 units; a quarter of the policy in this process while the store is unavailable.
+/// let policy = policy.lease(100)?.on_error(OnError::Local(Share::of(1, 4)?));
+/// assert_eq!(policy.policy().to_string(), "gcra:1000/1s");
+///
+/// let error = "gcra:30/0s".parse::<PreparedPolicy>().unwrap_err();
+/// assert_eq!(error.to_string(), "invalid period `0s`: expected 1ms to 366d");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct PreparedPolicy(Arc<Inner>);
+
+struct Inner {
+    policy: Policy,
+    settings: PolicySettings,
+    /// The first store that used the policy, and its data for it.
+    attachment: OnceLock<(u64, Box<dyn Any + Send + Sync>)>,
+}
+
+/// The settings of a [`PreparedPolicy`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PolicySettings {
+    /// The answer while the store is unavailable.
+    pub on_error: OnError,
+    /// Maximum units of a lease; 0 and 1 are no leases.
+    pub lease: u32,
+}
+
+impl PreparedPolicy {
+    /// A policy without leases that denies while the store is unavailable.
+    #[must_use]
+    pub fn new(policy: &Policy) -> Self {
+        Self::with(policy, PolicySettings::default())
+    }
+
+    fn with(policy: &Policy, settings: PolicySettings) -> Self {
+        Self(Arc::new(Inner { policy: policy.clone(), settings, attachment: OnceLock::new() }))
+    }
+
+    /// Sets the answer while the store is unavailable. A store in this process is always available.
+    #[must_use]
+    pub fn on_error(&self, on_error: OnError) -> Self {
+        Self::with(&self.0.policy, PolicySettings { on_error, ..self.0.settings })
+    }
+
+    /// Enables leases: for a key with much traffic, the process takes up to `units` at once and allows
+    /// requests from them without calling the store. 0 or 1 disables leases. No effect with a store in this process.
+    ///
+    /// # Errors
+    /// [`StoreError::Settings`] unless the policy is one limit, `gcra`, `token-bucket` or
+    /// `leaky-bucket`, without `borrow` and with `refill=continuous`. For other policies, taking several units at once
+    /// differs from taking them one by one.
+    pub fn lease(&self, units: u32) -> Result<Self, StoreError> {
+        let policy = &self.0.policy;
+        let fits =
+            policy.as_gcra().is_some_and(|it| it.name() != GcraName::LeakyQueue && !it.borrow());
+        if units > 1 && !fits {
+            return Err(StoreError::Settings(format!(
+                "invalid policy `{policy}` for a lease: expected one limit of gcra, token-bucket or leaky-bucket \
+                 without `borrow`"
+            )));
+        }
+        Ok(Self::with(policy, PolicySettings { lease: units, ..self.0.settings }))
+    }
+
+    /// The policy.
+    #[must_use]
+    #[inline]
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> PolicySettings {
+        self.0.settings
+    }
+
+    /// The data of a store for this policy: attached, if the store was the first to use the policy; otherwise from
+    /// `look_up`, which finds it by the text of the policy.
+    #[inline]
+    pub fn attached<T: Any + Clone + Send + Sync>(
+        &self,
+        store: &StoreId,
+        look_up: impl Fn() -> T,
+    ) -> Cow<'_, T> {
+        let (owner, data) =
+            self.0.attachment.get_or_init(|| (store.0, Box::new(look_up()) as Box<_>));
+        match data.downcast_ref() {
+            Some(data) if *owner == store.0 => Cow::Borrowed(data),
+            _ => Cow::Owned(look_up()),
+        }
+    }
+}
+
+/// Identity of a store in this process, under which it attaches data to policies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StoreId(u64);
+
+impl StoreId {
+    /// An identity that no other store has.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "no two are equal")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for PreparedPolicy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { policy, settings: PolicySettings { on_error, lease }, .. } = &*self.0;
+        write!(formatter, "PreparedPolicy({policy}, on_error: {on_error:?}, lease: {lease})")
+    }
+}
+
+impl From<Policy> for PreparedPolicy {
+    fn from(policy: Policy) -> Self {
+        Self::new(&policy)
+    }
+}
+
+impl FromStr for PreparedPolicy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        text.parse::<Policy>().map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn attached_first_store_looks_up_once() {
+        let policy: PreparedPolicy = "gcra:1/1s".parse().unwrap();
+        let (first, second, calls) = (StoreId::new(), StoreId::new(), Cell::new(0));
+        let look_up = || {
+            calls.set(calls.get() + 1);
+            calls.get()
+        };
+        assert_eq!(*policy.attached(&first, look_up), 1);
+        assert_eq!(*policy.clone().attached(&first, look_up), 1);
+        assert_eq!(*policy.attached(&second, look_up), 2);
+        assert_eq!(*policy.attached(&second, look_up), 3);
+        // Other settings are another prepared policy.
+        assert_eq!(*policy.on_error(OnError::Allow).attached(&second, look_up), 4);
+    }
+
+    #[test]
+    fn lease_unsuitable_policy_is_rejected() {
+        for policy in ["fixed-window:1/1s", "leaky-queue:1/1s", "gcra:1/1s:borrow"] {
+            let policy: PreparedPolicy = policy.parse().unwrap();
+            let error = policy.lease(2).unwrap_err().to_string();
+            assert!(error.contains("expected one limit of gcra"), "{error}");
+            assert!(policy.lease(1).is_ok());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Waiting: who waits, in which order, until when.
+//!
+//! - [`Waiter`] is one waiting request as a state machine. It has no timer, reads no clock and does no
+//!   I/O: an [`Event`] goes in, the next [`Step`] comes out, and the caller carries it out.
+//! - [`WaitQueues`] holds the waiters of all keys, in one queue per key, first come, first served. Only
+//!   the head of a queue asks the store; the others sleep until they become the head or their deadline
+//!   comes.
+//!
+//! Under a policy of the gcra family with a `leaky-queue`, a request gets its departure at once (a
+//! reservation) and is held until then. Under any other policy, it queues.
+//!
+//! Invariants:
+//! - a request that waits leaves nothing behind: its units are delivered with its answer, or
+//!   [`cancel`](Waiter::cancel) gives them back;
+//! - a denied request is denied by at most one take, so that `count=all` records it once;
+//! - the waiters of a key pass in the order of their arrival. Requests that do not wait may overtake them.
+//!
+//! ```
+//! use sluicegate_core::{Operation, Timestamp, apply, wait::{Event, Step, WaitRequest, Waiter}};
+//!
+//! let (mut entry, mut now) = (None, Timestamp::EPOCH);
+//! let policy: sluicegate_core::Policy = "fixed-window:1/10s".parse()?;
+//! let _ = apply(&policy, &mut entry, now, Operation::Take(1))?;
+//!
+//! let deadline = now + std::time::Duration::from_secs(60);
+//! let mut waiter = Waiter::alone(WaitRequest { policy: policy.clone(), cost: 1, deadline });
+//! let mut event = Event::Start;
+//! let answer = loop {
+//!     event = match waiter.poll(now, event) {
+//!         Step::Apply(operation) => {
+//!             Event::Answered(apply(&policy, &mut entry, now, operation)?.into())
+//!         }
+//!         Step::SleepUntil(then) => {
+//!             now = then; // a driver sleeps here
+//!             Event::Woken
+//!         }
+//!         Step::Observe => Event::Observed(None),
+//!         Step::Done(answer) => break answer,
+//!     }
+//! };
+//! assert!(answer.allowed());
+//! assert_eq!(now.as_micros(), 10_000_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod projection;
+mod queues;
+mod request;
+mod waiter;
+
+pub use self::{
+    queues::{MAX_WAITERS, MAX_WAITERS_OF_KEY, Polled, QueueFull, Ticket, WaitQueues},
+    request::{MAX_OBSERVED_ENTRY, ObservedEntry, WaitRequest, peeks_first},
+    waiter::{Event, Step, Waiter},
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The waiters of all keys, in one queue per key.
+//!
+//! A change that may let the head of a queue pass earlier (a refund, a reset, another policy) wakes it. The
+//! cost of an arrival does not depend on the length of the queue: expected times are computed once, a few at
+//! a time, and kept (`projection`).
+
+use std::{
+    borrow::Borrow,
+    collections::{HashMap, VecDeque},
+    fmt,
+    hash::Hash,
+};
+
+use super::{
+    projection::{MAX_TOTAL_BYTES, Projection},
+    request::{ObservedEntry, WaitRequest},
+    waiter::{Event, Step, Waiter},
+};
+use crate::{Operation, Policy, Timestamp};
+
+/// Upper bound on the waiters of all keys.
+pub const MAX_WAITERS: usize = 10_000;
+/// Upper bound on the waiters of one key.
+pub const MAX_WAITERS_OF_KEY: usize = 1_000;
+
+/// Why no other request may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueFull {
+    /// [`MAX_WAITERS`] requests wait.
+    All,
+    /// [`MAX_WAITERS_OF_KEY`] requests wait for this key.
+    Key,
+}
+
+impl fmt::Display for QueueFull {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => {
+                write!(formatter, "{MAX_WAITERS} requests wait already, the most at a time")
+            }
+            Self::Key => write!(
+                formatter,
+                "{MAX_WAITERS_OF_KEY} requests wait for this key already, the most at a time"
+            ),
+        }
+    }
+}
+
+/// Identifies a waiter. Tickets grow in the order of arrival, and none is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// The next step of a waiter, and the other waiter that the caller must wake, if any.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// What the caller does for the polled waiter.
+    pub step: Step,
+    /// The head of the queue, which is to be polled with [`Event::Woken`].
+    pub wake: Option<Ticket>,
+}
+
+/// The waiters of all keys, each with data of the caller: how to reach its client.
+#[derive(Debug)]
+pub struct WaitQueues<K, W> {
+    waiters: HashMap<Ticket, QueueEntry<K, W>>,
+    queues: HashMap<K, WaitQueue>,
+    last: Ticket,
+    /// Bytes of the projections of all queues.
+    projected_bytes: usize,
+}
+
+#[derive(Debug)]
+struct QueueEntry<K, W> {
+    key: K,
+    waiter: Waiter,
+    data: W,
+}
+
+/// The waiters of one key.
+#[derive(Debug, Default)]
+struct WaitQueue {
+    /// Those that have not passed, in the order of arrival.
+    queued: VecDeque<Ticket>,
+    /// Number of all waiters, including those that have passed and wait for their departure.
+    count: usize,
+    /// When the first waiters are expected to pass.
+    projection: Option<Projection>,
+}
+
+impl<K, W> Default for WaitQueues<K, W> {
+    fn default() -> Self {
+        Self {
+            waiters: HashMap::new(),
+            queues: HashMap::new(),
+            last: Ticket(0),
+            projected_bytes: 0,
+        }
+    }
+}
+
+impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
+    /// The number of waiters.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Adds a waiter, which is to be polled with [`Event::Start`].
+    ///
+    /// # Errors
+    /// [`QueueFull`] if too many wait.
+    pub fn enter(&mut self, key: K, request: WaitRequest, data: W) -> Result<Ticket, QueueFull> {
+        if self.waiters.len() >= MAX_WAITERS {
+            return Err(QueueFull::All);
+        }
+        if self.queues.get(&key).is_some_and(|queue| queue.count >= MAX_WAITERS_OF_KEY) {
+            return Err(QueueFull::Key);
+        }
+        let waiter = Waiter::queued(request);
+        let queue = self.queues.entry(key.clone()).or_default();
+        self.last.0 += 1;
+        queue.count += 1;
+        if !waiter.reserves() {
+            queue.queued.push_back(self.last);
+        }
+        self.waiters.insert(self.last, QueueEntry { key, waiter, data });
+        Ok(self.last)
+    }
+
+    /// The data of a waiter; `None` if it was removed.
+    pub fn data(&mut self, ticket: Ticket) -> Option<&mut W> {
+        self.waiters.get_mut(&ticket).map(|entry| &mut entry.data)
+    }
+
+    /// Whether a waiter is in its queue: it has not passed.
+    #[must_use]
+    pub fn is_queued(&self, ticket: Ticket) -> bool {
+        let queue = self.waiters.get(&ticket).and_then(|entry| self.queues.get(&entry.key));
+        queue.is_some_and(|queue| queue.queued.binary_search(&ticket).is_ok())
+    }
+
+    /// All waiters with their data, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Ticket, &W)> {
+        self.waiters.iter().map(|(ticket, entry)| (*ticket, &entry.data))
+    }
+
+    /// The next step of a waiter: see [`Waiter::poll`].
+    ///
+    /// # Panics
+    /// The waiter was removed, or the event is no answer to its last step.
+    pub fn poll(&mut self, ticket: Ticket, now: Timestamp, event: Event) -> Polled {
+        if let Event::Observed(observed) = event {
+            let pass_time = observed.map(|observed| self.earliest_pass(ticket, observed));
+            let step = self.entry(ticket).waiter.observed(pass_time);
+            return Polled { step, wake: None };
+        }
+        let key = self.entry(ticket).key.clone();
+        let is_head = self.head(&key) == Some(ticket);
+        let waiter = &mut self.entry(ticket).waiter;
+        let applied = waiter.operation();
+        let step = waiter.advance(now, event, is_head);
+        let has_passed = waiter.has_passed();
+        let wake = match applied {
+            Some(operation @ (Operation::Reserve { .. } | Operation::Refund(_))) => {
+                let policy = waiter.request().policy.clone();
+                self.applied(&key, &policy, operation)
+            }
+            _ if has_passed => self.leave(&key, ticket, true),
+            _ => None,
+        };
+        Polled { step, wake }
+    }
+
+    /// Removes a waiter, because it was answered or because its client has left. Returns its data, the
+    /// [refund](Waiter::cancel) to apply, and the waiter to wake.
+    pub fn remove(&mut self, ticket: Ticket) -> Option<(W, Option<Operation>, Option<Ticket>)> {
+        let QueueEntry { key, waiter, data } = self.waiters.remove(&ticket)?;
+        let wake = self.leave(&key, ticket, false);
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.count -= 1;
+            if queue.count == 0 {
+                self.queues.remove(&key);
+            }
+        }
+        Some((data, waiter.cancel(), wake))
+    }
+
+    /// An operation of a request that is not queued was applied to a key. Returns the head of its queue if
+    /// that may pass earlier than expected.
+    pub fn applied<Q>(&mut self, key: &Q, policy: &Policy, operation: Operation) -> Option<Ticket>
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        match operation {
+            Operation::Peek(_) => None,
+            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
+            // The head expects takes under its own policy. A take under another one migrates the state.
+            Operation::Take(_) | Operation::Reserve { .. } => {
+                let head = self.changed(key)?;
+                let expects = self.waiters[&head].waiter.request().policy.same_rule(policy);
+                (!expects).then_some(head)
+            }
+        }
+    }
+
+    /// A key was changed in any way. Returns the head of its queue.
+    pub fn changed<Q>(&mut self, key: &Q) -> Option<Ticket>
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        let queue = self.queues.get_mut(key)?;
+        queue.drop_projection(&mut self.projected_bytes);
+        queue.queued.front().copied()
+    }
+
+    /// Any key may have changed. Returns the heads of all queues.
+    pub fn all_changed(&mut self) -> Vec<Ticket> {
+        let Self { queues, projected_bytes, .. } = self;
+        let heads = queues.values_mut().filter_map(|queue| {
+            queue.drop_projection(projected_bytes);
+            queue.queued.front().copied()
+        });
+        heads.collect()
+    }
+
+    fn entry(&mut self, ticket: Ticket) -> &mut QueueEntry<K, W> {
+        self.waiters.get_mut(&ticket).expect("a waiter is polled until it is removed")
+    }
+
+    fn head(&self, key: &K) -> Option<Ticket> {
+        self.queues.get(key)?.queued.front().copied()
+    }
+
+    /// Takes a waiter out of its queue, because it `passed` or is removed. Returns the new head if it was
+    /// the head.
+    fn leave(&mut self, key: &K, ticket: Ticket, passed: bool) -> Option<Ticket> {
+        let queue = self.queues.get_mut(key)?;
+        let index = queue.queued.binary_search(&ticket).ok()?;
+        queue.queued.remove(index);
+        let holds = queue.projection.as_mut().is_some_and(|it| it.remove(index, passed));
+        if !holds || queue.queued.is_empty() {
+            queue.drop_projection(&mut self.projected_bytes);
+        }
+        queue.queued.front().copied().filter(|_| index == 0)
+    }
+
+    /// A lower bound on when a queued waiter would pass, by the clock of its deadline, if the requests
+    /// ahead of it passed as soon as they can and no others came; `None` if never. The bound is exact if
+    /// all requests ahead of it have been computed.
+    fn earliest_pass(&mut self, ticket: Ticket, mut observed: ObservedEntry) -> Option<Timestamp> {
+        let Self { waiters, queues, projected_bytes, .. } = self;
+        let QueueEntry { key, waiter, .. } = waiters.get(&ticket)?;
+        let request = waiter.request();
+        let queue = queues.get_mut(key)?;
+        let index = queue.queued.partition_point(|it| *it < ticket);
+        if index == 0 {
+            return observed.pass_time(request).map(|at| observed.to_local(at));
+        }
+        let queued = |ticket: &Ticket| waiters[ticket].waiter.request();
+        let kept = queue.projection.take();
+        *projected_bytes -= kept.as_ref().map_or(0, Projection::bytes);
+        let mut projection = kept
+            .filter(|kept| kept.holds(queue.queued.iter().map(queued), &mut observed))
+            .unwrap_or_else(|| Projection::new(&observed));
+        let computed = projection.computed().min(index);
+        projection.advance(queue.queued.range(computed..index).map(queued), &observed);
+        let pass_time = projection.pass_time(index, request, &mut observed);
+        let bytes = projection.count_bytes();
+        if *projected_bytes + bytes <= MAX_TOTAL_BYTES {
+            *projected_bytes += bytes;
+            queue.projection = Some(projection);
+        }
+        pass_time.map(|at| observed.to_local(at))
+    }
+}
+
+impl WaitQueue {
+    fn drop_projection(&mut self, projected_bytes: &mut usize) {
+        *projected_bytes -= self.projection.take().map_or(0, |projection| projection.bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

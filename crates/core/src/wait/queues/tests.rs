@@ -1,0 +1,214 @@
+//! Tests of the order of the queues, of their bounds and of their projections.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::{Entry, apply};
+
+const LATE: u64 = u64::MAX >> 12;
+
+fn request(policy: &str, cost: u32, deadline: u64) -> WaitRequest {
+    WaitRequest { policy: policy.parse().unwrap(), cost, deadline: at(deadline) }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+fn observed(entry: Option<Entry>, now: u64) -> ObservedEntry {
+    ObservedEntry { entry, store_time: at(now), local_time: at(now) }
+}
+
+#[test]
+fn wait_queues_full_reject_and_free_memory_when_empty() {
+    let mut queues = WaitQueues::<usize, ()>::default();
+    let (queued, reserved) = (request("gcra:1/1s", 1, LATE), request("leaky-queue:1/1s", 1, LATE));
+    let mut tickets = Vec::new();
+    for key in 0..10 {
+        for index in 0..MAX_WAITERS_OF_KEY {
+            let request = if index % 3 == 0 { &reserved } else { &queued };
+            tickets.push(queues.enter(key, request.clone(), ()).unwrap());
+        }
+        if key < 9 {
+            assert_eq!(queues.enter(key, queued.clone(), ()), Err(QueueFull::Key));
+            assert_eq!(queues.enter(key, reserved.clone(), ()), Err(QueueFull::Key));
+        }
+    }
+    assert_eq!(queues.enter(11, queued.clone(), ()), Err(QueueFull::All));
+    assert_eq!(queues.waiting(), MAX_WAITERS);
+    for ticket in tickets {
+        assert!(queues.remove(ticket).is_some());
+        assert!(queues.remove(ticket).is_none());
+    }
+    assert_eq!(queues.waiting(), 0);
+    assert!(queues.queues.is_empty());
+    assert!(queues.enter(11, queued, ()).is_ok());
+}
+
+#[test]
+fn remove_head_returns_next_head() {
+    let mut queues = WaitQueues::default();
+    let [a, b, c, d] =
+        ["a", "b", "c", "d"].map(|it| queues.enter(0, request("gcra:1/1s", 1, LATE), it).unwrap());
+    assert_eq!(queues.head(&0), Some(a));
+    assert_eq!(queues.remove(b), Some(("b", None, None)));
+    assert_eq!(queues.leave(&0, a, true), Some(c));
+    assert_eq!(queues.leave(&0, a, true), None);
+    assert_eq!((queues.queues[&0].queued.clone(), queues.waiting()), (vec![c, d].into(), 3));
+    assert_eq!(queues.remove(a), Some(("a", None, None)));
+    assert_eq!(queues.all_changed(), [c]);
+    assert_eq!(queues.remove(c), Some(("c", None, Some(d))));
+    assert_eq!(queues.remove(d), Some(("d", None, None)));
+    assert_eq!(queues.waiting(), 0);
+}
+
+#[test]
+fn applied_wakes_head_only_if_it_may_pass_earlier() {
+    let mut queues = WaitQueues::default();
+    let policy: Policy = "gcra:1/1s".parse().unwrap();
+    let other: Policy = "gcra:1/2s".parse().unwrap();
+    let head = queues.enter(0, request("gcra:1/1s", 1, LATE), ()).unwrap();
+    let _behind = queues.enter(0, request("gcra:1/2s", 1, LATE), ()).unwrap();
+    let reserve = Operation::Reserve { cost: 1, max_wait: std::time::Duration::MAX };
+    let mut wakes = |policy, operation| queues.applied(&0, policy, operation) == Some(head);
+    for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
+        assert!(wakes(&policy, operation) && wakes(&other, operation), "{operation:?}");
+    }
+    for operation in [Operation::Take(1), reserve] {
+        assert!(!wakes(&policy, operation) && wakes(&other, operation), "{operation:?}");
+    }
+    assert!(!wakes(&other, Operation::Peek(1)));
+    assert_eq!(queues.applied(&1, &policy, Operation::Reset), None);
+}
+
+/// When the last of `requests` would pass if they came at `now`, one after the other.
+fn last_pass(requests: &[WaitRequest], now: u64) -> Option<u64> {
+    let mut queues = WaitQueues::default();
+    let mut pass_time = None;
+    for request in requests {
+        let ticket = queues.enter(0, request.clone(), ()).unwrap();
+        pass_time = queues.earliest_pass(ticket, observed(None, now));
+    }
+    pass_time.map(Timestamp::as_micros)
+}
+
+#[test]
+fn earliest_pass_requests_ahead_go_first_unless_late() {
+    let (ample, scant) = (request("gcra:1/1s", 1, LATE), request("gcra:1/1s", 1, 500_000));
+    let never = request("gcra:1/1s", 2, 0);
+    assert_eq!(last_pass(std::slice::from_ref(&ample), 0), Some(0));
+    assert_eq!(last_pass(&[ample.clone(), ample.clone()], 0), Some(1_000_000));
+    assert_eq!(last_pass(&[ample.clone(), ample.clone(), ample.clone()], 0), Some(2_000_000));
+    assert_eq!(last_pass(&[ample.clone(), scant, ample.clone()], 0), Some(1_000_000));
+    assert_eq!(last_pass(&[ample.clone(), never.clone()], 0), None);
+    assert_eq!(last_pass(&[never, ample.clone()], 0), Some(0));
+    assert_eq!(last_pass(&vec![ample; 999], 5), Some(998_000_005));
+}
+
+#[test]
+fn earliest_pass_store_clock_differs_is_local_time() {
+    let mut queues = WaitQueues::default();
+    let tickets = [(); 2].map(|()| queues.enter(0, request("gcra:1/1s", 1, LATE), ()).unwrap());
+    let observed = || ObservedEntry { entry: None, store_time: at(70_000_000), local_time: at(5) };
+    assert_eq!(queues.earliest_pass(tickets[0], observed()), Some(at(5)));
+    assert_eq!(queues.earliest_pass(tickets[1], observed()), Some(at(1_000_005)));
+}
+
+#[test]
+fn earliest_pass_after_every_change_is_lower_bound() {
+    let policy = "sliding-log:3/1s,gcra:1/100ms:burst=2";
+    let mut random = 7_u64;
+    let mut below = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        (random >> 33) % most
+    };
+    let (mut queues, mut entry, mut now) = (WaitQueues::default(), None, 0);
+    let mut waiting: VecDeque<(Ticket, WaitRequest)> = VecDeque::new();
+    let mut exact = 0;
+    for _ in 0..4000 {
+        now += below(60_000);
+        // Those whose deadline has come have left.
+        waiting.retain(|(ticket, queued)| {
+            let stays = queued.deadline >= at(now);
+            if !stays {
+                queues.remove(*ticket);
+            }
+            stays
+        });
+        let new = request(policy, 1, now + below(20_000_000));
+        match below(60) {
+            // A request that does not wait takes, and one gives back.
+            operation @ ..2 => {
+                let takes = operation == 0;
+                let operation = if takes { Operation::Take(1) } else { Operation::Refund(2) };
+                let _ = apply(&new.policy, &mut entry, at(now), operation);
+                queues.applied(&0, &new.policy, operation);
+            }
+            2 if !waiting.is_empty() => {
+                let index = usize::try_from(below(waiting.len() as u64)).unwrap();
+                let (ticket, _) = waiting.remove(index).unwrap();
+                queues.remove(ticket);
+            }
+            3..24 => {
+                if let Some((ticket, head)) = waiting.front()
+                    && apply(&head.policy, &mut entry, at(now), Operation::Take(1))
+                        .unwrap()
+                        .allowed()
+                {
+                    queues.leave(&0, *ticket, true);
+                    queues.remove(*ticket);
+                    waiting.pop_front();
+                }
+            }
+            _ => {
+                let ticket = queues.enter(0, new.clone(), ()).unwrap();
+                let bound = queues.earliest_pass(ticket, observed(entry.clone(), now));
+                // From the head of the queue, one after the other.
+                let (mut whole, mut then) = (entry.clone(), at(now));
+                for (_, ahead) in &waiting {
+                    let pass = ahead.pass_time(&mut whole, then);
+                    if let Some(when) = pass.filter(|when| *when <= ahead.deadline) {
+                        then = when;
+                        let _ = apply(&ahead.policy, &mut whole, then, Operation::Take(1));
+                    }
+                }
+                let expected = new.pass_time(&mut whole, then);
+                assert!(bound <= expected, "{bound:?} {expected:?}");
+                exact += usize::from(bound == expected);
+                if waiting.len() < 40 {
+                    waiting.push_back((ticket, new));
+                } else {
+                    queues.remove(ticket);
+                }
+            }
+        }
+    }
+    for (ticket, _) in waiting {
+        queues.remove(ticket);
+    }
+    assert_eq!(queues.projected_bytes, 0);
+    assert!(exact > 300, "{exact} of 4000 were exact");
+}
+
+#[test]
+fn projections_many_keys_take_bounded_memory() {
+    let mut queues = WaitQueues::<usize, ()>::default();
+    let new = request("sliding-log:9000/1h", 1, LATE);
+    let mut entry = None;
+    for micros in 0..9000 {
+        let _ = apply(&new.policy, &mut entry, at(micros), Operation::Take(1));
+    }
+    let mut tickets = Vec::new();
+    for key in 0..300 {
+        for _ in 0..2 {
+            let ticket = queues.enter(key, new.clone(), ()).unwrap();
+            let _ = queues.earliest_pass(ticket, observed(entry.clone(), 9000));
+            tickets.push(ticket);
+        }
+    }
+    assert!((1..=MAX_TOTAL_BYTES).contains(&queues.projected_bytes), "{}", queues.projected_bytes);
+    for ticket in tickets {
+        queues.remove(ticket);
+    }
+    assert_eq!(queues.projected_bytes, 0);
+}

@@ -1,0 +1,79 @@
+//! One waiting request, and when it would pass.
+
+use crate::{Entry, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
+
+/// Upper bound in bytes on an entry that is copied into an [`ObservedEntry`].
+pub const MAX_OBSERVED_ENTRY: usize = 256 * 1024;
+
+/// Whether a peek comes before each take of a waiting request, because a denial is recorded (`count=all`), or
+/// because an allowed request may be delayed beyond its deadline.
+#[must_use]
+pub fn peeks_first(policy: &Policy) -> bool {
+    policy.limits().iter().any(|limit| limit.count_all() || limit.is_queue())
+}
+
+/// A request that waits until it passes or its deadline is over.
+#[derive(Clone, Debug)]
+pub struct WaitRequest {
+    /// The policy to pass under.
+    pub policy: Policy,
+    /// Units to take, at least 1.
+    pub cost: u32,
+    /// The last moment at which the client can use a pass.
+    pub deadline: Timestamp,
+}
+
+impl WaitRequest {
+    /// Whether the request gets its departure at once and is not queued: all limits are of the gcra
+    /// machine, and one is a queue.
+    pub(super) fn departs(&self) -> bool {
+        self.policy.can_reserve() && self.policy.limits().iter().any(Limit::is_queue)
+    }
+
+    /// When it would pass if no other request came; `None` if never. A peek stores nothing, therefore
+    /// the entry stays as it is.
+    pub(super) fn pass_time(
+        &self,
+        entry: &mut Option<Entry>,
+        mut now: Timestamp,
+    ) -> Option<Timestamp> {
+        // Waiting for `retry_after` is enough: the second answer is the last.
+        for _ in 0..2 {
+            let peek = apply(&self.policy, entry, now, Operation::Peek(self.cost)).ok()?;
+            match peek.outcome {
+                Outcome::Allow { .. } => return Some(now),
+                Outcome::Deny { retry: Retry::After(wait) } => now = now + wait,
+                Outcome::Deny { retry: Retry::Never } => return None,
+            }
+        }
+        Some(now)
+    }
+}
+
+/// The state of a key, as it was read from the store.
+#[derive(Debug)]
+pub struct ObservedEntry {
+    /// The state; `None` for an unused key.
+    pub entry: Option<Entry>,
+    /// When it was read, by the clock of the store.
+    pub store_time: Timestamp,
+    /// The same moment by the clock that deadlines refer to.
+    pub local_time: Timestamp,
+}
+
+impl ObservedEntry {
+    /// The deadline of `request` by the clock of the store.
+    pub(super) fn deadline(&self, request: &WaitRequest) -> Timestamp {
+        self.store_time + request.deadline.since(self.local_time)
+    }
+
+    /// A time of the store, at or after the read, by the clock that deadlines refer to.
+    pub(super) fn to_local(&self, store_time: Timestamp) -> Timestamp {
+        self.local_time + store_time.since(self.store_time)
+    }
+
+    /// When `request` would pass if no other request came; `None` if never.
+    pub(super) fn pass_time(&mut self, request: &WaitRequest) -> Option<Timestamp> {
+        request.pass_time(&mut self.entry, self.store_time)
+    }
+}

@@ -1,0 +1,336 @@
+//! One waiting request as a state machine.
+
+use std::time::Duration;
+
+use super::request::{ObservedEntry, WaitRequest, peeks_first};
+use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
+
+/// What has happened to a waiting request.
+#[derive(Debug)]
+pub enum Event {
+    /// The request has arrived.
+    Start,
+    /// The time to sleep is over, or the request was woken earlier.
+    Woken,
+    /// The answer to the last operation. With a fallback decision, nothing is charged.
+    Answered(Answer),
+    /// The state of the key; `None` if it is larger than
+    /// [`MAX_OBSERVED_ENTRY`](super::MAX_OBSERVED_ENTRY) or cannot be read.
+    Observed(Option<ObservedEntry>),
+    /// No request waits any longer: this one is denied, unless it passes immediately.
+    Stopped,
+}
+
+/// What the caller does next, to report it with the next [`Event`].
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Apply the operation to the key, under the policy of the request.
+    Apply(Operation),
+    /// Read the state of the key. A waiter without a queue may be given `None`.
+    Observe,
+    /// Sleep until then, or until woken. A caller may always wake it earlier.
+    SleepUntil(Timestamp),
+    /// Answer the request.
+    Done(Answer),
+}
+
+/// One waiting request. It has no timer and reads no clock: `now` is an argument, by the clock that the
+/// deadline refers to. For an answer it is the time when the answer has arrived.
+///
+/// A caller calls [`poll`](Self::poll), or [`WaitQueues::poll`](super::WaitQueues::poll) for a queued
+/// waiter, until the step is [`Step::Done`]; if the client leaves before that, it applies what
+/// [`cancel`](Self::cancel) returns.
+#[derive(Debug)]
+pub struct Waiter {
+    request: WaitRequest,
+    mode: Mode,
+    state: State,
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// In the queue of its key.
+    Queued,
+    /// By itself.
+    Alone,
+    /// Only for the delay of what it has taken.
+    Once,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    New,
+    /// An operation is being applied.
+    Applying(Operation, Purpose),
+    /// The state of the key is being read, on arrival or (`is_last`) for the denial.
+    Observing {
+        is_last: bool,
+    },
+    /// It sleeps until it may pass, until it is the head, or until its deadline.
+    Waiting,
+    /// Its units are charged, unless by a fallback decision, for a departure to come.
+    Departing {
+        at: Timestamp,
+        answer: Answer,
+    },
+    Done(Answer),
+}
+
+/// Why an operation is applied.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// It assigns the departure.
+    Reserve,
+    /// The head of the queue asks.
+    Head,
+    /// It settles whether the request passes.
+    Last,
+    /// The expected time of passing, where the state of the key is not read.
+    PassTime { is_last: bool },
+    /// A denial is due. A request that would pass out of turn is denied until `pass_time`.
+    Deny { pass_time: Option<Timestamp> },
+    /// The request departs: how the key stands now.
+    Depart { reserved: Answer },
+    /// A departure is given back; the request is denied so.
+    Return(Answer),
+}
+
+impl Waiter {
+    /// A waiter for [`WaitQueues::enter`](super::WaitQueues::enter).
+    #[must_use]
+    pub const fn queued(request: WaitRequest) -> Self {
+        Self { request, mode: Mode::Queued, state: State::New }
+    }
+
+    /// A waiter without a queue. It reserves its units where the policy allows that; otherwise it competes
+    /// with other requests each time that it may pass.
+    #[must_use]
+    pub const fn alone(request: WaitRequest) -> Self {
+        Self { request, mode: Mode::Alone, state: State::New }
+    }
+
+    /// A waiter that takes once, and waits only for the delay of a `leaky-queue`, whatever its deadline.
+    #[must_use]
+    pub const fn once(request: WaitRequest) -> Self {
+        Self { request, mode: Mode::Once, state: State::New }
+    }
+
+    /// The request.
+    #[must_use]
+    pub const fn request(&self) -> &WaitRequest {
+        &self.request
+    }
+
+    /// The next step of a waiter without a queue.
+    ///
+    /// # Panics
+    /// The event is no answer to the last step.
+    pub fn poll(&mut self, now: Timestamp, event: Event) -> Step {
+        match event {
+            Event::Observed(_) => self.observed(None),
+            event => self.advance(now, event, true),
+        }
+    }
+
+    /// The operation that gives back what was charged for a departure, if anything was. Whether an
+    /// operation was made whose answer has not arrived is not known: then this is `None`.
+    #[must_use]
+    pub fn cancel(&self) -> Option<Operation> {
+        match &self.state {
+            State::Departing { answer, .. }
+            | State::Applying(_, Purpose::Depart { reserved: answer }) => self.refund(answer),
+            _ => None,
+        }
+    }
+
+    /// The operation that gives back what `answer` has charged.
+    fn refund(&self, answer: &Answer) -> Option<Operation> {
+        (answer.source != Source::Fallback).then_some(Operation::Refund(self.request.cost))
+    }
+
+    /// Whether it reserves its departure instead of queueing.
+    pub(super) fn reserves(&self) -> bool {
+        match self.mode {
+            Mode::Queued => self.request.departs(),
+            Mode::Alone => self.request.policy.can_reserve(),
+            Mode::Once => false,
+        }
+    }
+
+    /// Whether its units are assigned, so that it need not be queued.
+    pub(super) const fn has_passed(&self) -> bool {
+        match &self.state {
+            State::Departing { .. } => true,
+            State::Done(answer) => answer.decision.allowed(),
+            _ => false,
+        }
+    }
+
+    /// The operation that is being applied.
+    pub(super) const fn operation(&self) -> Option<Operation> {
+        match self.state {
+            State::Applying(operation, _) => Some(operation),
+            _ => None,
+        }
+    }
+
+    /// The next step after any event but an observation.
+    pub(super) fn advance(&mut self, now: Timestamp, event: Event, is_head: bool) -> Step {
+        match (self.state, event) {
+            (State::New, Event::Start) if self.reserves() => self.reserve(now),
+            (State::New, Event::Start) if self.mode == Mode::Once => self.take(),
+            (State::New, Event::Start) if is_head => self.ask(),
+            (State::New, Event::Start) => self.observe(now >= self.request.deadline),
+            (State::Waiting, Event::Woken) if self.reserves() => self.reserve(now),
+            (State::Waiting, Event::Woken) if is_head => self.ask(),
+            (State::Waiting, Event::Woken) if now >= self.request.deadline => self.observe(true),
+            (State::Waiting, Event::Woken) => self.sleep_until(self.request.deadline),
+            (State::Waiting, Event::Stopped) => self.observe(true),
+            (State::Departing { at, .. }, Event::Woken) if now < at => Step::SleepUntil(at),
+            (State::Departing { answer, .. }, Event::Woken) if self.mode == Mode::Queued => {
+                self.apply(Operation::Peek(0), Purpose::Depart { reserved: answer })
+            }
+            (State::Departing { answer, .. }, Event::Woken) => self.done(answer),
+            (State::Departing { at, answer }, Event::Stopped) => {
+                let denial = deny(answer, at.since(now));
+                match self.refund(&answer) {
+                    Some(refund) => self.apply(refund, Purpose::Return(denial)),
+                    None => self.done(denial),
+                }
+            }
+            (State::Applying(_, purpose), Event::Answered(answer)) => {
+                self.answered(now, purpose, answer)
+            }
+            (state, event) => unreachable!("{event:?} does not follow {state:?}"),
+        }
+    }
+
+    fn answered(&mut self, now: Timestamp, purpose: Purpose, answer: Answer) -> Step {
+        let deadline = self.request.deadline;
+        match (purpose, answer.outcome) {
+            (Purpose::Reserve | Purpose::Last, Outcome::Allow { .. }) => self.pass(now, answer),
+            // A store that is available again may grant the reservation.
+            (Purpose::Reserve, Outcome::Deny { retry: Retry::After(wait) })
+                if answer.source == Source::Fallback
+                    && self.mode == Mode::Alone
+                    && now + wait <= deadline =>
+            {
+                self.sleep_until(now + wait)
+            }
+            (Purpose::Head, Outcome::Allow { delay }) if peeks_first(&self.request.policy) => {
+                if !delay.is_zero() && now + delay > deadline {
+                    self.done(deny(answer, delay.saturating_sub(deadline.since(now))))
+                } else {
+                    self.take()
+                }
+            }
+            (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, answer),
+            (Purpose::Head, Outcome::Deny { retry: Retry::After(wait) })
+                if now + wait <= deadline =>
+            {
+                self.sleep_until(now + wait)
+            }
+            // The peek has recorded nothing.
+            (Purpose::Head, Outcome::Deny { .. }) if peeks_first(&self.request.policy) => {
+                self.take()
+            }
+            (Purpose::PassTime { is_last }, outcome) => {
+                self.state = State::Observing { is_last };
+                self.expected(match outcome {
+                    Outcome::Allow { .. } => Some(now),
+                    Outcome::Deny { retry: Retry::After(wait) } => Some(now + wait),
+                    Outcome::Deny { retry: Retry::Never } => None,
+                })
+            }
+            (Purpose::Deny { pass_time }, Outcome::Allow { .. }) => {
+                let wait = pass_time.unwrap_or(deadline).since(now);
+                self.done(deny(answer, wait.max(Duration::from_micros(1))))
+            }
+            (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(),
+            (Purpose::Return(denial), _) => self.done(denial),
+            (Purpose::Depart { .. }, _)
+            | (Purpose::Reserve | Purpose::Head | Purpose::Last, Outcome::Deny { .. }) => {
+                self.done(answer)
+            }
+        }
+    }
+
+    /// The next step once the state of the key was read: `pass_time` is when the request would pass after
+    /// those ahead of it, or a time before that (`Some(None)`: never). Without one, a peek decides.
+    pub(super) fn observed(&mut self, pass_time: Option<Option<Timestamp>>) -> Step {
+        match (self.state, pass_time) {
+            (State::Observing { .. }, Some(pass_time)) => self.expected(pass_time),
+            (State::Observing { is_last }, None) => {
+                let peek = Operation::Peek(self.request.cost);
+                self.apply(peek, Purpose::PassTime { is_last })
+            }
+            (state, _) => unreachable!("an observation does not follow {state:?}"),
+        }
+    }
+
+    fn expected(&mut self, pass_time: Option<Timestamp>) -> Step {
+        let deadline = self.request.deadline;
+        let is_last = matches!(self.state, State::Observing { is_last: true });
+        if is_last || pass_time.is_none_or(|at| at > deadline) {
+            let peek = Operation::Peek(self.request.cost);
+            return self.apply(peek, Purpose::Deny { pass_time });
+        }
+        self.sleep_until(deadline)
+    }
+
+    fn reserve(&mut self, now: Timestamp) -> Step {
+        let WaitRequest { cost, deadline, .. } = self.request;
+        let reserve = Operation::Reserve { cost, max_wait: deadline.since(now) };
+        self.apply(reserve, Purpose::Reserve)
+    }
+
+    /// Asks as the head of the queue.
+    fn ask(&mut self) -> Step {
+        let cost = self.request.cost;
+        let peeks = peeks_first(&self.request.policy);
+        let operation = if peeks { Operation::Peek(cost) } else { Operation::Take(cost) };
+        self.apply(operation, Purpose::Head)
+    }
+
+    fn take(&mut self) -> Step {
+        self.apply(Operation::Take(self.request.cost), Purpose::Last)
+    }
+
+    /// Its units are assigned: holds the request until its departure.
+    fn pass(&mut self, now: Timestamp, answer: Answer) -> Step {
+        if answer.delay().is_zero() {
+            return self.done(answer);
+        }
+        let at = now + answer.delay();
+        self.state = State::Departing { at, answer };
+        Step::SleepUntil(at)
+    }
+
+    const fn apply(&mut self, operation: Operation, purpose: Purpose) -> Step {
+        self.state = State::Applying(operation, purpose);
+        Step::Apply(operation)
+    }
+
+    const fn observe(&mut self, is_last: bool) -> Step {
+        self.state = State::Observing { is_last };
+        Step::Observe
+    }
+
+    const fn sleep_until(&mut self, at: Timestamp) -> Step {
+        self.state = State::Waiting;
+        Step::SleepUntil(at)
+    }
+
+    const fn done(&mut self, answer: Answer) -> Step {
+        self.state = State::Done(answer);
+        Step::Done(answer)
+    }
+}
+
+/// `answer` as a denial.
+const fn deny(answer: Answer, retry: Duration) -> Answer {
+    let outcome = Outcome::Deny { retry: Retry::After(retry) };
+    Answer { decision: Decision { outcome, ..answer.decision }, ..answer }
+}

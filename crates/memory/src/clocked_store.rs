@@ -1,0 +1,157 @@
+//! The table with a clock: a store that needs no time from its callers.
+
+use std::fmt::Debug;
+
+use sluicegate_core::{
+    Answer, Applied, Clock, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
+    Operation, PreparedPolicy, ReadEntry, ReserveError, Source, Store, StoreError, StoreStatus,
+};
+
+use crate::{MemoryStore, SystemClock};
+
+/// A [`MemoryStore`] with its clock, which answers every operation now. The clock is read once for each operation, or
+/// for each batch.
+///
+/// ```
+/// use sluicegate_core::{Clock, ManualClock, Operation, PreparedPolicy, Timestamp};
+/// use sluicegate_memory::{ClockedStore, MemoryStore};
+///
+/// let store = ClockedStore::new(MemoryStore::new(), ManualClock::new(Timestamp::EPOCH));
+/// let policy: PreparedPolicy = "gcra:1/1s:burst=1".parse()?;
+///
+/// assert!(store.decide(b"user7", &policy, Operation::Take(1))?.allowed());
+/// assert!(!store.decide(b"user7", &policy, Operation::Take(1))?.allowed());
+/// store.clock().advance(std::time::Duration::from_secs(1));
+/// assert!(store.decide(b"user7", &policy, Operation::Take(1))?.allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct ClockedStore<C = SystemClock> {
+    store: MemoryStore,
+    clock: C,
+}
+
+impl<C: Clock> ClockedStore<C> {
+    /// `store`, in the time of `clock`.
+    #[must_use]
+    pub const fn new(store: MemoryStore, clock: C) -> Self {
+        Self { store, clock }
+    }
+
+    /// The store without its clock.
+    #[must_use]
+    pub const fn store(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    /// The clock.
+    #[must_use]
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Applies `operation` to `key`: [`Store::apply`] without the other errors of stores.
+    ///
+    /// # Errors
+    /// [`ReserveError`] for [`Operation::Reserve`] under a policy without reservations.
+    #[inline(always)]
+    pub fn decide(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        self.decide_as(key, policy, operation)
+    }
+
+    #[inline(always)]
+    fn decide_as<E: From<ReserveError>>(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: Operation,
+    ) -> Result<Decision, E> {
+        // The clock is read while the slot of the key is loaded.
+        let (hash, now) = (self.store.prefetch_hashed(key), self.clock.now());
+        let policy = self.store.numbered(policy, now);
+        self.store.apply_hashed::<true, E>(hash, &policy, now, operation)
+    }
+}
+
+impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
+    type Error = StoreError;
+
+    #[inline(always)]
+    fn apply<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: Operation,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        Applied::Now(self.decide_as(key, policy, operation).map(Answer::from))
+    }
+
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
+        let (store, now) = (&self.store, self.clock.now());
+        let mut answers = Vec::with_capacity(operations.len());
+        store.for_each_hash(
+            operations,
+            |it| it.key,
+            |it, hash| {
+                let policy = store.numbered(it.policy, now);
+                let decision = store.apply_hashed::<false, _>(hash, &policy, now, it.operation);
+                answers.push(decision.map(Answer::from));
+            },
+        );
+        Applied::Now(answers)
+    }
+
+    fn apply_multi_key<'a>(
+        &'a self,
+        operation: MultiKeyOperation,
+        takes: &'a [KeyedTake<'a>],
+    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
+        let now = self.clock.now();
+        let joint = match operation {
+            MultiKeyOperation::Take => self.store.take_together(takes, now),
+            MultiKeyOperation::Peek => self.store.peek_together(takes, now),
+        };
+        let answer = joint.map(|joint| MultiKeyAnswer { joint, source: Source::Store });
+        Applied::Now(answer.ok_or_else(StoreError::missing_key))
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), StoreError>> {
+        let now = self.clock.now();
+        // The entry is not copied, because it may be large.
+        let is_read = self.store.with_entry(key, |entry| {
+            let is_live = !entry.lifetime(now).is_zero();
+            if is_live {
+                read(Some(entry), now);
+            }
+            is_live
+        });
+        if is_read != Some(true) {
+            read(None, now);
+        }
+        Applied::Now(Ok(()))
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
+        Applied::Now(Ok(self.store.reset(key, self.clock.now())))
+    }
+
+    fn prefetch(&self, key: &[u8]) {
+        self.store.prefetch(key);
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Local(self.store.usage())
+    }
+}

@@ -1,0 +1,256 @@
+//! Operations on one key: from the caches, from the store, or by the fallback.
+
+use sluicegate_core::{
+    Answer, Applied, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
+    Operation, PreparedPolicy, ReadEntry, Source, StateFault, Store, StoreError, StoreStatus,
+    Timestamp,
+};
+
+use crate::{
+    PlannedPolicy, RedisStore, call, local::denial_cache::QueryToken,
+    net::node_connection::Deadline, store::Inner,
+};
+
+/// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks and
+/// reserves. A charge, a refund and a reset have no fallback: they return [`StoreError::Unavailable`] or
+/// [`StoreError::Timeout`]. A refund with an unknown outcome is not sent again, and the caller should not send it again
+/// either.
+impl Store for RedisStore {
+    type Error = StoreError;
+
+    fn apply<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        operation: Operation,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        let inner = self.inner();
+        let (key, policy) = (inner.key(key), inner.planned(policy));
+        if let Some(now) = inner.given_time() {
+            return Applied::later(async move {
+                Ok(inner.decide_at(&key, &policy, operation, now).await?.into())
+            });
+        }
+        if let Some(answer) = inner.cached_denial(&key, &policy, operation) {
+            return Applied::Now(Ok(answer));
+        }
+        Applied::later(async move {
+            let deadline = Deadline::after(inner.context.options.deadline);
+            if let Operation::Take(cost @ 1..) = operation {
+                if policy.lease() > 1 && cost <= policy.lease() {
+                    return self.take_leased(&key, &policy, cost, deadline).await;
+                }
+            } else {
+                inner.begins(&key, operation);
+            }
+            let answer = inner.request(&key, &policy, operation, deadline).await;
+            inner.finish(&key, operation, answer.is_ok());
+            answer
+        })
+    }
+
+    /// Sends one pipeline per cluster slot (one without a cluster), all at the same time. Each operation is atomic, the
+    /// batch is not. Operations on one key are applied in order, unless the server has flushed its scripts. Uses no
+    /// leases.
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
+        let inner = self.inner();
+        let Some(now) = inner.given_time() else {
+            return Applied::later(inner.send_many(operations));
+        };
+        Applied::later(async move {
+            let mut answers = Vec::with_capacity(operations.len());
+            for &KeyedOperation { key, policy, operation } in operations {
+                let (key, policy) = (inner.key(key), inner.planned(policy));
+                let decision = inner.decide_at(&key, &policy, operation, now).await;
+                answers.push(decision.map(Answer::from));
+            }
+            answers
+        })
+    }
+
+    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the
+    /// order given, and what was charged is refunded on a denial, once. Of those, a policy with `count=all`
+    /// keeps what it was charged, as the record of the denial. Uses no leases. With a test clock, one server must have
+    /// all keys.
+    fn apply_multi_key<'a>(
+        &'a self,
+        operation: MultiKeyOperation,
+        takes: &'a [KeyedTake<'a>],
+    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
+        let inner = self.inner();
+        let at = inner.given_time();
+        Applied::later(inner.apply_multi_key(operation, takes, at))
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), StoreError>> {
+        let given = self.inner().given_time();
+        Applied::later(async move {
+            let (entry, by_server) = self.entry(key).await?;
+            let now = given.unwrap_or(by_server);
+            read(entry.as_ref().filter(|entry| !entry.lifetime(now).is_zero()), now);
+            Ok(())
+        })
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
+        let reset = self.apply(key, self.inner().any_policy(), Operation::Reset);
+        Applied::later(async move {
+            let mut is_live = false;
+            match self.read(key, &mut |entry, _| is_live = entry.is_some()).await {
+                // A reset also removes state that cannot be read.
+                Err(StoreError::Corrupt(StateFault::Version | StateFault::Damaged, _)) => {
+                    is_live = true;
+                }
+                read => read?,
+            }
+            let _ = reset.await?;
+            Ok(is_live)
+        })
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Remote(Box::new(self.remote_status()))
+    }
+
+    /// Refunds the unspent units of all leases. A store that is dropped without this call forfeits them.
+    fn close(&self) -> Applied<'_, ()> {
+        Applied::later(self.return_leases())
+    }
+}
+
+impl Inner {
+    /// The cached denial of a take that still applies.
+    fn cached_denial(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+    ) -> Option<Answer> {
+        let Operation::Take(cost @ 1..) = operation else { return None };
+        let answer = self.denials.denied(key, policy, cost, self.context.now())?;
+        self.context.counts.cache.one();
+        Some(answer)
+    }
+
+    /// Applies `operation` in the store at the time `now`, for simulations and tests. Uses no cache, lease or fallback.
+    async fn decide_at(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<Decision, StoreError> {
+        let deadline = Deadline::after(self.context.options.deadline);
+        let request = (operation, Some(now));
+        call::call(&self.context, &self.topology, key, policy.plan(), request, deadline).await
+    }
+
+    /// Drops cached data of a key that `operation` makes obsolete. [`done`](Self::done) drops data that other
+    /// requests cache until then.
+    pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
+        if operation == Operation::Reset {
+            self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
+        }
+        self.done(key, operation);
+    }
+
+    /// Updates the caches after `operation` has succeeded or failed.
+    pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
+        self.done(key, operation);
+        if operation == Operation::Reset && is_done {
+            self.denials.reset(key);
+            self.local.reset(key, self.context.now());
+        }
+    }
+
+    pub(crate) fn done(&self, key: &[u8], operation: Operation) {
+        if let Operation::Refund(_) | Operation::Reset = operation {
+            self.denials.forget(key);
+        }
+    }
+
+    /// Applies `operation` in the store, or by the fallback while the store is unavailable.
+    pub(crate) async fn request(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let token = self.denials.begin_query(key, self.context.now());
+        match self.decide(key, policy, operation, deadline).await {
+            Ok(decision) => {
+                self.context.counts.store.one();
+                self.record(key, policy, operation, token, &decision);
+                Ok(Answer { decision, source: Source::Store })
+            }
+            Err(error) if error.is_unavailable() => self.fall_back(key, policy, operation, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Caches the denial or usage in a reply.
+    pub(crate) fn record(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+        token: QueryToken,
+        decision: &Decision,
+    ) {
+        let cost = match operation {
+            Operation::Take(cost @ 1..) => cost,
+            // Only the fallback uses the replies to these.
+            Operation::Take(0)
+            | Operation::Peek(_)
+            | Operation::Charge(_)
+            | Operation::Reserve { .. }
+                if policy.is_remembered() =>
+            {
+                0
+            }
+            _ => return,
+        };
+        self.denials.record(key, policy, cost, token, self.context.now(), decision);
+    }
+
+    /// Applies `operation` in the store, without cache or fallback.
+    pub(crate) async fn decide(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Decision, StoreError> {
+        #[cfg(test)]
+        if let Some(server) = self.context.virtual_server.get() {
+            return deadline.within(server.decide(operation)).await?;
+        }
+        let request = (operation, None);
+        call::call(&self.context, &self.topology, key, policy.plan(), request, deadline).await
+    }
+
+    pub(crate) fn fall_back(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+        error: StoreError,
+    ) -> Result<Answer, StoreError> {
+        let counts = &self.context.counts;
+        match &error {
+            StoreError::Timeout(_) => counts.timeouts.one(),
+            _ => counts.unavailable.one(),
+        }
+        tracing::debug!(%error, "decided without the store");
+        let now = self.context.now();
+        self.local.decide((key, policy), operation, (&self.denials, counts), now, error)
+    }
+}

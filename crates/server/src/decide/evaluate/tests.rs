@@ -1,0 +1,88 @@
+use std::sync::Arc;
+
+use sluicegate_conformance::{
+    ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
+};
+use sluicegate_core::{Clock as _, OnError, Timestamp};
+use sluicegate_memory::{MemoryStore, SystemClock};
+use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
+
+use super::*;
+use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::open::OpenStore};
+
+/// A decider with these rules and its state in memory.
+fn decider(rules: &str) -> Decider {
+    let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
+    let store = OpenStore::from(MemoryStore::new()).store;
+    let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
+    Decider::new(store, rules, clock, buffers, OnError::Deny)
+}
+
+/// Evaluates the rules for a GET of `path` with the header `u`.
+fn evaluate<R>(
+    decider: &Decider,
+    (operation, path, user): (RuleOperation, &str, Option<&str>),
+    now: Timestamp,
+    read: impl FnOnce(&[Match<'_>], Result<RuleOutcome, StoreError>) -> R,
+) -> R {
+    let headers: Vec<_> = user.map(|user| ("u", user)).into_iter().collect();
+    let rules = decider.rules.now();
+    let matches = rules.rules().matches(&Request::http("GET", path, &headers));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let outcome = runtime.block_on(decider.evaluate(&rules, &matches, operation, now));
+    read(&matches, outcome)
+}
+
+/// A server under the cases of `conformance`.
+struct Server {
+    decider: Decider,
+    start: Timestamp,
+}
+
+impl RuleSubject for Server {
+    fn evaluate(&mut self, request: &RuleRequest<'_>) -> ObservedOutcome {
+        let operation = match request.operation {
+            "take" => RuleOperation::Take(request.hits),
+            "peek" => RuleOperation::Peek(request.hits),
+            _ => RuleOperation::Refund(request.hits),
+        };
+        let (now, request) = (self.start + request.at, (operation, request.path, request.user));
+        evaluate(&self.decider, request, now, |matches, outcome| {
+            let outcome = outcome.unwrap();
+            let matches = matches.iter().zip(&outcome.matches).map(|(found, it)| ObservedMatch {
+                rule: found.rule.name().to_owned(),
+                level: found.charges.get(it.charge).and_then(|it| it.level).map(ToOwned::to_owned),
+                allowed: it.allowed,
+                decision: it.decision,
+            });
+            let matches = matches.collect();
+            ObservedOutcome { allowed: outcome.allowed, binding: outcome.binding, matches }
+        })
+    }
+
+    fn events(&self, rule: &str) -> Vec<(&'static str, u64)> {
+        let all = self.decider.rules.tallies.all();
+        let found = all.iter().find(|(name, _)| **name == *rule);
+        let counts =
+            found.map(|(_, it)| RuleEvent::ALL.map(|event| (event.name(), it.count(event))));
+        counts.into_iter().flatten().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[test]
+fn evaluate_agrees_with_all_cases() {
+    check_rules(|rules| {
+        let decider = decider(rules);
+        let start = decider.clock.now();
+        Server { decider, start }
+    });
+}
+
+#[test]
+fn evaluate_key_too_long_is_an_error() {
+    let decider = decider("rules: [{name: all, key: header.u, policy: 'fixed-window:5/1h'}]");
+    let user = "x".repeat(65_536);
+    let request = (RuleOperation::Take(1), "/", Some(&*user));
+    let error = evaluate(&decider, request, decider.clock.now(), |_, outcome| outcome.unwrap_err());
+    assert_eq!(error.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
+}

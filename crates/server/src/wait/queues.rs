@@ -1,0 +1,84 @@
+//! The wait queues that all workers share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use parking_lot::Mutex;
+use sluicegate_core::{
+    Operation, Policy, Timestamp,
+    wait::{self, Event, QueueFull, Step, Ticket, WaitRequest},
+};
+use tokio::sync::Notify;
+
+type Queues = wait::WaitQueues<Arc<[u8]>, Arc<Notify>>;
+
+/// The waiting requests of all keys.
+#[derive(Debug, Default)]
+pub(crate) struct WaitQueues {
+    queues: Mutex<Queues>,
+    /// Number of waiting requests, to check without a lock that there is none.
+    waiting: AtomicUsize,
+}
+
+impl WaitQueues {
+    /// Number of waiting requests.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Adds a request, which `woken` wakes.
+    pub(super) fn enter(
+        &self,
+        key: &Arc<[u8]>,
+        request: WaitRequest,
+        woken: &Arc<Notify>,
+    ) -> Result<Ticket, QueueFull> {
+        let mut queues = self.queues.lock();
+        let ticket = queues.enter(Arc::clone(key), request, Arc::clone(woken))?;
+        self.waiting.store(queues.waiting(), Ordering::SeqCst);
+        Ok(ticket)
+    }
+
+    /// The next step of a request.
+    pub(super) fn poll(&self, ticket: Ticket, now: Timestamp, event: Event) -> Step {
+        let mut queues = self.queues.lock();
+        let polled = queues.poll(ticket, now, event);
+        wake(&mut queues, polled.wake);
+        polled.step
+    }
+
+    /// Removes a request. Returns the refund that is to be applied.
+    pub(super) fn remove(&self, ticket: Ticket) -> Option<Operation> {
+        let mut queues = self.queues.lock();
+        let (_, refund, head) = queues.remove(ticket)?;
+        wake(&mut queues, head);
+        self.waiting.store(queues.waiting(), Ordering::SeqCst);
+        refund
+    }
+
+    /// An operation was applied to `key`: requests that wait for it may now pass.
+    pub(crate) fn asked(&self, key: &[u8], policy: &Policy, operation: Operation) {
+        if self.waiting() > 0 {
+            let mut queues = self.queues.lock();
+            let head = queues.applied(key, policy, operation);
+            wake(&mut queues, head);
+        }
+    }
+
+    /// The usage of `key` may be lower than before.
+    pub(crate) fn changed(&self, key: &[u8]) {
+        if self.waiting() > 0 {
+            let mut queues = self.queues.lock();
+            let head = queues.changed(key);
+            wake(&mut queues, head);
+        }
+    }
+}
+
+fn wake(queues: &mut Queues, ticket: Option<Ticket>) {
+    if let Some(woken) = ticket.and_then(|ticket| queues.data(ticket)) {
+        woken.notify_one();
+    }
+}
