@@ -4,10 +4,10 @@ use sluicegate_resp::{Value, encode_command};
 
 use crate::harness::{Peer, Running, bulk, integers, simple};
 
-/// What recovers so slowly that no test sees it.
+/// A policy that does not recover during a test.
 const SLOW: &str = "gcra:1/1d:burst=1000";
 
-/// The first three integers of a decision: those that do not tell the time.
+/// The first three integers of a decision, which do not depend on time.
 fn timeless(value: &Value) -> Vec<i64> {
     integers(value)[..3].to_vec()
 }
@@ -49,7 +49,7 @@ fn mixed(count: usize) -> Vec<(String, Value)> {
     commands.collect()
 }
 
-/// `heard`, without what tells the time.
+/// `heard`, without integers that depend on time.
 fn without_time(heard: Value) -> Value {
     match heard {
         Value::Array(elements) if matches!(elements[0], Value::Array(_)) => {
@@ -206,7 +206,7 @@ fn pipeline_invented_policies_are_answered_and_evicted() {
     assert_eq!(server.told("decisions"), 9000);
 }
 
-/// What the workers tell of themselves: clients, commands, decisions.
+/// Clients, commands and decisions of each worker, by `INFO`.
 fn workers(peer: &mut Peer) -> Vec<[u64; 3]> {
     let Value::Bulk(text) = peer.say("INFO workers") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();

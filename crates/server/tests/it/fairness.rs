@@ -229,8 +229,8 @@ fn greedy_pipelines_give_way() {
     assert!(times[times.len() / 2] < Duration::from_millis(50), "{:?}", times[times.len() / 2]);
 }
 
-/// Sends `text` on each of so many new connections and reads all replies, one client after the other, while
-/// another client asks; how long that one waited, and how long all took.
+/// Sends `text` on new connections and reads all replies, one client after the other, while
+/// another client sends commands. Returns the latency of that client, and the time of all.
 fn beside_pipelines(
     server: &Running,
     clients: usize,
@@ -315,7 +315,7 @@ fn wait_arrival_cost_is_independent_of_queue_length() {
     assert!(long < short * 5 + Duration::from_millis(5), "{short:?} {long:?}");
 }
 
-/// What a client sends behind a wait stays with the system until it is its turn.
+/// Input after a waiting command stays in the buffers of the system until the wait ends.
 #[test]
 fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     let server = one_worker();
@@ -336,7 +336,7 @@ fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     assert_eq!(server.told("buffer_bytes"), 0);
 }
 
-/// One that sends more than is kept is noticed as well, and told when its turn has come.
+/// A client that sends more than is kept is noticed as well, and gets the error after the wait.
 #[test]
 fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let server = one_worker();
@@ -384,7 +384,7 @@ fn waits_answered_at_once_give_way() {
     assert!(most < took / 2 + Duration::from_millis(100), "{most:?} of {took:?}");
 }
 
-/// However many commands take long, few of them have a turn before others are looked at.
+/// Whatever the number of slow commands, few of them have a turn before other connections are polled.
 #[test]
 fn many_long_commands_give_way() {
     let server = one_worker();

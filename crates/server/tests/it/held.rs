@@ -16,7 +16,7 @@ use crate::{
     harness::{Folder, PATIENCE, simple, size},
 };
 
-/// What strangers may make it hold in all, in KiB.
+/// Bound on the memory of the process under attack, in KiB.
 const MAX_HELD: usize = 128 * 1024;
 
 /// As many clients as a size says, and as this process may open.
@@ -24,7 +24,7 @@ fn clients(name: &str, usual: usize) -> usize {
     size(name, usual).min(most_files() - 100)
 }
 
-/// Connects so many clients, and sends `text` on each as far as the system takes it, until nothing moves.
+/// Connects clients, and sends `text` on each until the system accepts no more.
 fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)> {
     let mut peers: Vec<_> = (0..count)
         .map(|_| {
@@ -170,7 +170,7 @@ fn wait_long_keys_stay_within_the_budget() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// What a store denied is remembered: by a hash, however long the key.
+/// Denials of a store are cached by a hash of the key, whatever its length.
 #[test]
 fn denial_of_long_keys_holds_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";

@@ -31,7 +31,7 @@ const BURST: u64 = 50;
 /// A key that was used up at the very beginning.
 const OLD: &str = "SG.TAKE old gcra:3/366d";
 
-/// What all clients have seen so far.
+/// The results of all clients so far.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
@@ -82,7 +82,7 @@ fn press(address: SocketAddr, seed: u64, seen: &Seen) {
     }
 }
 
-/// What is in the file, if there is one; it must be whole.
+/// The content of the file, if there is one; it must be complete.
 fn saved(path: &Path) -> Option<MemoryStore> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,

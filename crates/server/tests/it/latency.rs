@@ -38,7 +38,7 @@ impl Takes {
         Self { stream, next: connection * 1_000_000, bytes: Vec::new() }
     }
 
-    /// Sends so many.
+    /// Sends requests.
     fn send(&mut self, count: usize) {
         self.bytes.clear();
         for _ in 0..count {

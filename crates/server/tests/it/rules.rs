@@ -186,8 +186,8 @@ fn reload_batch_sees_one_version() {
     );
 }
 
-/// What a response says of the limit is by one version, that of what is left by the same: each client has
-/// a key of its own, and knows what it has used.
+/// Limit and remaining in a response are of one version: each client has its own key, and knows its
+/// usage.
 #[test]
 fn reload_of_ten_thousand_rules_fails_no_request() {
     const RULES: usize = 10_000;

@@ -24,9 +24,9 @@ pub(crate) struct Dribble {
     pub(crate) clients: usize,
     pub(crate) configure: fn(&mut Config),
     pub(crate) address: fn(&Running) -> SocketAddr,
-    /// What each of them begins.
+    /// The incomplete input of each slow client.
     pub(crate) begun: Vec<Vec<u8>>,
-    /// What the other asks, and how the reply to it ends.
+    /// The request of the other client, and the end of its reply.
     pub(crate) ask: (&'static str, &'static str),
 }
 

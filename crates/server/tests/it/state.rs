@@ -1,4 +1,4 @@
-//! State outlives the server, and a damaged file harms nobody.
+//! State survives a restart, and a damaged file does no harm.
 
 use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ fn with_state(path: &Path) -> Running {
     })
 }
 
-/// What is left of the burst after one more take, or -1 if it was denied.
+/// `remaining` after one more take, or -1 if it was denied.
 fn take(server: &Running, key: &str) -> i64 {
     let told = server.connect().integers(&format!("SG.TAKE {key} {POLICY}"));
     if told[0] == 1 { told[2] } else { -1 }
@@ -183,7 +183,7 @@ fn test_clock_with_state_file_is_rejected() {
     );
 }
 
-/// What a server says that does not start.
+/// The error of a server that does not start.
 fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
     let mut config = config();
     configure(&mut config);

@@ -83,7 +83,7 @@ fn stop_does_not_wait_for_a_client_that_does_not_read() {
     drop(peer);
 }
 
-/// What a client sends at once, and how its replies end.
+/// The input of a client, and the end of its replies.
 struct Batch {
     face: &'static str,
     text: Cow<'static, str>,

@@ -14,7 +14,7 @@ use crate::{
     harness::{Running, now, simple},
 };
 
-/// So many histories: the scripts themselves are tested with more.
+/// The number of histories; the tests of the scripts have more.
 const HISTORIES: u64 = 100;
 
 /// A server on the store, which has time to spare.
@@ -54,7 +54,7 @@ fn resp_with_redis_all_traces_agree_with_the_core() {
     }
 }
 
-/// What one server has let through no other does.
+/// Units that one server has granted are granted by no other.
 #[test]
 fn redis_store_servers_share_each_limit_exactly() {
     const UNITS: usize = 400;
@@ -140,7 +140,7 @@ fn redis_store_replies_are_in_order() {
     assert!(peer.error("DBSIZE").starts_with("ERR DBSIZE is unavailable: the keys are in a store"));
 }
 
-/// What does not fit into memory while the store is asked is not asked at all, and no reply comes out of order.
+/// A batch beyond the memory budget is not sent to the store, and replies stay in order.
 #[test]
 fn redis_store_batch_beyond_the_budget_is_rejected_in_order() {
     let store = Server::start(Engine::Redis70);
@@ -235,7 +235,7 @@ fn redis_store_unavailable_applies_on_error_and_recovers() {
     let start = now();
     for (server, used) in servers.iter().zip([1, 1, 1]) {
         let mut peer = server.connect();
-        // It was started without what it knew; the others are told apart by their prefixes.
+        // This node has restarted empty; the other stores differ by prefix.
         while peer.say("SG.REFUND other gcra:1/1h") == Value::Null
             || server.told("store_connected") == 0
             || server.told("store_breaker_open") > 0
@@ -283,7 +283,7 @@ fn redis_store_waiting_client_that_leaves_releases_its_units() {
     drop(waits);
     until("it gave its place back", || remaining() == 4);
     server.until_told("blocked_clients", 0);
-    // One that cannot pass in time is told so at once.
+    // A request that cannot pass in time is denied at once.
     let told = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));
     assert_eq!(told[0], 0);
     let told = server.connect().integers("SG.WAIT w fixed-window:1/1h COST 2 TIMEOUT 1000000");

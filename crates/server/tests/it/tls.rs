@@ -1,4 +1,4 @@
-//! TLS: who is who is checked, and plain text is refused.
+//! TLS: certificates are checked, and plain text is rejected.
 
 use std::{
     fs,
@@ -101,7 +101,7 @@ fn connect(
     Ok(StreamOwned::new(connection, TcpStream::connect(address)?))
 }
 
-/// What the server answers to `text` and `QUIT` over TLS, for a client that trusts `authority`.
+/// The replies to `text` and `QUIT` over TLS, for a client that trusts `authority`.
 fn say(
     server: &Running,
     authority: &Authority,
@@ -115,7 +115,7 @@ fn say(
     Ok(heard)
 }
 
-/// What HTTP/1.1 at `address` answers to a question about its health.
+/// The response to a health check over HTTP/1.1 at `address`.
 fn health(
     address: SocketAddr,
     authority: &Authority,

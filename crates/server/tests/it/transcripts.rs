@@ -4,7 +4,7 @@ use sluicegate_resp::{Value, encode_command};
 
 use crate::harness::{Running, bulk, simple};
 
-/// The conversation in which `said` (lines of commands, inline) is answered by `heard`.
+/// Checks that the inline commands in `said` are answered by `heard`.
 fn check(server: &Running, said: &str, heard: &str) {
     let mut peer = server.connect();
     let said = said.lines().map(|line| line.trim().to_owned() + "\r\n").collect::<String>();

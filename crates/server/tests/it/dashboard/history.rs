@@ -7,7 +7,7 @@ use sluicegate_testing::eventually;
 use super::browser::Browser;
 use crate::http::client::{Client, server};
 
-/// The samples, once there are so many.
+/// The samples, once there are enough.
 fn samples(client: &mut Client, count: usize) -> Vec<Value> {
     eventually("the server has sampled its counters", || {
         let history = client.get("/dashboard/history").json();

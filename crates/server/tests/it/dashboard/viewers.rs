@@ -1,4 +1,4 @@
-//! Those who look: frames, how many may, and those who do not take what is sent.
+//! Viewers: their frames, their number, and viewers that do not read.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,7 +13,7 @@ use crate::{
     http::client::{Client, server},
 };
 
-/// Somebody who looks.
+/// A viewer.
 pub(crate) struct Viewer(BufReader<TcpStream>);
 
 impl Viewer {
@@ -70,7 +70,7 @@ fn frames_agree_with_info_and_list_keys() {
     assert_eq!(frame["allowed"], server.told("allowed"));
     assert_eq!(frame["protocols"][1]["allowed"], 1);
     assert_eq!(frame["store"]["keys"], server.told("keys"));
-    // Who asks is one more; those who asked before may still be on their way out.
+    // This client is one more; earlier ones may still be closing.
     server.until_told("connected_clients", frame["clients"].as_u64().unwrap() + 1);
     let (asked, denied) = (&frame["hot"]["requested"], &frame["hot"]["denied"]);
     assert_eq!((&asked[0]["key"], &denied[0]["key"]), (&"hot".into(), &"hot".into()));

@@ -20,7 +20,7 @@ fn descriptor_with_its_own_limit_is_limited() {
     assert!(reset.seconds > 0 && reset.nanos == 0, "{reset:?}");
     assert_eq!(told(&service.ask_one(ada())), (false, 0));
     assert_eq!(told(&service.ask_one(ada())), (true, 0));
-    // Somebody else, and one whose entries read alike when they are put together.
+    // Another client, and one whose concatenated entries are equal.
     assert_eq!(told(&service.ask_one(limited(&[("user", "bob")], 2))), (false, 1));
     assert_eq!(told(&service.ask_one(limited(&[("use", "rada")], 2))), (false, 1));
     // Nothing at all passes a limit of nothing.

@@ -1,4 +1,4 @@
-//! Requests that a web page of somebody else has a browser send, and requests that are not whole.
+//! Requests that a page of another site makes a browser send, and incomplete requests.
 
 use std::{io::Write as _, net::Shutdown, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::harness::Folder;
 
 const TAKE: &str = r#"{"key":"victim","policy":"gcra:2/1h"}"#;
 
-/// What is left of the victim.
+/// `remaining` of the key under attack.
 fn left(client: &mut Client) -> i64 {
     let heard = client.post("/v1/peek", TAKE);
     heard.json()["remaining"].as_i64().unwrap()
@@ -74,7 +74,7 @@ fn cross_site_requests_are_rejected() {
             assert_eq!(status(&mut client, "GET", path, fields, ""), expected, "{path} {fields}");
         }
     }
-    // Who checks whether the server runs is told, by whatever name.
+    // Health checks are answered for any host name.
     for path in ["/healthz", "/readyz"] {
         for fields in [foreign, site, rebound] {
             assert_eq!(status(&mut client, "GET", path, fields, ""), 200, "{path} {fields}");

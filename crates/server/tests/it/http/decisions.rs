@@ -1,4 +1,4 @@
-//! What is answered to those who ask as they should.
+//! Responses to valid requests.
 
 use serde_json::json;
 use sluicegate_server::HttpHeaders;

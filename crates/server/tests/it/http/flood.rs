@@ -20,7 +20,7 @@ use crate::{
     harness::{any_port, now, size},
 };
 
-/// What strangers may make the server hold, in KiB.
+/// Bound on the memory of the server under attack, in KiB.
 const BOUND: usize = 128 * 1024;
 /// KiB that the allocator may keep, and code that was not used before may take up.
 const SLACK: usize = 8 * 1024;

@@ -181,8 +181,8 @@ fn token_configured_is_required() {
     assert_eq!(client.get("/healthz").status, 200);
 }
 
-/// What of a body was on its way when its request was refused costs nobody the connection; but who does not send it
-/// is told that it ends.
+/// The rest of the body of a rejected request does not end the connection, but a client that does not send it
+/// gets `Connection: close`.
 #[test]
 fn body_after_its_rejection_is_drained() {
     let running = server(|_| {});
@@ -201,15 +201,15 @@ fn body_after_its_rejection_is_drained() {
         let heard = client.hear();
         assert_eq!((heard.status, heard.field("connection")), (404, "close"), "{fields}");
     }
-    // As nginx asks when it was not told to leave the length out.
+    // nginx sends such requests unless it is configured to drop the length.
     client = Client::connect(&running);
     client.ask("GET", "/healthz", "Content-Length: 2\r\n");
     let heard = client.hear();
     assert_eq!((heard.status, heard.field("connection")), (200, ""), "not waited for");
 }
 
-/// Over HTTP/2 the rest of a body is taken and dropped: clients that are told to stop halfway often
-/// look at nothing else.
+/// Over HTTP/2 the rest of a body is drained, because clients that are stopped early often
+/// do not read the response.
 #[test]
 fn body_rejected_on_http_2_may_be_sent_to_its_end() {
     let running = server(|_| {});

@@ -22,7 +22,7 @@ rules:
 /// How a proxy is started for a folder.
 type Run = fn(&Folder, SocketAddr) -> Command;
 
-/// What stands behind the proxy.
+/// The service behind the proxy.
 enum Behind {
     App(Application),
     /// The proxy itself, with this in the place of what its example answers.

@@ -102,7 +102,7 @@ fn store_unavailable_applies_the_fallback() {
 
 const RULES: &str = "rules: [{name: all, key: client, policy: 'fixed-window:2/1h'}]";
 
-/// A fallback denial is told from one that a limit made, on each way of asking; and so is readiness.
+/// Every route distinguishes a fallback denial from the denial of a limit, and so does readiness.
 #[test]
 fn fallback_denial_is_never_quota_exceeded() {
     for (on_error, denial, take, ready) in [
@@ -157,7 +157,7 @@ fn fallback_denial_is_never_quota_exceeded() {
         }
         let text = String::from_utf8(client.get("/metrics").body).unwrap();
         assert!(text.contains("sluicegate_store_breaker_open 1\n"), "{text}");
-        // Nobody asks anything: it is noticed all the same.
+        // The outage is noticed without requests.
         store.restart();
         let took =
             sluicegate_testing::until("it is ready again", || client.get("/readyz").status == 200);

@@ -43,8 +43,8 @@ fn wait_us_stop_denies_waiting_requests() {
     assert_eq!(client.hear().status, 429);
 }
 
-/// Whatever becomes of the rules while a request waits under a name of theirs: once it was charged it
-/// is told so, by the policy that it was charged by.
+/// A request that waits by the name of a policy is answered by the policy that it was charged by, even if the
+/// rules change meanwhile.
 #[test]
 fn wait_us_response_is_about_the_policy_of_the_request() {
     let folder = Folder::new();
