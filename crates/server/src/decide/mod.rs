@@ -45,7 +45,7 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: WaitQueues,
-    /// The memory budget, for keys of waiting requests.
+    /// What may be buffered: keys of requests that wait are.
     pub(crate) buffers: Arc<BufferBudget>,
     /// The fallback while the store is unavailable, unless a rule sets its own.
     pub(crate) on_error: OnError,
@@ -91,7 +91,7 @@ impl Decider {
         PreparedPolicy::new(policy).on_error(self.on_error)
     }
 
-    /// Why all requests are denied, if they are: the store is unavailable, and the fallback is a denial.
+    /// Why requests are denied whatever their limits say: the store is unavailable, and the fallback denies.
     pub(crate) fn not_ready(&self) -> Option<String> {
         let StoreStatus::Remote(status) = self.store.status() else { return None };
         let reason = status.unavailable.filter(|_| self.on_error == OnError::Deny)?;
