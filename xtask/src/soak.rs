@@ -69,7 +69,7 @@ const TESTS: &[Tests] = &[
         "it",
         &["bounds::", "hostile::", "resident::", "restart::", "snapshot::", "threads::"],
     ),
-    ("sluicegate-server", LIBRARY, &["secret::", "server::"]),
+    ("sluicegate-server", LIBRARY, &["net::secret::", "server::"]),
     (
         "sluicegate-server",
         "it",
@@ -85,7 +85,7 @@ const TESTS: &[Tests] = &[
             "killed::",
             "latency::",
             "limits::",
-            "patience::",
+            "timeouts::",
             "process::",
             "rules::",
             "slow::",

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_view_is_under_100_kb() {
+    fn assets_first_view_is_under_100_kb() {
         let sizes: Vec<_> =
             ASSETS.iter().map(|asset| (asset.path, asset.pack().zipped.len())).collect();
         let sum: usize = sizes.iter().map(|it| it.1).sum();

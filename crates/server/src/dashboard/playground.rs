@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_goes_to_and_fro() {
+    fn play_state_is_returned_and_accepted() {
         let first = ask("gcra:60/1m:burst=3", None, 0, &[0, 0]);
         assert_eq!((first.limits[0].used, first.limits[0].capacity), (2, 3));
         let second = ask("gcra:60/1m:burst=3", first.state, 500_000, &[100_000, 200_000]);

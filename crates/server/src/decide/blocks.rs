@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn block_denies_what_costs_units_until_it_expires() {
+    fn denial_blocked_key_costs_units_until_it_expires() {
         let (blocks, policy) = (Blocks::default(), "gcra:30/1m:burst=5".parse().unwrap());
         assert!(blocks.denial(b"a", &policy, Operation::Take(1), at(0)).is_none());
         blocks.block(b"a", Duration::from_secs(60), at(0)).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_bounded_replaced_and_removed() {
+    fn block_is_bounded_replaced_and_removed() {
         let blocks = Blocks::default();
         let minute = Duration::from_secs(60);
         for number in 0..MAX_BLOCKS as u64 {

@@ -1,4 +1,4 @@
-//! One decision, or several: by a block of the operator, else by the store. The only caller of the store.
+//! Decisions: by a block of an operator, otherwise by the store. The only caller of the store.
 //!
 //! Every protocol decides here, because a blocked key is denied on all of them.
 

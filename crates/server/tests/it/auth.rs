@@ -13,7 +13,7 @@ fn locked() -> Running {
 }
 
 #[test]
-fn nothing_is_told_before_the_password() {
+fn commands_before_the_password_are_rejected() {
     let server = locked();
     let mut peer = server.connect();
     for said in
@@ -49,7 +49,7 @@ fn nothing_is_told_before_the_password() {
 }
 
 #[test]
-fn what_others_may_ask_is_refused_before_the_password() {
+fn sg_commands_before_the_password_are_rejected() {
     let server = Running::with(|config| {
         config.resp.password = Some("secret".into());
         config.workers = Some(1);
@@ -64,7 +64,7 @@ fn what_others_may_ask_is_refused_before_the_password() {
 }
 
 #[test]
-fn the_password_is_told_to_nobody() {
+fn password_is_never_returned() {
     let server = locked();
     let mut peer = server.connect();
     assert_eq!(peer.say("AUTH secret"), simple("OK"));
@@ -74,7 +74,7 @@ fn the_password_is_told_to_nobody() {
 }
 
 #[test]
-fn a_password_where_none_is_asked_for() {
+fn auth_without_a_password_is_an_error() {
     let server = Running::new();
     let mut peer = server.connect();
     assert!(
@@ -85,7 +85,7 @@ fn a_password_where_none_is_asked_for() {
 }
 
 #[test]
-fn limits_are_tight_before_the_password() {
+fn protocol_limits_before_the_password_are_tight() {
     let server = locked();
     let closed = |bytes: &[u8], reply: &str| {
         let mut peer = server.connect();
@@ -113,7 +113,7 @@ fn limits_are_tight_before_the_password() {
 
 /// RELIABILITY 61: a connection has at most a thousand guesses a second, and others do not wait for them.
 #[test]
-fn wrong_passwords_are_answered_slowly_and_counted() {
+fn auth_wrong_password_is_delayed_and_counted() {
     let server = locked();
     let tries = size("SLUICEGATE_WRONG_PASSWORDS", 100);
     let mut guesser = server.connect();

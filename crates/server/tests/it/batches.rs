@@ -4,10 +4,10 @@ use sluicegate_resp::{Value, encode_command};
 
 use crate::harness::{Peer, Running, bulk, integers, simple};
 
-/// What recovers so slowly that no test sees it.
+/// A policy that does not recover during a test.
 const SLOW: &str = "gcra:1/1d:burst=1000";
 
-/// The first three integers of a decision: those that do not tell the time.
+/// The first three integers of a decision, which do not depend on time.
 fn timeless(value: &Value) -> Vec<i64> {
     integers(value)[..3].to_vec()
 }
@@ -49,7 +49,7 @@ fn mixed(count: usize) -> Vec<(String, Value)> {
     commands.collect()
 }
 
-/// `heard`, without what tells the time.
+/// `heard`, without integers that depend on time.
 fn without_time(heard: Value) -> Value {
     match heard {
         Value::Array(elements) if matches!(elements[0], Value::Array(_)) => {
@@ -70,7 +70,7 @@ fn send_all(peer: &mut Peer, lines: impl Iterator<Item = String>) {
 }
 
 #[test]
-fn a_pipeline_of_everything_is_answered_in_order_and_counted() {
+fn pipeline_of_all_commands_is_answered_in_order_and_counted() {
     let server = Running::new();
     let mut peer = server.connect();
     let commands = mixed(700);
@@ -97,7 +97,7 @@ fn a_pipeline_of_everything_is_answered_in_order_and_counted() {
 }
 
 #[test]
-fn what_was_asked_before_is_known_wherever_it_is_cut() {
+fn pipeline_repeated_command_cut_anywhere_is_answered() {
     let server = Running::with(|config| config.workers = Some(1));
     let [mut peer, mut other] = [server.connect(), server.connect()];
     let mut left = 1000;
@@ -124,7 +124,7 @@ fn what_was_asked_before_is_known_wherever_it_is_cut() {
 }
 
 #[test]
-fn what_a_name_stood_for_is_not_remembered() {
+fn pipeline_named_policy_is_looked_up_after_a_reload() {
     let folder = crate::harness::Folder::new();
     let file = folder.file("rules.yaml");
     let write = |limit: u32| {
@@ -146,7 +146,7 @@ fn what_a_name_stood_for_is_not_remembered() {
 }
 
 #[test]
-fn what_stands_behind_a_decision_sees_it() {
+fn pipeline_command_after_a_decision_sees_its_effect() {
     let server = Running::new();
     let mut peer = server.connect();
     let lines = [
@@ -177,7 +177,7 @@ fn what_stands_behind_a_decision_sees_it() {
 }
 
 #[test]
-fn policies_without_end_are_answered_and_kept_by_nobody() {
+fn pipeline_invented_policies_are_answered_and_evicted() {
     let server = Running::new();
     let mut peer = server.connect();
     // Each text once, more than are known at a time; some too long to be known at all; some in a
@@ -206,7 +206,7 @@ fn policies_without_end_are_answered_and_kept_by_nobody() {
     assert_eq!(server.told("decisions"), 9000);
 }
 
-/// What the workers tell of themselves: clients, commands, decisions.
+/// Clients, commands and decisions of each worker, by `INFO`.
 fn workers(peer: &mut Peer) -> Vec<[u64; 3]> {
     let Value::Bulk(text) = peer.say("INFO workers") else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
@@ -219,7 +219,7 @@ fn workers(peer: &mut Peer) -> Vec<[u64; 3]> {
 }
 
 #[test]
-fn few_clients_are_spread_over_all_workers() {
+fn workers_few_clients_are_distributed_evenly() {
     for count in [1, 2, 3] {
         let server = Running::with(|config| config.workers = Some(count));
         let mut peers: Vec<_> = (0..2 * count).map(|_| server.connect()).collect();
@@ -237,7 +237,7 @@ fn few_clients_are_spread_over_all_workers() {
 }
 
 #[test]
-fn waiters_of_one_key_are_woken_from_any_worker() {
+fn wait_is_woken_from_any_worker() {
     let server = Running::with(|config| config.workers = Some(2));
     let mut first = server.connect();
     assert_eq!(first.integers("SG.TAKE k gcra:1/1h")[0], 1);

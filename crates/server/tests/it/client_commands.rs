@@ -17,7 +17,7 @@ fn elements(value: Value) -> Vec<Value> {
 }
 
 #[test]
-fn clients_tell_of_themselves() {
+fn client_setname_and_setinfo_are_listed() {
     let server = Running::new();
     let mut peer = server.connect();
     assert_eq!(peer.say("CLIENT SETNAME me"), simple("OK"));
@@ -60,7 +60,7 @@ fn clients_tell_of_themselves() {
 }
 
 #[test]
-fn clients_can_be_closed() {
+fn client_kill_closes_clients() {
     let server = Running::new();
     let mut peer = server.connect();
     let mut victim = server.connect();
@@ -81,7 +81,7 @@ fn clients_can_be_closed() {
 }
 
 #[test]
-fn a_closed_client_leaves_the_line() {
+fn client_kill_removes_waiting_clients() {
     let server = Running::new();
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE l gcra:1/1h")[0], 1);
@@ -95,7 +95,7 @@ fn a_closed_client_leaves_the_line() {
 }
 
 #[test]
-fn commands_describe_themselves() {
+fn command_describes_all_commands() {
     let server = Running::new();
     let mut peer = server.connect();
     let Value::Integer(count) = peer.say("COMMAND COUNT") else { panic!("no count") };
@@ -141,7 +141,7 @@ fn commands_describe_themselves() {
 }
 
 #[test]
-fn info_counts() {
+fn info_counts_commands_and_decisions() {
     let server = Running::new();
     let mut peer = server.connect();
     for _ in 0..3 {
@@ -177,7 +177,7 @@ fn info_counts() {
 }
 
 #[test]
-fn keys_of_limiters_are_keys() {
+fn generic_commands_work_on_limiter_keys() {
     let server = Running::new();
     let mut peer = server.connect();
     for (said, heard) in

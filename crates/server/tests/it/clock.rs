@@ -54,8 +54,8 @@ fn clocked(name: &'static str) -> Option<(Process, FakeClock)> {
 
 /// State in the server is on a clock that does not step, whatever the wall clock does.
 #[test]
-fn a_step_of_the_wall_clock_changes_nothing_while_the_server_runs() {
-    let name = "clock::a_step_of_the_wall_clock_changes_nothing_while_the_server_runs";
+fn wall_clock_step_while_running_changes_nothing() {
+    let name = "clock::wall_clock_step_while_running_changes_nothing";
     let Some((process, clock)) = clocked(name) else { return };
     let mut peer = process.server.connect();
     let (began, start) = (seconds(&mut peer), now());
@@ -95,8 +95,8 @@ fn a_step_of_the_wall_clock_changes_nothing_while_the_server_runs() {
 /// A restart takes the wall clock as it then is: a step forward admits what it refills, a step back
 /// nothing, and it holds a key as much longer.
 #[test]
-fn a_restart_after_a_step_of_the_wall_clock_keeps_the_bound() {
-    let name = "clock::a_restart_after_a_step_of_the_wall_clock_keeps_the_bound";
+fn wall_clock_step_before_a_restart_keeps_the_bound() {
+    let name = "clock::wall_clock_step_before_a_restart_keeps_the_bound";
     let Some((mut process, clock)) = clocked(name) else { return };
     let restart = |process: &mut Process, offset| {
         // One that began after all that was taken so far.
@@ -140,7 +140,7 @@ fn set_store_clock(clock: &FakeClock, store: &Server, real: i64, offset: i64) {
 
 /// The store's clock decides where state is in a store: the same bounds, whatever the server remembers.
 #[test]
-fn a_store_whose_clock_steps_keeps_the_bound() {
+fn wall_clock_step_of_a_store_keeps_the_bound() {
     let folder = sluicegate_testing::Folder::new();
     let clock = FakeClock::new(folder.path());
     let environment = clock.environment();

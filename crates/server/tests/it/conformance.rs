@@ -21,7 +21,7 @@ impl Subject for OverTheWire {
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn resp_all_traces_agree_with_the_core() {
     let server = Running::with_test_clock();
     check_traces(&mut OverTheWire(server.connect()));
     let server = Running::with_test_clock();
@@ -29,7 +29,7 @@ fn it_passes_the_kit() {
 }
 
 #[test]
-fn it_answers_random_histories_as_the_core_does() {
+fn resp_random_histories_agree_with_the_core() {
     let server = Running::with_test_clock();
     check_histories(&mut OverTheWire(server.connect()), 3_000, 100, Shape::default());
 }

@@ -36,7 +36,7 @@ fn command(numbers: &mut Numbers, policy: &str, key: &str, now: u64) -> (String,
 }
 
 #[test]
-fn traces_are_answered_as_the_core_does() {
+fn traces_over_resp_agree_with_the_core() {
     let policies = [
         "gcra:3/1s",
         "token-bucket:10/1s:burst=4:refill=interval",
@@ -81,7 +81,7 @@ fn traces_are_answered_as_the_core_does() {
 }
 
 #[test]
-fn the_ends_of_every_domain() {
+fn arguments_at_the_bounds_are_accepted() {
     let server = Running::with_test_clock();
     let mut peer = server.connect();
     let never = |limit: i64| vec![0, limit, limit, -1, 0, 0, 0];
@@ -98,7 +98,7 @@ fn the_ends_of_every_domain() {
 }
 
 #[test]
-fn charges_saturate() {
+fn charge_saturates() {
     let server = Running::with_test_clock();
     let mut peer = server.connect();
     for policy in [
@@ -125,7 +125,7 @@ fn charges_saturate() {
 }
 
 #[test]
-fn cl_throttle_to_the_second() {
+fn cl_throttle_rounds_to_seconds() {
     let server = Running::new();
     let mut peer = server.connect();
     assert_eq!(peer.integers("CL.THROTTLE user123 15 30 60"), [0, 16, 15, -1, 2]);
@@ -140,7 +140,7 @@ fn cl_throttle_to_the_second() {
 }
 
 #[test]
-fn at_is_refused_without_the_test_clock() {
+fn at_without_test_clock_is_rejected() {
     let server = Running::new();
     let mut peer = server.connect();
     let refused = "ERR option AT is unavailable: the server runs without --test-clock";
@@ -149,7 +149,7 @@ fn at_is_refused_without_the_test_clock() {
 }
 
 #[test]
-fn the_most_of_one_command() {
+fn take_many_of_maximum_length_is_answered() {
     let server = Running::new();
     let mut peer = server.connect();
     let take = ["k", "gcra:200/1h", "1"];

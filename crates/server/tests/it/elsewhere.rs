@@ -26,7 +26,7 @@ pub(crate) struct Process {
 }
 
 /// The server that the test `name` talks to, in a process that may open `files`; or, in that
-/// process, nothing, once it has served. `configure` is also told a folder to keep files in.
+/// process, nothing, once it has served. `configure` also gets a directory for files.
 pub(crate) fn process(
     name: &'static str,
     files: usize,
@@ -35,7 +35,7 @@ pub(crate) fn process(
     process_with(name, files, |_| Vec::new(), configure)
 }
 
-/// What a process has in its environment besides.
+/// Additional environment variables of the process.
 pub(crate) type Environment = Vec<(&'static str, String)>;
 
 /// [`process`], with an environment that may refer to its folder.

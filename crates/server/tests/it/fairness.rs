@@ -68,7 +68,7 @@ fn figure(what: &str, times: &[Duration]) {
 
 /// The work of a command does not grow with what is stored of a key, and many commands give way to others.
 #[test]
-fn commands_on_a_large_key_let_others_pass() {
+fn commands_on_a_large_key_give_way() {
     let server = one_worker();
     let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
     fill(&server, "large", events);
@@ -127,7 +127,7 @@ fn answered_before(server: &Running, asked: &TcpStream) -> usize {
 /// order. What is asked behind it is decided after all of it. It takes a few milliseconds at most: that long ones
 /// have many turns is tested in `decide`.
 #[test]
-fn a_long_command_lets_others_pass_between_its_items() {
+fn long_command_gives_way_between_its_items() {
     let server = one_worker();
     let events = COPIED;
     fill(&server, "large", events);
@@ -147,7 +147,7 @@ fn a_long_command_lets_others_pass_between_its_items() {
 }
 
 #[test]
-fn a_long_request_of_http_lets_others_pass_between_its_takes() {
+fn long_http_request_gives_way_between_its_takes() {
     let server = Running::with(|config| {
         config.workers = Some(1);
         config.http.address = Some(any_port());
@@ -192,7 +192,7 @@ fn stop_behind_expensive_commands_ends_within_five_seconds() {
 
 /// Clients that send as much as they can have turns as short as others.
 #[test]
-fn greedy_pipelines_let_others_pass() {
+fn greedy_pipelines_give_way() {
     let server = one_worker();
     let seconds = size("SLUICEGATE_GREEDY_SECONDS", 1);
     let stop = AtomicBool::new(false);
@@ -229,8 +229,8 @@ fn greedy_pipelines_let_others_pass() {
     assert!(times[times.len() / 2] < Duration::from_millis(50), "{:?}", times[times.len() / 2]);
 }
 
-/// Sends `text` on each of so many new connections and reads all replies, one client after the other, while
-/// another client asks; how long that one waited, and how long all took.
+/// Sends `text` on new connections and reads all replies, one client after the other, while
+/// another client sends commands. Returns the latency of that client, and the time of all.
 fn beside_pipelines(
     server: &Running,
     clients: usize,
@@ -252,7 +252,7 @@ fn beside_pipelines(
 
 /// A turn is as short where replies are long: it lasts on over all that is sent in between.
 #[test]
-fn long_replies_let_others_pass() {
+fn long_replies_give_way() {
     let server = one_worker();
     let clients = size("SLUICEGATE_LISTED_CLIENTS", 600);
     let idle: Vec<_> = (0..clients).map(|_| server.connect()).collect();
@@ -275,7 +275,7 @@ fn long_replies_let_others_pass() {
 
 /// A request that comes to a long line costs no more than one that comes to a short one.
 #[test]
-fn arrival_at_a_long_line_costs_what_it_costs_at_a_short_one() {
+fn wait_arrival_cost_is_independent_of_queue_length() {
     let server = one_worker();
     let policy =
         (1..=8).map(|hours| format!("sliding-log:1000/{hours}h")).collect::<Vec<_>>().join(",");
@@ -315,7 +315,7 @@ fn arrival_at_a_long_line_costs_what_it_costs_at_a_short_one() {
     assert!(long < short * 5 + Duration::from_millis(5), "{short:?} {long:?}");
 }
 
-/// What a client sends behind a wait stays with the system until it is its turn.
+/// Input after a waiting command stays in the buffers of the system until the wait ends.
 #[test]
 fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     let server = one_worker();
@@ -336,7 +336,7 @@ fn waiting_client_that_sends_on_is_answered_and_noticed_when_it_leaves() {
     assert_eq!(server.told("buffer_bytes"), 0);
 }
 
-/// One that sends more than is kept is noticed as well, and told when its turn has come.
+/// A client that sends more than is kept is noticed as well, and gets the error after the wait.
 #[test]
 fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
     let server = one_worker();
@@ -372,7 +372,7 @@ fn waiting_client_that_sends_more_than_is_kept_is_answered_and_closed() {
 
 /// Requests that are to wait and are answered at once take no longer turns than others.
 #[test]
-fn waits_that_are_answered_at_once_let_others_pass() {
+fn waits_answered_at_once_give_way() {
     let server = one_worker();
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.TAKE w sliding-log:100/1h COST 100")[0], 1);
@@ -384,9 +384,9 @@ fn waits_that_are_answered_at_once_let_others_pass() {
     assert!(most < took / 2 + Duration::from_millis(100), "{most:?} of {took:?}");
 }
 
-/// However many commands take long, few of them have a turn before others are looked at.
+/// Whatever the number of slow commands, few of them have a turn before other connections are polled.
 #[test]
-fn many_long_commands_let_others_pass() {
+fn many_long_commands_give_way() {
     let server = one_worker();
     fill(&server, "large", size("SLUICEGATE_LARGE_EVENTS", 60_000));
     let clients = size("SLUICEGATE_GREEDY_CLIENTS", 150);

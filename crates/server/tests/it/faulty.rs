@@ -14,7 +14,7 @@ use sluicegate_testing::eventually_within;
 
 use crate::harness::{PATIENCE, any_port};
 
-/// What becomes of replies. The server gets all that the client sends, in every case.
+/// The fault of replies. Requests always reach the server completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// From the first `SG.` command of a connection on, no reply arrives.

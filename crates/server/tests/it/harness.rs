@@ -1,4 +1,4 @@
-//! A server of this process, and a client that says just what it is told to.
+//! A server in this process, and a client that sends arbitrary bytes.
 
 use std::{
     io::{Read, Write},
@@ -17,13 +17,13 @@ use sluicegate_server::{Config, ReloadReport, Reloader, Server};
 use sluicegate_testing::eventually_within;
 use tokio::sync::oneshot;
 
-/// A server that hangs fails its test after so long; no test expects to come near.
+/// The time after which a hanging server fails its test; no test comes near it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a port of its own, until dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    /// Where it speaks HTTP, if it was told to.
+    /// Its address of HTTP, if there is one.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) grpc: Option<SocketAddr>,
     reloader: Option<Reloader>,
@@ -84,12 +84,12 @@ impl Running {
         runtime.block_on(self.reloader.as_ref().unwrap().reload())
     }
 
-    /// Tells the server to stop. It does so while the test goes on.
+    /// Stops the server while the test continues.
     pub(crate) fn begin_to_stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// The number that `INFO` tells under `name`, 0 if it tells none.
+    /// The number `name` in `INFO`, or 0.
     pub(crate) fn told(&self, name: &str) -> u64 {
         let Value::Bulk(text) = self.connect().say("INFO") else { panic!("no text") };
         let text = String::from_utf8(text).unwrap();

@@ -16,7 +16,7 @@ use crate::{
     harness::{Folder, PATIENCE, simple, size},
 };
 
-/// What strangers may make it hold in all, in KiB.
+/// Bound on the memory of the process under attack, in KiB.
 const MAX_HELD: usize = 128 * 1024;
 
 /// As many clients as a size says, and as this process may open.
@@ -24,7 +24,7 @@ fn clients(name: &str, usual: usize) -> usize {
     size(name, usual).min(most_files() - 100)
 }
 
-/// Connects so many clients, and sends `text` on each as far as the system takes it, until nothing moves.
+/// Connects clients, and sends `text` on each until the system accepts no more.
 fn flood(process: &Process, count: usize, text: &[u8]) -> Vec<(TcpStream, usize)> {
     let mut peers: Vec<_> = (0..count)
         .map(|_| {
@@ -65,8 +65,8 @@ fn all_is_returned(process: &Process, before: usize) -> usize {
 }
 
 #[test]
-fn waiting_clients_that_send_on_hold_little() {
-    let name = "held::waiting_clients_that_send_on_hold_little";
+fn wait_clients_that_keep_sending_hold_little_memory() {
+    let name = "held::wait_clients_that_keep_sending_hold_little_memory";
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = clients("SLUICEGATE_WAITING_CLIENTS", 300);
     assert_eq!(process.server.connect().say("PING"), simple("PONG"));
@@ -97,8 +97,8 @@ fn waiting_clients_that_send_on_hold_little() {
 
 /// Clients that wait for a turn of their worker, or take no replies, keep no buffers besides what is reserved.
 #[test]
-fn pipelining_clients_hold_little() {
-    let name = "held::pipelining_clients_hold_little";
+fn pipeline_clients_hold_little_memory() {
+    let name = "held::pipeline_clients_hold_little_memory";
     let budget = 16 << 20;
     let process = process(name, 20_000, |config, _| {
         config.max_buffer_memory = budget;
@@ -131,8 +131,8 @@ fn long_key(number: usize) -> String {
 }
 
 #[test]
-fn waiting_clients_with_long_keys_are_within_the_budget() {
-    let name = "held::waiting_clients_with_long_keys_are_within_the_budget";
+fn wait_long_keys_stay_within_the_budget() {
+    let name = "held::wait_long_keys_stay_within_the_budget";
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = 1300.min(most_files() - 100);
     assert_eq!(process.server.connect().say("PING"), simple("PONG"));
@@ -170,11 +170,11 @@ fn waiting_clients_with_long_keys_are_within_the_budget() {
     assert!(held <= MAX_HELD, "{held} KiB");
 }
 
-/// What a store denied is remembered: by a hash, however long the key.
+/// Denials of a store are cached by a hash of the key, whatever its length.
 #[test]
-fn denials_of_long_keys_hold_little() {
+fn denial_of_long_keys_holds_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";
-    let name = "held::denials_of_long_keys_hold_little";
+    let name = "held::denial_of_long_keys_holds_little_memory";
     let mut store = None;
     let start = |_: &Folder| {
         let started = Server::start(Engine::Redis70);
@@ -204,9 +204,9 @@ fn denials_of_long_keys_hold_little() {
 
 /// Clients whose commands wait for a store that does not answer keep little besides what is reserved.
 #[test]
-fn clients_that_wait_for_a_store_hold_little() {
+fn redis_store_pending_requests_hold_little_memory() {
     const STORE: &str = "SLUICEGATE_TEST_STORE";
-    let name = "held::clients_that_wait_for_a_store_hold_little";
+    let name = "held::redis_store_pending_requests_hold_little_memory";
     let budget = 16 << 20;
     let word = |word: String| format!("${}\r\n{word}\r\n", word.len());
     let takes = (0..15).flat_map(|number| [long_key(number), "gcra:1/1h".into(), "1".into()]);
@@ -253,8 +253,8 @@ fn clients_that_wait_for_a_store_hold_little() {
 }
 
 #[test]
-fn unfinished_commands_are_within_the_budget() {
-    let name = "held::unfinished_commands_are_within_the_budget";
+fn command_unfinished_stays_within_the_budget() {
+    let name = "held::command_unfinished_stays_within_the_budget";
     let Some(process) = process(name, 20_000, |_, _| {}) else { return };
     let count = clients("SLUICEGATE_UNFINISHED_CLIENTS", 1500);
     let mut served = process.server.connect();
@@ -308,8 +308,8 @@ fn idle_clients_hold_no_buffers() {
 }
 
 #[test]
-fn budget_is_a_setting() {
-    let name = "held::budget_is_a_setting";
+fn max_buffer_memory_is_applied() {
+    let name = "held::max_buffer_memory_is_applied";
     let Some(process) = process(name, 1024, |config, _| config.max_buffer_memory = 1 << 20) else {
         return;
     };

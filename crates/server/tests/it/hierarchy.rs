@@ -11,7 +11,7 @@ use crate::{
     http::client::{Client, Heard, server},
 };
 
-/// What a user, a tenant and everybody have an hour.
+/// The limits per hour of a user, a tenant and the whole service.
 const LIMITS: [i64; 3] = [5, 12, 20];
 
 /// A folder with a file of rules.
@@ -60,10 +60,10 @@ fn told(heard: &Heard) -> (u16, &str) {
     (heard.status, heard.field("ratelimit").split(';').next().unwrap())
 }
 
-/// What is used of keys.
+/// The usage of keys.
 struct Used {
     peer: Peer,
-    /// What keys have in braces, or nothing.
+    /// The hash tag of keys, or nothing.
     braces: bool,
 }
 
@@ -80,7 +80,7 @@ impl Used {
     }
 }
 
-/// One after the other: who is denied by one level has taken nothing from the others.
+/// In sequence, a request that one level denies takes nothing from the others.
 fn nobody_pays_for_a_denial(server: &Running, braces: bool) {
     let client = &mut Client::connect(server);
     let mut used = Used { peer: server.connect(), braces };
@@ -142,7 +142,7 @@ fn what_is_used_is_what_passed(servers: &[Running], braces: bool) -> usize {
 }
 
 #[test]
-fn in_memory_they_are_one_decision() {
+fn hierarchy_in_memory_is_one_decision() {
     let folder = rules("");
     nobody_pays_for_a_denial(&running(&folder, None), true);
     let servers = [running(&folder, None)];
@@ -150,7 +150,7 @@ fn in_memory_they_are_one_decision() {
 }
 
 #[test]
-fn in_redis_they_are_one_decision() {
+fn hierarchy_in_redis_is_one_decision() {
     let folder = rules("");
     for engine in Engine::ALL {
         let store = Server::start(engine);
@@ -166,7 +166,7 @@ fn in_redis_they_are_one_decision() {
 
 /// With a hash tag each is one script; without, they are asked in order, and given back.
 #[test]
-fn in_a_cluster_they_are_one_decision_where_a_hash_tag_keeps_them_together() {
+fn hierarchy_in_a_cluster_with_hash_tag_is_one_decision() {
     let cluster = Cluster::start(Engine::Redis70, &[]);
     let nodes: Vec<_> = cluster.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
     let url = format!("redis+cluster://{}", nodes.join(","));
@@ -182,7 +182,7 @@ fn in_a_cluster_they_are_one_decision_where_a_hash_tag_keeps_them_together() {
             "figure: in a cluster, hash tag {braces}: of 80 requests of 8 users at 2 servers, {passed} \
              of 20 passed"
         );
-        // While something is given back, others may be denied who would have passed.
+        // While units are returned, other requests may be denied.
         assert!(if braces { passed == 20 } else { (1..=20).contains(&passed) }, "{passed}");
     }
 }

@@ -37,7 +37,7 @@ fn walk(peer: &mut Peer, options: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn sampled_keys_are_listed_page_by_page() {
+fn sg_keys_lists_sampled_keys_page_by_page() {
     let server = server(|_| {});
     let mut peer = server.connect();
     // The first call has the keys sampled from now on.
@@ -64,7 +64,7 @@ fn sampled_keys_are_listed_page_by_page() {
 }
 
 #[test]
-fn wrong_arguments_are_named() {
+fn sg_keys_invalid_arguments_are_named() {
     let server = Running::new();
     let mut peer = server.connect();
     for (line, expected) in [
@@ -84,7 +84,7 @@ fn wrong_arguments_are_named() {
 }
 
 #[test]
-fn keys_are_not_listed_where_the_dashboard_hides_them() {
+fn sg_keys_without_visible_keys_is_an_error() {
     for mode in [DashboardMode::Masked, DashboardMode::NoKeys, DashboardMode::Off] {
         let server = Running::with(|config| config.dashboard = mode);
         let error = server.connect().error("SG.KEYS 0");

@@ -31,7 +31,7 @@ const BURST: u64 = 50;
 /// A key that was used up at the very beginning.
 const OLD: &str = "SG.TAKE old gcra:3/366d";
 
-/// What all clients have seen so far.
+/// The results of all clients so far.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
@@ -82,7 +82,7 @@ fn press(address: SocketAddr, seed: u64, seen: &Seen) {
     }
 }
 
-/// What is in the file, if there is one; it must be whole.
+/// The content of the file, if there is one; it must be complete.
 fn saved(path: &Path) -> Option<MemoryStore> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -105,8 +105,8 @@ fn until_written(server: &Running) {
 }
 
 #[test]
-fn killed_at_any_moment_it_leaves_a_whole_file() {
-    let name = "killed::killed_at_any_moment_it_leaves_a_whole_file";
+fn server_killed_at_any_moment_leaves_a_complete_file() {
+    let name = "killed::server_killed_at_any_moment_leaves_a_complete_file";
     let Some(mut process) = process(name, 1024, |config, folder| {
         config.memory.state_file = Some(folder.join("state"));
         // Always while one is being written.
@@ -201,10 +201,10 @@ fn take_all(peer: &mut Peer, name: &str, keys: Range<usize>) -> usize {
 }
 
 #[test]
-fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
+fn snapshot_of_a_growing_table_has_every_older_key() {
     const AT_ONCE: usize = 2_000;
     const CLIENTS: usize = 3;
-    let name = "killed::every_older_key_is_in_every_snapshot_of_a_table_that_grows";
+    let name = "killed::snapshot_of_a_growing_table_has_every_older_key";
     let Some(mut process) = process(name, 1024, |config, folder| {
         config.memory.state_file = Some(folder.join("state"));
         config.memory.snapshot_every = Duration::from_millis(1);
@@ -284,8 +284,8 @@ fn every_older_key_is_in_every_snapshot_of_a_table_that_grows() {
 }
 
 #[test]
-fn two_processes_never_share_a_state_file() {
-    let name = "killed::two_processes_never_share_a_state_file";
+fn state_file_is_never_shared_by_two_processes() {
+    let name = "killed::state_file_is_never_shared_by_two_processes";
     let Some(mut process) = process(name, 1024, |config, folder| {
         config.memory.state_file = Some(folder.join("state"));
         config.memory.snapshot_every = Duration::ZERO;

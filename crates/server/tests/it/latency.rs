@@ -38,7 +38,7 @@ impl Takes {
         Self { stream, next: connection * 1_000_000, bytes: Vec::new() }
     }
 
-    /// Sends so many.
+    /// Sends requests.
     fn send(&mut self, count: usize) {
         self.bytes.clear();
         for _ in 0..count {
@@ -131,8 +131,8 @@ fn open_loop(server: &Running, connection: u32, each: Duration, count: u32) -> V
 }
 
 #[test]
-fn at_half_the_maximum_takes_are_answered_in_time() {
-    let name = "latency::at_half_the_maximum_takes_are_answered_in_time";
+fn take_at_half_the_maximum_rate_is_fast() {
+    let name = "latency::take_at_half_the_maximum_rate_is_fast";
     let Some(process) = process(name, 1024, |_, _| {}) else { return };
     let server = &process.server;
     let seconds = size("SLUICEGATE_LATENCY_SECONDS", 1) as f64;

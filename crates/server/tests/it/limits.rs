@@ -20,7 +20,7 @@ fn closes(server: &Running, bytes: &[u8], reply: &str) {
 }
 
 #[test]
-fn protocol_errors_are_told_before_closing() {
+fn protocol_error_is_sent_before_closing() {
     let server = Running::new();
     closes(&server, b"*x\r\n", "invalid multibulk length");
     closes(&server, b"*1000000000\r\n", "invalid multibulk length");
@@ -40,7 +40,7 @@ fn protocol_errors_are_told_before_closing() {
 
 /// RELIABILITY 26: each limit at n - 1, n and n + 1.
 #[test]
-fn each_limit_holds_to_the_byte() {
+fn protocol_limits_hold_to_the_byte() {
     let open = Running::new();
     let locked = Running::with(|config| config.resp.password = Some("secret".into()));
     let words = |count: usize| {
@@ -84,7 +84,7 @@ fn each_limit_holds_to_the_byte() {
 }
 
 #[test]
-fn a_command_is_bounded_in_all() {
+fn command_total_length_is_bounded() {
     const MOST: usize = 1 << 20;
     let server = Running::new();
     // Fifteen arguments of 64 KiB, and one that makes up the rest.
@@ -108,7 +108,7 @@ fn a_command_is_bounded_in_all() {
 }
 
 #[test]
-fn keys_of_any_length_up_to_the_bound() {
+fn key_up_to_the_maximum_length_is_accepted() {
     let server = Running::new();
     let mut peer = server.connect();
     for length in [0, 1, 65_535, 65_536] {
@@ -125,7 +125,7 @@ fn keys_of_any_length_up_to_the_bound() {
 }
 
 #[test]
-fn clients_beyond_the_bound_are_told_so() {
+fn max_clients_further_client_is_rejected() {
     let server = Running::with(|config| config.max_clients = 2);
     let mut first = server.connect();
     let mut second = server.connect();
@@ -153,7 +153,7 @@ fn clients_beyond_the_bound_are_told_so() {
 }
 
 #[test]
-fn one_who_does_not_read_is_not_read_from() {
+fn client_that_does_not_read_is_not_read_from() {
     let server = Running::new();
     let mut peer = server.connect();
     let mut sender = peer.stream.try_clone().unwrap();
@@ -176,7 +176,7 @@ fn one_who_does_not_read_is_not_read_from() {
 }
 
 #[test]
-fn nonsense_harms_nobody() {
+fn random_input_affects_no_other_client() {
     let server = Running::new();
     let mut state = 7_u64;
     for _ in 0..200 {

@@ -15,7 +15,6 @@ mod decisions;
 #[cfg(target_os = "linux")]
 mod elsewhere;
 mod envoy;
-mod faces;
 mod fairness;
 #[cfg(target_os = "linux")]
 mod faulty;
@@ -29,9 +28,9 @@ mod killed;
 #[cfg(target_os = "linux")]
 mod latency;
 mod limits;
-mod patience;
 #[cfg(target_os = "linux")]
 mod process;
+mod protocols;
 mod rules;
 #[cfg(target_os = "linux")]
 mod slow;
@@ -43,6 +42,7 @@ mod state;
 mod stop;
 #[cfg(target_os = "linux")]
 mod store;
+mod timeouts;
 mod tls;
 mod transcripts;
 #[cfg(unix)]

@@ -20,8 +20,8 @@ use crate::{
 /// RELIABILITY 54: idle clients that use up all descriptors keep out neither health checks nor snapshots nor
 /// changed rules.
 #[test]
-fn descriptors_used_up_by_clients_leave_some_for_health_snapshots_and_rules() {
-    let name = "process::descriptors_used_up_by_clients_leave_some_for_health_snapshots_and_rules";
+fn descriptors_used_up_by_clients_leave_a_reserve() {
+    let name = "process::descriptors_used_up_by_clients_leave_a_reserve";
     let rule = |limit| {
         format!(
             "rules:\n  - name: r\n    match: {{path: /r}}\n    policy: fixed-window:{limit}/1m\n"
@@ -91,8 +91,8 @@ fn info(peer: &mut Peer, name: &str) -> u64 {
 }
 
 #[test]
-fn clients_that_come_and_go_leave_nothing_open() {
-    let name = "process::clients_that_come_and_go_leave_nothing_open";
+fn descriptors_after_many_clients_are_closed() {
+    let name = "process::descriptors_after_many_clients_are_closed";
     let Some(process) = process(name, 1024, |config, _| config.max_clients = 50) else { return };
     let server = &process.server;
     let cycles = size("SLUICEGATE_CYCLES", 6_000);
@@ -138,8 +138,8 @@ fn clients_that_come_and_go_leave_nothing_open() {
 }
 
 #[test]
-fn clients_that_take_nothing_cost_little_and_are_closed() {
-    let name = "process::clients_that_take_nothing_cost_little_and_are_closed";
+fn clients_that_do_not_read_hold_little_memory_and_are_closed() {
+    let name = "process::clients_that_do_not_read_hold_little_memory_and_are_closed";
     let Some(process) =
         process(name, 1024, |config, _| config.timeouts.output = Duration::from_secs(1))
     else {
@@ -185,8 +185,8 @@ fn clients_that_take_nothing_cost_little_and_are_closed() {
 
 /// A length is a claim: memory goes for what has come.
 #[test]
-fn what_is_only_announced_costs_nothing() {
-    let name = "process::what_is_only_announced_costs_nothing";
+fn announced_lengths_allocate_nothing() {
+    let name = "process::announced_lengths_allocate_nothing";
     let Some(process) = process(name, 1024, |_, _| {}) else { return };
     let server = &process.server;
     assert_eq!(server.connect().say("PING"), simple("PONG"));
@@ -254,21 +254,21 @@ fn full_server(name: &'static str, megabytes: usize) {
 }
 
 #[test]
-fn a_full_server_of_64_mb_takes_little_more() {
-    full_server("process::a_full_server_of_64_mb_takes_little_more", 64);
+fn max_memory_of_64_mb_bounds_the_process() {
+    full_server("process::max_memory_of_64_mb_bounds_the_process", 64);
 }
 
 #[test]
-fn a_full_server_of_128_mb_takes_little_more() {
-    full_server("process::a_full_server_of_128_mb_takes_little_more", 128);
+fn max_memory_of_128_mb_bounds_the_process() {
+    full_server("process::max_memory_of_128_mb_bounds_the_process", 128);
 }
 
 #[test]
-fn a_full_server_of_256_mb_takes_little_more() {
-    full_server("process::a_full_server_of_256_mb_takes_little_more", 256);
+fn max_memory_of_256_mb_bounds_the_process() {
+    full_server("process::max_memory_of_256_mb_bounds_the_process", 256);
 }
 
 #[test]
-fn a_full_server_of_1024_mb_takes_little_more() {
-    full_server("process::a_full_server_of_1024_mb_takes_little_more", 1024);
+fn max_memory_of_1024_mb_bounds_the_process() {
+    full_server("process::max_memory_of_1024_mb_bounds_the_process", 1024);
 }

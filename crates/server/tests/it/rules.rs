@@ -43,7 +43,7 @@ fn policy(limit: usize) -> String {
 }
 
 #[test]
-fn a_policy_is_asked_for_by_its_name() {
+fn policy_by_name_is_applied() {
     let folder = Folder::new();
     let server = running(&folder, &policy(3));
     let mut peer = server.connect();
@@ -59,7 +59,7 @@ fn a_policy_is_asked_for_by_its_name() {
 }
 
 #[test]
-fn changed_rules_keep_what_was_used() {
+fn reload_keeps_usage() {
     let folder = Folder::new();
     let server = running(&folder, &policy(10));
     let mut peer = server.connect();
@@ -75,7 +75,7 @@ fn changed_rules_keep_what_was_used() {
 }
 
 #[test]
-fn broken_files_leave_the_rules_in_force() {
+fn reload_invalid_files_keeps_the_rules() {
     let folder = Folder::new();
     let server = running(&folder, &policy(10));
     let mut peer = server.connect();
@@ -102,7 +102,7 @@ fn broken_files_leave_the_rules_in_force() {
 /// Kubernetes puts another folder in the place of the one that `..data` is a link to.
 #[cfg(unix)]
 #[test]
-fn links_are_swapped_as_kubernetes_does() {
+fn reload_after_a_symbolic_link_is_swapped() {
     use std::os::unix::fs::symlink;
 
     let folder = Folder::new();
@@ -133,7 +133,7 @@ fn links_are_swapped_as_kubernetes_does() {
 
 /// Every answer is by one version: both names always stand for the same number.
 #[test]
-fn no_batch_sees_two_versions() {
+fn reload_batch_sees_one_version() {
     let reloads = size(RELOADS, 200);
     let folder = Folder::new();
     let both = |limit: usize, more: usize| {
@@ -186,10 +186,10 @@ fn no_batch_sees_two_versions() {
     );
 }
 
-/// What a response says of the limit is by one version, that of what is left by the same: each client has
-/// a key of its own, and knows what it has used.
+/// Limit and remaining in a response are of one version: each client has its own key, and knows its
+/// usage.
 #[test]
-fn no_request_fails_while_ten_thousand_rules_change() {
+fn reload_of_ten_thousand_rules_fails_no_request() {
     const RULES: usize = 10_000;
     const LEAST: u64 = 1_000_000;
     let reloads = (size(RELOADS, 200) / 50).max(4);
@@ -252,7 +252,7 @@ fn number(text: &str, mark: &str) -> u64 {
 }
 
 #[test]
-fn a_server_does_not_start_without_its_rules() {
+fn rules_invalid_fail_the_start() {
     let folder = Folder::new();
     let file = folder.file("rules.toml");
     fs::write(&file, "policies = { a = 'gcra:1/0s' }\n").unwrap();

@@ -24,9 +24,9 @@ pub(crate) struct Dribble {
     pub(crate) clients: usize,
     pub(crate) configure: fn(&mut Config),
     pub(crate) address: fn(&Running) -> SocketAddr,
-    /// What each of them begins.
+    /// The incomplete input of each slow client.
     pub(crate) begun: Vec<Vec<u8>>,
-    /// What the other asks, and how the reply to it ends.
+    /// The request of the other client, and the end of its reply.
     pub(crate) ask: (&'static str, &'static str),
 }
 
@@ -140,11 +140,11 @@ pub(crate) fn late(mut times: Vec<Duration>) -> u128 {
 }
 
 #[test]
-fn a_byte_now_and_then_holds_no_connection() {
+fn slow_command_is_closed() {
     let begun =
         ["*3\r\n$7\r\nSG.TAKE\r\n$65536\r\n", "SG.TAKE ", "*1000\r\n$4\r\nPING\r\n$131072\r\n"];
     let dribble = Dribble {
-        name: "slow::a_byte_now_and_then_holds_no_connection",
+        name: "slow::slow_command_is_closed",
         clients: size("SLUICEGATE_SLOW_CLIENTS", 2000),
         configure: |config| config.timeouts.input = Duration::from_secs(3),
         address: |server| server.address,
@@ -155,7 +155,7 @@ fn a_byte_now_and_then_holds_no_connection() {
 }
 
 #[test]
-fn bytes_that_finish_no_command_are_no_asking() {
+fn incomplete_commands_do_not_reset_the_idle_timeout() {
     let server = Running::with(|config| {
         config.timeouts.idle = Duration::from_millis(500);
         config.timeouts.input = Duration::ZERO;
@@ -173,7 +173,7 @@ fn bytes_that_finish_no_command_are_no_asking() {
 
 /// A command may take its time up to the bound, whatever came before it.
 #[test]
-fn each_command_has_the_whole_time() {
+fn input_timeout_applies_to_each_command() {
     let most = Duration::from_secs(3);
     let server = Running::with(|config| config.timeouts.input = most);
     let mut peer = server.connect();

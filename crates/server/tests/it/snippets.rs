@@ -18,10 +18,10 @@ use crate::{
     harness::{Running, any_port, root},
 };
 
-/// What a program of the page ends within, whatever its deadlines.
+/// Bound on the run time of a program of the page, whatever its deadlines.
 const LONGEST: Duration = Duration::from_secs(60);
-/// What a program with deadlines of two seconds ends within, on a busy machine too, and what a program that
-/// repeats its command or has no deadline does not.
+/// Bound on the run time of a program with deadlines of two seconds, on a busy machine too. A program that repeats
+/// its command, or has no deadline, exceeds it.
 const BOUND: Duration = Duration::from_secs(25);
 
 fn page() -> String {
@@ -55,7 +55,7 @@ fn once(program: &str) -> String {
     once
 }
 
-/// What a program prints that ends well, within `bound`.
+/// The output of a program, which must succeed within `bound`.
 fn output(language: &str, program: &str, bound: Duration) -> String {
     let folder = Folder::new();
     let file = folder.path().join("program.cjs");

@@ -1,4 +1,4 @@
-//! State outlives the server, and a damaged file harms nobody.
+//! State survives a restart, and a damaged file does no harm.
 
 use std::{fs, fs::File, io::BufReader, path::Path, time::Duration};
 
@@ -16,14 +16,14 @@ fn with_state(path: &Path) -> Running {
     })
 }
 
-/// What is left of the burst after one more take, or -1 if it was denied.
+/// `remaining` after one more take, or -1 if it was denied.
 fn take(server: &Running, key: &str) -> i64 {
     let told = server.connect().integers(&format!("SG.TAKE {key} {POLICY}"));
     if told[0] == 1 { told[2] } else { -1 }
 }
 
 #[test]
-fn a_restart_is_no_amnesty() {
+fn restart_keeps_usage() {
     let folder = Folder::new();
     let path = folder.file("state");
     for (round, left) in [2, 1, 0, -1, -1].into_iter().enumerate() {
@@ -38,7 +38,7 @@ fn a_restart_is_no_amnesty() {
 }
 
 #[test]
-fn a_damaged_file_is_set_aside() {
+fn state_file_damaged_is_renamed() {
     let folder = Folder::new();
     let path = folder.file("state");
     let server = with_state(&path);
@@ -67,7 +67,7 @@ fn a_damaged_file_is_set_aside() {
 
 /// The state that is there at any moment is what a process that is killed then leaves behind.
 #[test]
-fn whenever_it_is_killed_the_file_is_whole() {
+fn state_file_of_a_killed_server_is_complete() {
     let folder = Folder::new();
     let path = folder.file("state");
     let server = Running::with(|config| {
@@ -112,7 +112,7 @@ fn now() -> sluicegate_core::Timestamp {
 }
 
 #[test]
-fn snapshots_are_told_and_failed_ones_too() {
+fn info_counts_snapshots_and_failures() {
     let folder = Folder::new();
     let path = folder.file("gone/state");
     fs::create_dir(folder.file("gone")).unwrap();
@@ -142,7 +142,7 @@ fn flood(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item = bo
 }
 
 #[test]
-fn memory_is_bounded_and_told() {
+fn max_memory_is_applied_and_reported() {
     let server = Running::with(|config| config.memory.max_bytes = 2 << 20);
     assert_eq!(server.told("max_bytes"), 2 << 20);
     let mut peer = server.connect();
@@ -171,7 +171,7 @@ fn memory_is_bounded_and_told() {
 }
 
 #[test]
-fn a_test_clock_keeps_no_state() {
+fn test_clock_with_state_file_is_rejected() {
     let mut config = config();
     config.test_clock = true;
     config.memory.state_file = Some("state".into());
@@ -183,7 +183,7 @@ fn a_test_clock_keeps_no_state() {
     );
 }
 
-/// What a server says that does not start.
+/// The error of a server that does not start.
 fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
     let mut config = config();
     configure(&mut config);
@@ -193,7 +193,7 @@ fn refused(configure: impl FnOnce(&mut sluicegate_server::Config)) -> String {
 }
 
 #[test]
-fn a_state_file_that_cannot_be_written_keeps_the_server_from_starting() {
+fn state_file_not_writable_fails_the_start() {
     let folder = Folder::new();
     fs::write(folder.file("file"), b"").unwrap();
     fs::create_dir(folder.file("folder")).unwrap();
@@ -217,7 +217,7 @@ fn a_state_file_that_cannot_be_written_keeps_the_server_from_starting() {
 
 #[test]
 #[cfg(unix)]
-fn symbolic_links_are_not_followed() {
+fn state_file_symbolic_links_are_not_followed() {
     let folder = Folder::new();
     let target = folder.file("target");
     fs::write(&target, b"precious").unwrap();
@@ -251,7 +251,7 @@ fn symbolic_links_are_not_followed() {
 }
 
 #[test]
-fn a_second_server_on_a_state_file_does_not_start() {
+fn state_file_in_use_fails_the_start() {
     let folder = Folder::new();
     let path = folder.file("state");
     let server = with_state(&path);
@@ -267,7 +267,7 @@ fn a_second_server_on_a_state_file_does_not_start() {
 /// Someone removes the lock, or renames it, and starts another server.
 #[test]
 #[cfg(unix)]
-fn a_lock_that_is_removed_keeps_the_file_to_one_writer() {
+fn lock_file_removed_keeps_the_state_file_to_one_writer() {
     let folder = Folder::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     for is_renamed in [false, true] {
@@ -294,7 +294,7 @@ fn a_lock_that_is_removed_keeps_the_file_to_one_writer() {
 /// Once no other server has the lock, the server takes it again and goes on.
 #[test]
 #[cfg(unix)]
-fn a_lock_that_is_removed_is_taken_again() {
+fn lock_file_removed_is_locked_again() {
     let folder = Folder::new();
     let (path, lock) = (folder.file("state"), folder.file("state.lock"));
     let server = Running::with(|config| {
@@ -313,7 +313,7 @@ fn a_lock_that_is_removed_is_taken_again() {
 
 #[test]
 #[cfg(unix)]
-fn a_state_file_with_several_names_is_not_used() {
+fn state_file_with_hard_links_is_rejected() {
     let folder = Folder::new();
     let (path, other) = (folder.file("state"), folder.file("other"));
     drop(with_state(&path));
@@ -328,7 +328,7 @@ fn a_state_file_with_several_names_is_not_used() {
 
 /// In half the memory some keys do not fit: they are counted, and denied as long as they would have been.
 #[test]
-fn keys_that_do_not_fit_after_a_restart_are_counted_and_stay_denied() {
+fn restart_with_less_memory_counts_dropped_keys_and_denies_them() {
     let folder = Folder::new();
     let start = |max_memory, when_full| {
         Running::with(|config| {
@@ -380,11 +380,11 @@ fn flood_once(peer: &mut Peer, keys: std::ops::Range<u32>) -> impl Iterator<Item
 /// A snapshot that cannot be written to its end, as on a disk that is full, leaves the file before it and nothing else.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_snapshot_that_finds_no_space_leaves_the_last_one_and_nothing_else() {
+fn snapshot_without_space_keeps_the_previous_one() {
     const LIMITED: &str = "SLUICEGATE_TEST_NO_SPACE";
     if std::env::var_os(LIMITED).is_none() {
         // Files of at most 32 KiB, in a process of its own.
-        let name = "state::a_snapshot_that_finds_no_space_leaves_the_last_one_and_nothing_else";
+        let name = "state::snapshot_without_space_keeps_the_previous_one";
         let script = format!("trap '' XFSZ; ulimit -f 64; exec \"$0\" --exact {name} --nocapture");
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &script, std::env::current_exe().unwrap().to_str().unwrap()]);

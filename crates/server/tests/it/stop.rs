@@ -21,7 +21,7 @@ use crate::{
 };
 
 #[test]
-fn what_was_sent_is_answered_and_then_it_closes() {
+fn stop_answers_sent_commands_and_closes() {
     let mut server = Running::new();
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for peer in &mut peers {
@@ -40,7 +40,7 @@ fn what_was_sent_is_answered_and_then_it_closes() {
 }
 
 #[test]
-fn those_who_wait_are_denied() {
+fn stop_denies_waiting_commands() {
     let mut server = Running::new();
     let mut queue = server.connect();
     assert_eq!(queue.integers("SG.WAIT q leaky-queue:1/1h:capacity=5")[0], 1);
@@ -61,7 +61,7 @@ fn those_who_wait_are_denied() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_does_not_hold_it_up_for_ever() {
+fn stop_does_not_wait_for_a_client_that_does_not_read() {
     let mut server = Running::new();
     let peer = server.connect();
     let mut sender = peer.stream.try_clone().unwrap();
@@ -83,7 +83,7 @@ fn a_client_that_takes_nothing_does_not_hold_it_up_for_ever() {
     drop(peer);
 }
 
-/// What a client sends at once, and how its replies end.
+/// The input of a client, and the end of its replies.
 struct Batch {
     face: &'static str,
     text: Cow<'static, str>,
@@ -153,13 +153,13 @@ fn press(
 }
 
 #[test]
-fn under_load_nothing_that_was_sent_goes_unanswered() {
+fn stop_under_load_answers_all_sent_commands() {
     stops_under_load(&OF_RESP, size("SLUICEGATE_STOPS", 20), |_| {});
 }
 
 /// RELIABILITY 38, with the commands of 47.
 #[test]
-fn expensive_commands_do_not_hold_up_a_stop() {
+fn stop_is_not_delayed_by_expensive_commands() {
     let folder = Folder::new();
     let path = folder.file("state");
     let events = size("SLUICEGATE_BIG_STATE", 100_000);
@@ -186,7 +186,7 @@ fn expensive_commands_do_not_hold_up_a_stop() {
 }
 
 #[test]
-fn under_load_nothing_that_was_asked_over_http_goes_unanswered() {
+fn stop_under_load_answers_all_http_requests() {
     stops_under_load(&OF_HTTP, size("SLUICEGATE_STOPS", 10), |_| {});
 }
 

@@ -14,7 +14,7 @@ use crate::{
     harness::{Running, now, simple},
 };
 
-/// So many histories: the scripts themselves are tested with more.
+/// The number of histories; the tests of the scripts have more.
 const HISTORIES: u64 = 100;
 
 /// A server on the store, which has time to spare.
@@ -40,7 +40,7 @@ fn plain(store: &Server) -> Running {
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn resp_with_redis_all_traces_agree_with_the_core() {
     for engine in Engine::NEWER {
         let store = Server::start(engine);
         let server = on(&store, |config, _| config.test_clock = true);
@@ -54,9 +54,9 @@ fn it_passes_the_kit() {
     }
 }
 
-/// What one server has let through no other does.
+/// Units that one server has granted are granted by no other.
 #[test]
-fn servers_on_one_store_share_each_limit_exactly() {
+fn redis_store_servers_share_each_limit_exactly() {
     const UNITS: usize = 400;
     for engine in Engine::NEWER {
         let store = Server::start(engine);
@@ -87,7 +87,7 @@ fn servers_on_one_store_share_each_limit_exactly() {
 }
 
 #[test]
-fn replies_come_in_the_order_of_the_commands() {
+fn redis_store_replies_are_in_order() {
     let store = Server::start(Engine::Redis70);
     let server = on(&store, |_, at| at.options.prefix = b"limits:".to_vec());
     let mut peer = server.connect();
@@ -140,9 +140,9 @@ fn replies_come_in_the_order_of_the_commands() {
     assert!(peer.error("DBSIZE").starts_with("ERR DBSIZE is unavailable: the keys are in a store"));
 }
 
-/// What does not fit into memory while the store is asked is not asked at all, and no reply comes out of order.
+/// A batch beyond the memory budget is not sent to the store, and replies stay in order.
 #[test]
-fn a_batch_that_does_not_fit_is_rejected_where_its_replies_would_be() {
+fn redis_store_batch_beyond_the_budget_is_rejected_in_order() {
     let store = Server::start(Engine::Redis70);
     let server = on(&store, |config, _| config.max_buffer_memory = 64 * 1024);
     let mut peer = server.connect();
@@ -155,7 +155,7 @@ fn a_batch_that_does_not_fit_is_rejected_where_its_replies_would_be() {
 
 /// A pipeline that is longer than what is asked at a time.
 #[test]
-fn long_pipelines_are_answered_in_full() {
+fn redis_store_long_pipelines_are_answered_in_full() {
     let store = Server::start(Engine::Valkey91);
     let server = plain(&store);
     let mut peer = server.connect();
@@ -188,7 +188,7 @@ fn long_pipelines_are_answered_in_full() {
 }
 
 #[test]
-fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
+fn redis_store_unavailable_applies_on_error_and_recovers() {
     let mut store = Server::start(Engine::Redis70);
     let away = |on_error, prefix: &str| {
         let prefix = prefix.as_bytes().to_vec();
@@ -235,7 +235,7 @@ fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
     let start = now();
     for (server, used) in servers.iter().zip([1, 1, 1]) {
         let mut peer = server.connect();
-        // It was started without what it knew; the others are told apart by their prefixes.
+        // This node has restarted empty; the other stores differ by prefix.
         while peer.say("SG.REFUND other gcra:1/1h") == Value::Null
             || server.told("store_connected") == 0
             || server.told("store_breaker_open") > 0
@@ -249,7 +249,7 @@ fn while_the_store_is_away_the_rule_says_what_is_answered_and_it_comes_back() {
 
 /// Departures of a queue are spaced for all servers together; others wait until they pass.
 #[test]
-fn those_who_wait_at_several_servers_take_turns() {
+fn redis_store_waiters_of_several_servers_take_turns() {
     for policy in ["leaky-queue:20/1s:capacity=20", "fixed-window:1/50ms"] {
         let store = Server::start(Engine::Redis70);
         let servers = [plain(&store), plain(&store)];
@@ -269,7 +269,7 @@ fn those_who_wait_at_several_servers_take_turns() {
 }
 
 #[test]
-fn who_leaves_while_it_waits_gives_its_place_back() {
+fn redis_store_waiting_client_that_leaves_releases_its_units() {
     let store = Server::start(Engine::Redis70);
     let server = plain(&store);
     let policy = "leaky-queue:1/1h:capacity=5";
@@ -283,7 +283,7 @@ fn who_leaves_while_it_waits_gives_its_place_back() {
     drop(waits);
     until("it gave its place back", || remaining() == 4);
     server.until_told("blocked_clients", 0);
-    // One that cannot pass in time is told so at once.
+    // A request that cannot pass in time is denied at once.
     let told = server.connect().integers(&format!("SG.WAIT q {policy} COST 2 TIMEOUT 1000"));
     assert_eq!(told[0], 0);
     let told = server.connect().integers("SG.WAIT w fixed-window:1/1h COST 2 TIMEOUT 1000000");
@@ -291,7 +291,7 @@ fn who_leaves_while_it_waits_gives_its_place_back() {
 }
 
 #[test]
-fn a_key_that_holds_something_else_is_told_of() {
+fn redis_store_key_of_another_type_is_an_error() {
     let store = Server::start(Engine::Redis70);
     let server = plain(&store);
     let mut peer = server.connect();
@@ -323,7 +323,7 @@ fn a_key_that_holds_something_else_is_told_of() {
 }
 
 #[test]
-fn what_excludes_a_store_is_refused() {
+fn settings_that_exclude_a_store_are_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let refused = |configure: &dyn Fn(&mut Config, &mut StoreConfig)| {
         let mut config = crate::harness::config();

@@ -1,4 +1,4 @@
-//! TLS: who is who is checked, and plain text is refused.
+//! TLS: certificates are checked, and plain text is rejected.
 
 use std::{
     fs,
@@ -101,7 +101,7 @@ fn connect(
     Ok(StreamOwned::new(connection, TcpStream::connect(address)?))
 }
 
-/// What the server answers to `text` and `QUIT` over TLS, for a client that trusts `authority`.
+/// The replies to `text` and `QUIT` over TLS, for a client that trusts `authority`.
 fn say(
     server: &Running,
     authority: &Authority,
@@ -115,7 +115,7 @@ fn say(
     Ok(heard)
 }
 
-/// What HTTP/1.1 at `address` answers to a question about its health.
+/// The response to a health check over HTTP/1.1 at `address`.
 fn health(
     address: SocketAddr,
     authority: &Authority,
@@ -139,7 +139,7 @@ fn speaks_two(address: SocketAddr, authority: &Authority, protocols: &[&str]) ->
 }
 
 #[test]
-fn http_and_grpc_agree_on_what_they_speak() {
+fn tls_http_and_grpc_negotiate_alpn() {
     let (folder, ours, other) = (Folder::new(), authority(), authority());
     let server = server(&folder, &ours, None);
     let (http, grpc) = (server.http.unwrap(), server.grpc.unwrap());
@@ -160,7 +160,7 @@ fn http_and_grpc_agree_on_what_they_speak() {
 }
 
 #[test]
-fn a_client_that_trusts_the_authority_is_served() {
+fn tls_client_that_trusts_the_authority_is_served() {
     let (folder, ours, other) = (Folder::new(), authority(), authority());
     let server = server(&folder, &ours, None);
     let heard = say(&server, &ours, None, "PING\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
@@ -187,7 +187,7 @@ fn a_client_that_trusts_the_authority_is_served() {
 }
 
 #[test]
-fn clients_show_a_certificate_where_one_is_asked_for() {
+fn tls_client_ca_requires_a_certificate() {
     let (folder, ours, theirs) = (Folder::new(), authority(), authority());
     let server = server(&folder, &ours, Some(&theirs));
     let known = certificate(&theirs, ExtendedKeyUsagePurpose::ClientAuth);
@@ -211,7 +211,7 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
 }
 
 #[test]
-fn files_that_will_not_do_are_named() {
+fn tls_invalid_files_are_named() {
     let folder = Folder::new();
     fs::write(folder.file("empty"), "").unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();

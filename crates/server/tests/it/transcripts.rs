@@ -4,7 +4,7 @@ use sluicegate_resp::{Value, encode_command};
 
 use crate::harness::{Running, bulk, simple};
 
-/// The conversation in which `said` (lines of commands, inline) is answered by `heard`.
+/// Checks that the inline commands in `said` are answered by `heard`.
 fn check(server: &Running, said: &str, heard: &str) {
     let mut peer = server.connect();
     let said = said.lines().map(|line| line.trim().to_owned() + "\r\n").collect::<String>();
@@ -14,7 +14,7 @@ fn check(server: &Running, said: &str, heard: &str) {
 }
 
 #[test]
-fn resp2() {
+fn transcript_resp2() {
     let server = Running::with_test_clock();
     check(&server, "PING\nping hello\nEcho \"a b\"", "+PONG\n$5\nhello\n$3\na b");
     check(&server, "SG.TAKE a gcra:30/60s:burst=16 AT 0", "*7\n:1\n:16\n:15\n:0\n:2000000\n:0\n:0");
@@ -65,7 +65,7 @@ fn resp2() {
 }
 
 #[test]
-fn resp3() {
+fn transcript_resp3() {
     let server = Running::with_test_clock();
     let check = |said: &str, heard: &str| {
         let mut peer = server.connect();
@@ -90,7 +90,7 @@ fn resp3() {
 }
 
 #[test]
-fn hello() {
+fn transcript_hello() {
     let server = Running::new();
     let mut peer = server.connect();
     let Value::Array(told) = peer.say("HELLO") else { panic!("no array") };
@@ -135,7 +135,7 @@ fn hello() {
 }
 
 #[test]
-fn a_pipeline_is_answered_in_order() {
+fn pipeline_is_answered_in_order() {
     let server = Running::new();
     let mut peer = server.connect();
     let mut bytes = Vec::new();
@@ -152,7 +152,7 @@ fn a_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn a_command_may_be_cut_anywhere() {
+fn command_cut_anywhere_is_answered() {
     let server = Running::new();
     let mut whole = Vec::new();
     encode_command(&[b"SG.PEEK", b"k\r\n", b"gcra:30/1m"], &mut whole);
@@ -174,7 +174,7 @@ fn a_command_may_be_cut_anywhere() {
 }
 
 #[test]
-fn empty_requests_are_passed_over() {
+fn empty_requests_are_ignored() {
     let server = Running::new();
     let mut peer = server.connect();
     peer.send("\r\n\r\n*0\r\n*-1\r\nPING\r\n");
@@ -182,7 +182,7 @@ fn empty_requests_are_passed_over() {
 }
 
 #[test]
-fn a_client_that_sends_and_shuts_its_side_is_answered() {
+fn half_closed_client_is_answered() {
     let server = Running::new();
     let mut peer = server.connect();
     peer.send("PING\r\nPING\r\nPIN");

@@ -29,7 +29,7 @@ fn say(stream: &mut UnixStream, text: &str) -> String {
 }
 
 #[test]
-fn it_serves_as_the_port_does() {
+fn unix_socket_serves_resp() {
     let folder = Folder::new();
     let path = folder.file("socket");
     let mut server = Running::with(|config| config.resp.unix = Some(path.clone()));
@@ -53,7 +53,7 @@ fn it_serves_as_the_port_does() {
 }
 
 #[test]
-fn a_file_that_nobody_listens_on_is_replaced() {
+fn unix_socket_unused_file_is_replaced() {
     let folder = Folder::new();
     let path = folder.file("socket");
     drop(UnixListener::bind(&path).unwrap());
@@ -82,7 +82,7 @@ fn a_file_that_nobody_listens_on_is_replaced() {
 
 /// RELIABILITY 63: the socket is never open to more than its permissions say, not even when it is made.
 #[test]
-fn socket_is_private_from_the_first_moment() {
+fn unix_socket_is_private_from_the_start() {
     let folder = Folder::new();
     let path = folder.file("socket");
     let watching = Arc::new(AtomicBool::new(true));

@@ -90,7 +90,7 @@ fn tries() -> u64 {
 }
 
 #[test]
-fn what_is_given_is_compared_in_the_same_time_whatever_of_it_is_right() {
+fn secret_comparison_takes_the_same_time_for_all_guesses() {
     let [secret, longer] = [RIGHT, &RIGHT.repeat(3)].map(Secret::new);
     let nothing = "x".repeat(RIGHT.len());
     let all_but_one = format!("{}?", &RIGHT[..RIGHT.len() - 1]);
@@ -115,7 +115,7 @@ fn what_is_given_is_compared_in_the_same_time_whatever_of_it_is_right() {
 
 /// A comparison that stops at the first byte that differs is found out by the same statistic.
 #[test]
-fn a_comparison_that_ends_early_is_noticed() {
+fn secret_comparison_that_ends_early_is_detected() {
     let is = |secret: &Vec<u8>, given: &[u8]| {
         secret.len() == given.len()
             && secret.iter().zip(given).all(|(one, other)| black_box(one) == other)

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_chunk_counts_from_the_first_look() {
+    fn check_oldest_chunk_waits_since_the_first_check() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let mut chunks = Chunks::default();
         assert_eq!(chunks.check(at(1)), None);

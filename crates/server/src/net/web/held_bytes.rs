@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_is_bounded_and_leaves_a_quarter_to_others() {
+    fn resize_is_bounded_and_leaves_a_quarter_to_others() {
         let budget = Arc::new(BufferBudget::new(8 * 1024 * 1024));
         let one = ConnectionBuffers::new(&budget);
         let (mut first, mut second) = (one.hold_nothing(), one.hold_nothing());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_follows_what_is_held() {
+    fn resize_reserves_in_steps() {
         let budget = Arc::new(BufferBudget::new(1 << 20));
         let connection = ConnectionBuffers::new(&budget);
         let mut held = connection.hold_nothing();

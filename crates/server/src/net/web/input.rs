@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_in_parts_is_begun_until_it_is_asked() {
+    fn input_head_in_parts_is_incomplete_until_the_request() {
         assert_eq!(begun(&[b"G", b"ET / HTTP/1.1\r\n"]), [true, true]);
         assert_eq!(begun(&[b"PRI * HTTP/1.1\r\n"]), [true]);
         let mut input = Input::default();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_bytes_are_those_of_a_head_or_a_frame() {
+    fn input_unfinished_bytes_are_those_of_a_head_or_a_frame() {
         let mut input = Input::default();
         input.read(b"PRI * HTTP/1.1");
         input.read(b"\r\n");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn new_requests_are_counted_once() {
+    fn take_new_counts_each_request_once() {
         let headers = |stream: u8, flags: u8| [0, 0, 1, HEADERS, flags, 0, 0, 0, stream, 0x82];
         let mut input = Input::default();
         input.read(PREFACE);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_begun_until_they_are_whole() {
+    fn input_frame_is_incomplete_until_its_last_byte() {
         let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         let open_headers = [0, 0, 1, HEADERS, 0, 0, 0, 0, 1, 0x82];
         let continued = [0, 0, 1, CONTINUATION, END_HEADERS, 0, 0, 0, 1, 0x84];

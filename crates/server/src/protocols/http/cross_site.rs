@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn local_names_and_configured_ones_are_allowed() {
+    fn host_names_local_and_configured_are_allowed() {
         let local = names(|_| {}, "127.0.0.1:8080");
         let named = names(
             |settings| settings.allowed_hosts = vec!["Limits.Example".into(), "a:1".into()],
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_is_asked_by_proxies_for_any_host_but_not_by_our_port() {
+    fn check_fields_gate_accepts_any_host_but_not_with_our_port() {
         let local = names(|_| {}, "127.0.0.1:8080");
         let at_80 = names(|_| {}, "127.0.0.1:80");
         for (host, expected) in [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_other_pages_are_refused() {
+    fn check_fields_other_origin_is_rejected() {
         let local = names(|_| {}, "127.0.0.1:8080");
         for (fields, expected) in [
             (&[][..], false),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn origin_has_the_scheme_of_the_server_or_of_its_proxy() {
+    fn check_fields_origin_must_have_the_scheme_of_the_server_or_proxy() {
         let tls = |settings: &mut HttpConfig| {
             let (cert, key) = ("c".into(), "k".into());
             settings.tls = Some(crate::TlsConfig { cert, key, client_ca: None });
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn host_is_said_once() {
+    fn check_fields_host_must_be_sent_once() {
         let local = names(|_| {}, "127.0.0.1:8080");
         let twice = [("host", "localhost"), ("host", "localhost")];
         for audience in [Audience::Anybody, Audience::Clients, Audience::Proxies] {

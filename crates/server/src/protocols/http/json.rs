@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_serde_become_ours() {
+    fn explain_serde_errors_name_the_member() {
         for (text, expected) in [
             (
                 "invalid type: integer `1`, expected `key`, a string",

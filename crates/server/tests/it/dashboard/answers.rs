@@ -15,7 +15,7 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'; object-src 'none'";
 
 #[test]
-fn the_page_is_packed_tagged_and_strict() {
+fn dashboard_files_are_compressed_tagged_and_strict() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     client.ask("GET", "/", "Accept-Encoding: gzip\r\n");
@@ -54,7 +54,7 @@ fn the_page_is_packed_tagged_and_strict() {
 }
 
 #[test]
-fn it_can_be_off() {
+fn dashboard_off_has_no_routes() {
     let server = server(|config| config.dashboard = DashboardMode::Off);
     let mut client = Client::connect(&server);
     for path in ["/", "/dashboard/page.css", "/dashboard/events"] {
@@ -63,7 +63,7 @@ fn it_can_be_off() {
 }
 
 #[test]
-fn a_key_is_looked_up() {
+fn dashboard_key_lookup_shows_usage() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     assert_eq!(client.post("/dashboard/key", r#"{"key":"nobody"}"#).json()["found"], false);
@@ -82,7 +82,7 @@ fn a_key_is_looked_up() {
 }
 
 #[test]
-fn the_playground_decides_and_keeps_nothing() {
+fn playground_decides_without_state() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     let now = 1_800_000_000_000_000_u64;
@@ -109,7 +109,7 @@ fn the_playground_decides_and_keeps_nothing() {
 }
 
 #[test]
-fn a_token_is_asked_for_where_there_is_one() {
+fn dashboard_data_needs_the_token() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut client = Client::connect(&server);
     assert_eq!(client.get("/").status, 200, "what is no secret is open");
@@ -132,7 +132,7 @@ fn colours(style: &str, names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn colours_are_those_of_the_figures() {
+fn dashboard_colours_match_the_figures() {
     let read = |path| std::fs::read_to_string(root().join(path)).unwrap();
     let (page, plot) = (read("crates/server/assets/page.css"), read("crates/plot/src/svg.rs"));
     let page = colours(&page, &["allowed", "denied", "bad", "p50", "p99", "ink", "soft", "line"]);

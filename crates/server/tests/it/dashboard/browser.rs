@@ -50,7 +50,7 @@ impl Browser {
     /// The same, which resolves names by these rules.
     pub(crate) fn with_names(width: u32, height: u32, names: &str) -> Self {
         let profile = Folder::new();
-        // It reads from 3 and writes to 4, and ends when nobody speaks to it any more: with the test,
+        // It reads from descriptor 3 and writes to 4, and ends when they are closed: with the test,
         // however that ends.
         let mut process = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "--", "sh", "-c"])
@@ -106,7 +106,7 @@ impl Browser {
         self.until("document.readyState === 'complete'");
     }
 
-    /// What an expression comes to in the page.
+    /// The value of an expression in the page.
     pub(crate) fn run(&self, expression: &str) -> Value {
         let asked = json!({
             "expression": expression, "awaitPromise": true, "returnByValue": true,
@@ -122,7 +122,7 @@ impl Browser {
         self.until_within(expression, PATIENCE)
     }
 
-    /// The same, for so long.
+    /// The same, with a time limit.
     pub(crate) fn until_within(&self, expression: &str, patience: Duration) -> Value {
         eventually_within(patience, expression, || {
             let value = self.run(expression);
@@ -133,7 +133,7 @@ impl Browser {
         })
     }
 
-    /// Puts `text` in the place of what stands in a field, as who types does.
+    /// Replaces the value of a field by `text`, as by typing.
     pub(crate) fn write(&self, field: &str, text: &str) {
         let it = format!("document.querySelector({field:?})");
         self.run(&format!("({it}.focus(), {it}.select())"));
@@ -170,9 +170,9 @@ impl Browser {
         self.run("new Promise((it) => requestAnimationFrame(() => requestAnimationFrame(it))).then(() => 1)");
     }
 
-    /// What the page has complained about since this was asked last.
+    /// Errors of the page since the last call.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        // What was said before this is answered has been heard then.
+        // Events that were sent before this answer have arrived by then.
         self.run("1");
         self.complaints.take()
     }
@@ -183,7 +183,7 @@ impl Browser {
         STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 
-    /// Tells the page something in the browser's own words, and hears the answer.
+    /// Sends a command of the DevTools protocol, and returns its result.
     pub(crate) fn tell(&self, method: &str, parameters: &Value) -> Value {
         let id = self.last.get() + 1;
         self.last.set(id);

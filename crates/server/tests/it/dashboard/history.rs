@@ -7,7 +7,7 @@ use sluicegate_testing::eventually;
 use super::browser::Browser;
 use crate::http::client::{Client, server};
 
-/// The samples, once there are so many.
+/// The samples, once there are enough.
 fn samples(client: &mut Client, count: usize) -> Vec<Value> {
     eventually("the server has sampled its counters", || {
         let history = client.get("/dashboard/history").json();
@@ -17,7 +17,7 @@ fn samples(client: &mut Client, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn history_is_kept_without_viewers() {
+fn history_without_viewers_is_recorded() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     let mut peer = server.connect();
@@ -34,7 +34,7 @@ fn history_is_kept_without_viewers() {
 }
 
 #[test]
-fn history_is_off_with_the_dashboard() {
+fn history_with_dashboard_off_is_absent() {
     let server = server(|config| config.dashboard = DashboardMode::Off);
     assert_eq!(Client::connect(&server).get("/dashboard/history").status, 404);
 }
@@ -44,7 +44,7 @@ const EXTENT: &str = "document.querySelector('#now').dataset.filled === 'true' &
                       import('/dashboard/charts.js').then((it) => it.extent())";
 
 #[test]
-fn chart_is_full_after_opening_and_after_a_reload() {
+fn page_chart_is_full_after_opening_and_reload() {
     let server = server(|_| {});
     let mut client = Client::connect(&server);
     server.connect().say("SG.TAKE a gcra:5/1h");

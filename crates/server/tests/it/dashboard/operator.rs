@@ -4,7 +4,7 @@ use super::browser::Browser;
 use crate::http::client::server;
 
 #[test]
-fn key_is_blocked_unblocked_and_reset_on_the_page() {
+fn page_operator_blocks_unblocks_and_resets_a_key() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let mut peer = server.connect();
     for _ in 0..3 {

@@ -8,7 +8,7 @@ use super::browser::Browser;
 use crate::{harness::any_port, store::on};
 
 #[test]
-fn store_that_is_down_is_red_on_the_first_screen() {
+fn page_store_outage_is_on_the_first_screen() {
     let mut store = Server::start(Engine::Redis70);
     let server = on(&store, |config, at| {
         config.http.address = Some(any_port());

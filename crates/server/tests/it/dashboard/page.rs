@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn it_shows_what_happens() {
+fn page_shows_decisions() {
     let server = server(|_| {});
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
@@ -62,7 +62,7 @@ fn it_shows_what_happens() {
 }
 
 #[test]
-fn the_playground_denies_when_it_should() {
+fn page_playground_denies_above_the_limit() {
     let server = server(|_| {});
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/#playground", server.http.unwrap()));
@@ -94,7 +94,7 @@ fn the_playground_denies_when_it_should() {
 }
 
 #[test]
-fn it_fits_a_phone_and_names_all_that_can_be_used() {
+fn page_fits_a_phone_and_labels_all_controls() {
     let folder = Folder::new();
     let long = "name".repeat(16);
     let rule = format!("name: {long}, match: {{path: /a}}, key: client, policy: 'gcra:1/1h'");
@@ -144,7 +144,7 @@ const USABLE: &str = "[...document.querySelectorAll('a[href], button, input, sum
                       .filter((it) => it.offsetParent && it.checkVisibility()).map((it) => it.id || it.textContent)";
 
 #[test]
-fn all_can_be_reached_and_used_by_keyboard() {
+fn page_controls_work_by_keyboard() {
     let server = server(|_| {});
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
@@ -193,7 +193,7 @@ const CONTRAST: &str = r#"(() => {
 })()"#;
 
 #[test]
-fn text_stands_out_in_light_and_dark() {
+fn page_text_has_contrast_in_light_and_dark() {
     let server = server(|_| {});
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));
@@ -209,7 +209,7 @@ fn text_stands_out_in_light_and_dark() {
 }
 
 #[test]
-fn a_token_is_asked_for_once() {
+fn page_asks_for_the_token_once() {
     let server = server(|config| config.http.token = Some("secret".to_owned()));
     let browser = Browser::start(1280, 900);
     browser.open(&format!("http://{}/", server.http.unwrap()));

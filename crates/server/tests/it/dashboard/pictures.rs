@@ -32,7 +32,7 @@ fn traffic(server: &Running, until: &AtomicBool) {
     let mut turn = 0_u32;
     while !until.load(Ordering::Relaxed) {
         turn += 1;
-        // So many in each twentieth of a second.
+        // The number in each twentieth of a second.
         let wave = (start.elapsed().as_secs_f64() / 9.0).sin() * 0.35 + 1.0;
         let burst = if (turn / 20) % 23 > 18 { 2.4 } else { 1.0 };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundred")]

@@ -23,7 +23,7 @@ pub(super) fn ruled(folder: &Folder, rules: &str) -> Running {
     server(|config| config.rules = vec![folder.file("rules.yaml")])
 }
 
-/// Asks so many times whether a request may pass.
+/// Sends requests to the gate.
 pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
     for _ in 0..times {
         client.ask("GET", "/v1/gate", &format!("X-Forwarded-Uri: {path}\r\n"));
@@ -32,7 +32,7 @@ pub(super) fn gate(client: &mut Client, path: &str, times: usize) {
 }
 
 #[test]
-fn frames_tell_what_rules_decide() {
+fn frames_have_decisions_of_rules() {
     let folder = Folder::new();
     let server = ruled(&folder, RULES);
     let mut client = Client::connect(&server);
@@ -46,7 +46,7 @@ fn frames_tell_what_rules_decide() {
     gate(&mut client, "/login", 2);
     let frame = viewer.until(|frame| frame["rules"]["decisions"][1]["denied"] == 1);
     let [tried, login] = [0, 1].map(|at| &frame["rules"]["decisions"][at]);
-    // Who decides most since somebody looks comes first.
+    // The rule with most decisions since the first viewer came is first.
     assert_eq!((&tried["rule"], &tried["allowed"]), (&"tried".into(), &1.into()));
     assert_eq!((&tried["shadow_denied"], &tried["denied"]), (&2.into(), &0.into()));
     assert_eq!((&login["allowed"], &login["denied"]), (&3.into(), &1.into()));
@@ -71,7 +71,7 @@ fn frames_tell_what_rules_decide() {
 }
 
 #[test]
-fn a_reload_shows() {
+fn page_shows_a_reload() {
     let folder = Folder::new();
     let server = ruled(&folder, RULES);
     let browser = Browser::start(1280, 900);
@@ -99,7 +99,7 @@ fn a_reload_shows() {
     browser.until(&format!("{titles}.includes('added')"));
     let age = "document.querySelector('#rules-age').textContent";
     browser.until(&format!("{age}.endsWith('reloaded once.')"));
-    // What was decided stays counted, and files that cannot be used are told of.
+    // Counters stay, and invalid files are reported.
     browser.until(&format!("{row}.cells[4].textContent === '5'"));
     put("rules: nonsense");
     let problem = "document.querySelector('#rules-problem')";

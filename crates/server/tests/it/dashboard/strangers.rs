@@ -36,7 +36,7 @@ fn site() -> SocketAddr {
     address
 }
 
-/// What a page tries, one thing after the other; what of it came back.
+/// The requests that a page tries in sequence, and their results.
 const TRIES: &str = r#"(async () => {
     const read = [];
     const text = (it) => new TextEncoder().encode(it);
@@ -110,7 +110,7 @@ const TRIES: &str = r#"(async () => {
     return read;
 })()"#;
 
-/// What a page at `page` of a browser gets to read, which tries all that it can on `server`, as `name`.
+/// The data that a page at `page` can read from `server`, which it calls `name`, by all means of a browser.
 fn read(browser: &Browser, page: &str, name: &str, server: &Running) -> Vec<String> {
     browser.open(page);
     let (http, resp) = (server.http.unwrap().port(), server.address.port());
@@ -123,7 +123,7 @@ fn read(browser: &Browser, page: &str, name: &str, server: &Running) -> Vec<Stri
 }
 
 #[test]
-fn pages_of_others_change_nothing_and_read_nothing() {
+fn browser_pages_of_other_sites_are_rejected() {
     let folder = Folder::new();
     let rules = folder.file("rules.yaml");
     let text = "rules: [{name: login, match: {path: /login}, key: path, policy: 'gcra:9/1h'}]\n";

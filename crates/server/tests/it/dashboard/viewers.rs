@@ -1,4 +1,4 @@
-//! Those who look: frames, how many may, and those who do not take what is sent.
+//! Viewers: their frames, their number, and viewers that do not read.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,7 +13,7 @@ use crate::{
     http::client::{Client, server},
 };
 
-/// Somebody who looks.
+/// A viewer.
 pub(crate) struct Viewer(BufReader<TcpStream>);
 
 impl Viewer {
@@ -53,7 +53,7 @@ impl Viewer {
 }
 
 #[test]
-fn frames_agree_with_info_and_tell_the_keys() {
+fn frames_agree_with_info_and_list_keys() {
     let server = server(|_| {});
     let mut viewer = Viewer::new(&server);
     assert_eq!(viewer.frame()["number"], 1);
@@ -70,7 +70,7 @@ fn frames_agree_with_info_and_tell_the_keys() {
     assert_eq!(frame["allowed"], server.told("allowed"));
     assert_eq!(frame["protocols"][1]["allowed"], 1);
     assert_eq!(frame["store"]["keys"], server.told("keys"));
-    // Who asks is one more; those who asked before may still be on their way out.
+    // This client is one more; earlier ones may still be closing.
     server.until_told("connected_clients", frame["clients"].as_u64().unwrap() + 1);
     let (asked, denied) = (&frame["hot"]["requested"], &frame["hot"]["denied"]);
     assert_eq!((&asked[0]["key"], &denied[0]["key"]), (&"hot".into(), &"hot".into()));
@@ -81,7 +81,7 @@ fn frames_agree_with_info_and_tell_the_keys() {
 }
 
 #[test]
-fn keys_are_masked_or_left_out_by_option() {
+fn frames_mask_or_omit_keys_by_setting() {
     for mode in [DashboardMode::Masked, DashboardMode::NoKeys] {
         let server = server(|config| config.dashboard = mode);
         let mut viewer = Viewer::new(&server);
@@ -99,7 +99,7 @@ fn keys_are_masked_or_left_out_by_option() {
 }
 
 #[test]
-fn as_many_as_may_look_and_one_that_hangs_costs_nothing() {
+fn viewers_are_bounded_and_a_hanging_one_costs_nothing() {
     let server = server(|_| {});
     let mut first = Viewer::new(&server);
     // These never take anything.
@@ -120,7 +120,7 @@ fn as_many_as_may_look_and_one_that_hangs_costs_nothing() {
 }
 
 #[test]
-fn a_stop_ends_the_stream() {
+fn stop_ends_the_stream_of_frames() {
     let mut server = server(|_| {});
     let mut viewer = Viewer::new(&server);
     viewer.frame();

@@ -32,7 +32,7 @@ descriptors:
     rate_limit: {unlimited: true}
 ";
 
-/// A service on `store`, which says so much of what it answers without.
+/// A service on `store`, with a fallback.
 fn on(store: &Server, folder: &Folder, on_error: OnError) -> Service {
     with(store, folder, on_error, FallbackDenial::Unavailable)
 }
@@ -81,7 +81,7 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
         (&["tried"], Ok(true), Ok(true)),
         (&["open"], Ok(true), Ok(true)),
         (&["closed"], Err(Failure::Unavailable), Err(Failure::Unavailable)),
-        // Nobody needs to be asked.
+        // No decision is needed.
         (&["free", "unknown"], Ok(true), Ok(true)),
         // There is one answer for all of them.
         (&["open", "user"], Err(Failure::Unavailable), Ok(true)),
@@ -96,7 +96,7 @@ fn fallback_denial_is_unavailable_and_never_over_limit() {
     assert_eq!(denied, Some(Err(Failure::Unavailable)), "beyond the local share");
     let mut answers = (0..4).map(|_| passes(&counts, &["share"]));
     assert_eq!(answers.find(|answer| *answer != Ok(true)), Some(Ok(false)));
-    // What is given back cannot be told to anybody.
+    // Refunds have no fallback.
     let mut back = descriptor(&[("open", "x")]);
     back.is_negative_hits = true;
     let failed = allows.ask(request(vec![back])).unwrap_err();

@@ -9,7 +9,7 @@ use tonic::Code as Failure;
 use super::client::{Service, descriptor, limited, long_unit, request, told};
 
 #[test]
-fn a_descriptor_may_bring_its_limit() {
+fn descriptor_with_its_own_limit_is_limited() {
     let service = Service::new();
     let ada = || limited(&[("user", "ada")], 2);
     let status = service.ask_one(ada());
@@ -20,7 +20,7 @@ fn a_descriptor_may_bring_its_limit() {
     assert!(reset.seconds > 0 && reset.nanos == 0, "{reset:?}");
     assert_eq!(told(&service.ask_one(ada())), (false, 0));
     assert_eq!(told(&service.ask_one(ada())), (true, 0));
-    // Somebody else, and one whose entries read alike when they are put together.
+    // Another client, and one whose concatenated entries are equal.
     assert_eq!(told(&service.ask_one(limited(&[("user", "bob")], 2))), (false, 1));
     assert_eq!(told(&service.ask_one(limited(&[("use", "rada")], 2))), (false, 1));
     // Nothing at all passes a limit of nothing.
@@ -30,7 +30,7 @@ fn a_descriptor_may_bring_its_limit() {
 }
 
 #[test]
-fn one_descriptor_over_its_limit_is_enough_and_all_are_counted() {
+fn call_with_one_denied_descriptor_is_denied_and_counts_all() {
     let service = Service::new();
     let both = || {
         let descriptors = vec![
@@ -47,7 +47,7 @@ fn one_descriptor_over_its_limit_is_enough_and_all_are_counted() {
 }
 
 #[test]
-fn costs_are_of_the_request_or_of_the_descriptor() {
+fn cost_is_of_the_request_or_of_the_descriptor() {
     let service = Service::new();
     let ada = |hits_addend| RateLimitDescriptor { hits_addend, ..limited(&[("user", "ada")], 10) };
     let costing = |hits_addend, descriptor| {
@@ -75,7 +75,7 @@ fn costs_are_of_the_request_or_of_the_descriptor() {
 }
 
 #[test]
-fn what_is_no_request_is_told_so() {
+fn call_invalid_names_the_field() {
     let service = Service::new();
     let ada = || descriptor(&[("user", "ada")]);
     let no_domain = RateLimitRequest { domain: String::new(), ..request(vec![ada()]) };

@@ -50,7 +50,7 @@ impl Service {
         call(&self.runtime, &self.channel, request)
     }
 
-    /// What is told of the only descriptor of a request.
+    /// The status of the only descriptor of a request.
     pub(crate) fn ask_one(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
         let response = self.ask(request(vec![descriptor])).unwrap();
         let [status] = &response.statuses[..] else { panic!("{response:?}") };

@@ -20,7 +20,7 @@ const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Calls that are made before their answers are looked at.
+/// Calls that are sent before their responses are read.
 const BATCH: usize = 50;
 
 /// `:method POST`, `:scheme http`, `:path`, `:authority`, `content-type` and `te`, none of them kept.
@@ -48,7 +48,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &length[..], message].concat()
 }
 
-/// What has become of calls.
+/// The results of calls.
 #[derive(Debug, Default)]
 struct Outcomes {
     answered: usize,
@@ -57,7 +57,7 @@ struct Outcomes {
     connections: usize,
 }
 
-/// A connection that is told what nobody should say.
+/// A connection for malformed input.
 struct Raw {
     stream: TcpStream,
     /// The stream of the last call.
@@ -128,7 +128,7 @@ fn broken(bytes: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn broken_calls_end_for_themselves() {
+fn malformed_call_does_not_affect_its_connection() {
     let service = Service::new();
     let message = request(vec![limited(&[("user", "ada"), ("path", "/")], 10)]).encode_to_vec();
     let whole = framed(&message);
@@ -172,9 +172,9 @@ fn broken_calls_end_for_themselves() {
     }
 }
 
-/// What is wrong with a message is the caller's, and said to be.
+/// A malformed message is an error of the caller.
 #[test]
-fn invalid_messages_are_invalid_arguments() {
+fn malformed_message_is_invalid_argument() {
     let service = Service::new();
     let mut not_utf8 = request(vec![limited(&[("user", "????")], 10)]).encode_to_vec();
     let at = not_utf8.windows(4).position(|it| it == b"????").unwrap();

@@ -20,7 +20,7 @@ descriptors:
 ";
 
 #[test]
-fn descriptors_are_counted_by_their_place_in_the_tree() {
+fn metrics_count_descriptors_by_their_path() {
     let (service, _folder) = service(
         "
 domain: shop
@@ -95,8 +95,8 @@ descriptors:
 /// Values of strangers, as long as they like, in names of metrics.
 #[test]
 #[cfg(target_os = "linux")]
-fn long_values_of_strangers_cost_metrics_little() {
-    let name = "envoy::metrics::long_values_of_strangers_cost_metrics_little";
+fn metrics_long_client_values_cost_little() {
+    let name = "envoy::metrics::metrics_long_client_values_cost_little";
     let process = process(name, 1024, |config, folder| {
         let file = folder.join("rules.yaml");
         std::fs::write(&file, DETAILED).unwrap();

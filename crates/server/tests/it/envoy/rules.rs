@@ -1,4 +1,4 @@
-//! Rules of both forms, as Envoy hears of them.
+//! Rules of both forms, over the rate limit service.
 
 use sluicegate_proto::rls::{RateLimitResponse, rate_limit_response::Code};
 use sluicegate_server::EnvoyHeaders;
@@ -33,7 +33,7 @@ fn shown(response: &RateLimitResponse) -> (bool, Vec<(bool, u32)>) {
 }
 
 #[test]
-fn envoyproxys_rules_mean_what_they_mean_there() {
+fn envoyproxy_rules_have_the_same_effect() {
     let (service, _folder) = service(
         "
 domain: shop
@@ -83,7 +83,7 @@ descriptors:
     }
     assert!(one(&[("path", "/files/a")]).0 && one(&[("path", "/files/b")]).0);
     assert!(!one(&[("path", "/files/c")]).0, "one limit for all of them");
-    // Who is over the limit of users passes where another takes its place.
+    // A user above the limit of users passes where another limit replaces it.
     let both = shown(&ask(&service, &[&user, &[("vip", "ada")]]));
     assert_eq!(both, (true, vec![(false, 0), (false, 8)]));
     let response = ask(&service, &[&[("paced", "x")]]);
@@ -93,7 +93,7 @@ descriptors:
 }
 
 #[test]
-fn quotas_deny_only_together() {
+fn quota_mode_denies_only_together() {
     let (service, _folder) = service(
         "
 domain: shop
@@ -127,7 +127,7 @@ descriptors:
 }
 
 #[test]
-fn rules_of_our_own_match_descriptors() {
+fn native_rules_match_descriptors() {
     let (service, _folder) = service(
         "
 rules:

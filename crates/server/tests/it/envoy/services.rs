@@ -19,7 +19,7 @@ fn about(service: &str) -> HealthCheckRequest {
 }
 
 #[test]
-fn its_health_is_told_until_it_stops() {
+fn health_is_serving_until_the_stop() {
     let mut service = Service::new();
     let mut client = HealthClient::new(service.channel.clone());
     for name in ["", SERVICE_NAME, "ratelimit"] {
@@ -37,7 +37,7 @@ fn its_health_is_told_until_it_stops() {
 }
 
 #[test]
-fn reflection_tells_the_services_in_both_versions() {
+fn reflection_lists_services_in_both_versions() {
     let service = Service::new();
     let expected = [SERVICE_NAME, "grpc.health.v1.Health"];
 
@@ -71,7 +71,7 @@ fn reflection_tells_the_services_in_both_versions() {
 }
 
 #[test]
-fn what_is_no_call_is_told_so() {
+fn request_that_is_no_call_is_rejected() {
     let service = Service::new();
     for (request, expected) in [
         ("GET / HTTP/1.1", "HTTP/1.1 405 "),

@@ -164,7 +164,7 @@ fn unblock_wakes_a_waiting_client() {
 }
 
 #[test]
-fn wrong_orders_name_the_member() {
+fn admin_invalid_body_names_the_member() {
     let server = server(with_token);
     let mut operator = Operator(Client::connect(&server));
     let long = "x".repeat(5000);

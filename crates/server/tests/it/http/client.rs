@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 that says just what it is told to.
+//! A client of HTTP/1.1 that sends arbitrary bytes.
 
 use std::{
     io::{Read, Write},
@@ -43,7 +43,7 @@ impl Heard {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// What is wrong, of a problem.
+    /// The `detail` of a problem.
     pub(crate) fn detail(&self) -> String {
         assert_eq!(self.field("content-type"), "application/problem+json");
         let problem = self.json();

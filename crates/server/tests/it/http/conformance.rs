@@ -78,7 +78,7 @@ fn told(heard: &Heard) -> Decision {
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn http_all_traces_agree_with_the_core() {
     let running = server(|config| config.test_clock = true);
     check_traces(&mut OverHttp(Client::connect(&running)));
     let running = server(|config| config.test_clock = true);
@@ -86,7 +86,7 @@ fn it_passes_the_kit() {
 }
 
 #[test]
-fn it_answers_random_histories_as_the_core_does() {
+fn http_random_histories_agree_with_the_core() {
     let running = server(|config| config.test_clock = true);
     check_histories(&mut OverHttp(Client::connect(&running)), 500, 100, Shape::default());
 }

@@ -1,4 +1,4 @@
-//! Requests that a web page of somebody else has a browser send, and requests that are not whole.
+//! Requests that a page of another site makes a browser send, and incomplete requests.
 
 use std::{io::Write as _, net::Shutdown, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::harness::Folder;
 
 const TAKE: &str = r#"{"key":"victim","policy":"gcra:2/1h"}"#;
 
-/// What is left of the victim.
+/// `remaining` of the key under attack.
 fn left(client: &mut Client) -> i64 {
     let heard = client.post("/v1/peek", TAKE);
     heard.json()["remaining"].as_i64().unwrap()
@@ -23,7 +23,7 @@ fn status(client: &mut Client, method: &str, path: &str, fields: &str, body: &st
 }
 
 #[test]
-fn pages_of_others_change_nothing_and_read_nothing() {
+fn cross_site_requests_are_rejected() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     assert_eq!(client.post("/v1/take", TAKE).status, 200);
@@ -74,7 +74,7 @@ fn pages_of_others_change_nothing_and_read_nothing() {
             assert_eq!(status(&mut client, "GET", path, fields, ""), expected, "{path} {fields}");
         }
     }
-    // Who checks whether the server runs is told, by whatever name.
+    // Health checks are answered for any host name.
     for path in ["/healthz", "/readyz"] {
         for fields in [foreign, site, rebound] {
             assert_eq!(status(&mut client, "GET", path, fields, ""), 200, "{path} {fields}");
@@ -93,7 +93,7 @@ fn pages_of_others_change_nothing_and_read_nothing() {
 }
 
 #[test]
-fn hosts_are_those_that_were_given() {
+fn host_not_configured_is_rejected() {
     let running = server(|config| {
         config.http.allowed_hosts = vec!["limits.example".into()];
         config.http.token = Some("t".into());
@@ -115,7 +115,7 @@ fn hosts_are_those_that_were_given() {
 /// A proxy passes along what the request said to it: the name of its site, and what the browser says
 /// of the page. A page that was made to point here says our port.
 #[test]
-fn proxies_ask_the_gate_for_any_site() {
+fn gate_accepts_any_host() {
     let folder = Folder::new();
     let rules = folder.file("rules.yaml");
     std::fs::write(
@@ -139,7 +139,7 @@ fn proxies_ask_the_gate_for_any_site() {
 }
 
 #[test]
-fn host_is_said_once() {
+fn host_repeated_or_missing_is_rejected() {
     let running = server(|_| {});
     for fields in ["", "Host: localhost\r\nHost: localhost\r\n"] {
         for (method, path) in [("GET", "/healthz"), ("POST", "/v1/take")] {
@@ -150,7 +150,7 @@ fn host_is_said_once() {
 }
 
 #[test]
-fn who_closes_its_side_is_answered() {
+fn half_closed_http_client_is_answered() {
     let running = server(|_| {});
     for _ in 0..20 {
         let mut client = Client::connect(&running);

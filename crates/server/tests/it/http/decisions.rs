@@ -1,4 +1,4 @@
-//! What is answered to those who ask as they should.
+//! Responses to valid requests.
 
 use serde_json::json;
 use sluicegate_server::HttpHeaders;
@@ -6,7 +6,7 @@ use sluicegate_server::HttpHeaders;
 use super::client::{Client, server};
 
 #[test]
-fn a_key_is_allowed_and_denied() {
+fn take_is_allowed_and_denied() {
     let running = server(|config| config.test_clock = true);
     let mut client = Client::connect(&running);
     let ask = r#"{"key":"user7","policy":"gcra:30/1m:burst=2","at_us":0}"#;
@@ -56,7 +56,7 @@ fn a_key_is_allowed_and_denied() {
 }
 
 #[test]
-fn every_verb_does_what_its_name_says() {
+fn operations_have_their_effects() {
     let running = server(|config| config.test_clock = true);
     let mut client = Client::connect(&running);
     let mut say = |path: &str, more: &str| {
@@ -88,7 +88,7 @@ fn every_verb_does_what_its_name_says() {
 }
 
 #[test]
-fn fields_are_a_matter_of_choice() {
+fn headers_are_chosen_by_setting_and_request() {
     let running = server(|config| config.http.headers = HttpHeaders::XRateLimit);
     let mut client = Client::connect(&running);
     let mut fields = |more: &str| {
@@ -103,7 +103,7 @@ fn fields_are_a_matter_of_choice() {
 }
 
 #[test]
-fn http_and_resp_share_the_state() {
+fn take_over_http_and_resp_shares_state() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let heard = client.post("/v1/take", r#"{"key":"k","policy":"gcra:1/1h"}"#);
@@ -113,7 +113,7 @@ fn http_and_resp_share_the_state() {
 }
 
 #[test]
-fn it_says_how_it_is() {
+fn health_and_readiness_are_reported() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     for path in ["/healthz", "/readyz"] {

@@ -20,7 +20,7 @@ use crate::{
     harness::{any_port, now, size},
 };
 
-/// What strangers may make the server hold, in KiB.
+/// Bound on the memory of the server under attack, in KiB.
 const BOUND: usize = 128 * 1024;
 /// KiB that the allocator may keep, and code that was not used before may take up.
 const SLACK: usize = 8 * 1024;
@@ -79,8 +79,8 @@ fn is_served(process: &Process) -> Duration {
 }
 
 #[test]
-fn bodies_of_many_streams_are_bounded() {
-    let name = "http::flood::bodies_of_many_streams_are_bounded";
+fn flood_bodies_of_many_streams_are_bounded() {
+    let name = "http::flood::flood_bodies_of_many_streams_are_bounded";
     let Some(process) = process(name, 1024, |config, _| config.http.address = Some(any_port()))
     else {
         return;
@@ -128,8 +128,8 @@ fn bodies_of_many_streams_are_bounded() {
 }
 
 #[test]
-fn replies_that_flow_control_holds_back_are_bounded_and_closed() {
-    let name = "http::flood::replies_that_flow_control_holds_back_are_bounded_and_closed";
+fn flood_unread_replies_are_bounded_and_closed() {
+    let name = "http::flood::flood_unread_replies_are_bounded_and_closed";
     let output_timeout = Duration::from_secs(2);
     let Some(process) = process(name, 1024, |config, _| {
         config.http.address = Some(any_port());
@@ -185,7 +185,7 @@ fn replies_that_flow_control_holds_back_are_bounded_and_closed() {
 
 /// One reply that is never taken, while others are: the client is closed for that one.
 #[test]
-fn each_reply_must_be_taken() {
+fn flood_each_reply_must_be_read() {
     let running = super::client::server(|config| {
         config.timeouts.output = Duration::from_secs(1);
     });
@@ -210,8 +210,8 @@ fn each_reply_must_be_taken() {
 }
 
 #[test]
-fn bodies_of_many_connections_are_bounded() {
-    let name = "http::flood::bodies_of_many_connections_are_bounded";
+fn flood_bodies_of_many_connections_are_bounded() {
+    let name = "http::flood::flood_bodies_of_many_connections_are_bounded";
     let Some(process) = process(name, 4096, |config, _| config.http.address = Some(any_port()))
     else {
         return;
@@ -255,8 +255,8 @@ fn bodies_of_many_connections_are_bounded() {
 
 /// As many connections as there may be, each of which has asked once, of both versions.
 #[test]
-fn connections_themselves_are_bounded() {
-    let name = "http::flood::connections_themselves_are_bounded";
+fn flood_connections_are_bounded() {
+    let name = "http::flood::flood_connections_are_bounded";
     let Some(process) = process(name, 20_000, |config, _| config.http.address = Some(any_port()))
     else {
         return;
@@ -303,9 +303,9 @@ fn connections_themselves_are_bounded() {
 /// Many requests at a time on each of many connections: what stands for them in the server is bounded,
 /// whether they are answered, refused or wrong, and whether their replies are read.
 #[test]
-fn requests_of_many_connections_are_bounded() {
+fn flood_requests_of_many_connections_are_bounded() {
     type Request = fn(u32) -> Vec<u8>;
-    let name = "http::flood::requests_of_many_connections_are_bounded";
+    let name = "http::flood::flood_requests_of_many_connections_are_bounded";
     let budget = 16 << 20;
     let Some(process) = process(name, 4096, |config, _| {
         config.http.address = Some(any_port());
@@ -365,14 +365,14 @@ fn requests_of_many_connections_are_bounded() {
 /// Replies of metrics that are asked for many times at once: what is made of each before its client takes
 /// it is bounded, whether the client takes nothing, a first part, or does not read.
 #[test]
-fn replies_of_metrics_of_many_connections_are_bounded() {
-    let name = "http::flood::replies_of_metrics_of_many_connections_are_bounded";
+fn flood_metrics_of_many_connections_are_bounded() {
+    let name = "http::flood::flood_metrics_of_many_connections_are_bounded";
     metrics_of_many_connections_are_bounded(name, 0);
 }
 
 #[test]
-fn replies_of_metrics_of_many_rules_are_bounded() {
-    let name = "http::flood::replies_of_metrics_of_many_rules_are_bounded";
+fn flood_metrics_of_many_rules_are_bounded() {
+    let name = "http::flood::flood_metrics_of_many_rules_are_bounded";
     metrics_of_many_connections_are_bounded(name, 2_000);
 }
 
@@ -443,7 +443,7 @@ fn metrics_of_many_connections_are_bounded(name: &'static str, rules: u32) {
 
 /// One client may use all the requests at a time that it is offered.
 #[test]
-fn requests_of_a_lone_client_are_all_answered() {
+fn lone_client_many_requests_are_all_answered() {
     let running = super::client::server(|_| {});
     let mut client = Frames::connect(&running, &[]);
     let body = br#"{"key":"k","policy":"gcra:9/1s"}"#;
@@ -464,8 +464,8 @@ fn requests_of_a_lone_client_are_all_answered() {
 
 /// Idle clients of HTTP/2 hold memory that others need: they get GOAWAY.
 #[test]
-fn idle_connections_make_room_for_others() {
-    let name = "http::flood::idle_connections_make_room_for_others";
+fn flood_idle_connections_release_memory_for_others() {
+    let name = "http::flood::flood_idle_connections_release_memory_for_others";
     let Some(process) = process(name, 1024, |config, _| {
         config.http.address = Some(any_port());
         config.max_buffer_memory = 2 << 20;

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that says just what it is told to, and keeps the books of flow control.
+//! A client of HTTP/2 that sends arbitrary frames, and tracks flow control.
 
 use std::{
     collections::HashMap,
@@ -20,11 +20,11 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
-/// What a stream may send at first, as the server's settings say in our tests, and a connection.
+/// The initial windows of a stream, by the settings of the server, and of a connection.
 const WINDOW: i64 = 64 * 1024;
 const CONNECTION_WINDOW: i64 = 65_535;
 
-/// What is sent of a body at the most: it would be taken, were it to end.
+/// Most bytes of a body that are sent; a body of this length is valid.
 const BODY: usize = 1_000_000;
 
 /// A frame of HTTP/2.
@@ -56,7 +56,7 @@ fn field(head: &mut Vec<u8>, name: &[u8], value: &str) {
     head.extend_from_slice(value.as_bytes());
 }
 
-/// What has become of a stream.
+/// The state of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
     window: i64,
@@ -108,7 +108,7 @@ impl Frames {
         self.is_closed |= self.stream.write_all(bytes).is_err();
     }
 
-    /// Sends so many bytes of a body, or as many as may be sent. How many that were.
+    /// Sends bytes of a body, as far as flow control allows, and returns their number.
     pub(super) fn data(&mut self, id: u32, most: usize) -> usize {
         let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.ended && !it.reset) else {
             return 0;

@@ -39,7 +39,7 @@ fn ask(client: &mut Client, fields: &[(&str, &str)]) -> Heard {
 }
 
 #[test]
-fn a_proxy_is_told_by_the_rules() {
+fn gate_decides_by_the_rules() {
     let folder = Folder::new();
     let running = with_rules(&folder);
     let mut client = Client::connect(&running);

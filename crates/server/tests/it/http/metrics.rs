@@ -20,7 +20,7 @@ fn value(text: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn what_was_decided_is_counted() {
+fn metrics_count_decisions() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let secret = "a-key-that-is-told-to-nobody";
@@ -114,7 +114,7 @@ fn names(text: &str) -> BTreeSet<&str> {
     names.map(|it| it.strip_suffix("seconds_bucket").map_or(it, |_| &it[..it.len() - 7])).collect()
 }
 
-/// What a server with state in memory serves in the text format, and one with a store.
+/// The text format of a server with state in memory, and of one with a store.
 fn both() -> [String; 2] {
     let folder = Folder::new();
     let rule = "rules: [{name: a, match: {path: /}, key: client, policy: 'gcra:1/1s'}]";
@@ -144,7 +144,7 @@ fn metrics_page_has_every_metric_and_no_other() {
     }
 }
 
-/// What `promtool check metrics` says, if it is installed (Debian: `prometheus`).
+/// The output of `promtool check metrics`, if it is installed (Debian: `prometheus`).
 #[test]
 fn metrics_have_nothing_that_promtool_objects_to() {
     for text in both() {

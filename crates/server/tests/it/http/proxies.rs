@@ -112,7 +112,7 @@ impl Proxy {
         client.hear()
     }
 
-    /// Whatever the client says of itself: five may pass, by the rule for logins, and no more.
+    /// Five requests pass by the rule for logins, whatever headers the client sends.
     fn lets_five_through(mut self) {
         assert_eq!(self.first().status, 200);
         let more = ["2.2.2.2", "3.3.3.3", "4.4.4.4", "5.5.5.5", "6.6.6.6", "7.7.7.7"];
@@ -126,7 +126,7 @@ impl Proxy {
         // Others are limited by another rule.
         let mut client = Client::connect(&self.front);
         assert_eq!(client.get("/other").status, 200);
-        // Without the gate nobody passes.
+        // Without the gate no request passes.
         self.gate = None;
         let status = self.ask("9.9.9.9").status;
         assert!(status >= 500, "{status}");
@@ -166,7 +166,7 @@ pub(super) fn program(name: &str) -> PathBuf {
 pub(super) fn nginx(folder: &Folder, _: SocketAddr) -> Command {
     let mut nginx = Command::new("nginx");
     nginx.arg("-p").arg(folder.file("work")).arg("-c").arg(folder.file("nginx.conf"));
-    // One process, which ends as it is told to.
+    // A single process, which ends on a signal.
     nginx.args(["-e", "stderr", "-g", "master_process off;"]);
     nginx
 }
@@ -195,7 +195,7 @@ fn with_example_rules(
 }
 
 #[test]
-fn nginx_asks_before_it_serves() {
+fn nginx_denied_request_is_not_served() {
     with_example_rules("nginx.conf", free_port(), nginx).lets_five_through();
 }
 
@@ -254,8 +254,8 @@ fn documented(line: &str) -> String {
     block.split_once('\n').unwrap().1.replace("192.0.2.0/24", "127.0.0.1/32")
 }
 
-/// Five logins of each client pass, as the CDN at 127.0.0.1 tells them apart; what clients tell the CDN
-/// counts for nothing.
+/// Five logins of each client pass, by the addresses from the CDN at 127.0.0.1; the headers that clients send to the CDN
+/// have no effect.
 fn limits_by_the_address_behind_a_cdn(proxy: &mut Proxy) {
     let statuses = |proxy: &Proxy, from: &str| {
         (0..6).map(|_| proxy.ask(from).status).filter(|status| *status == 200).count()
@@ -296,7 +296,7 @@ fn passes_without_a_gate(mut proxy: Proxy) {
 }
 
 #[test]
-fn nginx_without_a_gate_lets_requests_pass_if_told_to() {
+fn nginx_without_a_gate_allows_if_configured() {
     let change = |text: String| {
         let line = documented("\nproxy_pass http://127.0.0.1:3000;");
         let (before, after) = text.split_once("location @no_gate {").unwrap();
@@ -308,7 +308,7 @@ fn nginx_without_a_gate_lets_requests_pass_if_told_to() {
 }
 
 #[test]
-fn caddy_without_a_gate_lets_requests_pass_if_told_to() {
+fn caddy_without_a_gate_allows_if_configured() {
     let change = |text: String| {
         let site = "http://:8000 {";
         text.replace(site, &format!("{site}\n{}", documented("handle_errors")))
@@ -318,11 +318,11 @@ fn caddy_without_a_gate_lets_requests_pass_if_told_to() {
 }
 
 #[test]
-fn caddy_asks_before_it_serves() {
+fn caddy_denied_request_is_not_served() {
     with_example_rules("Caddyfile", free_port(), caddy).lets_five_through();
 }
 
 #[test]
-fn traefik_asks_before_it_serves() {
+fn traefik_denied_request_is_not_served() {
     with_example_rules("traefik.yaml", app(), traefik).lets_five_through();
 }

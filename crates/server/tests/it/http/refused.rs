@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::client::{Client, server};
 
 #[test]
-fn wrong_requests_are_refused_and_the_connection_goes_on() {
+fn invalid_request_is_rejected_and_the_connection_continues() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let key = format!(r#"{{"key":"{}","policy":"gcra:1/1s"}}"#, "x".repeat(65_537));
@@ -121,14 +121,14 @@ fn wrong_requests_are_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_longest_key_is_taken() {
+fn key_of_maximum_length_is_accepted() {
     let running = server(|_| {});
     let body = format!(r#"{{"key":"{}","policy":"gcra:1/1s"}}"#, "x".repeat(65_536));
     assert_eq!(Client::connect(&running).post("/v1/take", body).status, 200);
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn body_or_head_too_large_is_rejected() {
     let running = server(|_| {});
     // A body of 10 MB that says how long it is, and one that does not.
     let mut client = Client::connect(&running);
@@ -156,7 +156,7 @@ fn what_is_too_large_is_refused() {
 }
 
 #[test]
-fn a_token_is_asked_for() {
+fn token_configured_is_required() {
     let running = server(|config| config.http.token = Some("s3cret".into()));
     let mut client = Client::connect(&running);
     for (fields, expected) in [
@@ -181,10 +181,10 @@ fn a_token_is_asked_for() {
     assert_eq!(client.get("/healthz").status, 200);
 }
 
-/// What of a body was on its way when its request was refused costs nobody the connection; but who does not send it
-/// is told that it ends.
+/// The rest of the body of a rejected request does not end the connection, but a client that does not send it
+/// gets `Connection: close`.
 #[test]
-fn a_body_that_comes_after_its_refusal_is_taken() {
+fn body_after_its_rejection_is_drained() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     for refused in 1..=3 {
@@ -201,17 +201,17 @@ fn a_body_that_comes_after_its_refusal_is_taken() {
         let heard = client.hear();
         assert_eq!((heard.status, heard.field("connection")), (404, "close"), "{fields}");
     }
-    // As nginx asks when it was not told to leave the length out.
+    // nginx sends such requests unless it is configured to drop the length.
     client = Client::connect(&running);
     client.ask("GET", "/healthz", "Content-Length: 2\r\n");
     let heard = client.hear();
     assert_eq!((heard.status, heard.field("connection")), (200, ""), "not waited for");
 }
 
-/// Over HTTP/2 the rest of a body is taken and dropped: clients that are told to stop halfway often
-/// look at nothing else.
+/// Over HTTP/2 the rest of a body is drained, because clients that are stopped early often
+/// do not read the response.
 #[test]
-fn a_refused_body_may_be_sent_to_its_end_over_http_2() {
+fn body_rejected_on_http_2_may_be_sent_to_its_end() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let frame = |kind: u8, flags: u8, stream: u8, body: &[u8]| {

@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[test]
-fn a_byte_now_and_then_holds_no_connection() {
+fn slow_http_head_is_closed() {
     // The byte is: of a field, of a body, of a preface that is none, of a frame.
     let begun = vec![
         b"GET /healthz HTTP/1.1\r\nHost: ".to_vec(),
@@ -29,7 +29,7 @@ fn a_byte_now_and_then_holds_no_connection() {
         [PREFACE, SETTINGS, &frame(1, 0, 1, &head("/healthz"))].concat(),
     ];
     let dribble = Dribble {
-        name: "http::slow::a_byte_now_and_then_holds_no_connection",
+        name: "http::slow::slow_http_head_is_closed",
         clients: size("SLUICEGATE_SLOW_HTTP_CLIENTS", 400),
         configure: |config| {
             config.http.address = Some(any_port());
@@ -43,7 +43,7 @@ fn a_byte_now_and_then_holds_no_connection() {
 }
 
 #[test]
-fn who_rests_between_requests_is_not_closed() {
+fn idle_http_client_is_not_closed() {
     let running = server(|config| config.timeouts.input = Duration::from_millis(20));
     let mut rests = Client::connect(&running);
     assert_eq!(rests.get("/healthz").status, 200);
@@ -81,8 +81,8 @@ fn beside<T>(running: &Running, attack: impl FnOnce() -> T) -> ([u128; 2], T) {
 }
 
 #[test]
-fn requests_that_are_taken_back_cost_little() {
-    let name = "http::slow::requests_that_are_taken_back_cost_little";
+fn reset_streams_cost_little() {
+    let name = "http::slow::reset_streams_cost_little";
     let Some(process) = process(name, 1024, |config, _| {
         config.http.address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
     }) else {
@@ -133,8 +133,8 @@ fn requests_that_are_taken_back_cost_little() {
 }
 
 #[test]
-fn who_takes_no_answers_is_closed() {
-    let name = "http::slow::who_takes_no_answers_is_closed";
+fn http_client_that_does_not_read_is_closed() {
+    let name = "http::slow::http_client_that_does_not_read_is_closed";
     let Some(process) = process(name, 1024, |config, _| {
         config.http.address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
         config.timeouts.output = Duration::from_secs(1);

@@ -22,7 +22,7 @@ rules:
 /// How a proxy is started for a folder.
 type Run = fn(&Folder, SocketAddr) -> Command;
 
-/// What stands behind the proxy.
+/// The service behind the proxy.
 enum Behind {
     App(Application),
     /// The proxy itself, with this in the place of what its example answers.
@@ -120,7 +120,7 @@ fn two_of_200_pass(name: &str, setup: &Setup) {
 }
 
 #[test]
-fn spellings_through_nginx_share_one_limit() {
+fn nginx_spellings_of_a_path_share_one_limit() {
     for (name, app) in [("Python", Application::python()), ("Node", Application::node())] {
         let setup = Setup::start("nginx.conf", nginx, Behind::App(app));
         two_of_200_pass(&format!("nginx before {name}"), &setup);
@@ -134,7 +134,7 @@ fn spellings_through_nginx_share_one_limit() {
 }
 
 #[test]
-fn spellings_through_caddy_share_one_limit() {
+fn caddy_spellings_of_a_path_share_one_limit() {
     for (name, app) in [("Python", Application::python()), ("Node", Application::node())] {
         let setup = Setup::start("Caddyfile", caddy, Behind::App(app));
         two_of_200_pass(&format!("Caddy before {name}"), &setup);
@@ -147,7 +147,7 @@ fn spellings_through_caddy_share_one_limit() {
 }
 
 #[test]
-fn spellings_through_traefik_share_one_limit() {
+fn traefik_spellings_of_a_path_share_one_limit() {
     for (name, app) in [("Python", Application::python()), ("Node", Application::node())] {
         let setup = Setup::start("traefik.yaml", traefik, Behind::App(app));
         two_of_200_pass(&format!("Traefik before {name}"), &setup);

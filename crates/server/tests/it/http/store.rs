@@ -18,7 +18,7 @@ fn server(store: &Server) -> Running {
 }
 
 #[test]
-fn it_passes_the_kit() {
+fn http_with_redis_all_traces_agree_with_the_core() {
     for engine in Engine::NEWER {
         let store = Server::start(engine);
         let running = on(&store, |config, _| {
@@ -31,7 +31,7 @@ fn it_passes_the_kit() {
 }
 
 #[test]
-fn who_decided_is_told() {
+fn response_names_the_source() {
     let store = Server::start(Engine::Redis70);
     let (one, other) = (server(&store), server(&store));
     let mut client = Client::connect(&one);
@@ -73,7 +73,7 @@ fn who_decided_is_told() {
 }
 
 #[test]
-fn while_the_store_is_away_something_is_answered() {
+fn store_unavailable_applies_the_fallback() {
     let mut store = Server::start(Engine::Redis70);
     let running = on(&store, |config, at| {
         config.http.address = Some(any_port());
@@ -102,7 +102,7 @@ fn while_the_store_is_away_something_is_answered() {
 
 const RULES: &str = "rules: [{name: all, key: client, policy: 'fixed-window:2/1h'}]";
 
-/// A fallback denial is told from one that a limit made, on each way of asking; and so is readiness.
+/// Every route distinguishes a fallback denial from the denial of a limit, and so does readiness.
 #[test]
 fn fallback_denial_is_never_quota_exceeded() {
     for (on_error, denial, take, ready) in [
@@ -157,7 +157,7 @@ fn fallback_denial_is_never_quota_exceeded() {
         }
         let text = String::from_utf8(client.get("/metrics").body).unwrap();
         assert!(text.contains("sluicegate_store_breaker_open 1\n"), "{text}");
-        // Nobody asks anything: it is noticed all the same.
+        // The outage is noticed without requests.
         store.restart();
         let took =
             sluicegate_testing::until("it is ready again", || client.get("/readyz").status == 200);

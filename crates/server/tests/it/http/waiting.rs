@@ -6,7 +6,7 @@ use super::client::{Client, server};
 use crate::harness::{Folder, now};
 
 #[test]
-fn the_answer_is_held_until_the_request_passes() {
+fn wait_us_holds_the_response_until_the_request_passes() {
     let running = server(|_| {});
     let mut client = Client::connect(&running);
     let ask = r#"{"key":"k","policy":"gcra:1/100ms","wait_us":60000000}"#;
@@ -19,7 +19,7 @@ fn the_answer_is_held_until_the_request_passes() {
 }
 
 #[test]
-fn who_leaves_gives_its_place_back() {
+fn wait_us_client_that_leaves_releases_its_units() {
     let running = server(|_| {});
     let ask = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
     let mut first = Client::connect(&running);
@@ -32,7 +32,7 @@ fn who_leaves_gives_its_place_back() {
 }
 
 #[test]
-fn a_stop_denies_those_who_wait() {
+fn wait_us_stop_denies_waiting_requests() {
     let mut running = server(|_| {});
     let ask = r#"{"key":"k","policy":"gcra:1/1h","wait_us":36000000000}"#;
     let mut client = Client::connect(&running);
@@ -43,10 +43,10 @@ fn a_stop_denies_those_who_wait() {
     assert_eq!(client.hear().status, 429);
 }
 
-/// Whatever becomes of the rules while a request waits under a name of theirs: once it was charged it
-/// is told so, by the policy that it was charged by.
+/// A request that waits by the name of a policy is answered by the policy that it was charged by, even if the
+/// rules change meanwhile.
 #[test]
-fn who_waited_is_told_by_the_policy_that_it_waited_under() {
+fn wait_us_response_is_about_the_policy_of_the_request() {
     let folder = Folder::new();
     let file = folder.file("rules.yaml");
     let named = |name: &str| format!("policies: {{{name}: 'gcra:2/1h:burst=1'}}\nrules: []\n");

@@ -21,7 +21,7 @@ use crate::{
     http::client::Client,
 };
 
-/// What the clients of one protocol saw, or what the server counted of them.
+/// Decisions and errors of one protocol, as its clients saw them or as the server counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     requests: u64,
@@ -69,7 +69,7 @@ fn write_rules(folder: &Path, version: u64) {
     fs::rename(folder.join("rules.next"), folder.join("rules.yaml")).unwrap();
 }
 
-/// What `/metrics` shows of one protocol.
+/// The counters of one protocol in `/metrics`.
 fn counted(metrics: &str, protocol: &str) -> [u64; 3] {
     let label = format!("=\"{protocol}\"");
     let sum = |name: &str, outcome: &str| {
@@ -103,8 +103,8 @@ impl Resident {
 }
 
 #[test]
-fn counters_add_up_after_a_while_of_everything() {
-    let name = "soak::counters_add_up_after_a_while_of_everything";
+fn server_under_mixed_load_counts_everything() {
+    let name = "soak::server_under_mixed_load_counts_everything";
     let Some(process) = process(name, 1024, |config, folder| {
         write_rules(folder, 0);
         (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
@@ -166,7 +166,7 @@ fn counters_add_up_after_a_while_of_everything() {
     assert!(seconds <= 240.0 || slope <= 1024.0, "{slope} KiB a minute");
 }
 
-/// Clients of all protocols, reloads and a viewer for so long: what they saw, by protocol.
+/// Runs clients of all protocols, reloads and a viewer; returns the results by protocol.
 fn press(process: &Process, seconds: f64) -> ([Seen; 3], Resident, u64) {
     let (server, folder) = (&process.server, process.folder.file(""));
     let (stop, reloads) = (&AtomicBool::new(false), AtomicU64::new(0));

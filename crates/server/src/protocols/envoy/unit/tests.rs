@@ -3,7 +3,7 @@ use sluicegate_core::Policy;
 use super::*;
 
 #[test]
-fn limits_in_envoys_words() {
+fn per_unit_limit_has_the_same_rate() {
     for (text, expected) in [
         ("gcra:30/1m:burst=5", (30, Unit::Minute)),
         ("fixed-window:7/1h:align=clock:count=all", (7, Unit::Hour)),
@@ -24,7 +24,7 @@ fn limits_in_envoys_words() {
 }
 
 #[test]
-fn units_have_a_length() {
+fn period_of_each_unit_is_known() {
     assert_eq!(period(Unit::Hour), Some(Duration::from_secs(3_600)));
     assert_eq!(period(Unit::Unknown), None);
     for named in Named::ALL {

@@ -8,11 +8,11 @@ use std::{
 use crate::harness::{Running, integers, simple};
 
 #[test]
-fn one_who_asks_nothing_is_closed() {
+fn idle_client_is_closed() {
     let server = Running::with(|config| config.timeouts.idle = Duration::from_millis(300));
     let mut silent = server.connect();
     assert_eq!(silent.rest(), "");
-    // Who has asked is closed as well, some time later. Who waits for an answer is not.
+    // A client that has sent requests is closed later as well; a waiting one is not.
     let mut waiting = server.connect();
     waiting.send("SG.WAIT k gcra:1/1s COST 1\r\nSG.WAIT k gcra:1/1s\r\nINFO stats\r\n");
     assert_eq!(integers(&waiting.hear())[0], 1);
@@ -23,7 +23,7 @@ fn one_who_asks_nothing_is_closed() {
 }
 
 #[test]
-fn one_who_has_waited_may_ask_again() {
+fn client_after_a_wait_is_served() {
     let server = Running::with(|config| config.timeouts.idle = Duration::from_secs(2));
     let mut peer = server.connect();
     assert_eq!(peer.integers("SG.WAIT k gcra:1/3s")[0], 1);
@@ -32,12 +32,12 @@ fn one_who_has_waited_may_ask_again() {
 }
 
 #[test]
-fn one_who_takes_nothing_is_closed() {
+fn client_that_does_not_read_is_closed() {
     let server = Running::with(|config| config.timeouts.output = Duration::from_millis(300));
     let mut peers: Vec<_> = (0..20).map(|_| server.connect()).collect();
     let line = format!("ECHO {}\r\n", "x".repeat(60_000));
     for peer in &mut peers {
-        // Closed while it still sends: it hears of that sooner or later.
+        // The connection is closed while the client still sends, which it notices sooner or later.
         while peer.stream.write_all(line.as_bytes()).is_ok() {}
     }
     server.until_told("closed_slow", 20);

@@ -33,7 +33,7 @@ fn rest(stream: &mut TcpStream) -> String {
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn each_face_answers_at_its_port() {
+fn protocols_answer_at_their_ports() {
     let server = all();
     assert_eq!(server.connect().say("PING"), simple("PONG"));
     let mut http = connect(server.http);
@@ -52,7 +52,7 @@ fn each_face_answers_at_its_port() {
 }
 
 #[test]
-fn they_share_the_seats() {
+fn protocols_share_max_clients() {
     let server = Running::with(|config| {
         (config.http.address, config.envoy.address) = (Some(any_port()), Some(any_port()));
         config.max_clients = 1;
@@ -80,7 +80,7 @@ fn they_share_the_seats() {
 }
 
 #[test]
-fn a_stop_closes_them_all() {
+fn stop_closes_all_protocols() {
     let mut server = all();
     let mut clients = [connect(server.http), connect(server.grpc)];
     clients[0].write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
