@@ -86,5 +86,5 @@ fn evaluate_key_too_long_is_an_error() {
     let user = "x".repeat(65_536);
     let request = (RuleOperation::Take(1), "/", Some(&*user));
     let error = evaluate(&decider, request, decider.clock.now(), |_, outcome| outcome.unwrap_err());
-    assert_eq!(error.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
+    assert_eq!(error.to_string(), "invalid key: expected 1 to 65536 bytes, found 65545");
 }
