@@ -153,6 +153,30 @@ impl MemoryStore {
         policy: &'a PreparedPolicy,
         now: Timestamp,
     ) -> Cow<'a, NumberedPolicy> {
+        let prepare = || self.prepare(policy.policy(), now);
+        policy.attached(&self.id, prepare).map_or_else(|| Cow::Owned(prepare()), Cow::Borrowed)
+    }
+
+    /// [`apply_hashed`](Self::apply_hashed) under a policy to which another store has attached its data.
+    #[cold]
+    pub(crate) fn apply_unattached(
+        &self,
+        hash: u64,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let policy = self.prepare(policy.policy(), now);
+        self.apply_hashed::<true, _>(hash, &policy, now, operation)
+    }
+
+    /// The policy as this store has attached it; `None` if another store has.
+    #[inline(always)]
+    pub(crate) fn attached<'a>(
+        &self,
+        policy: &'a PreparedPolicy,
+        now: Timestamp,
+    ) -> Option<&'a NumberedPolicy> {
         policy.attached(&self.id, || self.prepare(policy.policy(), now))
     }
 

@@ -88,7 +88,7 @@ struct Call<'a> {
     count: usize,
 }
 
-/// What arguments are parsed with.
+/// Parses with the options and the policy cache of the module.
 struct Parsing;
 
 impl<'a> Host<'a> for Parsing {

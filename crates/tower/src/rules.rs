@@ -30,30 +30,10 @@ pub(crate) struct Named {
     pub(crate) start: Box<[u8]>,
     /// A unique number, not 0.
     pub(crate) number: u64,
-    /// How a request begins that may wait.
-    pub(crate) first: FirstOperation,
-}
-
-/// The first operation of a request that may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FirstOperation {
-    /// A reservation, in arrival order.
-    Reserve,
-    /// A peek, because a denied take is recorded, or an allowed one may be delayed too long.
-    Peek,
-    Take,
-}
-
-impl FirstOperation {
-    fn under(policy: &Policy) -> Self {
-        if policy.can_reserve() {
-            Self::Reserve
-        } else if peeks_first(policy) {
-            Self::Peek
-        } else {
-            Self::Take
-        }
-    }
+    /// Whether a waiting request makes a reservation, in arrival order.
+    pub(crate) reserves: bool,
+    /// Whether a waiting request peeks before it takes.
+    pub(crate) peeks: bool,
 }
 
 /// The next number.
@@ -83,7 +63,8 @@ impl NamedPolicy {
         let mut start = key_bytes::Bytes::new();
         key_bytes::push(name.as_bytes(), &mut start);
         Self(Arc::new(Named {
-            first: FirstOperation::under(policy.policy()),
+            reserves: policy.policy().can_reserve(),
+            peeks: !policy.policy().can_reserve() && peeks_first(policy.policy()),
             name: name.into(),
             policy,
             fields,

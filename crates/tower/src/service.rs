@@ -112,6 +112,10 @@ impl<S, R> Shared<S, R> {
         let operation = settings.operation(policy, cost);
         let mut key = Key::take();
         key.write(policy.inner(), &settings.parts, head);
+        // Only a waiter peeks before it takes.
+        if settings.max_wait.is_some() && policy.inner().peeks {
+            return CallState::waits(policy, key, cost, None);
+        }
         let Some(result) = self.store.apply(&key, &policy.inner().policy, operation).now() else {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);

@@ -7,10 +7,7 @@ use sluicegate_core::{
     wait::{WaitRequest, Waiter},
 };
 
-use crate::{
-    Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules,
-    rules::{FirstOperation, Named},
-};
+use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules, rules::Named};
 
 /// The settings of a layer, except for the response to rejected requests.
 #[derive(Clone)]
@@ -47,7 +44,7 @@ pub(crate) enum NextStep {
     Pass,
     /// It is rejected.
     Reject,
-    /// It waits, or is decided by a further operation.
+    /// It waits.
     Wait,
 }
 
@@ -84,15 +81,14 @@ impl Settings {
         observe(&Event { policy: &policy.name, result, shadow: self.shadow });
     }
 
-    /// The first operation for a request of `cost` units: that of [`Settings::waiter`].
+    /// The first operation for a request of `cost` units. If it may wait, and does not peek first, that is the
+    /// first operation of its [waiter](Self::waiter).
     #[inline]
     pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation {
         match self.max_wait {
-            Some(max_wait) if !self.shadow => match policy.inner().first {
-                FirstOperation::Reserve => Operation::Reserve { cost, max_wait },
-                FirstOperation::Peek => Operation::Peek(cost),
-                FirstOperation::Take => Operation::Take(cost),
-            },
+            Some(max_wait) if policy.inner().reserves && !self.shadow => {
+                Operation::Reserve { cost, max_wait }
+            }
             _ => Operation::Take(cost),
         }
     }
@@ -121,19 +117,16 @@ impl Settings {
         if self.passes(policy, result) { NextStep::Pass } else { NextStep::Reject }
     }
 
-    /// Whether a request waits, or needs a further operation, after the first answer.
+    /// Whether a request waits after the first answer.
     #[inline]
     fn waits(&self, policy: &NamedPolicy, answer: Answer) -> bool {
-        let first = policy.inner().first;
-        let is_peek = self.max_wait.is_some() && first == FirstOperation::Peek;
         match answer.outcome {
-            Outcome::Allow { delay } => is_peek || !delay.is_zero(),
+            Outcome::Allow { delay } => !delay.is_zero(),
             Outcome::Deny { retry: Retry::After(wait) } => {
-                let tries_again =
-                    first != FirstOperation::Reserve || answer.source == Source::Fallback;
-                is_peek || (tries_again && self.max_wait.is_some_and(|max_wait| wait <= max_wait))
+                (!policy.inner().reserves || answer.source == Source::Fallback)
+                    && self.max_wait.is_some_and(|max_wait| wait <= max_wait)
             }
-            Outcome::Deny { retry: Retry::Never } => is_peek,
+            Outcome::Deny { retry: Retry::Never } => false,
         }
     }
 

@@ -82,8 +82,8 @@ pub(super) fn page(figure: Figure, lanes: &Lanes) -> Page {
 
 /// Notes on a policy, each on a line.
 fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
-    let report = lane.report();
-    let mut note = format!("{} of {} requests allowed", report.allowed(), report.requests());
+    let totals = lane.report().totals();
+    let mut note = format!("{} of {} requests allowed", totals.allowed, totals.requests);
     if let Some(bounds) = track.bounds().first()
         && let Some(bound) = bounds.limits.get(limit_to_draw(track))
     {
@@ -91,9 +91,9 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
         note += &format!(", at most {peak} units in any {}", words(bound.period));
     }
     let mut notes = vec![note];
-    if report.delayed() > 0 {
-        let longest = words(report.longest_delay());
-        notes.push(format!("{} requests delayed by up to {longest}", report.delayed()));
+    if totals.delayed > 0 {
+        let longest = words(totals.longest_delay);
+        notes.push(format!("{} requests delayed by up to {longest}", totals.delayed));
     }
     let mut joined = String::new();
     for change in lane.changes() {
@@ -143,7 +143,7 @@ fn row(
         ],
         ..Plot::default()
     });
-    if lane.report().delayed() > 0 {
+    if lane.report().totals().delayed > 0 {
         plots.push(Plot {
             label: "sent".to_owned(),
             size: Size::Strip,

@@ -7,7 +7,7 @@ use sluicegate_redis::{Options, RedisStore, TestClock};
 use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
-use super::sink::Sink;
+use super::lane::Lane;
 
 /// Maximum time for one event, because no request waits for it.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -43,13 +43,13 @@ impl Redis {
         })
     }
 
-    pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
+    pub(super) fn decide(&mut self, event: &Event<'_>, lane: &mut Lane) -> anyhow::Result<()> {
         let policy = self.prepared_policy(event)?;
         let key = [self.run.as_bytes(), event.key].concat();
         self.clock.set(event.time);
         let applied = self.store.apply(&key, &policy, event.operation());
         let decision: Decision = self.runtime.block_on(applied.into_future())?.decision;
-        Ok(sink.add(event, &decision)?)
+        Ok(lane.add(event, &decision)?)
     }
 
     fn prepared_policy(&mut self, event: &Event<'_>) -> anyhow::Result<PreparedPolicy> {

@@ -43,7 +43,7 @@ impl Decider {
     ) -> Result<SmallVec<[Answer; 1]>, StoreError> {
         // A local store is always available.
         let prepare = |charge, on_error: Option<_>| {
-            rules.prepared(charge, on_error.filter(|_| !self.is_local), self.on_error)
+            rules.prepared(charge, on_error.filter(|_| !self.is_local()), self.on_error)
         };
         let operation = match set.mode() {
             ChargeMode::Independent => {
@@ -70,7 +70,7 @@ impl Decider {
         let is_take = operation == MultiKeyOperation::Take;
         for KeyedTake { key, policy, cost } in takes.into_iter().filter(|_| is_take) {
             // A remote store may have taken from some keys and given that back.
-            if !joint.decision.allowed() && !self.is_local {
+            if !joint.decision.allowed() && !self.is_local() {
                 self.queues.changed(key);
             } else {
                 self.queues.asked(key, policy.policy(), Operation::Take(cost));

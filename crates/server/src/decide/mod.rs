@@ -8,9 +8,9 @@ mod evaluate;
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, Applied, Clock as _, Entry, Joint, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy, Source, StoreError, StoreStatus,
-    Timestamp,
+    Answer, Applied, Clock as _, Decision, Entry, Joint, KeyedOperation, KeyedTake, MultiKeyAnswer,
+    MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy, ReserveError, Source,
+    StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_memory::SystemClock;
 use tokio::{runtime::Handle, task::yield_now};
@@ -22,7 +22,11 @@ use crate::{
     },
     decide::blocks::Blocks,
     policies::rule_store::RuleStore,
-    store::{ServerStore, request_clock::at},
+    store::{
+        ServerStore,
+        open::{LocalStore, OpenStore},
+        request_clock::{self, at},
+    },
     wait::WaitQueues,
 };
 
@@ -34,8 +38,8 @@ const TURN: Duration = Duration::from_micros(500);
 #[derive(Debug)]
 pub(crate) struct Decider {
     store: Arc<ServerStore>,
-    /// Whether the store is in this process, and answers every operation now.
-    is_local: bool,
+    /// The store, if it is in this process: its batches are compiled into those of RESP (ADR 35).
+    local: Option<Arc<LocalStore>>,
     /// The runtime of operations that no request waits for.
     runtime: Option<Handle>,
     /// The rules in force.
@@ -53,16 +57,15 @@ pub(crate) struct Decider {
 
 impl Decider {
     pub(crate) fn new(
-        store: Arc<ServerStore>,
+        OpenStore { store, local }: OpenStore,
         rules: Arc<RuleStore>,
         clock: SystemClock,
         buffers: Arc<BufferBudget>,
         on_error: OnError,
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
-        let is_local = matches!(store.status(), StoreStatus::Local(_));
         let runtime = Handle::try_current().ok();
-        Self { store, is_local, runtime, rules, clock, blocks, queues, buffers, on_error }
+        Self { store, local, runtime, rules, clock, blocks, queues, buffers, on_error }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -78,7 +81,7 @@ impl Decider {
     /// Whether the store is in this process, and answers every operation now.
     #[inline]
     pub(crate) const fn is_local(&self) -> bool {
-        self.is_local
+        self.local.is_some()
     }
 
     /// How the store is doing.
@@ -115,7 +118,7 @@ impl Decider {
 
     /// The source of denials of blocked keys: a remote store does not know them.
     const fn block_source(&self) -> Source {
-        if self.is_local { Source::Store } else { Source::Cache }
+        if self.is_local() { Source::Store } else { Source::Cache }
     }
 
     /// Applies `operation` to `key`.
@@ -133,21 +136,23 @@ impl Decider {
         }
     }
 
-    /// Applies independent operations at one time, if the store is local; `None` otherwise.
-    pub(crate) fn decide_batch(
+    /// Applies independent operations at one time, and passes each with its result to `answer`, if the store is local.
+    #[inline]
+    pub(crate) fn decide_batch<'a>(
         &self,
-        operations: &[KeyedOperation<'_>],
+        operations: &'a [KeyedOperation<'a>],
         now: Timestamp,
-    ) -> Option<Vec<Result<Answer, StoreError>>> {
-        if !self.is_local {
-            return None;
-        }
+        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, ReserveError>),
+    ) {
+        let Some(local) = &self.local else { return };
+        request_clock::set(now);
         if !self.blocks.is_used() {
-            return at(now, || self.store.apply_many(operations)).now();
+            return local.apply_each(operations, answer);
         }
-        let decide =
-            |it: &KeyedOperation<'_>| self.decide(it.key, it.policy, it.operation, now).now();
-        operations.iter().map(decide).collect()
+        for it in operations {
+            let denial = self.blocks.denial(it.key, it.policy.policy(), it.operation, now);
+            answer(it, denial.map_or_else(|| local.decide(it.key, it.policy, it.operation), Ok));
+        }
     }
 
     /// Applies independent operations, in order and at one time. If the store is local, other requests go first
@@ -158,7 +163,7 @@ impl Decider {
         operations: &[KeyedOperation<'_>],
         now: Timestamp,
     ) -> Vec<Result<Answer, StoreError>> {
-        if self.is_local {
+        if self.is_local() {
             return self.decide_in_turns(turns, operations, now).await;
         }
         if !self.blocks.is_used() {
@@ -298,12 +303,11 @@ mod tests {
     use sluicegate_rules::RuleSet;
 
     use super::*;
-    use crate::store::open::OpenStore;
 
     /// Other requests go first whenever a turn is over, and no decision is lost.
     #[test]
     fn decide_many_slow_decisions_are_made_in_turns() {
-        let store = OpenStore::from(MemoryStore::new()).store;
+        let store = OpenStore::from(MemoryStore::new());
         let rules = Arc::new(RuleStore::of(RuleSet::default()));
         let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
         let decider = Decider::new(store, rules, clock, buffers, OnError::Deny);

@@ -29,7 +29,7 @@ use crate::{
     protocols::{envoy, http, resp},
     stats::ServerStats,
     store::{
-        open::{LocalStore, OpenStore, open},
+        open::{LocalStore, open},
         snapshot_file,
         snapshots::{SnapshotSource, SnapshotWriter},
         state_file::StateFile,
@@ -87,7 +87,8 @@ impl Server {
         let listeners = Listeners::bind(&ports, unix)?;
         let clock = SystemClock::new();
         let state_file = snapshot_file::open(&config)?;
-        let OpenStore { store, local } = open(&config, clock.now()).await?;
+        let store = open(&config, clock.now()).await?;
+        let saved = state_file.zip(store.local.clone());
         let rules = RuleStore::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
@@ -104,7 +105,7 @@ impl Server {
             factory: (it.service)(&parts),
         });
         let protocols = protocols.collect();
-        Ok(Self { listeners, saved: state_file.zip(local), parts, protocols })
+        Ok(Self { listeners, saved, parts, protocols })
     }
 
     /// Where it listens for RESP, with the actual port in place of port 0.

@@ -21,7 +21,7 @@ use crate::{
         resp::{self, RespContext},
     },
     stats::{KeyDisplay, KnownKeys, ServerStats},
-    store::{ServerStore, snapshots::SnapshotLog},
+    store::{open::OpenStore, snapshots::SnapshotLog},
 };
 
 /// A protocol that the server speaks.
@@ -74,7 +74,7 @@ impl Parts {
         mut config: Config,
         addresses: Addresses,
         clock: SystemClock,
-        (store, rules): (Arc<ServerStore>, RuleStore),
+        (store, rules): (OpenStore, RuleStore),
         stats: Arc<ServerStats>,
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
@@ -187,7 +187,6 @@ mod tests {
     use sluicegate_memory::MemoryStore;
 
     use super::*;
-    use crate::store::open::OpenStore;
 
     #[test]
     fn openapi_document_describes_all_routes() {
@@ -204,7 +203,7 @@ mod tests {
             Config::default(),
             Addresses::default(),
             SystemClock::new(),
-            (OpenStore::from(MemoryStore::new()).store, RuleStore::default()),
+            (OpenStore::from(MemoryStore::new()), RuleStore::default()),
             Arc::new(ServerStats::new(iter::empty(), 1)),
         );
         let mounts = parts.mounts().into_iter().filter(|mount| mount.is_documented);

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use sluicegate_core::{Applied, Clock, Timestamp};
 
-/// The time that [`at`] has set on this thread.
+/// The time that was [`set`] on this thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestClock;
 
@@ -22,9 +22,15 @@ impl Clock for RequestClock {
     }
 }
 
+/// Sets the time of the request that this thread decides.
+#[inline]
+pub(crate) fn set(now: Timestamp) {
+    REQUEST_TIME.set(now);
+}
+
 /// Calls an operation of a store at `now`.
 #[inline]
 pub(crate) fn at<'a, T>(now: Timestamp, call: impl FnOnce() -> Applied<'a, T>) -> Applied<'a, T> {
-    REQUEST_TIME.set(now);
+    set(now);
     call()
 }

@@ -15,7 +15,7 @@ use crate::{
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(RuleStore::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
-    let store = OpenStore::from(MemoryStore::new()).store;
+    let store = OpenStore::from(MemoryStore::new());
     let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
 }
@@ -86,5 +86,8 @@ fn evaluate_key_too_long_is_an_error() {
     let user = "x".repeat(65_536);
     let request = (RuleOperation::Take(1), "/", Some(&*user));
     let error = evaluate(&decider, request, decider.clock.now(), |_, outcome| outcome.unwrap_err());
-    assert_eq!(error.to_string(), "invalid key: expected 1 to 65536 bytes, found 65545");
+    assert_eq!(
+        crate::store::error_reply(&error),
+        "ERR invalid key: expected 1 to 65536 bytes, found 65545"
+    );
 }

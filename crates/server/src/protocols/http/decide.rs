@@ -17,7 +17,7 @@ use super::{
 use crate::{
     HttpHeaders,
     net::web::RequestBody,
-    policies::policy_cache::Known,
+    policies::policy_cache::PolicyId,
     stats::Cause,
     wait::{self, Waiting},
 };
@@ -43,19 +43,19 @@ pub(super) async fn one(
         && let Some(answer) = decide_local(worker, &key, known, operation, now)
     {
         let answer = answer?;
-        let mut rules = worker.rules.borrow_mut();
-        let of = (rules.get(known).policy(), &**rules.fields(known));
+        let mut policies = worker.policies.borrow_mut();
+        let of = (policies.get(known).policy(), &**policies.fields(known));
         let reply = respond(worker, &key, answer, of, (style, verb));
-        rules.settle();
+        policies.evict();
         return Ok(reply);
     }
     // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
     // the rules change meanwhile.
     let (held, policy, fields) = {
-        let mut rules = worker.rules.borrow_mut();
-        let held = rules.get(known);
-        let kept = (held.clone(), held.policy().clone(), Rc::clone(rules.fields(known)));
-        rules.settle();
+        let mut policies = worker.policies.borrow_mut();
+        let held = policies.get(known);
+        let kept = (held.clone(), held.policy().clone(), Rc::clone(policies.fields(known)));
+        policies.evict();
         kept
     };
     // Boxed, because most requests are answered above and need no room for it.
@@ -121,18 +121,18 @@ pub(super) async fn many(
         for (key, known, operation) in &takes {
             let answer = decide_local(worker, key, *known, *operation, now).transpose()?;
             if let Some(answer) = answer {
-                let rules = worker.rules.borrow();
-                let cause = Cause::policy(rules.get(*known).policy());
+                let policies = worker.policies.borrow();
+                let cause = Cause::policy(policies.get(*known).policy());
                 worker.stats().sampler.note(key, &answer.decision, cause);
                 answers.push(answer);
             }
         }
     } else {
-        let rules: Vec<_> = {
-            let rules = worker.rules.borrow();
-            takes.iter().map(|(_, known, _)| rules.get(*known).clone()).collect()
+        let prepared: Vec<_> = {
+            let policies = worker.policies.borrow();
+            takes.iter().map(|(_, known, _)| policies.get(*known).clone()).collect()
         };
-        let questions = takes.iter().zip(&rules);
+        let questions = takes.iter().zip(&prepared);
         let questions: Vec<_> = questions
             .map(|((key, _, operation), policy)| KeyedOperation {
                 key,
@@ -159,7 +159,7 @@ pub(super) async fn many(
             answers.push(answer);
         }
     }
-    worker.rules.borrow_mut().settle();
+    worker.policies.borrow_mut().evict();
     let told = answers.iter().map(|answer| {
         worker.stats().decided(answer.source, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
@@ -185,10 +185,10 @@ pub(super) async fn reset(
 
 /// The policy of a text or a name (`@name`), from the cache of the worker.
 #[inline]
-fn rule(worker: &HttpWorker, text: &[u8]) -> Result<Known, Problem> {
+fn rule(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
     let decider = &worker.context.decider;
     let prepare = |policy: &Policy| decider.prepare(policy);
-    Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &decider.rules, prepare)?)
+    Ok(worker.policies.borrow_mut().find(PolicyText::Text(text), &decider.rules, prepare)?)
 }
 
 /// Decides now, if the store is local.
@@ -196,7 +196,7 @@ fn rule(worker: &HttpWorker, text: &[u8]) -> Result<Known, Problem> {
 fn decide_local(
     worker: &HttpWorker,
     key: &[u8],
-    known: Known,
+    known: PolicyId,
     operation: Operation,
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
@@ -204,8 +204,8 @@ fn decide_local(
     if !decider.is_local() {
         return None;
     }
-    let rules = worker.rules.borrow();
-    let policy = rules.get(known);
+    let policies = worker.policies.borrow();
+    let policy = policies.get(known);
     let answer = decider.decide(key, policy, operation, now).now()?;
     if answer.is_ok() && decider.queues.waiting() > 0 {
         decider.queues.asked(key, policy.policy(), operation);

@@ -54,7 +54,7 @@ use crate::{
         web::{self, MAX_HEAD, RequestBody, WebPort},
         worker::{Service, ServiceFactory},
     },
-    policies::policy_cache::Rules,
+    policies::policy_cache::PolicyCache,
 };
 
 pub(crate) static PROTOCOL: Protocol = Protocol {
@@ -72,7 +72,7 @@ pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactor
     Box::new(move |port| {
         let web = Rc::new(WebPort::new(port, web.clone()));
         let context = Arc::clone(&context);
-        let worker = HttpWorker { context, web, rules: Rules::default().into() };
+        let worker = HttpWorker { context, web, policies: PolicyCache::default().into() };
         Rc::new(HttpService(Rc::new(worker)))
     })
 }

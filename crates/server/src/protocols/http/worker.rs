@@ -9,7 +9,7 @@ use crate::{
     FallbackDenial, HttpConfig,
     decide::Decider,
     net::{secret::Secret, web::WebPort},
-    policies::policy_cache::Rules,
+    policies::policy_cache::PolicyCache,
     stats::Stats,
 };
 
@@ -35,7 +35,7 @@ pub(super) struct HttpWorker {
     pub(super) context: Arc<HttpContext>,
     pub(super) web: Rc<WebPort>,
     /// The policies that requests name, parsed.
-    pub(super) rules: RefCell<Rules>,
+    pub(super) policies: RefCell<PolicyCache>,
 }
 
 /// The state that requests of one client share.

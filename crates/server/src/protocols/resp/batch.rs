@@ -4,7 +4,7 @@
 //! answered, in order, before any other command runs and at the end of what was read.
 
 use sluicegate_commands::{DecisionFormat, TakeRequest};
-use sluicegate_core::{Answer, KeyedOperation, Operation};
+use sluicegate_core::{KeyedOperation, Operation, Source};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
-    policies::policy_cache::{Known, Rules},
+    policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
     store::error_reply,
 };
@@ -47,7 +47,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds takes whose replies are one array.
-    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, Known>]) {
+    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, PolicyId>]) {
         let mut begins_array = takes.len();
         for &TakeRequest { key, policy, cost } in takes {
             let (key, operation) = (key.bytes, Operation::Take(cost));
@@ -95,9 +95,9 @@ impl<'a> Batch<'a> {
             None => u32::try_from(self.entries.len()).unwrap_or(WORK),
         };
         session.add_work(work);
-        let rules = session.worker.rules.borrow();
+        let policies = session.worker.policies.borrow();
         if !shared.decider.is_local() {
-            defer(&self.entries, &rules, session, out.len());
+            defer(&self.entries, &policies, session, out.len());
             return self.entries.clear();
         }
         let writer = &mut Writer::new(out, session.version);
@@ -120,14 +120,14 @@ impl<'a> Batch<'a> {
             decided = end;
             let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
             for &BatchEntry { key, policy, operation, .. } in chunk {
-                operations.push(KeyedOperation { key, policy: rules.get(policy), operation });
+                operations.push(KeyedOperation { key, policy: policies.get(policy), operation });
             }
-            let answers = shared.decider.decide_batch(&operations, session.now);
-            let answers = answers.expect("a local store answers now");
-            for ((entry, operation), answer) in chunk.iter().zip(&operations).zip(answers) {
-                match answer {
-                    Ok(Answer { decision, source }) => {
-                        stats.decided(source, &decision);
+            let mut replied = chunk.iter();
+            shared.decider.decide_batch(&operations, session.now, |operation, decision| {
+                let Some(entry) = replied.next() else { return };
+                match decision {
+                    Ok(decision) => {
+                        stats.decided(Source::Store, &decision);
                         if let Some(watch) = watch {
                             let cause = Cause::policy(operation.policy.policy());
                             watch.decided(operation.key, &decision, cause);
@@ -136,23 +136,23 @@ impl<'a> Batch<'a> {
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(error_reply(&error));
+                        writer.error(error_reply(&error.into()));
                     }
                 }
-            }
+            });
         }
         // After the decisions, because requests that begin to wait from now on see them.
         if shared.decider.queues.waiting() > 0 {
             for entry in &entries[..decided] {
                 shared.decider.queues.asked(
                     entry.key,
-                    rules.get(entry.policy).policy(),
+                    policies.get(entry.policy).policy(),
                     entry.operation,
                 );
             }
         }
         if decided < entries.len() {
-            defer(&entries[decided..], &rules, session, out.len());
+            defer(&entries[decided..], &policies, session, out.len());
             session.end_turn();
         }
         self.entries.clear();
@@ -160,10 +160,10 @@ impl<'a> Batch<'a> {
 }
 
 /// Has `entries` decided after the batch; their replies belong at `offset`.
-fn defer(entries: &[BatchEntry<'_>], rules: &Rules, session: &Session<'_>, offset: usize) {
+fn defer(entries: &[BatchEntry<'_>], policies: &PolicyCache, session: &Session<'_>, offset: usize) {
     let pending = entries.iter().map(|entry| PendingDecision {
         key: entry.key.into(),
-        policy: rules.get(entry.policy).clone(),
+        policy: policies.get(entry.policy).clone(),
         operation: entry.operation,
         format: entry.format,
         begins_array: entry.begins_array,

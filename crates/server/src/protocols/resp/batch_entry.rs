@@ -5,13 +5,13 @@ use sluicegate_core::{Decision, Operation};
 use sluicegate_resp::Writer;
 
 use super::resp_reply::RespReply;
-use crate::policies::policy_cache::Known;
+use crate::policies::policy_cache::PolicyId;
 
 /// A decision to be made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchEntry<'a> {
     pub(super) key: &'a [u8],
-    pub(super) policy: Known,
+    pub(super) policy: PolicyId,
     pub(super) operation: Operation,
     pub(super) format: DecisionFormat,
     /// Length of the array whose first element is the reply; 0 for none.

@@ -16,7 +16,7 @@ use super::{
     deferred_replies::StoreOperation,
     session::{Session, WORK},
 };
-use crate::{policies::policy_cache::Known, stats::MAX_COMMANDS, wait::Waiting};
+use crate::{policies::policy_cache::PolicyId, stats::MAX_COMMANDS, wait::Waiting};
 
 /// All commands, each once. The position of a command is also that of its counter.
 pub(super) struct CommandTable(Vec<TableEntry>);
@@ -234,7 +234,7 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
 
     /// Carries out an action of a shared command: adds decisions at the time of the batch to the batch.
     #[inline]
-    fn act(&mut self, action: Action<'a, Known>) -> Next {
+    fn act(&mut self, action: Action<'a, PolicyId>) -> Next {
         match action {
             Action::Apply { key, policy, operation, at: None, format } => {
                 let key = key.bytes;
@@ -253,7 +253,7 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
     }
 
     /// Carries out an action after the batch, at its own time.
-    fn act_alone(&mut self, action: Action<'a, Known>) -> Next {
+    fn act_alone(&mut self, action: Action<'a, PolicyId>) -> Next {
         let session = |at: Option<Timestamp>| self.session.at(at.unwrap_or(self.session.now));
         match action {
             Action::Apply { key, policy, operation, at, format } => {
@@ -268,7 +268,7 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
                 batch.decide(&session(at), self.out);
             }
             Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
-                let rule = self.session.worker.rules.borrow().get(policy).clone();
+                let rule = self.session.worker.policies.borrow().get(policy).clone();
                 let waiting = Waiting { key: key.bytes.into(), rule, cost, timeout };
                 return Next::Wait(Box::new(waiting));
             }
@@ -286,7 +286,7 @@ impl<'c, 's, 'a> Call<'c, 's, 'a> {
 }
 
 impl<'a> Host<'a> for Call<'_, '_, 'a> {
-    type Policy = Known;
+    type Policy = PolicyId;
 
     #[inline]
     fn options(&self) -> Options {
@@ -294,11 +294,11 @@ impl<'a> Host<'a> for Call<'_, '_, 'a> {
     }
 
     #[inline]
-    fn policy(&mut self, text: PolicyText<'a>) -> Result<Known, CommandError> {
+    fn policy(&mut self, text: PolicyText<'a>) -> Result<PolicyId, CommandError> {
         let session = &self.session;
         let decider = &session.shared.decider;
-        let mut policies = session.worker.rules.borrow_mut();
-        policies.known(text, &decider.rules, |policy| decider.prepare(policy))
+        let mut policies = session.worker.policies.borrow_mut();
+        policies.find(text, &decider.rules, |policy| decider.prepare(policy))
     }
 }
 

@@ -294,9 +294,9 @@ impl<'a> Connection<'a> {
         }
         let mut arguments = Arguments::new();
         let mut batch = Batch::new();
-        let policies = &self.worker.rules;
+        let policies = &self.worker.policies;
         let repeats = &mut *self.worker.repeats.borrow_mut();
-        repeats.set_generation(policies.borrow().generation());
+        repeats.set_epoch(policies.borrow().epoch());
         let end = loop {
             let before = unread.len();
             let repeated = if self.session.authenticated && self.parser.is_at_start() {
@@ -357,8 +357,8 @@ impl<'a> Connection<'a> {
                 batch.decide(&self.session, &mut self.out);
             }
             if batch.is_empty() {
-                policies.borrow_mut().settle();
-                repeats.set_generation(policies.borrow().generation());
+                policies.borrow_mut().evict();
+                repeats.set_epoch(policies.borrow().epoch());
                 if is_full(&self.out, self.worker) {
                     break BatchEnd::Full;
                 }
@@ -371,7 +371,7 @@ impl<'a> Connection<'a> {
             }
         };
         batch.decide(&self.session, &mut self.out);
-        policies.borrow_mut().settle();
+        policies.borrow_mut().evict();
         end
     }
 

@@ -9,7 +9,7 @@ use sluicegate_core::Operation;
 use sluicegate_resp::{Version, Writer};
 
 use super::batch_entry::BatchEntry;
-use crate::policies::policy_cache::Known;
+use crate::policies::policy_cache::PolicyId;
 
 /// Upper bound on the bytes of a key on this path: a length of three digits.
 const MAX_KEY: usize = 999;
@@ -26,25 +26,25 @@ pub(super) struct RepeatCache {
     /// The bytes up to the length of the key, and those after the key.
     prefix: Vec<u8>,
     suffix: Vec<u8>,
-    /// The [generation](crate::policies::policy_cache::Rules::generation) of policies in which the policy is valid.
-    generation: u64,
+    /// The [epoch](crate::policies::policy_cache::PolicyCache::epoch) of policies in which the policy is valid.
+    epoch: u64,
 }
 
 /// The last command: its position in the command table, and its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LastCommand {
     index: usize,
-    policy: Known,
+    policy: PolicyId,
     operation: Operation,
     format: DecisionFormat,
 }
 
 impl RepeatCache {
-    /// Forgets a command of another generation of policies.
+    /// Forgets a command of another epoch of policies.
     #[inline]
-    pub(super) fn set_generation(&mut self, generation: u64) {
-        if self.generation != generation {
-            self.generation = generation;
+    pub(super) fn set_epoch(&mut self, epoch: u64) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
             self.forget();
         }
     }
@@ -118,20 +118,20 @@ fn key_length(bytes: &[u8]) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::{Operation, PreparedPolicy};
+    use sluicegate_core::PreparedPolicy;
 
     use super::*;
-    use crate::policies::policy_cache::Rules;
+    use crate::policies::policy_cache::PolicyCache;
 
     const FIRST: [&[u8]; 3] = [b"SG.TAKE", b"user7", b"gcra:30/1m"];
 
     fn entry() -> BatchEntry<'static> {
-        let mut rules = Rules::default();
+        let mut cache = PolicyCache::default();
         let text = sluicegate_commands::PolicyText::Text(b"gcra:30/1m");
         let make = |text: sluicegate_commands::PolicyText<'_>| {
             Ok(PreparedPolicy::from(text.parse().unwrap()))
         };
-        let policy = rules.find(text, make).unwrap();
+        let policy = cache.find_text(text, make).unwrap();
         let format = DecisionFormat::Sluicegate;
         BatchEntry { key: FIRST[1], policy, operation: Operation::Take(1), format, begins_array: 0 }
     }
@@ -197,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn take_in_another_generation_returns_none() {
+    fn take_in_another_epoch_returns_none() {
         let mut repeats = learned();
-        repeats.set_generation(0);
+        repeats.set_epoch(0);
         assert!(repeats.take(&mut &mut *SAME.as_bytes().to_vec()).is_some());
-        repeats.set_generation(1);
+        repeats.set_epoch(1);
         assert!(repeats.take(&mut &mut *SAME.as_bytes().to_vec()).is_none());
     }
 

@@ -11,7 +11,6 @@ use sluicegate_core::{Entry, KeyedOperation, StoreError, Timestamp};
 use sluicegate_resp::Writer;
 
 use super::{
-    context::RespContext,
     deferred_replies::{DeferredReplies, DeferredReply, PendingDecision, StoreOperation},
     resp_reply::RespReply,
     session::Session,
@@ -60,14 +59,16 @@ impl StoreOperation {
     }
 
     async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
-        let shared = &*worker.shared;
+        let decider = &*worker.shared.decider;
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
-            Self::Reset(keys) => reset(&keys, shared, now).await.map(|count| writer.integer(count)),
-            Self::CountExisting(keys) => {
-                count_existing(&keys, &shared.decider, now).await.map(|count| writer.integer(count))
+            Self::Reset(keys) => {
+                reset(&keys, decider, now).await.map(|count| writer.integer(count))
             }
-            Self::Read(key, reply) => read(&key, reply, &shared.decider, now, writer).await,
+            Self::CountExisting(keys) => {
+                count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
+            }
+            Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
         if let Err(error) = done {
             worker.stats().errors.add();
@@ -76,19 +77,20 @@ impl StoreOperation {
     }
 }
 
-async fn decide(
-    pending: &[PendingDecision],
+async fn decide<'a>(
+    pending: &'a [PendingDecision],
     worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) {
-    let (shared, stats) = (&*worker.shared, worker.stats());
-    let operations = pending.iter().map(|it| {
-        let PendingDecision { key, policy, operation, .. } = it;
-        KeyedOperation { key, policy, operation: *operation }
-    });
-    let operations: Vec<_> = operations.collect();
-    let answers = shared.decider.decide_many(worker.turns(), &operations, now).await;
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
+    let operation = |it: &'a PendingDecision| KeyedOperation {
+        key: &it.key,
+        policy: &it.policy,
+        operation: it.operation,
+    };
+    let operations: Vec<_> = pending.iter().map(operation).collect();
+    let answers = decider.decide_many(worker.turns(), &operations, now).await;
     for (answer, pending) in answers.into_iter().zip(pending) {
         if pending.begins_array > 0 {
             writer.array(pending.begins_array);
@@ -99,7 +101,7 @@ async fn decide(
                 stats.decided(answer.source, &answer.decision);
                 stats.sampler.note(&pending.key, &answer.decision, Cause::policy(policy));
                 pending.format.write(&answer.decision, &mut RespReply(writer));
-                shared.decider.queues.asked(&pending.key, policy, pending.operation);
+                decider.queues.asked(&pending.key, policy, pending.operation);
             }
             Err(error) => {
                 stats.errors.add();
@@ -109,15 +111,11 @@ async fn decide(
     }
 }
 
-async fn reset(
-    keys: &[Box<[u8]>],
-    shared: &RespContext,
-    now: Timestamp,
-) -> Result<i64, StoreError> {
+async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
     let mut count = 0;
     for key in keys {
-        count += i64::from(shared.decider.reset(key, now).await?);
-        shared.decider.queues.changed(key);
+        count += i64::from(decider.reset(key, now).await?);
+        decider.queues.changed(key);
     }
     Ok(count)
 }

@@ -17,7 +17,7 @@ use crate::{
         stream::{Socket, Stream},
         worker::Port,
     },
-    policies::policy_cache::Rules,
+    policies::policy_cache::PolicyCache,
     stats::Stats,
 };
 
@@ -27,7 +27,7 @@ pub(super) struct RespWorker {
     pub(super) shared: Arc<RespContext>,
     port: Port,
     /// The policies that commands name, parsed.
-    pub(super) rules: RefCell<Rules>,
+    pub(super) policies: RefCell<PolicyCache>,
     /// The last command.
     pub(super) repeats: RefCell<RepeatCache>,
     /// Deferred operations of the batch that is being read.
@@ -45,7 +45,7 @@ impl RespWorker {
         Self {
             shared,
             port,
-            rules: RefCell::default(),
+            policies: RefCell::default(),
             repeats: RefCell::default(),
             deferred: RefCell::default(),
             buffers: BufferPool::default(),

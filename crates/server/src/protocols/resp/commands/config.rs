@@ -39,18 +39,16 @@ fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
 }
 
 fn settings(shared: &RespContext) -> Vec<(&'static str, String)> {
+    let max_memory = match shared.decider.store_status() {
+        StoreStatus::Local(usage) => usage.max_bytes,
+        StoreStatus::Remote(_) => 0,
+    };
     vec![
         ("appendonly", "no".into()),
         ("bind", shared.address.ip().to_string()),
         ("databases", "1".into()),
         ("maxclients", shared.clients.max().to_string()),
-        (
-            "maxmemory",
-            match shared.decider.store_status() {
-                StoreStatus::Local(usage) => usage.max_bytes.to_string(),
-                StoreStatus::Remote(_) => "0".to_owned(),
-            },
-        ),
+        ("maxmemory", max_memory.to_string()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", LIMITS.max_bulk.to_string()),
         ("save", String::new()),

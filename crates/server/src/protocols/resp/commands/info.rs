@@ -9,7 +9,6 @@ use sluicegate_memory::WhenFull;
 use crate::{
     protocols::resp::{
         call::{Call, CallResult, Next, ServerCommand},
-        context::RespContext,
         session::WORK,
     },
     stats::{Counter, Stats},
@@ -134,7 +133,7 @@ fn persistence(call: &Call<'_, '_, '_>, text: &mut String) {
     let told = shared.snapshots.status();
     let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
     line(text, "state_file", if shared.has_state_file { "yes" } else { "no" });
-    let dropped = local(shared).keys_dropped;
+    let dropped = local(call).keys_dropped;
     line(text, "state_keys_dropped", dropped);
     line(text, "snapshots", told.written);
     line(text, "snapshots_failed", told.failed);
@@ -168,8 +167,8 @@ fn store(call: &Call<'_, '_, '_>, text: &mut String) {
 }
 
 /// The table of a store in this process; empty for a remote store.
-fn local(shared: &RespContext) -> TableUsage {
-    match shared.decider.store_status() {
+fn local(call: &Call<'_, '_, '_>) -> TableUsage {
+    match call.session.shared.decider.store_status() {
         StoreStatus::Local(usage) => usage,
         StoreStatus::Remote(_) => TableUsage::default(),
     }
@@ -243,7 +242,7 @@ fn cluster(_: &Call<'_, '_, '_>, text: &mut String) {
 }
 
 fn keyspace(call: &Call<'_, '_, '_>, text: &mut String) {
-    let keys = local(call.session.shared).keys;
+    let keys = local(call).keys;
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
     }
