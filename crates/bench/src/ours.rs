@@ -25,7 +25,8 @@ pub(crate) fn serve(rules: Option<PathBuf>) -> io::Result<Addresses> {
         runtime.block_on(async {
             let mut config = Config::default();
             config.resp.address.set_port(0);
-            (config.http.address, config.envoy.address) = (Some((Ipv4Addr::LOCALHOST, 0).into()), None);
+            (config.http.address, config.envoy.address) =
+                (Some((Ipv4Addr::LOCALHOST, 0).into()), None);
             config.rules.extend(rules);
             let server = Server::bind(config).await?;
             // Nobody waits for the addresses of a server that is not needed any more.
