@@ -8,6 +8,7 @@ use sluicegate_core::{Decision, Operation, Timestamp};
 
 mod algorithms;
 mod bounds;
+mod builder;
 mod drift;
 mod encoding;
 mod fuzz;
