@@ -42,6 +42,15 @@ impl WithoutPeriod<FixedWindowOptions> {
 }
 
 /// A limit with its period and options `O`. [`build`](Self::build) checks all values.
+///
+/// Each algorithm has its own options. A queue, for example, cannot lend units:
+///
+/// ```compile_fail,E0599
+/// use std::time::Duration;
+/// use sluicegate_core::Policy;
+///
+/// let queue = Policy::leaky_queue(30).per(Duration::from_secs(60)).borrow();
+/// ```
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct LimitBuilder<O> {
