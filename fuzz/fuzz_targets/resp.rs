@@ -1,6 +1,9 @@
-//! Any bytes at all, read as RESP: see `sluicegate_resp::fuzz::check` for what must hold.
+//! Any bytes, read as RESP: see `check.rs` for what must hold.
 #![no_main]
+
+#[path = "../../crates/resp/tests/it/check.rs"]
+mod check;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| sluicegate_resp::fuzz::check(data));
+fuzz_target!(|data: &[u8]| check::check(data));

@@ -1,7 +1,11 @@
-//! Any bytes at all, read as a trace: see `sluicegate_simulator::fuzz::check_trace` for what must
-//! hold.
+//! Any bytes, read as a trace: see `check_trace.rs` for what must hold.
 #![no_main]
+
+#[path = "../../crates/simulator/tests/it/check_trace.rs"]
+mod check_trace;
+#[path = "../../crates/simulator/tests/it/pieces.rs"]
+mod pieces;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| sluicegate_simulator::fuzz::check_trace(data));
+fuzz_target!(|data: &[u8]| check_trace::check_trace(data));

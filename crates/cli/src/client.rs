@@ -13,14 +13,14 @@ use sluicegate_resp::{Value, decode, encode_command};
 
 use crate::connection::{Address, Password};
 
-/// How long a server may take to reply.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Client {
     address: Address,
     stream: TcpStream,
-    /// What was received; the first `read` bytes have been made sense of.
+    /// Received bytes; the first `read` of them are decoded.
     received: Vec<u8>,
     read: usize,
 }
@@ -31,7 +31,7 @@ impl Client {
             let (address, reason) = (&address.0, plain_error(&error));
             anyhow!("the server at {address} is unavailable: {reason}; start one with `sluicegate serve`")
         })?;
-        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)))?;
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(REPLY_TIMEOUT)))?;
         let mut client = Self { address: address.clone(), stream, received: Vec::new(), read: 0 };
         if let Some(password) = &password.text {
             client.call(&[b"AUTH", password.as_bytes()])?;
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Not an I/O error any more: a pipe that breaks here is not our standard output.
+    /// Not an I/O error: `main` takes a broken pipe for a closed standard output.
     fn lost(&self, error: &std::io::Error) -> anyhow::Error {
         let reason = plain_error(error);
         anyhow!("the server at {} is unavailable: {reason}", self.address.0)
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_replies_are_explained() {
+    fn refusal_explains_error_replies() {
         let address = Address("h:1".to_owned());
         for (text, expected) in [
             ("SGPOLICY unknown policy `x`", "unknown policy `x`"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_survive_the_wire() {
+    fn decode_decision_reads_its_integers() {
         let policy: Policy = "leaky-queue:1/1s:capacity=2,gcra:9/1s".parse().unwrap();
         let mut entry = None;
         for cost in [1, 1, 1, 3] {

@@ -3,12 +3,10 @@
 use std::{io::Write, time::Duration};
 
 use sluicegate_core::{
-    Limit, Policy,
+    Limit, Policy, as_micros,
     human::{span, units},
 };
 use sluicegate_simulator::periods;
-
-use crate::format::as_micros;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);

@@ -1,27 +1,12 @@
-//! Formatting of times, and durations as numbers.
+//! Formatting of times.
 
-use std::time::Duration;
-
-/// A duration in whole microseconds.
-pub(crate) fn as_micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
-}
+use jiff::Timestamp;
 
 /// A point in time in UTC, to the second: `2023-11-14 22:14:00 UTC`.
 pub(crate) fn moment(micros: u64) -> String {
-    let seconds = micros / 1_000_000;
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01, in eras of 400 years, because a year that begins in March has its leap day at the end.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = 400 * era + year + later;
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let micros = i64::try_from(micros).expect("a time of the simulation is at most 2^52");
+    let time = Timestamp::from_microsecond(micros).expect("which is a time of the year 2112");
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::{
     arguments::{Key, KeyArguments},
     client::{Client, decision},
     exit_status::DENIED,
+    table::words,
 };
 
 pub(crate) fn take(arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
@@ -58,14 +59,11 @@ pub(crate) fn info(key: &Key) -> anyhow::Result<()> {
 
 /// Describes a decision in one sentence.
 fn sentence(decision: &Decision, cost: u32) -> String {
-    let micros = |duration: std::time::Duration| {
-        span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
-    };
     let outcome = match decision.outcome {
         Outcome::Allow { delay } if delay.is_zero() => "allowed".to_owned(),
-        Outcome::Allow { delay } => format!("allowed after a delay of {}", micros(delay)),
+        Outcome::Allow { delay } => format!("allowed after a delay of {}", words(delay)),
         Outcome::Deny { retry: Retry::After(wait) } => {
-            format!("denied; retry after {}", micros(wait))
+            format!("denied; retry after {}", words(wait))
         }
         Outcome::Deny { retry: Retry::Never } => {
             format!("denied: {} can never pass a limit of {}", units(cost.into()), decision.limit)
@@ -75,7 +73,7 @@ fn sentence(decision: &Decision, cost: u32) -> String {
     if decision.reset_after.is_zero() {
         format!("{outcome}; {left}")
     } else {
-        format!("{outcome}; {left}; fully recovered after {}", micros(decision.reset_after))
+        format!("{outcome}; {left}; fully recovered after {}", words(decision.reset_after))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
             Redis::Install(at) => {
                 let store = store(at, "")?;
                 store.install().await?;
-                for server in store.status().await?.servers {
+                for server in store.inspect().await?.servers {
                     writeln!(out, "{}: installed {}", server.endpoint, functions(&server))?;
                 }
                 writeln!(out, "try: redis-cli FCALL sg_take 1 user123 gcra:30/60s:burst=16 1")?;
@@ -31,7 +31,7 @@ pub(crate) fn run(command: &Redis) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::SUCCESS)
             }
             Redis::Status(arguments::Status { at, prefix }) => {
-                let status = store(at, prefix)?.status().await?;
+                let status = store(at, prefix)?.inspect().await?;
                 print(&status, out)?;
                 let fine = status.problems().next().is_none();
                 Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

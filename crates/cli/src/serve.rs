@@ -18,6 +18,7 @@ use std::{
 
 use clap::{ArgMatches, Command, FromArgMatches, parser::ValueSource};
 use sluicegate_server::{Reloader, Server};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::log::Log;
 pub(crate) use self::settings::Serve;
@@ -25,10 +26,10 @@ use crate::usage::{FileSetting, Origins, unknown_variables};
 
 const SERVE: &str = "serve";
 
-/// What the command line, the environment and the configuration file say, in this order of precedence.
+/// The settings of the command line, the environment and the configuration file, in this order of precedence.
 pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Settings>)> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    // Only for the path of the file: the file may correct what is wrong.
+    // Only for the path of the file: its settings may correct an error.
     let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments).ok();
     let serve = first.as_ref().and_then(|matches| matches.subcommand_matches(SERVE));
     let path = serve.and_then(|serve| serve.get_one::<PathBuf>("config")).cloned();
@@ -68,7 +69,7 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
 pub(crate) struct Settings {
     config: sluicegate_server::Config,
     log: Log,
-    /// What is to be warned about.
+    /// Warnings to log.
     unknown: Vec<String>,
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
         // Before the rules are read, which takes time: it would end the process.
         let hangup = (!config.rules.is_empty()).then(hangup_signal).transpose()?;
         let server = Server::bind(config).await?;
-        // A closed standard output is no reason not to serve.
+        // The server also runs with a closed standard output.
         let mut out = io::stdout().lock();
         let _ = print_addresses(&server, &mut out);
         drop(out);
@@ -107,10 +108,7 @@ fn print_addresses(server: &Server, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Completes when the process receives a signal to stop, which no longer ends it at once.
-#[cfg(unix)]
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
@@ -122,38 +120,16 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 }
 
 /// `SIGHUP`, which no longer ends the process.
-#[cfg(unix)]
-fn hangup_signal() -> io::Result<tokio::signal::unix::Signal> {
-    use tokio::signal::unix::{SignalKind, signal};
-
+fn hangup_signal() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
 /// Reloads the rules on every `SIGHUP`, one that has come already included.
-#[cfg(unix)]
-fn reload_on(mut hangup: tokio::signal::unix::Signal, reloader: Reloader) {
+fn reload_on(mut hangup: Signal, reloader: Reloader) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             // Errors are logged.
             let _ = reloader.reload().await;
         }
     });
-}
-
-/// There is no such signal.
-#[cfg(not(unix))]
-fn hangup_signal() -> io::Result<()> {
-    Ok(())
-}
-
-/// There is no such signal.
-#[cfg(not(unix))]
-fn reload_on((): (), _: Reloader) {}
-
-/// Completes when the process receives a signal to stop.
-#[cfg(not(unix))]
-fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    Ok(async {
-        let _ = tokio::signal::ctrl_c().await;
-    })
 }

@@ -7,7 +7,6 @@ mod picture;
 mod progress;
 mod redis;
 mod remote;
-mod sink;
 mod source;
 mod unzip;
 

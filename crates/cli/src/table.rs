@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use sluicegate_core::human::span;
+use sluicegate_core::{as_micros, human::span};
 
 use crate::percent::percent;
 
-/// Keys that are shown.
+/// Maximum number of keys in a table.
 pub(crate) const BUSIEST: usize = 10;
-/// Bytes of a key that are shown.
-const KEY: usize = 40;
+/// Maximum length of a key in characters.
+const MAX_KEY_CHARS: usize = 40;
 
+/// A duration, rounded up to what is worth reading.
 pub(crate) fn words(duration: Duration) -> String {
-    span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    span(as_micros(duration))
 }
 
 /// `part` of `whole` in per cent.
@@ -29,8 +30,8 @@ pub(crate) fn shown(key: &[u8]) -> String {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
         _ => key.escape_ascii().to_string(),
     };
-    match whole.char_indices().nth(KEY) {
-        Some(_) => whole.chars().take(KEY - 1).chain(['…']).collect(),
+    match whole.char_indices().nth(MAX_KEY_CHARS) {
+        Some(_) => whole.chars().take(MAX_KEY_CHARS - 1).chain(['…']).collect(),
         None => whole,
     }
 }
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_stay_on_their_line() {
+    fn shown_key_stays_on_its_line() {
         assert_eq!(shown("Zoë".as_bytes()), "Zoë");
         assert_eq!(shown(b"a\nb\xff"), "a\\nb\\xff");
         assert_eq!(shown("é".repeat(41).as_bytes()), "é".repeat(39) + "…");

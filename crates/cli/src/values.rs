@@ -1,5 +1,5 @@
-//! Values of flags, environment variables and settings. Every error says what is expected; which setting is
-//! wrong is added by whoever knows where the value comes from.
+//! Values of flags, environment variables and settings. Every error says what is expected; `usage` adds the name of
+//! the setting.
 
 use std::{
     fmt,
@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{Limit, Policy};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use sluicegate_core::parse_period;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The longest duration, that of a policy's period.
@@ -16,23 +17,28 @@ const MAX_SPAN: Duration = Duration::from_hours(366 * 24);
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A whole number from `min` to `max`.
-fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.then(|| text.parse().ok()).flatten();
-    number.filter(|number| (min..=max).contains(number)).ok_or_else(|| match max {
+fn number<N: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<N, String> {
+    let number = is_digits(text).then(|| text.parse().ok()).flatten();
+    let number = number.filter(|number| (min..=max).contains(number));
+    number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| match max {
         u64::MAX => format!("expected a whole number, at least {min}"),
         max => format!("expected a whole number from {min} to {max}"),
     })
 }
 
-/// How many there may be, at least one.
+/// Whether `text` is digits, without the sign that the standard library accepts.
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A count of at least one.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
-    number(text, 1, u64::MAX).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+    number(text, 1, u64::MAX)
 }
 
 /// A count that may be zero.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
-    number(text, 0, u64::MAX).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+    number(text, 0, u64::MAX)
 }
 
 /// Any 64-bit number.
@@ -42,7 +48,24 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
 
 /// The cost of a request.
 pub(crate) fn cost(text: &str) -> Result<u32, String> {
-    number(text, 0, u32::MAX.into()).map(|cost| u32::try_from(cost).unwrap_or(u32::MAX))
+    number(text, 0, u32::MAX.into())
+}
+
+/// Words of a setting, each with its help, which may be empty, and its meaning.
+pub(crate) type Choices<T> = &'static [(&'static str, &'static str, T)];
+
+/// Parser of one of several words.
+pub(crate) fn choice<T: Copy + Send + Sync + 'static>(
+    choices: Choices<T>,
+) -> impl TypedValueParser<Value = T> {
+    let values = choices.iter().map(|(word, help, _)| {
+        let value = PossibleValue::new(*word);
+        if help.is_empty() { value } else { value.help(*help) }
+    });
+    PossibleValuesParser::new(values).map(|word| {
+        let chosen = choices.iter().find(|(it, ..)| *it == word);
+        chosen.expect("the parser accepts no other word").2
+    })
 }
 
 /// Yes or no.
@@ -64,23 +87,15 @@ pub(crate) fn secret(text: &str) -> Result<String, String> {
 
 /// A number of bytes: `256mb`, `1gb`, `65536`. Units are powers of 1024.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
-    const UNITS: [(&str, usize); 10] = [
-        ("kib", 1 << 10),
-        ("mib", 1 << 20),
-        ("gib", 1 << 30),
-        ("kb", 1 << 10),
-        ("mb", 1 << 20),
-        ("gb", 1 << 30),
-        ("k", 1 << 10),
-        ("m", 1 << 20),
-        ("g", 1 << 30),
-        ("b", 1),
-    ];
+    const UNITS: [(&str, usize); 4] = [("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30), ("", 1)];
     let lower = text.to_ascii_lowercase();
-    let split = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?, *unit)));
-    let (digits, unit) = split.unwrap_or((&lower, 1));
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = plain.then(|| digits.parse::<usize>().ok()).flatten();
+    // `kib`, `kb` and `k` are the same; bytes are `b`, or have no unit.
+    let number =
+        lower.strip_suffix("ib").filter(|it| !it.ends_with(|it: char| it.is_ascii_digit()));
+    let number = number.or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
+    let parts = UNITS.iter().find_map(|(name, unit)| Some((number.strip_suffix(name)?, *unit)));
+    let (digits, unit) = parts.filter(|(digits, _)| is_digits(digits)).unwrap_or(("", 1));
+    let number = digits.parse::<usize>().ok();
     number
         .and_then(|number| number.checked_mul(unit))
         .ok_or_else(|| "expected a size such as `256mb` or `1gb`".to_owned())
@@ -134,22 +149,21 @@ fn span_between(text: &str, min: Duration, max: Duration) -> Result<Duration, St
 
 /// A time limit. A bare number is in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if bare { span(&format!("{text}s")) } else { span(text) }
+    if is_digits(text) { span(&format!("{text}s")) } else { span(text) }
 }
 
-/// The same, where it cannot be switched off.
+/// A time limit of at least a second.
 pub(crate) fn seconds_from_one(text: &str) -> Result<Duration, String> {
     let limit = seconds(text)?;
     if limit >= SECOND { Ok(limit) } else { Err("expected a duration of at least 1s".to_owned()) }
 }
 
-/// How long a store may take.
+/// Time limit of a store.
 pub(crate) fn store_deadline(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::from_millis(1), Duration::from_mins(1))
 }
 
-/// How long denials are repeated.
+/// Time for which denials are repeated.
 pub(crate) fn denial_cache(text: &str) -> Result<Duration, String> {
     span_between(text, Duration::ZERO, HOUR)
 }
@@ -168,11 +182,8 @@ fn shown(span: Duration) -> String {
 
 /// The period of a policy.
 fn period(text: &str) -> Option<Duration> {
-    let policy: Policy = format!("sliding-log:1/{text}").parse().ok()?;
-    match policy.limits() {
-        [Limit::SlidingLog(log)] if !text.contains([':', ',']) => Some(log.period()),
-        _ => None,
-    }
+    let period = parse_period(text).map(Duration::from_micros);
+    period.filter(|period| (Duration::from_millis(1)..=MAX_SPAN).contains(period))
 }
 
 /// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all IPv4
@@ -282,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units_that_are_powers_of_1024() {
+    fn size_units_are_powers_of_1024() {
         for (text, expected) in [
             ("0", Some(0)),
             ("4096", Some(4096)),
@@ -304,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_those_of_policies_and_zero() {
+    fn span_is_that_of_policies_or_zero() {
         for (text, micros) in [("0", 0), ("0s", 0), ("250ms", 250_000), ("0m", 0), ("00s", 0)] {
             assert_eq!(span(text).unwrap(), Duration::from_micros(micros), "{text}");
         }
@@ -323,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn listen_addresses_are_ips_names_and_ports() {
+    fn listen_address_parse_expects_host_and_port() {
         for (text, expected) in [
             ("127.0.0.1:6380", Ok("127.0.0.1:6380")),
             (":6380", Ok("0.0.0.0:6380")),
@@ -348,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn misspellings_are_found() {
+    fn closest_finds_misspellings() {
         let known = ["max-memory", "max-clients", "listen"];
         for (word, expected) in [
             ("max_memory", Some("max-memory")),

@@ -1,14 +1,8 @@
 //! Errors of commands, with the text that every protocol replies with.
 
-use std::fmt;
+use sluicegate_core::{PolicyError, ReserveError, StateError};
 
-use sluicegate_core::{PolicyError, ReserveError, StateError, closest};
-
-use crate::{
-    limits::MAX_KEY,
-    table::{COMMANDS, find},
-    text::quote,
-};
+use crate::{limits::MAX_KEY, quote::quote, spec::CommandSpec};
 
 /// Why a command fails. Its text is the whole error reply and starts with the class:
 /// `ERR` for arguments, `SGPOLICY` for a policy, `SGSTATE` for a state that cannot be read.
@@ -16,26 +10,32 @@ use crate::{
 #[non_exhaustive]
 pub enum CommandError {
     /// An unknown command.
-    #[error(
-        "ERR unknown command '{name}', with args beginning with: {arguments}{}",
-        SimilarCommand(name)
-    )]
+    #[error("ERR unknown command '{name}', with args beginning with: {arguments}{similar}")]
     UnknownCommand {
         /// The name, shortened and made printable.
         name: String,
         /// The first arguments, each in quotes and followed by a space.
         arguments: String,
+        /// A command with a similar name: `(did you mean 'SG.TAKE'?)`, or nothing.
+        similar: String,
     },
-    /// Too few or too many arguments. Holds the name of the command in lower case.
-    #[error("ERR wrong number of arguments for '{0}' command{syntax}", syntax = Syntax(.0))]
-    Arity(String),
+    /// Too few or too many arguments.
+    #[error(
+        "ERR wrong number of arguments for '{}' command; expected {}",
+        .0.name.to_ascii_lowercase(),
+        .0.syntax()
+    )]
+    Arity(&'static CommandSpec),
     /// `SG.MTAKE` with more or fewer takes than its `n` says.
     #[error(
-        "ERR wrong number of arguments for 'sg.mtake' command; {announced} announced and {given} given{}{}",
+        "ERR wrong number of arguments for 'sg.mtake' command; {announced} announced and {given} given{}; \
+         expected {}",
         if *.incomplete { " (the last one is incomplete)" } else { "" },
-        Syntax("sg.mtake")
+        .spec.syntax()
     )]
     TakeCount {
+        /// The command.
+        spec: &'static CommandSpec,
         /// The value of `n`.
         announced: usize,
         /// Number of complete takes.
@@ -141,53 +141,7 @@ pub enum CommandError {
     WrongType(String),
 }
 
-/// The syntax of a command: `; expected SG.TAKE key policy [COST cost]`.
-struct Syntax<'a>(&'a str);
-
-impl fmt::Display for Syntax<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match find(self.0.as_bytes()) {
-            Some(command) => write!(formatter, "; expected {}", command.syntax()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A command with a similar name: `(did you mean 'SG.TAKE'?)`.
-struct SimilarCommand<'a>(&'a str);
-
-impl fmt::Display for SimilarCommand<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = COMMANDS.iter().map(|command| command.name);
-        let prefixed = format!("SG.{}", self.0);
-        let known: Vec<_> = names.collect();
-        let similar = known
-            .iter()
-            .find(|name| name.eq_ignore_ascii_case(&prefixed))
-            .copied()
-            .or_else(|| closest(self.0, &known));
-        similar.map_or(Ok(()), |name| write!(formatter, "(did you mean '{name}'?)"))
-    }
-}
-
 impl CommandError {
-    /// The error for an unknown command with these `arguments`.
-    #[must_use]
-    pub fn unknown_command(name: &[u8], arguments: &[&[u8]]) -> Self {
-        /// Bytes after which no more arguments are quoted.
-        const QUOTED: usize = 128;
-        let mut quoted = String::new();
-        for argument in arguments {
-            if quoted.len() >= QUOTED {
-                break;
-            }
-            quoted.push('\'');
-            quoted.push_str(&quote(argument));
-            quoted.push_str("' ");
-        }
-        Self::UnknownCommand { name: quote(name), arguments: quoted }
-    }
-
     /// The error for a `key` that holds an invalid state.
     #[must_use]
     pub fn state(key: &[u8], error: StateError) -> Self {
@@ -216,11 +170,5 @@ impl CommandError {
             }
         };
         Self::NoPolicy { name: quote(name), expected }
-    }
-
-    /// The error for a wrong number of arguments of the command `name`.
-    #[must_use]
-    pub fn arity(name: &str) -> Self {
-        Self::Arity(name.to_ascii_lowercase())
     }
 }

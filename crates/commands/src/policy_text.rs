@@ -6,8 +6,8 @@ use sluicegate_core::{Gcra, GcraName, Limit, LimitError, Policy};
 
 use crate::{
     CommandError,
-    argument::{number, span, units},
-    text::quote,
+    arguments::{number, span, units},
+    quote::quote,
 };
 
 const MAX_PERIOD_SECONDS: u64 = 366 * 86_400;

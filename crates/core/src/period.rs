@@ -1,58 +1,45 @@
 //! Periods in the text of a policy: `250ms`, `60s`, `1m`, `2h`, `1d`, `1w`.
 
-/// Units with their length in microseconds, longest first; of equals, the canonical word first.
-const UNITS: [(&str, u64); 28] = [
-    ("w", 604_800_000_000),
-    ("week", 604_800_000_000),
-    ("weeks", 604_800_000_000),
-    ("d", 86_400_000_000),
-    ("day", 86_400_000_000),
-    ("days", 86_400_000_000),
-    ("h", 3_600_000_000),
-    ("hr", 3_600_000_000),
-    ("hrs", 3_600_000_000),
-    ("hour", 3_600_000_000),
-    ("hours", 3_600_000_000),
-    ("m", 60_000_000),
-    ("min", 60_000_000),
-    ("mins", 60_000_000),
-    ("minute", 60_000_000),
-    ("minutes", 60_000_000),
-    ("s", 1_000_000),
-    ("sec", 1_000_000),
-    ("secs", 1_000_000),
-    ("second", 1_000_000),
-    ("seconds", 1_000_000),
-    ("ms", 1_000),
-    ("msec", 1_000),
-    ("millisecond", 1_000),
-    ("milliseconds", 1_000),
-    ("us", 1),
-    ("microsecond", 1),
-    ("microseconds", 1),
+/// Lengths of units in microseconds, longest first, each with its words, the canonical one first.
+const UNITS: [(u64, &[&str]); 7] = [
+    (604_800_000_000, &["w", "week", "weeks"]),
+    (86_400_000_000, &["d", "day", "days"]),
+    (3_600_000_000, &["h", "hr", "hrs", "hour", "hours"]),
+    (60_000_000, &["m", "min", "mins", "minute", "minutes"]),
+    (1_000_000, &["s", "sec", "secs", "second", "seconds"]),
+    (1_000, &["ms", "msec", "millisecond", "milliseconds"]),
+    (1, &["us", "microsecond", "microseconds"]),
 ];
 /// Without a number these are periods of the calendar.
 const CALENDAR: [(&str, &str); 4] =
     [("day", "1d"), ("week", "1w"), ("month", "30d"), ("year", "365d")];
 
-/// Microseconds; `None` for what is not a period. A unit alone means one.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+/// The microseconds of a period such as `250ms`; `None` for what is not one. A unit alone means one.
+///
+/// ```
+/// assert_eq!(sluicegate_core::parse_period("2h"), Some(7_200_000_000));
+/// ```
+#[must_use]
+pub fn parse(text: &str) -> Option<u64> {
     let (count, unit) = split(text);
     // Some write `M` for months.
     if unit == "M" || (count.is_empty() && calendar(unit).is_some()) {
         return None;
     }
-    let (_, length) = UNITS.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(unit))?;
+    let is_unit = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(unit));
+    let (length, _) = UNITS.into_iter().find(|(_, words)| is_unit(words))?;
     let count: u64 = if count.is_empty() { 1 } else { count.parse().unwrap_or(u64::MAX) };
     Some(count.saturating_mul(length))
 }
 
 /// The largest unit that divides it.
 pub(crate) fn format(micros: u64) -> String {
-    let unit =
-        UNITS.into_iter().find(|(_, length)| micros >= *length && micros.is_multiple_of(*length));
-    let (word, length) = unit.unwrap_or(("s", 1_000_000));
-    format!("{}{word}", micros / length)
+    let divides = |length: &u64| micros >= *length && micros.is_multiple_of(*length);
+    let unit = UNITS.into_iter().find(|(length, _)| divides(length));
+    unit.map_or_else(
+        || "0s".to_owned(),
+        |(length, words)| format!("{}{}", micros / length, words[0]),
+    )
 }
 
 /// The word of the calendar that a unit says, in any case and number, with a similar duration.

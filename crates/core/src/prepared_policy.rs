@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    borrow::Cow,
     fmt,
     str::FromStr,
     sync::{
@@ -29,6 +28,19 @@ pub enum OnError {
     Local(Share),
     /// Return the error. All decisions come from the store itself: no denial is cached.
     Fail,
+}
+
+impl OnError {
+    /// Its name in settings and metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Local(_) => "local",
+            Self::Fail => "fail",
+        }
+    }
 }
 
 /// A policy, parsed once, with its settings and what a store needs for it. Create it once and keep it; clones are
@@ -118,20 +130,17 @@ impl PreparedPolicy {
         self.0.settings
     }
 
-    /// The data of a store for this policy: attached, if the store was the first to use the policy; otherwise from
-    /// `look_up`, which finds it by the text of the policy.
+    /// The data of a store for this policy. The first store that uses the policy attaches what `look_up` finds; `None`
+    /// for every other store, which looks its data up by the text of the policy.
     #[inline]
-    pub fn attached<T: Any + Clone + Send + Sync>(
+    pub fn attached<T: Any + Send + Sync>(
         &self,
         store: &StoreId,
-        look_up: impl Fn() -> T,
-    ) -> Cow<'_, T> {
+        look_up: impl FnOnce() -> T,
+    ) -> Option<&T> {
         let (owner, data) =
             self.0.attachment.get_or_init(|| (store.0, Box::new(look_up()) as Box<_>));
-        match data.downcast_ref() {
-            Some(data) if *owner == store.0 => Cow::Borrowed(data),
-            _ => Cow::Owned(look_up()),
-        }
+        if *owner == store.0 { data.downcast_ref() } else { None }
     }
 }
 
@@ -184,12 +193,11 @@ mod tests {
             calls.set(calls.get() + 1);
             calls.get()
         };
-        assert_eq!(*policy.attached(&first, look_up), 1);
-        assert_eq!(*policy.clone().attached(&first, look_up), 1);
-        assert_eq!(*policy.attached(&second, look_up), 2);
-        assert_eq!(*policy.attached(&second, look_up), 3);
+        assert_eq!(policy.attached(&first, look_up), Some(&1));
+        assert_eq!(policy.clone().attached(&first, look_up), Some(&1));
+        assert_eq!(policy.attached(&second, look_up), None);
         // Other settings are another prepared policy.
-        assert_eq!(*policy.on_error(OnError::Allow).attached(&second, look_up), 4);
+        assert_eq!(policy.on_error(OnError::Allow).attached(&second, look_up), Some(&2));
     }
 
     #[test]

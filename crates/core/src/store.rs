@@ -1,14 +1,14 @@
 //! The seam between decisions and state: what every store does.
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use crate::{
     answer::{Answer, MultiKeyAnswer},
     applied::Applied,
-    counters::Counters,
     decision::Operation,
     entry::Entry,
     prepared_policy::PreparedPolicy,
+    store_status::StoreStatus,
     time::Timestamp,
 };
 
@@ -59,7 +59,7 @@ pub type ReadEntry<'a> = &'a mut (dyn FnMut(Option<&Entry>, Timestamp) + Send);
 ///     Ok(store.apply(user, policy, Operation::Take(1)).await?.allowed())
 /// }
 /// ```
-pub trait Store: Send + Sync {
+pub trait Store: Debug + Send + Sync {
     /// Reason for which no decision was made. A denial is an answer, never an error.
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -128,10 +128,8 @@ pub trait Store: Send + Sync {
         let _ = key;
     }
 
-    /// Counters since the store was created; all zero for a store that does not count.
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
+    /// How the store is doing, as far as is known without calling it.
+    fn status(&self) -> StoreStatus;
 
     /// Returns what this process holds of the store's units, such as leases. The store stays usable.
     fn close(&self) -> Applied<'_, ()> {
@@ -140,7 +138,7 @@ pub trait Store: Send + Sync {
 }
 
 /// A type with a store inside that it shares all operations with. It is thereby a [`Store`].
-pub trait AsStore: Send + Sync {
+pub trait AsStore: Debug + Send + Sync {
     /// The type of the store inside.
     type Inner: Store + ?Sized;
 
@@ -201,8 +199,8 @@ impl<T: AsStore + ?Sized> Store for T {
         self.as_store().prefetch(key);
     }
 
-    fn counters(&self) -> Counters {
-        self.as_store().counters()
+    fn status(&self) -> StoreStatus {
+        self.as_store().status()
     }
 
     fn close(&self) -> Applied<'_, ()> {

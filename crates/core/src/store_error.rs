@@ -49,6 +49,9 @@ pub enum StoreError {
     /// is the error of the server, and names the key. Nothing was changed.
     #[error("the key's state cannot be used: {1}")]
     Corrupt(StateFault, String),
+    /// The key is invalid: it is too long.
+    #[error("{0}")]
+    Key(String),
     /// The policy does not support reserve.
     #[error(transparent)]
     Reserve(#[from] ReserveError),

@@ -82,7 +82,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 }
 
 /// A span in whole microseconds, rounded down; `u64::MAX` for one longer than that holds.
-pub(crate) fn as_micros(span: Duration) -> u64 {
+#[must_use]
+pub fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 

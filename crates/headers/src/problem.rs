@@ -6,10 +6,10 @@ use sluicegate_core::{Decision, Retry};
 
 use crate::{Fields, retry_after};
 
-/// Why a request does not go on.
+/// Reason of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// There is no quota left for it.
+    /// The quota is exhausted.
     QuotaExceeded,
     /// No decision was possible: the store is unavailable.
     ReducedCapacity,
@@ -22,46 +22,51 @@ impl Problem {
     /// The status: 429 or 503.
     #[must_use]
     pub const fn status(self) -> u16 {
-        match self {
-            Self::QuotaExceeded => 429,
-            Self::ReducedCapacity => 503,
-        }
+        self.parts().0
     }
 
     /// The URI of its type.
     #[must_use]
     pub const fn kind(self) -> &'static str {
-        match self {
-            Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            Self::ReducedCapacity => {
-                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-            }
-        }
+        self.parts().1
     }
 
     /// What it is, for people.
     #[must_use]
     pub const fn title(self) -> &'static str {
+        self.parts().2
+    }
+
+    /// Status, type and title.
+    const fn parts(self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::QuotaExceeded => "Too many requests",
-            Self::ReducedCapacity => "Rate limit unavailable",
+            Self::QuotaExceeded => (
+                429,
+                "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "Too many requests",
+            ),
+            Self::ReducedCapacity => (
+                503,
+                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+                "Rate limit unavailable",
+            ),
         }
     }
 
     /// The members that every problem has, without the braces.
     fn members(self) -> String {
-        let (kind, title, status) = (self.kind(), self.title(), self.status());
+        let (status, kind, title) = self.parts();
         format!(r#""type":"{kind}","title":"{title}","status":{status}"#)
     }
 
-    /// The problem as JSON, where there is nothing more to tell.
+    /// The problem as JSON, without further members.
     #[must_use]
     pub fn json(self) -> String {
         format!("{{{}}}", self.members())
     }
 }
 
-/// The problem of a denial as JSON, with the policy that it broke, and when to come again.
+/// The problem of a denial as JSON, with the policy that denied the request, and when to retry.
 ///
 /// ```
 /// use sluicegate_core::{Operation, Policy, Timestamp, apply};
@@ -102,11 +107,11 @@ pub fn problem(fields: &Fields, denied: &Decision) -> String {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// What stands before the number.
+    /// Text before the number.
     pub before: &'static str,
     /// Whole seconds, rounded up.
     pub seconds: Option<u64>,
-    /// What stands behind the number.
+    /// Text after the number.
     pub after: &'static str,
 }
 

@@ -112,7 +112,6 @@ impl<'t> Readings<'t> {
     /// assert!(odd.all().any(|reading| reading.path == "/login"));
     /// ```
     #[must_use]
-    #[inline]
     pub fn of(target: &'t str) -> Self {
         match plain(target) {
             Some((path, query)) => Self { first: Reading::borrowed(path, query), others: None },
@@ -199,7 +198,6 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
 }
 
 /// Path and query of a target that all servers read alike; `None` for any other.
-#[inline]
 fn plain(target: &str) -> Option<(&str, &str)> {
     let bytes = target.as_bytes();
     let mut before = 0;

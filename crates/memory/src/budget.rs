@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use sluicegate_core::TableUsage;
+
 /// The decision on a new key while the table is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
@@ -10,22 +12,6 @@ pub enum WhenFull {
     Deny,
     /// Allow it, uncounted: new keys are not limited during a flood of keys.
     Allow,
-}
-
-/// Counters of a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Usage {
-    /// Stored keys, including recovered ones that have not been reclaimed yet.
-    pub keys: usize,
-    /// Bytes in use.
-    pub bytes: usize,
-    /// Upper bound on `bytes`.
-    pub max_bytes: usize,
-    /// Requests on new keys while the table was full: denied, or allowed uncounted.
-    pub table_full: u64,
-    /// Keys of the state file that were dropped at the start because they did not fit into `max_bytes`.
-    pub keys_dropped: usize,
 }
 
 /// The bytes in use and their bound, and counters.
@@ -66,8 +52,8 @@ impl Budget {
         self.table_full.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn usage(&self) -> Usage {
-        Usage {
+    pub(crate) fn usage(&self) -> TableUsage {
+        TableUsage {
             keys: self.keys.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             max_bytes: self.max,

@@ -1,11 +1,13 @@
 //! The table with a clock: a store that needs no time from its callers.
 
+use std::{fmt::Debug, ptr};
+
 use sluicegate_core::{
     Answer, Applied, Clock, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, PreparedPolicy, ReadEntry, ReserveError, Source, Store, StoreError,
+    Operation, PreparedPolicy, ReadEntry, ReserveError, Source, Store, StoreError, StoreStatus,
 };
 
-use crate::{MemoryStore, SystemClock};
+use crate::{MemoryStore, NumberedPolicy, SystemClock};
 
 /// A [`MemoryStore`] with its clock, which answers every operation now. The clock is read once for each operation, or
 /// for each batch.
@@ -62,6 +64,36 @@ impl<C: Clock> ClockedStore<C> {
         self.decide_as(key, policy, operation)
     }
 
+    /// Applies independent operations at one time, in order, and passes each with its result to `answer`:
+    /// [`Store::apply_many`] without its results in memory. The slots of later ones are prefetched while one is decided.
+    #[inline(always)]
+    pub fn apply_each<'a>(
+        &self,
+        operations: &'a [KeyedOperation<'a>],
+        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, ReserveError>),
+    ) {
+        let (store, now) = (&self.store, self.clock.now());
+        let mut last: Option<(&PreparedPolicy, &NumberedPolicy)> = None;
+        store.for_each_hash(
+            operations,
+            |it| it.key,
+            |it, hash| {
+                // Most operations of a batch have the policy of the one before.
+                if !last.is_some_and(|last| ptr::eq(last.0, it.policy)) {
+                    last = store.attached(it.policy, now).map(|attached| (it.policy, attached));
+                }
+                let operation = it.operation;
+                // The call is written twice, so that the decision is not copied.
+                match last {
+                    Some((_, policy)) => {
+                        answer(it, store.apply_hashed::<false, _>(hash, policy, now, operation));
+                    }
+                    None => answer(it, store.apply_unattached(hash, it.policy, now, operation)),
+                }
+            },
+        );
+    }
+
     #[inline(always)]
     fn decide_as<E: From<ReserveError>>(
         &self,
@@ -69,13 +101,16 @@ impl<C: Clock> ClockedStore<C> {
         policy: &PreparedPolicy,
         operation: Operation,
     ) -> Result<Decision, E> {
-        let (hash, now) = (self.store.hash(key), self.clock.now());
-        let policy = self.store.numbered(policy, now);
-        self.store.apply_hashed::<true, E>(hash, &policy, now, operation)
+        // The clock is read while the slot of the key is loaded.
+        let (hash, now) = (self.store.prefetch_hashed(key), self.clock.now());
+        match self.store.attached(policy, now) {
+            Some(policy) => self.store.apply_hashed::<true, E>(hash, policy, now, operation),
+            None => Ok(self.store.apply_unattached(hash, policy, now, operation)?),
+        }
     }
 }
 
-impl<C: Clock + Send + Sync> Store for ClockedStore<C> {
+impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
     type Error = StoreError;
 
     #[inline(always)]
@@ -92,17 +127,10 @@ impl<C: Clock + Send + Sync> Store for ClockedStore<C> {
         &'a self,
         operations: &'a [KeyedOperation<'a>],
     ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
-        let (store, now) = (&self.store, self.clock.now());
         let mut answers = Vec::with_capacity(operations.len());
-        store.for_each_hash(
-            operations,
-            |it| it.key,
-            |it, hash| {
-                let policy = store.numbered(it.policy, now);
-                let decision = store.apply_hashed::<false, _>(hash, &policy, now, it.operation);
-                answers.push(decision.map(Answer::from));
-            },
-        );
+        self.apply_each(operations, |_, decision| {
+            answers.push(decision.map(Answer::from).map_err(StoreError::from));
+        });
         Applied::Now(answers)
     }
 
@@ -146,5 +174,9 @@ impl<C: Clock + Send + Sync> Store for ClockedStore<C> {
 
     fn prefetch(&self, key: &[u8]) {
         self.store.prefetch(key);
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Local(self.store.usage())
     }
 }

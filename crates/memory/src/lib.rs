@@ -39,7 +39,7 @@ mod survey;
 mod sync;
 mod tsc;
 
-pub use budget::{Usage, WhenFull};
+pub use budget::WhenFull;
 pub use clock::SystemClock;
 pub use clocked_store::ClockedStore;
 pub use heap::{limit_free_memory, release_end_of_heap, release_free_memory};

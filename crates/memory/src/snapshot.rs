@@ -171,7 +171,7 @@ impl MemoryStore {
     /// to check all of it, because a damaged file must not become a part of a store.
     ///
     /// Every key is kept if `max_bytes` is that of the saved store. With fewer bytes, keys that are limited for longest
-    /// are kept; [`Usage::keys_dropped`](crate::Usage::keys_dropped) counts the others. Under
+    /// are kept; [`TableUsage::keys_dropped`](sluicegate_core::TableUsage::keys_dropped) counts the others. Under
     /// [`WhenFull::Deny`] none of those is admitted before its own state would have admitted it.
     ///
     /// # Errors

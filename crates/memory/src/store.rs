@@ -8,11 +8,12 @@ use std::{
 
 use ahash::RandomState;
 use sluicegate_core::{
-    Decision, Entry, Operation, Policy, PreparedPolicy, ReserveError, StoreId, Timestamp,
+    Decision, Entry, Operation, Policy, PreparedPolicy, ReserveError, StoreId, TableUsage,
+    Timestamp,
 };
 
 use crate::{
-    NumberedPolicy, Usage, WhenFull,
+    NumberedPolicy, WhenFull,
     bits::narrow,
     budget::Budget,
     dropped::DroppedKeys,
@@ -152,6 +153,30 @@ impl MemoryStore {
         policy: &'a PreparedPolicy,
         now: Timestamp,
     ) -> Cow<'a, NumberedPolicy> {
+        let prepare = || self.prepare(policy.policy(), now);
+        policy.attached(&self.id, prepare).map_or_else(|| Cow::Owned(prepare()), Cow::Borrowed)
+    }
+
+    /// [`apply_hashed`](Self::apply_hashed) under a policy to which another store has attached its data.
+    #[cold]
+    pub(crate) fn apply_unattached(
+        &self,
+        hash: u64,
+        policy: &PreparedPolicy,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Result<Decision, ReserveError> {
+        let policy = self.prepare(policy.policy(), now);
+        self.apply_hashed::<true, _>(hash, &policy, now, operation)
+    }
+
+    /// The policy as this store has attached it; `None` if another store has.
+    #[inline(always)]
+    pub(crate) fn attached<'a>(
+        &self,
+        policy: &'a PreparedPolicy,
+        now: Timestamp,
+    ) -> Option<&'a NumberedPolicy> {
         policy.attached(&self.id, || self.prepare(policy.policy(), now))
     }
 
@@ -219,7 +244,7 @@ impl MemoryStore {
 
     /// Prefetches the slot of a key, and returns its hash.
     #[inline(always)]
-    fn prefetch_hashed(&self, key: &[u8]) -> u64 {
+    pub(crate) fn prefetch_hashed(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
         self.shard(hash).bucket_view(hash).prefetch(hash);
         hash
@@ -309,9 +334,9 @@ impl MemoryStore {
 
     /// Counters of the store.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> TableUsage {
         let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
-        Usage { keys_dropped, ..self.budget.usage() }
+        TableUsage { keys_dropped, ..self.budget.usage() }
     }
 
     pub(crate) const fn hash_keys(&self) -> [u64; 4] {

@@ -1,8 +1,8 @@
-//! The module API of Redis and Valkey, as far as it is used: its functions, looked up by name, and
-//! the structures that they take. Everything that crosses the boundary is declared here.
+//! The part of the module API of Redis and Valkey that is used: functions, looked up by name, and the structures that
+//! they take. Everything that crosses the boundary is declared here.
 //!
 //! One build loads in Redis 7.0 and all later servers: a function that not all of them have is an
-//! `Option`, and nothing is assumed of it. The safe side of this is `context.rs` and `key.rs`.
+//! `Option`. The safe side of this is `context.rs` and `key.rs`.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_void},
@@ -11,9 +11,9 @@ use std::{
     sync::OnceLock,
 };
 
-/// What a function answers that went well.
+/// Return value of a function that succeeded.
 pub(crate) const OK: c_int = 0;
-/// What it answers otherwise.
+/// Return value of a function that failed.
 pub(crate) const ERR: c_int = 1;
 
 pub(crate) const API_VERSION: c_int = 1;
@@ -22,10 +22,10 @@ pub(crate) const OPEN_WRITE: c_int = 2;
 pub(crate) const TYPE_EMPTY: c_int = 0;
 pub(crate) const TYPE_STRING: c_int = 1;
 pub(crate) const NO_EXPIRE: c_longlong = -1;
-/// A key counts as changed when we say so, not whenever it was opened for writing.
+/// A key counts as changed when the module signals that, not whenever it is opened for writing.
 pub(crate) const OPTION_SIGNAL_BY_HAND: c_int = 1 << 1;
 pub(crate) const CONFIG_IMMUTABLE: c_uint = 1;
-/// Commands on any key, on strings, and what ends by itself or for lack of memory.
+/// Events of generic commands, string commands, expiry and eviction.
 pub(crate) const NOTIFY_CHANGES: c_int = 1 << 2 | 1 << 3 | 1 << 8 | 1 << 9;
 /// The letter `d` of `notify-keyspace-events`.
 pub(crate) const NOTIFY_MODULE: c_int = 1 << 13;
@@ -36,7 +36,7 @@ pub(crate) const FLAG_CLUSTER: c_int = 1 << 5;
 pub(crate) const FLAG_AOF: c_int = 1 << 6;
 pub(crate) const FLAG_DENY_BLOCKING: c_int = 1 << 21;
 
-/// Things of the server, known by their addresses only.
+/// Types of the server that are only passed by address.
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(
@@ -63,7 +63,7 @@ pub(crate) type SetBool =
     unsafe extern "C" fn(*const c_char, c_int, *mut c_void, *mut *mut Text) -> c_int;
 pub(crate) type Apply = unsafe extern "C" fn(*mut Ctx, *mut c_void, *mut *mut Text) -> c_int;
 
-/// Declares the table of functions, and how it is looked up.
+/// Declares the table of functions, and the function that looks it up.
 macro_rules! table {
     (needed { $($field:ident = $name:literal: $kind:ty;)* }
      optional { $($maybe:ident = $maybe_name:literal: $maybe_kind:ty;)* }) => {
@@ -75,10 +75,10 @@ macro_rules! table {
         }
 
         impl Api {
-            /// Looks them up, or gives the name of one that is needed and missing.
+            /// Looks up the functions. An error is the name of a required one that is missing.
             ///
             /// # Safety
-            /// `ctx` must be what the server passed on loading.
+            /// `ctx` must be the context that the server passed on loading.
             unsafe fn find(ctx: *mut Ctx) -> Result<Self, &'static CStr> {
                 // SAFETY: the first field of a context is the function that looks up others.
                 let get = unsafe { *ctx.cast::<Option<GetApi>>() }.ok_or(c"GetApi")?;
@@ -211,10 +211,10 @@ table! {
 
 static API: OnceLock<Api> = OnceLock::new();
 
-/// Looks the functions up, once. Gives the name of one that is needed and missing.
+/// Looks up the functions, once. An error is the name of a required one that is missing.
 ///
 /// # Safety
-/// `ctx` must be what the server passed on loading.
+/// `ctx` must be the context that the server passed on loading.
 pub(crate) unsafe fn load(ctx: *mut Ctx) -> Result<(), &'static CStr> {
     if API.get().is_none() {
         // SAFETY: the caller's promise.
@@ -242,15 +242,15 @@ impl Event {
     pub(crate) const ROLE_CHANGED: Self = Self { id: 0, version: 1 };
     pub(crate) const FLUSHED: Self = Self { id: 2, version: 1 };
     pub(crate) const REPLICA_CHANGED: Self = Self { id: 6, version: 1 };
-    /// The server looks after itself, many times a second.
+    /// The server runs its periodic tasks, many times per second.
     pub(crate) const CRON: Self = Self { id: 8, version: 1 };
-    /// A child of the server is born, or has died.
+    /// A child process of the server has started or ended.
     pub(crate) const CHILD: Self = Self { id: 13, version: 1 };
     pub(crate) const CONFIG_CHANGED: Self = Self { id: 16, version: 1 };
     pub(crate) const SWAPPED: Self = Self { id: 11, version: 1 };
 }
 
-/// What is told of a command beside its name.
+/// Description of a command, besides its name.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct CommandInfo {
@@ -265,7 +265,7 @@ pub(crate) struct CommandInfo {
     pub(crate) arguments: *const CommandArgument,
 }
 
-/// How large the structures are that belong to a [`CommandInfo`].
+/// Sizes of the structures of a [`CommandInfo`].
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct CommandInfoVersion {
@@ -284,7 +284,7 @@ impl CommandInfoVersion {
     };
 }
 
-/// Where keys stand among the arguments. All zeros ends a list.
+/// Which arguments are keys. All zeros ends a list.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct KeySpec {
@@ -293,11 +293,11 @@ pub(crate) struct KeySpec {
     pub(crate) begin: c_int,
     pub(crate) begin_at: BeginAt,
     pub(crate) find: c_int,
-    /// A union: `last key, step, limit`, or `place of the count, first key, step`.
+    /// A union: `last key, step, limit`, or `index of the count, first key, step`.
     pub(crate) keys: [c_int; 3],
 }
 
-/// A union: the index that keys begin at, or a keyword and where to start to look for it.
+/// A union: the index of the first key, or a keyword and the index from which it is searched.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct BeginAt {
@@ -305,7 +305,7 @@ pub(crate) struct BeginAt {
     pub(crate) unused: *const c_char,
 }
 
-/// An argument as the documentation shows it. All zeros ends a list.
+/// Documentation of an argument. All zeros ends a list.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct CommandArgument {
@@ -330,7 +330,7 @@ pub(crate) const KEY_REMOVE: u64 = 1 << 3;
 pub(crate) const KEY_ACCESS: u64 = 1 << 4;
 pub(crate) const KEY_UPDATE: u64 = 1 << 5;
 pub(crate) const KEY_DELETE: u64 = 1 << 7;
-/// The server asks the command itself which arguments are keys (`variable_flags`).
+/// The server calls the command to find which arguments are keys (`variable_flags`).
 pub(crate) const KEY_ASK_COMMAND: u64 = 1 << 10;
 pub(crate) const ARGUMENT_STRING: c_int = 0;
 pub(crate) const ARGUMENT_INTEGER: c_int = 1;

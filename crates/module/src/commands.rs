@@ -1,14 +1,15 @@
-//! From a command's arguments to its reply.
+//! The commands of the shared table, run inside the server.
 
 use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
-    COMMANDS, CommandError, Description, Keys, Options, Request, parse_at, throttle_integers,
+    Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, IntegersWriter,
+    KeyArgument, Keys, Options, PolicyText, ReplyWriter, TakeRequest,
 };
 use sluicegate_core::{Decision, Operation};
 
 use crate::{
-    api::{self, Ctx, Text},
+    api::{self, Ctx, Run, Text},
     context::{Arguments, Context, Name},
     edge, options,
     policy_cache::{self, CachedPolicy},
@@ -17,20 +18,16 @@ use crate::{
     wait::{self, WaitStart},
 };
 
-/// What a command answers.
-#[derive(Debug)]
-enum Reply {
-    /// Five integers.
-    Throttle(Decision),
-    /// Seven.
-    Decision(Decision),
-    Many(Vec<Result<Decision, CommandError>>),
-    Integer(i64),
-    Description(Option<Description>),
-    /// It comes later.
-    Later,
-    /// An error in words that only waiting has.
-    Refused(String),
+/// A command of the shared table, and the function that the server calls for it.
+pub(crate) struct ModuleCommand {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) run: Run,
+}
+
+impl FromCommand for ModuleCommand {
+    fn from_command<C: Command>() -> Self {
+        Self { spec: C::SPEC, run: run::<C> }
+    }
 }
 
 /// The arguments of a call, the name first.
@@ -43,30 +40,27 @@ pub(crate) unsafe fn arguments<'a>(argv: *mut *mut Text, argc: c_int) -> Argumen
     (0..count).map(|index| unsafe { Name::new(*argv.add(index)).bytes() }).collect()
 }
 
-/// Carries out the command that stands at `INDEX` of [`COMMANDS`].
+/// Runs the command `C`.
 ///
 /// # Safety
 /// Only the server calls it.
-pub(crate) unsafe extern "C" fn run<const INDEX: usize>(
-    ctx: *mut Ctx,
-    argv: *mut *mut Text,
-    argc: c_int,
-) -> c_int {
+unsafe extern "C" fn run<C: Command>(ctx: *mut Ctx, argv: *mut *mut Text, argc: c_int) -> c_int {
     // SAFETY: the server passed both for this call.
-    let call =
-        unsafe { Call { context: Context::of_command(ctx), argv, words: arguments(argv, argc) } };
-    if COMMANDS[INDEX].keys == Keys::Counted && call.context.asks_for_keys() {
-        edge::guard("keys", (), || call.tell_keys(INDEX));
+    let (context, arguments) = unsafe { (Context::of_command(ctx), arguments(argv, argc)) };
+    if C::SPEC.keys == Keys::Counted && context.asks_for_keys() {
+        edge::guard("keys", (), || {
+            for index in C::SPEC.key_indexes(&arguments).unwrap_or_default() {
+                context.report_key(index);
+            }
+        });
         return api::OK;
     }
-    let answer = edge::guard("command", None, || Some(call.answer(INDEX)));
-    match answer {
-        Some(Ok(reply)) => reply.write(call.context),
-        Some(Err(error)) => {
-            stats::ERRORS.add();
-            call.context.reply_error(&error.to_string());
-        }
-        None => call.context.reply_error(edge::PANICKED),
+    let call = Call { context, argv, count: arguments.len() };
+    let act = || C::parse(&mut Parsing, &arguments).and_then(|action| call.act(action));
+    match edge::guard("command", None, || Some(act())) {
+        Some(Ok(())) => {}
+        Some(Err(error)) => call.reply_error(&error.to_string()),
+        None => context.reply_error(edge::PANICKED),
     }
     api::OK
 }
@@ -89,156 +83,151 @@ pub(crate) unsafe extern "C" fn panic(ctx: *mut Ctx, argv: *mut *mut Text, argc:
 /// One call of a command.
 struct Call<'a> {
     context: Context<'a>,
+    /// The arguments as strings of the server, and their number.
     argv: *mut *mut Text,
-    words: Arguments<'a>,
+    count: usize,
 }
 
-impl<'a> Call<'a> {
-    /// The argument at `index` as the name of a key.
-    fn name(&self, index: usize) -> Name<'a> {
-        assert!(index < self.words.len(), "there are as many strings as words");
-        // SAFETY: there are as many strings as words, valid as long as they.
-        unsafe { Name::new(*self.argv.add(index)) }
-    }
+/// Parses with the options and the policy cache of the module.
+struct Parsing;
 
-    /// Tells the server which arguments are keys, where there are keys with others between them.
-    fn tell_keys(&self, index: usize) {
-        for place in COMMANDS[index].key_indexes(&self.words).unwrap_or_default() {
-            self.context.report_key(place);
-        }
+impl<'a> Host<'a> for Parsing {
+    type Policy = Arc<CachedPolicy>;
+
+    #[inline]
+    fn options(&self) -> Options {
+        Options { test_clock: options::TEST_CLOCK.get() }
     }
 
     #[inline]
-    fn answer(&self, index: usize) -> Result<Reply, CommandError> {
-        let options = Options { test_clock: options::TEST_CLOCK.get() };
-        let request = parse_at(index, &self.words, options, policy_cache::find)?;
-        let server = self.context.now();
-        match request {
-            Request::Throttle { policy, operation, .. } => {
-                let moment = Moment::new(server, None);
-                self.decide(1, &policy, operation, moment).map(Reply::Throttle)
+    fn policy(&mut self, text: PolicyText<'a>) -> Result<Arc<CachedPolicy>, CommandError> {
+        policy_cache::find(text)
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Carries out an action, and replies.
+    #[inline]
+    fn act(&self, action: Action<'_, Arc<CachedPolicy>>) -> Result<(), CommandError> {
+        let (context, now) = (self.context, self.context.now());
+        match action {
+            Action::Apply { key, policy, operation, at, format } => {
+                let moment = Moment::new(now, at);
+                let decision = self.decide(self.name(key), &policy, operation, moment)?;
+                self.reply_decision(&decision, format);
             }
-            Request::Decide { policy, operation, at, .. } => {
-                let moment = Moment::new(server, at);
-                self.decide(1, &policy, operation, moment).map(Reply::Decision)
+            Action::TakeBatch { takes, at } => {
+                let moment = Moment::new(now, at);
+                let decide = |take: &TakeRequest<'_, Arc<CachedPolicy>>| {
+                    let operation = Operation::Take(take.cost);
+                    self.decide(self.name(take.key), &take.policy, operation, moment)
+                };
+                // All are decided before the first reply, so that a panic leaves no reply unfinished.
+                let answers: Vec<_> = takes.iter().map(decide).collect();
+                context.reply_array(answers.len());
+                for answer in answers {
+                    match answer {
+                        Ok(decision) => self.reply_decision(&decision, DecisionFormat::Sluicegate),
+                        Err(error) => self.reply_error(&error.to_string()),
+                    }
+                }
             }
-            Request::TakeMany { takes, at } => {
-                let moment = Moment::new(server, at);
-                let places = COMMANDS[index].key_indexes(&self.words).unwrap_or_default();
-                let take =
-                    |(place, take): (usize, &sluicegate_commands::Take<'_, Arc<CachedPolicy>>)| {
-                        let operation = Operation::Take(take.cost);
-                        self.decide(place, &take.policy, operation, moment)
-                    };
-                Ok(Reply::Many(places.into_iter().zip(&takes).map(take).collect()))
+            Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
+                let name = self.name(key);
+                match wait::begin(context, name, &policy, cost, timeout)? {
+                    WaitStart::Answered(decision) => {
+                        self.count(name, &decision);
+                        self.reply_decision(&decision, DecisionFormat::Sluicegate);
+                    }
+                    WaitStart::Waits => {}
+                    WaitStart::Refused(error) => self.reply_error(&error),
+                }
             }
-            Request::Wait { policy, cost, timeout, .. } => {
-                Ok(match wait::begin(self.context, self.name(1), &policy, cost, timeout)? {
-                    WaitStart::Answered(decision) => Reply::Decision(self.told(1, decision)),
-                    WaitStart::Waits => Reply::Later,
-                    WaitStart::Refused(words) => Reply::Refused(words),
-                })
+            Action::Reset { key, at } => {
+                let name = self.name(key);
+                let had_state = state::reset(context, name, at.unwrap_or(now))?;
+                wait::changed(context, name);
+                context.reply_integer(had_state.into());
             }
-            Request::Reset { at, .. } => {
-                let now = at.unwrap_or(server);
-                let used = state::reset(self.context, self.name(1), now)?;
-                wait::changed(self.context, self.name(1));
-                Ok(Reply::Integer(used.into()))
+            Action::Read { key, at, reply } => {
+                let entry = state::stored(context, self.name(key))?;
+                reply(entry.as_ref(), at.unwrap_or(now), &mut { context });
             }
-            Request::Info { at, .. } => {
-                let now = at.unwrap_or(server);
-                state::describe(self.context, self.name(1), now).map(Reply::Description)
-            }
-            // The enum may grow; a request that is not known here is a command that is not there.
-            _ => Err(CommandError::unknown_command(self.words[0], &self.words[1..])),
         }
+        Ok(())
+    }
+
+    /// The name of a key as a string of the server.
+    #[inline]
+    fn name(&self, key: KeyArgument<'_>) -> Name<'a> {
+        assert!(key.index < self.count, "a key is one of the arguments");
+        // SAFETY: there are `count` strings, valid for this call.
+        unsafe { Name::new(*self.argv.add(key.index)) }
     }
 
     #[inline]
     fn decide(
         &self,
-        key: usize,
+        name: Name<'_>,
         cached: &CachedPolicy,
         operation: Operation,
         moment: Moment,
     ) -> Result<Decision, CommandError> {
-        let name = self.name(key);
         let decision = state::decide(self.context, name, cached, operation, moment)?;
         wait::asked(self.context, name, &cached.policy, operation);
         if let Operation::Peek(_) = operation {
             stats::decided(&decision);
-            return Ok(decision);
+        } else {
+            self.count(name, &decision);
         }
-        Ok(self.told(key, decision))
+        Ok(decision)
     }
 
-    /// Counts a decision, and tells those who listen if it is a denial.
+    /// Counts a decision, and publishes a denial.
     #[inline]
-    fn told(&self, key: usize, decision: Decision) -> Decision {
-        stats::decided(&decision);
+    fn count(&self, name: Name<'_>, decision: &Decision) {
+        stats::decided(decision);
         if !decision.allowed() && options::NOTIFY_DENIALS.get() {
-            self.context.notify_denial(self.name(key));
+            self.context.notify_denial(name);
         }
-        decision
     }
-}
 
-impl Reply {
     #[inline]
-    fn write(self, context: Context<'_>) {
-        match self {
-            Self::Throttle(decision) => context.reply_integers(&throttle_integers(&decision)),
-            Self::Decision(decision) => context.reply_integers(&decision.to_integers()),
-            Self::Many(decisions) => {
-                context.reply_array(decisions.len());
-                for decision in decisions {
-                    match decision {
-                        Ok(decision) => context.reply_integers(&decision.to_integers()),
-                        Err(error) => {
-                            stats::ERRORS.add();
-                            context.reply_error(&error.to_string());
-                        }
-                    }
-                }
-            }
-            Self::Later => {}
-            Self::Refused(words) => {
-                stats::ERRORS.add();
-                context.reply_error(&words);
-            }
-            Self::Integer(integer) => context.reply_integer(integer),
-            Self::Description(None) => context.reply_null(),
-            Self::Description(Some(description)) => describe(&description, context),
-        }
+    fn reply_decision(&self, decision: &Decision, format: DecisionFormat) {
+        format.write(decision, &mut { self.context });
+    }
+
+    fn reply_error(&self, error: &str) {
+        stats::ERRORS.add();
+        self.context.reply_error(error);
     }
 }
 
-fn describe(description: &Description, context: Context<'_>) {
-    let number = |name: &str, value| {
-        context.reply_bytes(name.as_bytes());
-        context.reply_integer(value);
-    };
-    context.reply_map(5);
-    context.reply_bytes(b"policy");
-    context.reply_bytes(description.policy.as_bytes());
-    number("reset_after_us", description.reset_after_us);
-    number("lifetime_us", description.lifetime_us);
-    number("bytes", description.bytes);
-    context.reply_bytes(b"limits");
-    context.reply_array(description.limits.len());
-    for limit in &description.limits {
-        context.reply_map(5);
-        context.reply_bytes(b"limit");
-        context.reply_bytes(limit.limit.as_bytes());
-        number("capacity", limit.capacity);
-        number("used", limit.used);
-        number("remaining", limit.remaining);
-        number("reset_after_us", limit.reset_after_us);
+impl IntegersWriter for Context<'_> {
+    #[inline]
+    fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
+        self.reply_integers(integers);
     }
 }
 
-/// The function of each of [`COMMANDS`], at the same place.
-pub(crate) const RUNS: [api::Run; COMMANDS.len()] = [
-    run::<0>, run::<1>, run::<2>, run::<3>, run::<4>, run::<5>, run::<6>, run::<7>, run::<8>,
-    run::<9>,
-];
+impl ReplyWriter for Context<'_> {
+    fn integer(&mut self, value: i64) {
+        self.reply_integer(value);
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.reply_bytes(bytes);
+    }
+
+    fn null(&mut self) {
+        self.reply_null();
+    }
+
+    fn array(&mut self, length: usize) {
+        self.reply_array(length);
+    }
+
+    fn map(&mut self, length: usize) {
+        self.reply_map(length);
+    }
+}

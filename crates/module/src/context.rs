@@ -38,7 +38,7 @@ pub(crate) fn set_no_consumers(value: bool) {
 }
 
 /// Creates the string that all calls share, before the first.
-pub(crate) fn begin() {
+pub(crate) fn create_shared_strings() {
     let option = c"PXAT";
     // SAFETY: it copies that number of bytes. Without a context, the string lasts until it is freed.
     let made = unsafe { (api().create_string)(null_mut(), option.as_ptr(), option.count_bytes()) };
@@ -46,7 +46,7 @@ pub(crate) fn begin() {
 }
 
 /// Frees it, after the last call.
-pub(crate) fn end() {
+pub(crate) fn free_shared_strings() {
     let made = PXAT.swap(null_mut(), Ordering::Relaxed);
     if !made.is_null() {
         // SAFETY: it is ours, and this is its end.
@@ -67,10 +67,10 @@ pub(crate) struct Context<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name<'a> {
     raw: *mut Text,
-    held: PhantomData<&'a Text>,
+    lifetime: PhantomData<&'a Text>,
 }
 
-/// A string of the server that is ours to free.
+/// A string of the server that the module frees.
 #[derive(Debug)]
 pub(crate) struct Owned<'a> {
     name: Name<'a>,
@@ -87,7 +87,7 @@ impl<'a> Context<'a> {
     /// The context of a command.
     ///
     /// # Safety
-    /// As [`new`](Self::new), and the server must run a command of ours.
+    /// As for [`new`](Self::new), and the server must run a command of the module.
     #[inline]
     pub(crate) unsafe fn of_command(raw: *mut Ctx) -> Self {
         Self { raw, unreplicated: has_no_consumers(), call: PhantomData }
@@ -165,7 +165,7 @@ impl<'a> Context<'a> {
         let start = bytes.as_ptr().cast::<c_char>();
         // SAFETY: it copies that number of bytes.
         let raw = unsafe { (api().create_string)(self.raw, start, bytes.len()) };
-        Owned { name: Name { raw, held: PhantomData }, context: self }
+        Owned { name: Name { raw, lifetime: PhantomData }, context: self }
     }
 
     /// Whether replication has no consumers. If so, only counts the change, for the save points of the server.
@@ -308,10 +308,10 @@ impl<'a> Context<'a> {
         unsafe { (api().reply_null)(self.raw) };
     }
 
-    pub(crate) fn reply_error(self, words: &str) {
-        let words = text(words);
+    pub(crate) fn reply_error(self, error: &str) {
+        let error = text(error);
         // SAFETY: it copies the string.
-        unsafe { (api().reply_error)(self.raw, words.as_ptr()) };
+        unsafe { (api().reply_error)(self.raw, error.as_ptr()) };
     }
 
     /// Calls `run` with `data` after `millis` milliseconds. Returns the number of the timer.
@@ -341,7 +341,7 @@ impl<'a> Name<'a> {
     /// # Safety
     /// `raw` must be a string of the server, valid for `'a`.
     pub(crate) const unsafe fn new(raw: *mut Text) -> Self {
-        Self { raw, held: PhantomData }
+        Self { raw, lifetime: PhantomData }
     }
 
     pub(crate) const fn raw(self) -> *mut Text {
@@ -361,7 +361,7 @@ impl<'a> Name<'a> {
 
 impl<'a> Owned<'a> {
     pub(crate) const fn as_name(&self) -> Name<'_> {
-        Name { raw: self.name.raw, held: PhantomData }
+        Name { raw: self.name.raw, lifetime: PhantomData }
     }
 }
 

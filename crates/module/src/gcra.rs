@@ -12,7 +12,7 @@ use crate::{
     time::{self, Moment},
 };
 
-/// Where the limit and the TAT end, and the maximum length of a state.
+/// Offsets of the ends of the limit and the TAT, and the maximum length of a state.
 const HEAD_END: usize = 17;
 const TAT_END: usize = HEAD_END + 7;
 const MAX_STATE: usize = TAT_END + 4;
@@ -53,7 +53,7 @@ impl InPlaceGcra {
         let Some(take) = self.gcra.try_take(debt, cost) else { return Ok(None) };
         if take.allowed {
             self.store(key, there, moment, take.after);
-        } else if there && moment.is_time_to_look() {
+        } else if there && moment.is_time_to_check_expiry() {
             key.repair_ttl(self.end(moment, take.after));
         }
         Ok(Some(self.gcra.decision(&take)))

@@ -45,10 +45,10 @@ impl<'a> Key<'a> {
         self.context
     }
 
-    /// Its bytes, or `None` if there is no such key.
+    /// Its bytes, or `None` if the key does not exist.
     ///
     /// # Errors
-    /// [`CommandError::WrongType`] for a key that holds something else than a string.
+    /// [`CommandError::WrongType`] for a key of another type.
     #[inline]
     pub(crate) fn bytes(&self) -> Result<Option<&[u8]>, CommandError> {
         let Some(handle) = self.handle else { return Ok(None) };
@@ -70,8 +70,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Its bytes, to be changed in place, `length` of them: cut, or filled up with zeros. A key
-    /// that is not there is made.
+    /// Its first `length` bytes, to be changed in place. With `resize` the key is cut or filled with zeros, and created if
+    /// it does not exist.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, length: usize, resize: bool) -> &mut [u8] {
         let Some(handle) = self.handle else { return &mut [] };
@@ -93,8 +93,8 @@ impl<'a> Key<'a> {
 
     /// Creates the key with these bytes.
     pub(crate) fn make(&mut self, bytes: &[u8]) {
-        // Valkey puts a short string that is set as a whole into the entry of its key. So one that is
-        // written once takes up less; the next to change it in place moves it out.
+        // Valkey stores a short string that is set as a whole within the entry of its key, which takes less memory. The
+        // first change in place moves it out.
         if let (Some(embed), Some(handle)) = (api().embed_string, self.handle) {
             let value = self.context.name(bytes);
             // SAFETY: the handle is open for writing; the server copies the string, or shares it.

@@ -67,8 +67,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         let (context, arguments) = unsafe { (Context::new(ctx), commands::arguments(argv, argc)) };
         match start(context, &arguments) {
             Ok(()) => api::OK,
-            Err(words) => {
-                context.log(c"warning", &words);
+            Err(error) => {
+                context.log(c"warning", &error);
                 api::ERR
             }
         }
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut c_void) -> c_int {
     edge::guard("unload", api::OK, || {
         policy_cache::clear();
-        context::end();
+        context::free_shared_strings();
         api::OK
     })
 }
@@ -96,8 +96,8 @@ fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
         (api().register_info)(context.raw(), info::info_callback);
     }
     register::all(context)?;
-    options::settle(context)?;
-    context::begin();
+    options::load_configuration(context)?;
+    context::create_shared_strings();
     replication::subscribe_events(context);
     Ok(())
 }

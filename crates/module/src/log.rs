@@ -1,13 +1,11 @@
 //! Takes under one `sliding-log` whose events count once each, without `keep` and `count=all`:
 //! decided by binary search in the bytes of the key, and appended to them.
 //!
-//! Of the bytes (`docs/state-format.md`) the first 13 say the limit; then come the number of events
-//! (4), the time that they are told from (7), how wide each is told (1) and how wide its weight
-//! (1, here 0), and the events.
+//! The first 13 bytes (`docs/state-format.md`) describe the limit; then follow the number of events (4), the time that
+//! events are relative to (7), the bytes of an event (1) and of its weight (1, here 0), and the events.
 //!
-//! So that a take changes and replicates a few bytes and not the whole log, events that are gone
-//! stay in front until they are many. Which those are the bytes say themselves: a log has no event
-//! that is a period older than its newest. [`settled`] leaves them out for the core.
+//! Expired events stay at the front until there are many, so that a take changes and replicates a few bytes and not the
+//! whole log. An event has expired if it is a period older than the newest one. [`settled`] removes them for the core.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -19,7 +17,7 @@ use crate::{
     time::{Moment, read},
 };
 
-/// The bytes that say the limit, and where the events begin.
+/// Bytes that describe the limit, and the offset of the events.
 const HEAD: usize = 13;
 const EVENTS: usize = 26;
 
@@ -78,7 +76,7 @@ impl InPlaceLog {
         }
         if room == 0 || u64::from(cost) > room {
             let decision = self.denied(&log, gone, now, cost);
-            if moment.is_time_to_look() {
+            if moment.is_time_to_check_expiry() {
                 let reset = u64::try_from(decision.reset_after.as_micros()).unwrap_or(0);
                 key.repair_ttl(moment.end_after(reset));
             }
@@ -138,7 +136,7 @@ impl InPlaceLog {
             |index| Duration::from_micros((log.time(index) + self.period).saturating_sub(now));
         let retry = match self.limit.checked_sub(cost) {
             None => Retry::Never,
-            // So many of the oldest must go first.
+            // The oldest events that must expire first.
             Some(left) => Retry::After(span(gone + live - left as usize - 1)),
         };
         Decision {
@@ -155,7 +153,7 @@ impl InPlaceLog {
     }
 }
 
-/// Appends an event to the log, and replicates that and no more.
+/// Appends an event to the log, and replicates only that.
 fn append(key: &mut Key<'_>, end: usize, event: &[u8], count: usize) {
     let count = count_bytes(count);
     let place = key.bytes_mut(end + event.len(), true);
@@ -182,7 +180,7 @@ struct LogView<'a> {
 
 impl<'a> LogView<'a> {
     fn of(bytes: &'a [u8]) -> Option<Self> {
-        // One limit, a log that keeps nothing for a later rule. Versions 1 and 2 have it alike.
+        // One limit, a log without `keep`. Versions 1 and 2 have the same bytes.
         let (&[1 | 2, 1, machine, ref rest @ ..], events) = bytes.split_at_checked(EVENTS)? else {
             return None;
         };
@@ -205,7 +203,7 @@ impl<'a> LogView<'a> {
         self.base > now || self.count.checked_sub(1).is_some_and(|last| self.time(last) > now)
     }
 
-    /// How many events are not later than `edge`.
+    /// Number of events that are not later than `edge`.
     fn through(&self, edge: Option<u64>) -> usize {
         let Some(edge) = edge else { return 0 };
         let (mut low, mut high) = (0, self.count);
@@ -217,7 +215,7 @@ impl<'a> LogView<'a> {
     }
 }
 
-/// `bytes` without the events of a log that are gone, as the core has them.
+/// `bytes` without the expired events of a log, as the core encodes it.
 pub(crate) fn settled(bytes: &[u8]) -> Cow<'_, [u8]> {
     let gone = LogView::of(bytes).and_then(|log| {
         let newest = log.time(log.count.checked_sub(1)?);

@@ -21,12 +21,12 @@ pub(crate) struct Switch {
     name: &'static CStr,
     value: AtomicBool,
     /// Whether it can be changed while the server runs.
-    changes: bool,
+    is_mutable: bool,
 }
 
 impl Switch {
-    const fn new(name: &'static CStr, changes: bool) -> Self {
-        Self { name, value: AtomicBool::new(false), changes }
+    const fn new(name: &'static CStr, is_mutable: bool) -> Self {
+        Self { name, value: AtomicBool::new(false), is_mutable }
     }
 
     #[inline]
@@ -48,10 +48,10 @@ pub(crate) static NOTIFY_DENIALS: Switch = Switch::new(c"notify-denials", true);
 
 static ALL: [&Switch; 3] = [&NOTIFY_DENIALS, &TEST_CLOCK, &TEST_PANIC];
 
-/// Reads the `arguments` of loading, and tells the server which options there are.
+/// Parses the `arguments` of loading, and registers the options with the server.
 ///
 /// # Errors
-/// What is wrong with them, in words.
+/// The text of the error.
 pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     for switch in ALL {
         switch.set(false);
@@ -60,7 +60,7 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
         let switch = find(pair[0])?;
         let name = switch.name.to_string_lossy();
         match pair.get(1) {
-            Some(value) => switch.set(on(value).ok_or_else(|| {
+            Some(value) => switch.set(is_on(value).ok_or_else(|| {
                 format!("invalid option `{name} {}`: expected `yes` or `no`", quote(value))
             })?),
             None => {
@@ -69,7 +69,7 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
         }
     }
     for switch in ALL {
-        let flags = if switch.changes { 0 } else { api::CONFIG_IMMUTABLE };
+        let flags = if switch.is_mutable { 0 } else { api::CONFIG_IMMUTABLE };
         // SAFETY: context and name are valid; the functions take what is passed as their data.
         let answer = unsafe {
             (api().register_bool)(
@@ -90,11 +90,11 @@ pub(crate) fn start(context: Context<'_>, arguments: &[&[u8]]) -> Result<(), Str
     Ok(())
 }
 
-/// Applies options of the configuration of the server.
+/// Applies the options in the configuration of the server.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn settle(context: Context<'_>) -> Result<(), String> {
+/// The text of the error.
+pub(crate) fn load_configuration(context: Context<'_>) -> Result<(), String> {
     // SAFETY: the context is valid.
     if unsafe { (api().load_configs)(context.raw()) } != api::OK {
         return Err("the configuration of sluicegate is wrong; see above".to_owned());
@@ -110,7 +110,7 @@ fn find(name: &[u8]) -> Result<&'static Switch, String> {
     })
 }
 
-fn on(value: &[u8]) -> Option<bool> {
+fn is_on(value: &[u8]) -> Option<bool> {
     if value.eq_ignore_ascii_case(b"yes") {
         Some(true)
     } else {

@@ -5,12 +5,12 @@
 use sluicegate_commands::CommandError;
 use sluicegate_core::{Entry, Limit, Policy, Timestamp};
 
-/// The longest time that a state may take to drain, in microseconds.
+/// Upper bound on the time until a state has recovered, in microseconds.
 const MAX_DRAIN: u128 = 1 << 50;
 
-/// The nanoseconds that `bytes` say, if they are a state of redis-cell.
+/// The nanoseconds in `bytes`, if they are a state of redis-cell.
 pub(crate) fn tat(bytes: &[u8]) -> Option<u64> {
-    // Our own begin with the byte 1, which is no digit.
+    // A state of Sluicegate begins with the byte 1, which is not a digit.
     let digits = !bytes.is_empty() && bytes.len() <= 20 && bytes.iter().all(u8::is_ascii_digit);
     if !digits {
         return None;
@@ -18,8 +18,8 @@ pub(crate) fn tat(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// What is kept of `key` with that `tat`, as if under the first limit of `policy` that is of the
-/// gcra family; `None` if it has recovered.
+/// The entry of `key` with this `tat`, under the first limit of `policy` that is of the gcra family; `None` if it has
+/// recovered.
 pub(crate) fn entry(
     tat: u64,
     key: &[u8],
@@ -32,7 +32,7 @@ pub(crate) fn entry(
     let ahead = u128::from(tat).saturating_sub(u128::from(now.as_micros()) * 1000);
     let scale = u128::from(gcra.scale());
     let debt = (ahead * scale).div_ceil(1000).min(MAX_DRAIN * scale);
-    // A policy of that limit alone is `policy` itself where there is no other.
+    // If `policy` has no other limit, it is the policy of that limit alone.
     let old = if policy.as_gcra().is_some() { policy.clone() } else { Limit::Gcra(gcra).into() };
     Ok(Entry::with_debt(&old, now, debt))
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_digits_are_a_state_of_redis_cell() {
+    fn tat_decimal_digits_only_returns_nanoseconds() {
         assert_eq!(tat(b"1700000000000000000"), Some(1_700_000_000_000_000_000));
         assert_eq!(tat(b"18446744073709551615"), Some(u64::MAX));
         for other in [&b""[..], b"18446744073709551616", b"-5", b" 5", b"5.0", b"\x01\x01"] {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_owed_is_owed() {
+    fn entry_keeps_the_debt() {
         let policy: Policy = "gcra:30/1m:burst=16,fixed-window:9/1h".parse().unwrap();
         let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
         let owed = |tat| {

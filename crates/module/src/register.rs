@@ -1,15 +1,15 @@
-//! What the server is told of the commands: names, flags, keys, categories, documentation.
+//! Registers the commands with the server: names, flags, keys, categories, documentation.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int},
     ptr::null,
 };
 
-use sluicegate_commands::{Argument, ArgumentKind, COMMANDS, Command, Keys};
+use sluicegate_commands::{Argument, ArgumentKind, CommandSpec, Keys, table};
 
 use crate::{
     api::{self, BeginAt, CommandArgument, CommandInfo, CommandInfoVersion, KeySpec, Run, api},
-    commands,
+    commands::{self, ModuleCommand},
     context::{Context, text},
     options,
 };
@@ -18,23 +18,23 @@ const SINCE: &CStr = c"0.1.0";
 const COMPLEXITY: &CStr =
     c"O(1) for a limit, O(log N) for a sliding-log of N events that are taken \
                             one at a time, else O(N)";
-/// What ACLs may name them by, where the server lets modules add one.
+/// ACL category of the commands, on servers that let modules add one.
 const CATEGORY: &CStr = c"ratelimit";
 
-/// Makes all commands known.
+/// Registers all commands. `CL.THROTTLE` may belong to another module.
 ///
 /// # Errors
-/// What went wrong, in words. That `CL.THROTTLE` is taken is not wrong.
+/// A command exists already.
 pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
     // SAFETY: the context is valid.
     let add = |add: unsafe extern "C" fn(_, _) -> c_int| unsafe {
         add(context.raw(), CATEGORY.as_ptr()) == api::OK
     };
     let category = api().add_acl_category.is_some_and(add);
-    for (command, run) in COMMANDS.iter().zip(commands::RUNS) {
-        let name = command.name.to_lowercase();
-        if !create(context, command, &name, run) {
-            if command.name != "CL.THROTTLE" {
+    for ModuleCommand { spec, run } in table() {
+        let name = spec.name.to_lowercase();
+        if !create(context, spec, &name, run) {
+            if spec.name != "CL.THROTTLE" {
                 return Err(format!("command `{name}` is taken"));
             }
             context.log(
@@ -44,7 +44,7 @@ pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
             );
             continue;
         }
-        describe(context, command, &name, category);
+        describe(context, spec, &name, category);
     }
     if options::TEST_PANIC.get() {
         // SAFETY: context and strings are valid.
@@ -63,13 +63,13 @@ pub(crate) fn all(context: Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn create(context: Context<'_>, command: &Command, name: &str, run: Run) -> bool {
-    let flags: Vec<_> = command.flags.iter().map(|flag| flag_of_module(flag)).collect();
+fn create(context: Context<'_>, spec: &CommandSpec, name: &str, run: Run) -> bool {
+    let flags: Vec<_> = spec.flags.iter().map(|flag| flag_of_module(flag)).collect();
     let (name, flags) = (text(name), text(&flags.join(" ")));
-    let (first, last) = match command.keys {
+    let (first, last) = match spec.keys {
         Keys::First => (1, 1),
         Keys::All => (1, -1),
-        // Told by the key spec alone.
+        // Only the key specification describes them.
         Keys::None | Keys::Counted => (0, 0),
     };
     // SAFETY: context and strings are valid; the server copies them.
@@ -80,30 +80,30 @@ fn create(context: Context<'_>, command: &Command, name: &str, run: Run) -> bool
     answer == api::OK
 }
 
-/// A flag of `COMMAND INFO` as modules spell it.
+/// A flag of `COMMAND INFO`, as the module API calls it.
 fn flag_of_module(flag: &str) -> &str {
     match flag {
         "denyoom" => "deny-oom",
-        // The command itself tells which arguments are keys.
+        // The command reports which arguments are keys.
         "movablekeys" => "getkeys-api",
         flag => flag,
     }
 }
 
-fn describe(context: Context<'_>, command: &Command, name: &str, category: bool) {
+fn describe(context: Context<'_>, spec: &CommandSpec, name: &str, category: bool) {
     let mut strings = Strings::default();
-    let arguments = strings.arguments(command.arguments);
-    let specs = key_specs(command);
+    let arguments = strings.arguments(spec.arguments);
+    let key_specs = key_specs(spec);
     let info = CommandInfo {
         version: &raw const VERSION,
-        summary: strings.keep(command.summary),
+        summary: strings.keep(spec.summary),
         complexity: COMPLEXITY.as_ptr(),
         since: SINCE.as_ptr(),
         history: null(),
         tips: null(),
-        // So that the server itself refuses the wrong number of arguments.
-        arity: c_int::try_from(command.arity).unwrap_or(0),
-        key_specs: specs.as_ptr(),
+        // The server then rejects the wrong number of arguments.
+        arity: c_int::try_from(spec.arity).unwrap_or(0),
+        key_specs: key_specs.as_ptr(),
         arguments,
     };
     let name = text(name);
@@ -114,58 +114,58 @@ fn describe(context: Context<'_>, command: &Command, name: &str, category: bool)
             return;
         }
         if (api().set_command_info)(handle, &raw const info) != api::OK {
-            context.log(c"warning", &format!("{} is not documented", command.name));
+            context.log(c"warning", &format!("{} is not documented", spec.name));
         }
         if let Some(set) = api().set_acl_categories {
-            let categories = text(&categories(command, category));
+            let categories = text(&categories(spec, category));
             set(handle, categories.as_ptr());
         }
     }
 }
 
-/// What ACLs may name a command by. Redis 7.0 has no categories for those of modules.
-fn categories(command: &Command, own: bool) -> String {
-    let has = |flag| command.flags.contains(&flag);
-    let mut words = vec![if has("readonly") { "read" } else { "write" }];
-    words.push(if has("fast") { "fast" } else { "slow" });
+/// ACL categories of a command. Redis 7.0 has none for the commands of modules.
+fn categories(spec: &CommandSpec, own: bool) -> String {
+    let has = |flag| spec.flags.contains(&flag);
+    let mut categories = vec![if has("readonly") { "read" } else { "write" }];
+    categories.push(if has("fast") { "fast" } else { "slow" });
     if has("blocking") {
-        words.push("blocking");
+        categories.push("blocking");
     }
     if own {
-        words.push("ratelimit");
+        categories.push("ratelimit");
     }
-    words.join(" ")
+    categories.join(" ")
 }
 
 static VERSION: CommandInfoVersion = CommandInfoVersion::ONE;
 
-/// Where the keys stand, and an end.
-fn key_specs(command: &Command) -> Vec<KeySpec> {
-    let flags = if command.flags.contains(&"readonly") {
+/// Which arguments are keys, and the end of the list.
+fn key_specs(spec: &CommandSpec) -> Vec<KeySpec> {
+    let flags = if spec.flags.contains(&"readonly") {
         api::KEY_READ_ONLY | api::KEY_ACCESS
-    } else if command.name == "SG.RESET" {
+    } else if spec.name == "SG.RESET" {
         api::KEY_REMOVE | api::KEY_DELETE
     } else {
         api::KEY_READ_WRITE | api::KEY_ACCESS | api::KEY_UPDATE
     };
-    let (find, keys) = match command.keys {
-        Keys::None => return vec![spec(0, 0, 0, [0; 3])],
+    let (find, keys) = match spec.keys {
+        Keys::None => return vec![key_spec(0, 0, 0, [0; 3])],
         Keys::First => (api::FIND_RANGE, [0, 1, 0]),
         Keys::All => (api::FIND_RANGE, [-1, 1, 0]),
-        // The count stands where the search begins, the first key behind it, the next one three on.
+        // The count is where the search begins; the first key follows it, and each other key is three further.
         Keys::Counted => (api::FIND_BY_COUNT, [0, 1, 3]),
     };
-    // Redis 7.0 takes each key to follow the one before, so the command is to be asked instead.
-    let flags = if command.keys == Keys::Counted { flags | api::KEY_ASK_COMMAND } else { flags };
-    vec![spec(flags, api::BEGIN_AT_INDEX, find, keys), spec(0, 0, 0, [0; 3])]
+    // Redis 7.0 assumes that the keys are adjacent. Therefore the command reports them instead.
+    let flags = if spec.keys == Keys::Counted { flags | api::KEY_ASK_COMMAND } else { flags };
+    vec![key_spec(flags, api::BEGIN_AT_INDEX, find, keys), key_spec(0, 0, 0, [0; 3])]
 }
 
-const fn spec(flags: u64, begin: c_int, find: c_int, keys: [c_int; 3]) -> KeySpec {
+const fn key_spec(flags: u64, begin: c_int, find: c_int, keys: [c_int; 3]) -> KeySpec {
     let index = if begin == 0 { 0 } else { 1 };
     KeySpec { notes: null(), flags, begin, begin_at: BeginAt { index, unused: null() }, find, keys }
 }
 
-/// What a description points to, kept for as long as it is needed.
+/// Strings and lists that a description points to.
 #[derive(Default)]
 struct Strings {
     strings: Vec<CString>,
@@ -173,15 +173,15 @@ struct Strings {
 }
 
 impl Strings {
-    fn keep(&mut self, words: &str) -> *const c_char {
-        let words = text(words);
-        // The bytes stay where they are when the list grows.
-        let start = words.as_ptr();
-        self.strings.push(words);
+    fn keep(&mut self, string: &str) -> *const c_char {
+        let string = text(string);
+        // The bytes do not move when the list grows.
+        let start = string.as_ptr();
+        self.strings.push(string);
         start
     }
 
-    /// A list of these, with its end.
+    /// A list of arguments, with its end.
     fn arguments(&mut self, arguments: &[Argument]) -> *const CommandArgument {
         let mut list: Vec<_> = arguments.iter().map(|it| self.argument(it)).collect();
         list.push(CommandArgument {

@@ -3,7 +3,7 @@
 //! Writes are minimal: a peek writes nothing, and a denial only if the core records it (`count=all`, or another
 //! policy than before), or if the key has lost its expiry.
 
-use sluicegate_commands::{CommandError, Description};
+use sluicegate_commands::CommandError;
 use sluicegate_core::{Decision, Entry, Limit, Operation, Policy, Timestamp, apply};
 
 use crate::{
@@ -41,8 +41,8 @@ fn change(
 ) -> Result<Decision, CommandError> {
     if let Operation::Take(cost) = operation {
         let decision = match &cached.fast_path {
-            FastPath::Gcra(everyday) => everyday.take(key, moment, cost)?,
-            FastPath::Log(plain) => plain.take(key, moment, cost)?,
+            FastPath::Gcra(gcra) => gcra.take(key, moment, cost)?,
+            FastPath::Log(log) => log.take(key, moment, cost)?,
             FastPath::None => None,
         };
         if let Some(decision) = decision {
@@ -59,8 +59,8 @@ fn change_whole(
     operation: Operation,
     moment: Moment,
 ) -> Result<Decision, CommandError> {
-    let Loaded { mut entry, there, foreign } = load(key, policy, moment.now)?;
-    let known = entry.as_ref().is_none_or(|entry| entry.policy().same_rule(policy));
+    let Loaded { mut entry, exists, is_foreign } = load(key, policy, moment.now)?;
+    let is_same_policy = entry.as_ref().is_none_or(|entry| entry.policy().same_rule(policy));
     let decision = apply(policy, &mut entry, moment.now, operation)?;
     let writes = match operation {
         Operation::Take(0)
@@ -69,24 +69,24 @@ fn change_whole(
         | Operation::Reserve { cost: 0, .. }
         | Operation::Peek(_) => false,
         Operation::Take(_) => {
-            decision.allowed() || !known || policy.limits().iter().any(Limit::count_all)
+            decision.allowed() || !is_same_policy || policy.limits().iter().any(Limit::count_all)
         }
         Operation::Reserve { .. } => decision.allowed(),
         Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => true,
     };
     let life = entry.as_ref().map_or(0, |entry| lifetime(entry, moment.now));
     match entry {
-        Some(entry) if life > 0 && (writes || foreign) => {
+        Some(entry) if life > 0 && (writes || is_foreign) => {
             key.store(&entry.encode(), moment.end_after(life));
         }
-        None | Some(_) if there && writes => key.delete(),
-        None | Some(_) if there => key.repair_ttl(moment.end_after(life)),
+        None | Some(_) if exists && writes => key.delete(),
+        None | Some(_) if exists => key.repair_ttl(moment.end_after(life)),
         None | Some(_) => {}
     }
     Ok(decision)
 }
 
-/// Resets the key. Whether there was state.
+/// Resets the key, and returns whether it had state.
 pub(crate) fn reset(
     context: Context<'_>,
     name: Name<'_>,
@@ -94,24 +94,20 @@ pub(crate) fn reset(
 ) -> Result<bool, CommandError> {
     let mut key = Key::to_write(context, name);
     let Some(bytes) = key.bytes()? else { return Ok(false) };
-    // What cannot be read is state all the same.
+    // A state that cannot be decoded counts as one.
     let used = Entry::decode(&log::settled(bytes)).map_or(true, |entry| lifetime(&entry, now) > 0);
     key.delete();
     Ok(used)
 }
 
-/// Describes the state of the key.
-pub(crate) fn describe(
-    context: Context<'_>,
-    name: Name<'_>,
-    now: Timestamp,
-) -> Result<Option<Description>, CommandError> {
+/// The state of the key.
+pub(crate) fn stored(context: Context<'_>, name: Name<'_>) -> Result<Option<Entry>, CommandError> {
     let key = Key::to_read(context, name);
     let Some(bytes) = key.bytes()? else { return Ok(None) };
     if redis_cell::tat(bytes).is_some() {
         return Err(CommandError::redis_cell(name.bytes()));
     }
-    Ok(Description::of(&decode(&key, bytes)?, now))
+    decode(&key, bytes).map(Some)
 }
 
 /// The entry of a key, for a projection of the wait queue; `None` if it has more than `most` bytes.
@@ -123,7 +119,7 @@ pub(crate) fn entry(
     most: usize,
 ) -> Result<Option<Option<Entry>>, CommandError> {
     let key = Key::to_read(context, name);
-    // In memory an event takes a few times what it takes in the key.
+    // An event takes several times as many bytes in memory as in the key.
     if key.bytes()?.is_some_and(|bytes| bytes.len() > most / 4) {
         return Ok(None);
     }
@@ -132,24 +128,24 @@ pub(crate) fn entry(
 
 struct Loaded {
     entry: Option<Entry>,
-    there: bool,
+    exists: bool,
     /// Whether the state is one of redis-cell.
-    foreign: bool,
+    is_foreign: bool,
 }
 
 fn load(key: &Key<'_>, policy: &Policy, now: Timestamp) -> Result<Loaded, CommandError> {
     let Some(bytes) = key.bytes()? else {
-        return Ok(Loaded { entry: None, there: false, foreign: false });
+        return Ok(Loaded { entry: None, exists: false, is_foreign: false });
     };
     if let Some(tat) = redis_cell::tat(bytes) {
         let entry = redis_cell::entry(tat, key.name().bytes(), policy, now)?;
-        return Ok(Loaded { entry, there: true, foreign: true });
+        return Ok(Loaded { entry, exists: true, is_foreign: true });
     }
     let entry = Some(decode(key, bytes)?);
-    Ok(Loaded { entry, there: true, foreign: false })
+    Ok(Loaded { entry, exists: true, is_foreign: false })
 }
 
-/// The entry that `bytes` of `key` say.
+/// Decodes the entry of `key` from `bytes`.
 fn decode(key: &Key<'_>, bytes: &[u8]) -> Result<Entry, CommandError> {
     Entry::decode(&log::settled(bytes))
         .map_err(|error| CommandError::state(key.name().bytes(), error))

@@ -1,42 +1,42 @@
-//! Points in time as a request has them, and as the server wants to know when a key ends.
+//! The time of a decision, and the expiry of a key in the unit of the server.
 
 use sluicegate_core::Timestamp;
 
-/// The shortest life of a key that was decided at a time which the request told, in milliseconds:
-/// that time need not be the server's.
-const TEST_LIFE: u64 = 3_600_000;
+/// Lower bound on the time to live of a key that was decided at a time set by the command (`AT`), in milliseconds:
+/// that time is not the server's.
+const MIN_TEST_LIFE: u64 = 3_600_000;
 
-/// When a request is decided.
+/// The time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) now: Timestamp,
-    /// The server's time, where it is another (`AT`).
-    wall: Option<Timestamp>,
+    /// The server's time, if the command sets another (`AT`).
+    server: Option<Timestamp>,
 }
 
 impl Moment {
-    /// At the time that the request tells, if it does.
-    pub(crate) fn new(server: Timestamp, told: Option<Timestamp>) -> Self {
-        match told {
-            None => Self { now: server, wall: None },
-            Some(now) => Self { now, wall: Some(server) },
+    /// The time of the server, unless the command sets another.
+    pub(crate) fn new(server: Timestamp, at: Option<Timestamp>) -> Self {
+        match at {
+            None => Self { now: server, server: None },
+            Some(now) => Self { now, server: Some(server) },
         }
     }
 
-    /// Milliseconds since the Unix epoch at which a key may be forgotten that must be kept for so
-    /// many microseconds. Rounded up.
+    /// Expiry of a key that is kept for `micros` microseconds, in milliseconds since the Unix epoch, rounded up.
     #[inline]
     pub(crate) fn end_after(self, micros: u64) -> i64 {
-        let millis = match self.wall {
+        let millis = match self.server {
             None => (self.now.as_micros() + micros).div_ceil(1000),
-            Some(wall) => wall.as_micros().div_ceil(1000) + micros.div_ceil(1000).max(TEST_LIFE),
+            Some(server) => {
+                server.as_micros().div_ceil(1000) + micros.div_ceil(1000).max(MIN_TEST_LIFE)
+            }
         };
         i64::try_from(millis).unwrap_or(i64::MAX)
     }
 
-    /// Whether a key that is only ever denied is to be looked after: now and then, since that costs
-    /// a look-up of its own.
-    pub(crate) const fn is_time_to_look(self) -> bool {
+    /// Whether to check the expiry of a key after a denial: only sometimes, because that costs a look-up.
+    pub(crate) const fn is_time_to_check_expiry(self) -> bool {
         self.now.as_micros().is_multiple_of(16)
     }
 }

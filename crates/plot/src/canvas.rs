@@ -6,7 +6,7 @@ use crate::figure::Role;
 const DOTS: [[u32; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 const BLANK: u32 = 0x2800;
 
-/// Dots, each with what it is about.
+/// Dots, each with its role.
 #[derive(Debug)]
 pub(crate) struct Canvas {
     /// In characters.
@@ -30,7 +30,7 @@ impl Canvas {
         4 * self.rows
     }
 
-    /// Sets a dot, counted from the bottom left; one outside is none.
+    /// Sets a dot, counted from the bottom left; dots outside are ignored.
     pub(crate) fn set(&mut self, x: usize, y: usize, role: Role) {
         if x < self.width() && y < self.height() {
             let index = (self.height() - 1 - y) * self.width() + x;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_are_where_they_are_set() {
+    fn set_dot_is_in_its_character() {
         let mut canvas = Canvas::new(2, 1);
         canvas.set(0, 0, Role::Denied);
         canvas.set(3, 3, Role::Left);
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_dot_is_one_bit(
+        fn row_each_dot_is_one_bit(
             dots in proptest::collection::btree_set((0..20_usize, 0..12_usize), 0..100),
         ) {
             let mut canvas = Canvas::new(10, 3);

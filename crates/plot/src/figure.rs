@@ -1,17 +1,17 @@
-//! What is to be seen, before it is drawn.
+//! The content of a figure.
 
 /// Policies one below the other, on one time axis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figure {
-    /// A few words.
+    /// Title.
     pub title: String,
-    /// What can be seen, in sentences, for who cannot see it.
+    /// Alternative text.
     pub description: String,
-    /// What stands below the time axis: what its 0 is.
+    /// Text below the time axis, such as what its 0 is.
     pub axis: String,
     /// The length of a span in microseconds; each value of a series is about one.
     pub width: u64,
-    /// Where 0 is, behind the beginning of the first span, in microseconds.
+    /// Position of 0, in microseconds after the start of the first span.
     pub origin: u64,
     /// One for each policy.
     pub rows: Vec<Row>,
@@ -31,26 +31,26 @@ pub struct Row {
 /// Series over one axis of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plot {
-    /// What its values are, in one word.
+    /// Name of its values, one word.
     pub label: String,
     /// How much space it takes, and whether its values are written beside it.
     pub size: Size,
-    /// What is drawn, the first below the others.
+    /// The series; later ones are drawn over earlier ones.
     pub series: Vec<Series>,
-    /// A line across, which the values are compared with: in steps, in order.
+    /// A horizontal line to compare the values with: steps, in order of time.
     pub bounds: Vec<Bound>,
     /// Boundaries in time: a line from top to bottom through the whole row.
     pub edges: Vec<Edge>,
     /// Intervals with a text in the middle of each.
     pub captions: Vec<Caption>,
-    /// The value to point out.
+    /// The value to mark.
     pub peak: Option<Peak>,
 }
 
 /// The height of a plot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// The plot that matters: with an axis of values.
+    /// The main plot, with an axis of values.
     #[default]
     Tall,
     /// A strip below it, without values.
@@ -64,7 +64,7 @@ pub enum Size {
 pub struct Series {
     /// For the legend.
     pub name: &'static str,
-    /// What it is about, which decides its colour.
+    /// Its meaning, which determines its colour.
     pub role: Role,
     /// How it is drawn.
     pub shape: Shape,
@@ -72,7 +72,7 @@ pub struct Series {
     pub values: Vec<u64>,
 }
 
-/// What a series is about.
+/// Meaning of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Units in one period.
@@ -89,7 +89,7 @@ pub enum Role {
     Denied,
     /// Requests that a queue sent.
     Departed,
-    /// What remains of a limit.
+    /// Remaining units of a limit.
     Left,
 }
 
@@ -110,11 +110,11 @@ pub enum Shape {
 /// A bound, from a moment on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Since when, in microseconds from the beginning of the first span.
+    /// Start, in microseconds from the start of the first span.
     pub at: u64,
     /// In the unit of the values.
     pub value: u64,
-    /// What it is, in a few words.
+    /// Label.
     pub label: String,
 }
 
@@ -123,7 +123,7 @@ pub struct Bound {
 pub struct Edge {
     /// When, in microseconds from the beginning of the first span.
     pub at: u64,
-    /// What begins there; may be empty.
+    /// Label; may be empty.
     pub label: String,
 }
 
@@ -134,18 +134,18 @@ pub struct Caption {
     pub from: u64,
     /// Where it ends.
     pub to: u64,
-    /// The text, and a shorter one for where that does not fit.
+    /// The text, and a shorter one that is used if the first does not fit.
     pub texts: [String; 2],
 }
 
-/// A value that is pointed out.
+/// A value that is marked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// When, in microseconds from the beginning of the first span.
     pub at: u64,
     /// The value.
     pub value: u64,
-    /// What it is.
+    /// Label.
     pub label: String,
 }
 
@@ -178,7 +178,7 @@ impl Role {
 }
 
 impl Figure {
-    /// How many spans there are.
+    /// Number of spans.
     pub(crate) fn spans(&self) -> usize {
         let plots = self.rows.iter().flat_map(|row| &row.plots);
         let lengths = plots.flat_map(|plot| &plot.series).map(|series| match series.shape {

@@ -1,10 +1,10 @@
-//! Pictures of what a rule does to traffic.
+//! Charts of the effect of a policy on traffic.
 //!
-//! A [`Figure`] says what is to be seen: a time axis, and for each policy counts in spans of equal
-//! length, lines, bounds and texts. [`svg`] draws it as a file that is light or dark as its reader's system is,
+//! A [`Figure`] has the content: a time axis, and for each policy counts in spans of equal
+//! length, lines, bounds and texts. [`svg`] draws it as a file in the light or dark colours of the reader's system,
 //! [`Terminal`] in characters of braille, and [`Page`] puts it on a page of HTML that needs nothing
-//! else. Nothing here knows of a policy, reads a clock or prints; and nothing counts in floats, so
-//! that a picture is the same to the byte wherever it is drawn.
+//! else. Nothing here knows a policy, reads a clock, prints, or uses floats: a
+//! chart has the same bytes on every machine.
 //!
 //! ```
 //! use sluicegate_plot::{Figure, Plot, Role, Row, Series, Shape, svg};
@@ -28,6 +28,6 @@ mod text;
 
 pub use figure::{Bound, Caption, Edge, Figure, Peak, Plot, Role, Row, Series, Shape, Size};
 pub use html::{Page, Table};
-pub use scale::{Ticks, count_ticks, span, time_ticks};
+pub use scale::span;
 pub use svg::svg;
 pub use terminal::Terminal;

@@ -28,7 +28,7 @@ const BELOW: u64 = 260;
 /// Characters of a title on one line.
 const TITLE: usize = 54;
 
-/// The colours: told apart without red or green, and by their lightness.
+/// The colours: they differ in lightness, and do not rely on red and green.
 pub(crate) const STYLE: &str = "\
 .sg{--paper:#ffffff;--ink:#1f2328;--quiet:#59636e;--grid:#d8dee4;\
 --allowed:#2f7dd1;--delayed:#8250df;--denied:#e8a33d;--sent:#0a7f5f;--remaining:#57606a;--over:#cf222e}\
@@ -122,7 +122,7 @@ fn row(out: &mut String, figure: &Figure, row: &Row, mut y: u64) -> u64 {
     });
     let areas: Vec<Area<'_>> = areas.collect();
     let bottom = areas.last().map_or(y, |area| area.y + area.height);
-    // Boundaries are below what is drawn, and go through all plots.
+    // Boundaries are drawn below the series, through all plots.
     for (area, edge) in
         areas.iter().flat_map(|area| area.plot.edges.iter().map(move |it| (area, it)))
     {
@@ -158,7 +158,7 @@ fn title_lines(title: &str) -> Vec<String> {
 fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
     let y = y - BELOW;
     let shown = figure.length().saturating_sub(figure.origin);
-    for (index, value) in time_ticks(shown, 8).values.into_iter().enumerate() {
+    for (index, value) in time_ticks(shown, 8).into_iter().enumerate() {
         let x = x(figure, figure.origin + value);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{} {}v5\"/>", tenths(x), tenths(y));
         let class = if index % 2 == 0 { "tick" } else { "tick odd" };

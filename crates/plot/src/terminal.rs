@@ -1,7 +1,6 @@
 //! A figure in characters.
 //!
-//! What was denied is dotted and what passed is solid, so that no colour is needed to tell them
-//! apart.
+//! Denied requests are dotted and allowed ones are solid: a terminal without colours shows the difference.
 
 use std::fmt::Write;
 
@@ -128,7 +127,7 @@ fn bars(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
     }
 }
 
-/// Draws a series that is no bars.
+/// Draws a series that is not bars.
 fn draw(figure: &Figure, plot: &Plot, series: &Series, canvas: &mut Canvas) {
     let top = plot.top();
     let per_span = if series.shape == Shape::Line { 2 } else { 1 };
@@ -179,7 +178,7 @@ fn bounds(figure: &Figure, plot: &Plot, canvas: &mut Canvas) -> Vec<(u64, usize)
     found
 }
 
-/// What is written beside each row: its value, or what the plot is about.
+/// Text beside each row: its value, or the label of the plot.
 fn values(plot: &Plot, bounds: &[(u64, usize)], rows: usize) -> Vec<String> {
     let mut values = vec![String::new(); rows];
     match plot.size {
@@ -205,7 +204,7 @@ fn micros(figure: &Figure, x: usize, width: usize) -> u64 {
     place(of(x), of(width), figure.length())
 }
 
-/// How many dots high a value is; what is there at all is to be seen.
+/// Height of a value in dots, at least 1 unless it is 0.
 fn dot(value: u64, top: u64, height: usize) -> usize {
     let height = u64::try_from(height).unwrap_or(u64::MAX);
     let place = place(value, top, height);
@@ -222,7 +221,7 @@ fn axis(figure: &Figure, width: usize, out: &mut String) {
     let most = u64::try_from(width / 12).unwrap_or(2);
     let mut line: Vec<char> = vec!['─'; width];
     let mut words: Vec<char> = vec![' '; width + 8];
-    for value in time_ticks(shown, most).values {
+    for value in time_ticks(shown, most) {
         let at = place(figure.origin + value, length, u64::try_from(width).unwrap_or(0));
         let at = usize::try_from(at).unwrap_or(0).min(width - 1);
         line[at] = '┴';
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_say_nothing_that_is_not_there_without_them() {
+    fn draw_without_colours_has_the_same_characters() {
         let draw = |colour| Terminal { columns: 60, colour }.draw(&figure());
         let (plain, coloured) = (draw(false), draw(true));
         assert!(!plain.contains('\x1b') && coloured.contains("\x1b[33m"));
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn any_width_is_drawn_on() {
+    fn draw_any_width_is_possible() {
         for columns in [0, 1, 20, 79, 80, 1000] {
             let drawn = Terminal { columns, colour: false }.draw(&figure());
             let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap();

@@ -1,6 +1,6 @@
 //! Texts inside XML and HTML.
 
-/// `text`, so that it is text there and nothing else.
+/// `text` with all special characters escaped.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -25,7 +25,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn nothing_gets_out_of_its_element() {
+    fn escape_special_characters_are_entities() {
         assert_eq!(escape("a<b & \"c\">'"), "a&lt;b &amp; &quot;c&quot;&gt;&#39;");
         assert_eq!(escape("\0\u{1b}[31mZoë"), "\u{fffd}\u{fffd}[31mZoë");
     }

@@ -1,8 +1,8 @@
 //! Operations on one key: from the caches, from the store, or by the fallback.
 
 use sluicegate_core::{
-    Answer, Applied, Counters, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyOperation, Operation, PreparedPolicy, ReadEntry, Source, StateFault, Store, StoreError,
+    Answer, Applied, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
+    Operation, PreparedPolicy, ReadEntry, Source, StateFault, Store, StoreError, StoreStatus,
     Timestamp,
 };
 
@@ -115,8 +115,8 @@ impl Store for RedisStore {
         })
     }
 
-    fn counters(&self) -> Counters {
-        self.inner().context.counts.read()
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Remote(Box::new(self.remote_status()))
     }
 
     /// Refunds the unspent units of all leases. A store that is dropped without this call forfeits them.

@@ -1,23 +1,11 @@
 //! Health of the store, without a call to it.
 
-use crate::{RedisStore, RoundTrips, net::topology::Topology};
+use sluicegate_core::{Counters, NodeHealth, RemoteStatus};
 
-/// Last known state of one server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Health {
-    /// Its address.
-    pub endpoint: String,
-    /// Whether there is a connection to it.
-    pub connected: bool,
-    /// Whether its circuit breaker is open: it cannot be reached, does not answer, or takes no writes, and
-    /// is only probed.
-    pub breaker_open: bool,
-}
+use crate::{RedisStore, net::topology::Topology};
 
 impl RedisStore {
-    /// Why no decision of the store can be had now: its node, or every node of a cluster, is unavailable, or
-    /// lets the user use no key. `None` while it can, as far as is known. Asks none.
+    /// Why no decision of the store can be had now; see [`RemoteStatus::unavailable`].
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         match &self.inner().topology {
@@ -26,14 +14,14 @@ impl RedisStore {
         }
     }
 
-    /// The last known state of every server. Calls none.
+    /// The last known state of every node. Calls none.
     #[must_use]
-    pub fn health(&self) -> Vec<Health> {
+    pub fn health(&self) -> Vec<NodeHealth> {
         let nodes = match &self.inner().topology {
             Topology::One(node) => vec![node.clone()],
             Topology::Cluster(cluster) => cluster.nodes(),
         };
-        let health = nodes.iter().map(|node| Health {
+        let health = nodes.iter().map(|node| NodeHealth {
             endpoint: node.endpoint().to_string(),
             connected: node.is_up(),
             breaker_open: node.is_breaker_open(),
@@ -41,9 +29,18 @@ impl RedisStore {
         health.collect()
     }
 
-    /// Durations of round trips to the store so far.
+    /// Counters since the store was created.
     #[must_use]
-    pub fn round_trips(&self) -> RoundTrips {
-        self.inner().context.round_trips.read()
+    pub fn counters(&self) -> Counters {
+        self.inner().context.counts.read()
+    }
+
+    pub(crate) fn remote_status(&self) -> RemoteStatus {
+        RemoteStatus {
+            nodes: self.health(),
+            unavailable: self.unavailable(),
+            counters: self.counters(),
+            round_trips: self.inner().context.round_trips.read(),
+        }
     }
 }

@@ -2,41 +2,20 @@
 
 use std::time::Duration;
 
+use sluicegate_core::RoundTrips;
+
 use crate::counters::Counter;
 
-/// Upper bounds of the buckets, in microseconds; one more bucket has no bound.
-const BOUNDS: [u64; 14] = [
-    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 15_000, 25_000, 50_000, 100_000, 250_000,
-    1_000_000,
-];
-
-/// Round trips to the store that ended with a reply: of one command, or of a pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RoundTrips {
-    counts: [u64; BOUNDS.len() + 1],
-    /// Sum of their durations.
-    pub total: Duration,
-}
-
-impl RoundTrips {
-    /// Number of round trips in each bucket, with the upper bound of the bucket. The last has none.
-    pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
-        let bounds = BOUNDS.into_iter().map(|micros| Some(Duration::from_micros(micros)));
-        bounds.chain([None]).zip(self.counts)
-    }
-}
-
-/// What many threads record.
+/// The round trips of many threads.
 #[derive(Debug, Default)]
 pub(crate) struct LatencyHistogram {
-    counts: [Counter; BOUNDS.len() + 1],
+    counts: [Counter; RoundTrips::BUCKETS],
     micros: Counter,
 }
 
 impl LatencyHistogram {
     pub(crate) fn record(&self, micros: u64) {
-        self.counts[BOUNDS.partition_point(|&bound| bound < micros)].one();
+        self.counts[RoundTrips::BOUNDS.partition_point(|&bound| bound < micros)].one();
         self.micros.add(micros);
     }
 

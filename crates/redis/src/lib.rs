@@ -56,8 +56,6 @@ mod store;
 
 use planned_policy::PlannedPolicy;
 
-pub use health::Health;
-pub use latency::RoundTrips;
 pub use net::breaker::PROBE_EVERY;
 pub use options::{Options, TestClock, TlsOptions};
 pub use status::{Problem, ServerStatus, Status};

@@ -1,11 +1,13 @@
 //! Slots of a Redis Cluster: CRC-16/XMODEM of the key, or of the part between its first `{` and the next `}`.
 
+use crc16::{State, XMODEM};
+
 /// Number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of `key`.
 pub(crate) fn slot(key: &[u8]) -> u16 {
-    crc16(tag(key)) % SLOTS
+    State::<XMODEM>::calculate(tag(key)) % SLOTS
 }
 
 /// The part of the key that is hashed.
@@ -19,36 +21,9 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| crc << 8 ^ TABLE[usize::from(crc >> 8) ^ usize::from(byte)])
-}
-
-const TABLE: [u16; 256] = table();
-
-const fn table() -> [u16; 256] {
-    let mut table = [0; 256];
-    let mut index: u16 = 0;
-    while index < 256 {
-        let mut crc = index << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
-            bit += 1;
-        }
-        table[index as usize] = crc;
-        index += 1;
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn crc16_check_value_is_that_of_the_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-    }
 
     #[test]
     fn slot_hashes_only_the_tag() {

@@ -81,7 +81,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`] where nothing answers.
-    pub async fn status(&self) -> Result<Status, StoreError> {
+    pub async fn inspect(&self) -> Result<Status, StoreError> {
         let inner = self.inner();
         let nodes = inner.topology.all(Deadline::after(STATUS_TIMEOUT)).await?;
         let mut servers = Vec::new();

@@ -77,7 +77,7 @@ impl RedisStore {
                 return Err(StoreError::Unavailable(words));
             }
         }
-        for problem in store.status().await?.problems() {
+        for problem in store.inspect().await?.problems() {
             tracing::warn!("{problem}");
         }
         Ok(store)
@@ -152,18 +152,21 @@ impl Inner {
     /// What the store needs for `policy`. Policies with the same text and settings share it, and thereby their cached
     /// denials.
     pub(crate) fn planned<'a>(&self, policy: &'a PreparedPolicy) -> Cow<'a, PlannedPolicy> {
-        policy.attached(&self.id, || {
-            let by = (policy.policy().to_string(), policy.settings());
-            if let Some(planned) = self.planned.read().get(&by) {
-                return planned.clone();
-            }
-            let mut planned = self.planned.write();
-            if planned.len() >= MAX_PLANNED {
-                // Bounded, because clients may send a new policy with each request.
-                planned.clear();
-            }
-            planned.entry(by).or_insert_with(|| PlannedPolicy::new(policy)).clone()
-        })
+        let find = || self.find_planned(policy);
+        policy.attached(&self.id, find).map_or_else(|| Cow::Owned(find()), Cow::Borrowed)
+    }
+
+    fn find_planned(&self, policy: &PreparedPolicy) -> PlannedPolicy {
+        let by = (policy.policy().to_string(), policy.settings());
+        if let Some(planned) = self.planned.read().get(&by) {
+            return planned.clone();
+        }
+        let mut planned = self.planned.write();
+        if planned.len() >= MAX_PLANNED {
+            // Bounded, because clients may send a new policy with each request.
+            planned.clear();
+        }
+        planned.entry(by).or_insert_with(|| PlannedPolicy::new(policy)).clone()
     }
 }
 

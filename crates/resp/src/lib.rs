@@ -13,14 +13,19 @@
 //! - what is read does not depend on where the network cut it;
 //! - no text given to a [`Writer`] can break the framing of the reply it is in.
 
+#[cfg(test)]
+#[path = "../tests/it/check.rs"]
+mod check;
 mod digits;
 mod error;
 mod frame;
-#[doc(hidden)]
-pub mod fuzz;
 mod number;
 mod reply;
 mod request;
+
+// For `check`, which is a part of the tests of this crate's public items too.
+#[cfg(test)]
+extern crate self as sluicegate_resp;
 
 pub use error::ProtocolError;
 pub use frame::{MAX_DEPTH, Value, decode, encode_command};

@@ -8,10 +8,10 @@
 
 use crate::digits;
 
-/// Longest text of an error, in bytes. What is beyond is cut: errors quote what strangers sent.
+/// Maximum length of an error, in bytes. The rest is cut, because errors quote what clients send.
 pub const MAX_ERROR: usize = 512;
 
-/// So many lines are put together before they are appended.
+/// Number of lines that are appended at once.
 const GROUP: usize = 9;
 
 /// The protocol a connection speaks: RESP2 until it says `HELLO 3`.
@@ -59,8 +59,8 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
         // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
-        let mut lines = [0; GROUP * digits::LONGEST + digits::ROOM];
-        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).unwrap_or(i64::MAX));
+        let mut lines = [0; GROUP * digits::MAX_LINE + digits::ROOM];
+        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).expect("arrays are short"));
         for (count, &value) in (1..).zip(values) {
             if count % GROUP == 0 {
                 self.out.extend_from_slice(&lines[..at]);
@@ -102,40 +102,8 @@ impl<'a> Writer<'a> {
 
     /// The header of a set: `length` elements follow. RESP2: an array.
     pub fn set(&mut self, length: usize) {
-        self.size(self.or_array(b'~'), length);
-    }
-
-    /// The header of a push, which answers no request: `length` elements follow. RESP2: an array,
-    /// which only a client in subscribed mode expects.
-    pub fn push(&mut self, length: usize) {
-        self.size(self.or_array(b'>'), length);
-    }
-
-    /// True or false. RESP2: 1 or 0.
-    pub fn boolean(&mut self, value: bool) {
-        match self.version {
-            Version::Resp2 => self.integer(i64::from(value)),
-            Version::Resp3 => self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
-        }
-    }
-
-    /// A floating point number, in the fewest digits that read back as the same. RESP2: a bulk.
-    pub fn double(&mut self, value: f64) {
-        let size = value.abs();
-        let text = if value.is_nan() {
-            "nan".to_owned() // whatever its sign
-        } else if value.is_infinite() || size == 0.0 || (1e-5..1e17).contains(&size) {
-            value.to_string()
-        } else {
-            format!("{value:e}") // not hundreds of zeros
-        };
-        match self.version {
-            Version::Resp2 => self.bulk(text),
-            Version::Resp3 => {
-                self.out.push(b',');
-                self.text(text.as_bytes());
-            }
-        }
+        let kind = if self.version == Version::Resp3 { b'~' } else { b'*' };
+        self.size(kind, length);
     }
 
     /// Text meant for people, in a format such as `b"txt"` or `b"mkd"`. RESP2: a bulk.
@@ -152,18 +120,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// `kind` if the client knows it, else an array.
-    fn or_array(&self, kind: u8) -> u8 {
-        match self.version {
-            Version::Resp2 => b'*',
-            Version::Resp3 => kind,
-        }
-    }
-
     #[inline]
     fn size(&mut self, kind: u8, length: usize) {
-        // No slice or vector is longer than `isize::MAX`.
-        self.header(kind, i64::try_from(length).unwrap_or(i64::MAX));
+        self.header(kind, i64::try_from(length).expect("no slice is longer than `isize::MAX`"));
     }
 
     #[inline]
@@ -219,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_both_versions() {
+    fn writer_types_of_both_versions_are_equal() {
         same(|writer| writer.simple("OK"), "+OK\r\n");
         same(|writer| writer.error("ERR no"), "-ERR no\r\n");
         same(|writer| writer.bulk(b"a\r\nb"), "$4\r\na\r\nb\r\n");
@@ -240,43 +199,21 @@ mod tests {
     }
 
     #[test]
-    fn types_of_resp3_have_a_form_in_resp2() {
+    fn writer_types_of_resp3_have_a_form_in_resp2() {
         check(|writer| writer.null(), "$-1\r\n", "_\r\n");
         check(|writer| writer.map(7), "*14\r\n", "%7\r\n");
         check(|writer| writer.set(2), "*2\r\n", "~2\r\n");
-        check(|writer| writer.push(3), "*3\r\n", ">3\r\n");
-        check(|writer| writer.boolean(true), ":1\r\n", "#t\r\n");
-        check(|writer| writer.boolean(false), ":0\r\n", "#f\r\n");
         check(|writer| writer.verbatim(b"txt", "a b"), "$3\r\na b\r\n", "=7\r\ntxt:a b\r\n");
     }
 
     #[test]
-    fn doubles_are_short_and_exact() {
-        let table: [(f64, &str); 9] = [
-            (0.0, "0"),
-            (10.0, "10"),
-            (0.1, "0.1"),
-            (-2.5, "-2.5"),
-            (1e300, "1e300"),
-            (1.5e-9, "1.5e-9"),
-            (f64::INFINITY, "inf"),
-            (f64::NEG_INFINITY, "-inf"),
-            (-f64::NAN, "nan"),
-        ];
-        for (value, text) in table {
-            let resp2 = format!("${}\r\n{text}\r\n", text.len());
-            check(|writer| writer.double(value), &resp2, &format!(",{text}\r\n"));
-        }
-    }
-
-    #[test]
-    fn line_breaks_in_text_become_spaces() {
+    fn writer_line_breaks_in_text_become_spaces() {
         same(|writer| writer.simple("a\r\n+b\nc\r"), "+a  +b c \r\n");
         same(|writer| writer.error("ERR 'x\r\n$1\r\n'"), "-ERR 'x  $1  '\r\n");
     }
 
     #[test]
-    fn errors_are_cut_between_characters() {
+    fn writer_long_error_is_cut_between_characters() {
         for (length, kept) in
             [(MAX_ERROR - 1, MAX_ERROR - 1), (MAX_ERROR, MAX_ERROR), (MAX_ERROR + 1, MAX_ERROR)]
         {

@@ -246,8 +246,19 @@ impl<'m, 's> Evaluation<'m, 's> {
         Ok(Self { matches, operation, next, firsts, targets, outcome })
     }
 
+    /// Whether one key of one enforced rule is all there is to charge. This case has a fast path (ADR 38).
+    fn is_one_charge(&self) -> bool {
+        matches!(self.matches, [found] if !found.shadow && found.charges.len() == 1)
+    }
+
     /// The next operations to apply. Pass their answers to [`record`](Self::record) before the next call.
     pub fn next_charges(&mut self) -> Option<ChargeSet<'_, 'm, 's>> {
+        if self.is_one_charge() {
+            let Stage::Enforced = self.next else { return None };
+            self.next = Stage::Shadow(1);
+            let firsts = &[ChargeIndex { found: 0, charge: 0 }];
+            return Some(ChargeSet { matches: self.matches, operation: self.operation, firsts });
+        }
         self.firsts.clear();
         self.targets.clear();
         let mut operation = self.operation;
@@ -291,6 +302,13 @@ impl<'m, 's> Evaluation<'m, 's> {
 
     /// Records the answers to the requests of the current set, in their order.
     pub fn record(&mut self, answers: &[Answer]) {
+        if self.is_one_charge()
+            && let ([outcome], [answer]) = (&mut *self.outcome.matches, answers)
+        {
+            outcome.add_answer(0, answer);
+            self.outcome.allowed = outcome.allowed;
+            return;
+        }
         for (first, index) in &self.targets {
             if let Some(answer) = answers.get(*first) {
                 self.outcome.matches[index.found].add_answer(index.charge, answer);

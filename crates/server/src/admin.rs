@@ -15,13 +15,13 @@ use crate::{
     stats::KeyDisplay,
 };
 
-/// The shortest and the longest block.
+/// Bounds of the duration of a block.
 const MIN_BLOCK: Duration = Duration::from_secs(1);
 const MAX_BLOCK: Duration = Duration::from_secs(366 * 86_400);
-/// Blocks that one response lists.
+/// Most blocks in one response.
 const MAX_LISTED: usize = 1000;
 
-/// A key, and what to do with it.
+/// The body of an action on a key.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Order {
@@ -63,7 +63,7 @@ impl ShownBlock {
     }
 }
 
-/// What operators act on.
+/// The parts of the server that operators act on.
 struct Admin {
     decider: Arc<Decider>,
     display: Arc<KeyDisplay>,
@@ -165,7 +165,7 @@ impl Admin {
         let from = call.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
         match action {
             Action::Reset => {
-                let existed = decider.store.reset(&key, now).await?;
+                let existed = decider.reset(&key, now).await?;
                 decider.queues.changed(&key);
                 tracing::warn!(key = shown, client = from, existed, "key reset by an operator");
                 Ok(http::reset(existed))

@@ -1,21 +1,20 @@
-//! Some events at a time.
+//! Several events at once.
 
 use sluicegate_core::Timestamp;
 
 use crate::event::{Event, Kind};
 
-/// Most events in a batch: few enough that what is kept of their keys stays in a fast cache, many
-/// enough that what is done once a batch costs nothing.
-pub(crate) const MOST: usize = 64;
+/// Maximum number of events of a trace in a batch: few enough that the state of their keys stays in a fast cache.
+pub(crate) const MAX_EVENTS: usize = 64;
 
-/// Events that stand together in memory, in their order.
+/// Events that are adjacent in memory, in order of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub(crate) events: &'a [Stored],
     pub(crate) bytes: &'a [u8],
 }
 
-/// An event, its texts by their places.
+/// An event, with its texts as ranges of the bytes.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) line: u64,
@@ -27,13 +26,13 @@ pub(crate) struct Stored {
 }
 
 impl<'a> Batch<'a> {
-    /// Whether there is none, which there is only at the end of a trace.
+    /// Whether there are no events, which is the case only at the end.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// How many there are.
+    /// The number of events.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.events.len()
@@ -49,24 +48,21 @@ impl<'a> Batch<'a> {
 
     /// The same in pieces that are small enough for a fast cache.
     pub(crate) fn pieces(self) -> impl Iterator<Item = Self> {
-        self.events.chunks(MOST).map(move |events| Self { events, ..self })
+        self.events.chunks(MAX_EVENTS).map(move |events| Self { events, ..self })
     }
 
     /// The events.
-    #[inline]
     pub fn events(self) -> impl Iterator<Item = Event<'a>> {
         self.events.iter().map(move |stored| stored.event(self.bytes))
     }
 
     /// Their keys.
-    #[inline]
     pub(crate) fn keys(self) -> impl Iterator<Item = &'a [u8]> {
         self.events.iter().map(move |stored| &self.bytes[stored.key.0..stored.key.1])
     }
 }
 
 impl Stored {
-    #[inline(always)]
     pub(crate) fn event<'a>(&self, bytes: &'a [u8]) -> Event<'a> {
         let &Self { line, time, cost, kind, key, policy } = self;
         let (key, policy) = (&bytes[key.0..key.1], &bytes[policy.0..policy.1]);

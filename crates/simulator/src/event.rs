@@ -1,21 +1,21 @@
-//! One thing that happened to a key.
+//! One operation on a key.
 
 use sluicegate_core::{Operation, Timestamp};
 
-/// One thing that happened to a key, wherever it was read from.
+/// One operation on a key, from any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The line of the trace it begins on, counted from 1.
     pub line: u64,
-    /// When it happened.
+    /// Its time.
     pub time: Timestamp,
-    /// To whom: any bytes.
+    /// The key: any bytes.
     pub key: &'a [u8],
-    /// Its cost in units; a `reset` has no use for it.
+    /// Its cost in units; not used by a `reset`.
     pub cost: u32,
     /// The text of the policy in force for it; empty for the default one.
     pub policy: &'a [u8],
-    /// What is asked.
+    /// Which operation it is.
     pub kind: Kind,
 }
 
@@ -24,20 +24,19 @@ pub struct Event<'a> {
 pub enum Kind {
     /// A request.
     Take,
-    /// A question.
+    /// A check that takes nothing.
     Peek,
-    /// A cost that is known only afterwards.
+    /// A cost that is only known afterwards.
     Charge,
-    /// A cost given back.
+    /// A cost that is returned.
     Refund,
-    /// A fresh start.
+    /// Removal of the state of the key.
     Reset,
 }
 
 impl Event<'_> {
-    /// What is asked, with its cost.
+    /// The operation, with its cost.
     #[must_use]
-    #[inline]
     pub const fn operation(&self) -> Operation {
         match self.kind {
             Kind::Take => Operation::Take(self.cost),
@@ -51,7 +50,6 @@ impl Event<'_> {
 
 impl Kind {
     /// The kind of that name in a trace.
-    #[inline]
     pub(crate) fn of(name: &[u8]) -> Option<Self> {
         match name {
             b"" | b"take" => Some(Self::Take),

@@ -1,8 +1,8 @@
 //! Traffic, run through the algorithms in virtual time.
 //!
 //! [`TraceReader`] reads a trace in CSV, event by event; a [`Simulation`] decides each as a store
-//! would; [`Rows`] writes what was decided as CSV again, and a [`Report`] sums it up. Any of them
-//! can be used without the others. Nothing here tells the time, opens a file or prints.
+//! does; [`Rows`] writes the decisions as CSV, and a [`Report`] has their totals. Each
+//! can be used without the others. Nothing here reads a clock, opens a file or prints.
 //!
 //! ```
 //! use sluicegate_simulator::{Rows, Simulation, TraceReader};
@@ -22,21 +22,16 @@
 
 mod batch;
 mod bounds;
-mod bytes;
 mod error;
 mod event;
-mod everyday;
-#[doc(hidden)]
-pub mod fuzz;
 mod heavy_hitters;
-mod key;
 mod limits;
 mod log;
-mod number;
 mod records;
 mod report;
 mod rows;
 mod run;
+mod simple_line;
 mod trace;
 mod track;
 mod traffic;
@@ -49,10 +44,10 @@ pub use event::{Event, Kind};
 pub use heavy_hitters::{BusyKey, HeavyHitters, MAX_BUSY_KEYS};
 pub use limits::MAX_LINE;
 pub use log::{Broken, KeyTemplate, Late, LogError, LogFault, LogFormat, LogReader};
-pub use report::{Report, periods};
+pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};
 pub use run::Simulation;
 pub use trace::TraceReader;
 pub use track::{Bin, Bounds, CountedWindow, Excess, Level, Levels, Spans, TimeSeries};
-pub use traffic::{KeySpec, Traffic, TrafficError, TrafficSpec};
+pub use traffic::{KeySpec, Steady, Traffic, TrafficError, TrafficSpec};
 pub use windows::WindowPeak;

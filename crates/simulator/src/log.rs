@@ -1,9 +1,8 @@
 //! Access logs: one request a line, in nearly the order of time.
 //!
-//! Lines are text of a known shape or objects of JSON; the key is made of their fields. A line that
-//! is broken is counted and left out. Servers write a line when a request ends, and some write when
-//! it began: so lines are put in order of time as far as they lie within a few seconds of each
-//! other. One that comes later still is taken at the time reached by then, and counted.
+//! Lines are text of a known format or JSON objects; the key is made of their fields. A broken line is counted and
+//! skipped. Servers write a line when a request ends, and some write when it began. Therefore lines that are within a
+//! few seconds of each other are sorted. A later one is moved to the time reached by then, and counted.
 //!
 //! Invariants: what is read does not depend on how the source cuts it; events come in order of
 //! time, and those of equal time in the order of their lines; what is held is bounded.

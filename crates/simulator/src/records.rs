@@ -8,33 +8,32 @@
 
 use std::io::{self, Read};
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::{
-    bytes,
     error::{Fault, TraceError},
-    everyday::{self, Everyday},
     limits::MAX_LINE,
+    simple_line::SimpleLine,
 };
 
-/// Fields that are told apart: one more than there are columns to know.
+/// Maximum number of fields that can be read: one more than there are columns.
 pub(crate) const MAX_FIELDS: usize = 6;
 
-/// Bytes asked from the source at once.
+/// Bytes read from the source at once.
 const CHUNK: usize = 64 * 1024;
 
-/// The last record, in the buffer that it points into.
+/// The last record: where its fields are.
 #[derive(Debug, Default)]
 struct Record {
-    /// Where its text begins, and its length without the LF that ends it.
-    start: usize,
-    length: usize,
+    /// The line that it begins on.
     line: u64,
-    /// It has quotes: its fields are not in the buffer, but beside it.
+    /// Whether it has quotes: its fields are then not in the read buffer, but in one of their own.
     quoted: bool,
-    /// Where each field ends, from the start on; the next one begins behind one more byte.
+    /// Where the first field begins in its buffer.
+    start: usize,
+    /// Where each field ends; the next one begins one byte later.
     ends: [usize; MAX_FIELDS],
-    /// How many fields it has, which may be more than are told apart.
+    /// The number of fields, which may be more than can be read.
     count: usize,
 }
 
@@ -46,22 +45,19 @@ pub(crate) struct Records<R> {
     /// Where in the buffer the next record begins, and where what was read ends.
     start: usize,
     end: usize,
-    /// Where the first quote from `start` on is; `end` if there is none.
-    quote: usize,
-    /// The source has no more.
+    /// Whether the source has no more.
     ended: bool,
     /// The line that the next record begins on.
     line: u64,
     record: Record,
-    /// The fields of the last record that had quotes, with one byte from each to the next.
+    /// The fields of the last record with quotes, each followed by one byte.
     unquoted: Vec<u8>,
 }
 
 impl<R: Read> Records<R> {
     pub(crate) fn new(source: R) -> Self {
-        let buffer = vec![0; CHUNK];
-        let (record, unquoted) = (Record::default(), Vec::new());
-        Self { source, buffer, start: 0, end: 0, quote: 0, ended: false, line: 1, record, unquoted }
+        let (buffer, record, unquoted) = (vec![0; CHUNK], Record::default(), Vec::new());
+        Self { source, buffer, start: 0, end: 0, ended: false, line: 1, record, unquoted }
     }
 
     /// Skips the mark that some editors put at the beginning of a file.
@@ -73,168 +69,119 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// Goes on to the next record; false at the end.
+    /// Reads the next record; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool, TraceError> {
         while !self.advance_in_place() {
-            if !self.find_slowly()? {
+            if self.ended && self.start == self.end {
                 return Ok(false);
             }
-            let Record { start, length, quoted, .. } = self.record;
-            let text = without_return(&self.buffer[start..start + length]);
-            if text.is_empty() {
+            let (line, text) = (self.line, &self.buffer[self.start..self.end]);
+            self.record = Record { line, quoted: true, ..Record::default() };
+            let found = self.record.unquote(text, self.ended, &mut self.unquoted);
+            let length = found.as_ref().map_or(text.len(), |(length, _)| *length);
+            if length > MAX_LINE {
+                return Err(self.stop(Fault::TooLong, line));
+            }
+            let Some((_, fault)) = found else {
+                self.fill()?;
                 continue;
+            };
+            let is_empty = matches!(&text[..length], b"" | b"\r");
+            let breaks = memchr_iter(b'\n', &text[..length]).count();
+            self.line += 1 + u64::try_from(breaks).expect("less than a line has bytes");
+            self.start = (self.start + length + 1).min(self.end);
+            match fault {
+                None if is_empty => {}
+                None => return Ok(true),
+                Some(Fault::OpenQuote) => return Err(self.stop(Fault::OpenQuote, line)),
+                Some(fault) => return Err(fault.at(line)),
             }
-            if quoted {
-                self.record.unquote(text, &mut self.unquoted)?;
-            } else {
-                self.record.split(text);
-            }
-            break;
         }
         Ok(true)
     }
 
-    /// Goes on to the next record if it is all there and has no quotes: the buffer stays as it is,
-    /// and with it the records before.
-    #[inline(always)]
+    /// Reads the next record if it has arrived completely and has no quotes: the buffer does not change, and
+    /// the records before stay valid.
     pub(crate) fn advance_in_place(&mut self) -> bool {
         loop {
-            let Some(length) = memchr(b'\n', &self.buffer[self.start..self.end]) else {
-                return false;
-            };
-            let start = self.start;
-            if start + length >= self.quote || length > MAX_LINE {
+            let text = &self.buffer[self.start..self.end];
+            let Some(length) = memchr2(b'\n', b'"', text) else { return false };
+            if text[length] == b'"' || length > MAX_LINE {
                 return false;
             }
-            let line = self.line;
+            let (start, line) = (self.start, self.line);
             self.start += length + 1;
             self.line += 1;
-            let text = without_return(&self.buffer[start..start + length]);
+            let text = without_return(&text[..length]);
             if !text.is_empty() {
-                self.record.start = start;
-                self.record.line = line;
-                self.record.quoted = false;
+                self.record = Record { line, quoted: false, start, ..self.record };
                 self.record.split(text);
                 return true;
             }
         }
     }
 
-    /// The next line, if it is of the everyday kind ([`everyday`]) and all there. It is then
-    /// behind; its number comes with it, and where it began.
-    #[inline(always)]
-    pub(crate) fn everyday_in_place(
+    /// The next line if it is a simple one and `wanted`, with where it begins and its number.
+    pub(crate) fn simple_line(
         &mut self,
-        wanted: impl Fn(&Everyday) -> bool,
-    ) -> Option<(Everyday, usize, u64)> {
-        let found = everyday::read(&self.buffer[self.start..self.end])?;
-        let next = self.start + found.next;
-        if next > self.quote || found.next > MAX_LINE || !wanted(&found) {
+        wanted: impl Fn(&SimpleLine) -> bool,
+    ) -> Option<(SimpleLine, usize, u64)> {
+        let found = SimpleLine::read(&self.buffer[self.start..self.end])?;
+        if found.next > MAX_LINE || !wanted(&found) {
             return None;
         }
         let (start, line) = (self.start, self.line);
-        self.start = next;
+        self.start += found.next;
         self.line += 1;
         Some((found, start, line))
     }
 
     /// The line that the record begins on, counted from 1.
-    #[inline]
     pub(crate) fn line(&self) -> u64 {
         self.record.line
     }
 
-    /// Whether it had quotes.
-    #[inline]
+    /// Whether the fields of the record are apart from those of the records before.
     pub(crate) fn is_quoted(&self) -> bool {
         self.record.quoted
     }
 
-    /// How many fields the record has, which may be more than are told apart.
-    #[inline]
+    /// How many fields the record has, which may be more than can be read.
     pub(crate) fn count(&self) -> usize {
         self.record.count
     }
 
     /// The field of that index, which must be less than `count` and `MAX_FIELDS`.
-    #[inline(always)]
     pub(crate) fn field(&self, index: usize) -> &[u8] {
-        let (start, end) = self.place(index);
+        let (start, end) = self.range(index);
         &self.bytes()[start..end]
     }
 
     /// Where in [`bytes`](Self::bytes) that field begins and ends.
-    #[inline(always)]
-    pub(crate) fn place(&self, index: usize) -> (usize, usize) {
-        let Record { start, quoted, ends, .. } = &self.record;
-        let base = if *quoted { 0 } else { *start };
-        let start = if index == 0 { 0 } else { ends[index - 1] + 1 };
-        (base + start, base + ends[index])
+    pub(crate) fn range(&self, index: usize) -> (usize, usize) {
+        let Record { start, ends, .. } = &self.record;
+        (if index == 0 { *start } else { ends[index - 1] + 1 }, ends[index])
     }
 
-    /// What holds the fields of the record, and of those before it that were advanced from in
-    /// place.
-    #[inline]
+    /// What holds the fields of the record, and of those before it if all were read in place.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.record.quoted { &self.unquoted } else { &self.buffer }
-    }
-
-    /// A record that is not all there yet, or has quotes.
-    #[cold]
-    fn find_slowly(&mut self) -> Result<bool, TraceError> {
-        let (mut scan, line) = (Scan::default(), self.line);
-        loop {
-            let end = scan.find_end(&self.buffer[self.start..self.end]);
-            let length = end.unwrap_or(self.end - self.start);
-            if length > MAX_LINE {
-                return Err(self.stop(Fault::TooLong, line));
-            }
-            if end.is_none() && self.fill()? {
-                continue;
-            }
-            if end.is_none() && length == 0 {
-                return Ok(false);
-            }
-            if scan.place == Place::Quoted {
-                return Err(self.stop(Fault::OpenQuote, line));
-            }
-            let start = self.start;
-            let quoted = self.quote < start + length;
-            self.record = Record { start, length, line, quoted, ..Record::default() };
-            self.start = (start + length + 1).min(self.end);
-            self.line += scan.lines + 1;
-            self.find_quote(self.start);
-            return Ok(true);
-        }
     }
 
     /// Reads no further.
     fn stop(&mut self, fault: Fault, line: u64) -> TraceError {
         self.start = self.end;
-        self.quote = self.end;
         self.ended = true;
         fault.at(line)
     }
 
-    fn find_quote(&mut self, from: usize) {
-        if self.quote < from || self.quote == self.end {
-            let found = memchr(b'"', &self.buffer[from..self.end]);
-            self.quote = found.map_or(self.end, |at| from + at);
-        }
-    }
-
-    /// Reads more behind what is there; false at the end of the source.
+    /// Reads more; false at the end of the source.
     fn fill(&mut self) -> Result<bool, TraceError> {
-        if self.ended {
-            return Ok(false);
-        }
-        let no_quote = self.quote == self.end;
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
-        self.quote = self.quote.saturating_sub(self.start);
         self.start = 0;
         if self.end == self.buffer.len() {
-            // Never above twice `MAX_LINE`: a longer line is refused before.
+            // Never above twice `MAX_LINE`: a longer line is an error before.
             self.buffer.resize(2 * self.end, 0);
         }
         let read = loop {
@@ -243,14 +190,9 @@ impl<R: Read> Records<R> {
                 result => break result?,
             }
         };
-        let from = self.end;
         self.end += read;
         self.ended = read == 0;
-        if no_quote {
-            self.quote = self.end;
-            self.find_quote(from);
-        }
-        Ok(read > 0)
+        Ok(!self.ended)
     }
 }
 
@@ -259,99 +201,61 @@ fn without_return(line: &[u8]) -> &[u8] {
 }
 
 impl Record {
-    /// Finds the fields of a record without quotes: where its commas are is all there is to find.
-    #[inline(always)]
+    /// Finds the fields of `text`, a record without quotes.
     fn split(&mut self, text: &[u8]) {
-        let mut count = 0;
-        bytes::each(b',', text, |at| {
-            if let Some(end) = self.ends.get_mut(count) {
-                *end = at;
-            }
-            count += 1;
-        });
-        if let Some(end) = self.ends.get_mut(count) {
-            *end = text.len();
-        }
-        self.count = count + 1;
-    }
-
-    /// Copies the fields of a record out of their quotes.
-    fn unquote(&mut self, text: &[u8], fields: &mut Vec<u8>) -> Result<(), TraceError> {
-        fields.clear();
         self.count = 0;
-        let mut at = 0;
+        for comma in memchr_iter(b',', text) {
+            self.add(self.start + comma);
+        }
+        self.add(self.start + text.len());
+    }
+
+    /// Copies the fields of the record at the front of `text` out of their quotes. Returns the length of the record
+    /// without its LF, and what is wrong with it; `None` if its end is missing, unless the source has `ended`.
+    #[cold]
+    fn unquote(
+        &mut self,
+        text: &[u8],
+        ended: bool,
+        fields: &mut Vec<u8>,
+    ) -> Option<(usize, Option<Fault>)> {
+        fields.clear();
+        let (mut at, mut fault) = (0, None);
         loop {
-            let field = self.count;
-            if text.get(at) == Some(&b'"') {
+            let is_quoted = text.get(at) == Some(&b'"');
+            // A quote inside is doubled.
+            while text.get(at) == Some(&b'"') {
                 at += 1;
-                while let Some(length) = memchr(b'"', &text[at..]) {
-                    fields.extend_from_slice(&text[at..at + length]);
-                    at += length + 1;
-                    if text.get(at) != Some(&b'"') {
-                        break;
-                    }
-                    fields.push(b'"');
-                    at += 1;
-                }
-            } else {
-                let length = memchr(b',', &text[at..]).unwrap_or(text.len() - at);
-                if memchr(b'"', &text[at..at + length]).is_some() {
-                    return Err(Fault::StrayQuote { field }.at(self.line));
-                }
+                let Some(length) = memchr(b'"', &text[at..]) else {
+                    return ended.then_some((text.len(), Some(Fault::OpenQuote)));
+                };
                 fields.extend_from_slice(&text[at..at + length]);
-                at += length;
-            }
-            if let Some(end) = self.ends.get_mut(field) {
-                *end = fields.len();
-            }
-            self.count += 1;
-            match text.get(at) {
-                None => return Ok(()),
-                Some(b',') => {
-                    fields.push(b',');
-                    at += 1;
+                at += length + 1;
+                if text.get(at) == Some(&b'"') {
+                    fields.push(b'"');
                 }
-                Some(_) => return Err(Fault::StrayQuote { field }.at(self.line)),
             }
+            let end = memchr2(b',', b'\n', &text[at..]).map(|length| at + length);
+            let end = end.or_else(|| ended.then_some(text.len()))?;
+            let is_last = text.get(end) != Some(&b',');
+            let rest = if is_last { without_return(&text[at..end]) } else { &text[at..end] };
+            if (is_quoted && !rest.is_empty()) || memchr(b'"', rest).is_some() {
+                fault = fault.or(Some(Fault::StrayQuote { field: self.count }));
+            }
+            fields.extend_from_slice(rest);
+            self.add(fields.len());
+            if is_last {
+                return Some((end, fault));
+            }
+            fields.push(b',');
+            at = end + 1;
         }
     }
-}
 
-/// Where a record with quotes ends; goes on where it stopped when more bytes have come.
-#[derive(Default)]
-struct Scan {
-    at: usize,
-    place: Place,
-    /// Line breaks inside quotes.
-    lines: u64,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
-    #[default]
-    FieldStart,
-    Unquoted,
-    Quoted,
-    /// Behind a quote that closes the field, unless another follows at once.
-    Closed,
-}
-
-impl Scan {
-    fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
-        while let Some(byte) = bytes.get(self.at) {
-            self.place = match (self.place, byte) {
-                (Place::Quoted, b'"') => Place::Closed,
-                (Place::Quoted, byte) => {
-                    self.lines += u64::from(*byte == b'\n');
-                    Place::Quoted
-                }
-                (_, b'\n') => return Some(self.at),
-                (_, b',') => Place::FieldStart,
-                (Place::FieldStart | Place::Closed, b'"') => Place::Quoted,
-                _ => Place::Unquoted,
-            };
-            self.at += 1;
+    fn add(&mut self, end: usize) {
+        if let Some(field) = self.ends.get_mut(self.count) {
+            *field = end;
         }
-        None
+        self.count += 1;
     }
 }

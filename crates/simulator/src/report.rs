@@ -1,4 +1,4 @@
-//! What a trace came to, in a few numbers.
+//! Totals of decided traffic.
 
 use std::{
     cmp::Reverse,
@@ -17,12 +17,7 @@ use crate::{
 /// Sums up the requests (`take`) of a trace; other operations are only counted.
 #[derive(Debug)]
 pub struct Report {
-    requests: u64,
-    allowed: u64,
-    others: u64,
-    delayed: u64,
-    longest_delay: Duration,
-    last_delay: Option<Duration>,
+    totals: Totals,
     admitted: Windows,
     /// Departures, from the first request on that has to wait; until then they are the arrivals.
     departed: Option<Windows>,
@@ -32,17 +27,38 @@ pub struct Report {
     keys: Option<HeavyHitters>,
 }
 
+/// Totals of events.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that were allowed.
+    pub allowed: u64,
+    /// Requests that were allowed with a delay.
+    pub delayed: u64,
+    /// Other events: peeks, charges, refunds, resets.
+    pub others: u64,
+    /// The longest delay.
+    pub longest_delay: Duration,
+    /// Delay of the last request; `None` if it was denied, or there was none.
+    pub last_delay: Option<Duration>,
+}
+
+impl Totals {
+    /// Requests that were denied.
+    #[must_use]
+    pub const fn denied(&self) -> u64 {
+        self.requests - self.allowed
+    }
+}
+
 impl Report {
-    /// An empty one, with the most in any interval of each of `spans`.
+    /// An empty report, with peaks in intervals of each of `spans`.
     #[must_use]
     pub fn new(spans: &[Duration]) -> Self {
         Self {
-            requests: 0,
-            allowed: 0,
-            others: 0,
-            delayed: 0,
-            longest_delay: Duration::ZERO,
-            last_delay: None,
+            totals: Totals::default(),
             admitted: Windows::new(spans),
             departed: None,
             leaving: BinaryHeap::new(),
@@ -50,21 +66,21 @@ impl Report {
         }
     }
 
-    /// The same, for who does not ask for the busiest keys: to count them is most of the work.
+    /// As [`new`](Self::new), without counting keys, which takes most of the time.
     #[must_use]
     pub fn without_keys(spans: &[Duration]) -> Self {
         Self { keys: None, ..Self::new(spans) }
     }
 
-    /// Adds an event, not before the last one, and what was decided.
+    /// Adds an event, not before the last one, and its decision.
     pub fn add(&mut self, event: &Event<'_>, decision: &Decision) {
         if event.kind != Kind::Take {
-            self.others += 1;
+            self.totals.others += 1;
             return;
         }
         let now = event.time.as_micros();
-        self.requests += 1;
-        self.last_delay = match decision.outcome {
+        self.totals.requests += 1;
+        self.totals.last_delay = match decision.outcome {
             Outcome::Allow { delay } => Some(delay),
             Outcome::Deny { .. } => None,
         };
@@ -72,13 +88,13 @@ impl Report {
             keys.count(event.key, !decision.allowed());
         }
         self.depart_before(now);
-        if let Some(delay) = self.last_delay {
-            self.allowed += 1;
+        if let Some(delay) = self.totals.last_delay {
+            self.totals.allowed += 1;
             if !delay.is_zero() && self.departed.is_none() {
                 self.departed = Some(self.admitted.clone());
             }
-            self.delayed += u64::from(!delay.is_zero());
-            self.longest_delay = self.longest_delay.max(delay);
+            self.totals.delayed += u64::from(!delay.is_zero());
+            self.totals.longest_delay = self.totals.longest_delay.max(delay);
             self.admitted.count(now);
             if self.departed.is_some() {
                 self.leaving.push(Reverse((event.time + delay).as_micros()));
@@ -86,51 +102,15 @@ impl Report {
         }
     }
 
-    /// Counts the departures that are still to come. Call it once, behind the last event.
+    /// Counts the departures after the last event. Call it once.
     pub fn finish(&mut self) {
         self.depart_before(u64::MAX);
     }
 
-    /// How many requests there were.
+    /// The totals of all events so far.
     #[must_use]
-    pub const fn requests(&self) -> u64 {
-        self.requests
-    }
-
-    /// How many passed.
-    #[must_use]
-    pub const fn allowed(&self) -> u64 {
-        self.allowed
-    }
-
-    /// How many did not.
-    #[must_use]
-    pub const fn denied(&self) -> u64 {
-        self.requests - self.allowed
-    }
-
-    /// How many events were no requests: peeks, charges, refunds, resets.
-    #[must_use]
-    pub const fn others(&self) -> u64 {
-        self.others
-    }
-
-    /// How many passed that were told to wait.
-    #[must_use]
-    pub const fn delayed(&self) -> u64 {
-        self.delayed
-    }
-
-    /// The longest that a request was held back.
-    #[must_use]
-    pub const fn longest_delay(&self) -> Duration {
-        self.longest_delay
-    }
-
-    /// How long the last request was held back; `None` if it was denied, or there was none.
-    #[must_use]
-    pub const fn last_delay(&self) -> Option<Duration> {
-        self.last_delay
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
     }
 
     /// The most requests that arrived in any interval of each length, and passed.

@@ -5,12 +5,12 @@ use std::hint::black_box;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use sluicegate_core::{Decision, Entry, Gcra, Policy, Timestamp, apply};
+use smallvec::SmallVec;
 
 use crate::{
     batch::{self, Batch},
     error::{Fault, TraceError},
     event::{Event, Kind},
-    key::Key,
 };
 
 /// Fewest keys at which it is worth looking for ones that have recovered: so many take up 4 MB.
@@ -31,8 +31,12 @@ pub struct Simulation {
     sweep_at: usize,
 }
 
-/// A key with what is kept of it: one line of a cache, so that a key of everyday length costs one
-/// miss.
+/// A key, with its bytes in place if they are few.
+type Key = SmallVec<[u8; 24]>;
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// A key with its state: one line of a cache, so that a key of usual length costs one miss.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -66,7 +70,6 @@ impl Simulation {
     ///
     /// # Errors
     /// As for [`decide`](Self::decide), and the first that `each` returns.
-    #[inline]
     pub fn decide_batch<E: From<TraceError>>(
         &mut self,
         batch: Batch<'_>,
@@ -75,10 +78,10 @@ impl Simulation {
         for batch in batch.pieces() {
             // What is kept of a key is seldom in a fast cache. To look at all keys first lets the
             // processor wait for many at a time, as no look depends on another.
-            let mut hashes = [0; batch::MOST];
+            let mut hashes = [0; batch::MAX_EVENTS];
             for (key, hash) in batch.keys().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
-                black_box(self.keys.find(*hash, |slot| slot.key.may_be(key)).is_some());
+                black_box(self.keys.find(*hash, |slot| slot.key.len() == key.len()).is_some());
             }
             for (event, hash) in batch.events().zip(hashes) {
                 let decision = self.decide_hashed(&event, hash)?;
@@ -103,7 +106,6 @@ impl Simulation {
         self.decide_hashed(event, self.hasher.hash_one(event.key))
     }
 
-    #[inline(always)]
     fn decide_hashed(&mut self, event: &Event<'_>, hash: u64) -> Result<Decision, TraceError> {
         let found = self.policies.find(event.policy);
         let policy = found.map_err(|fault| fault.at(event.line))?;
@@ -141,7 +143,7 @@ impl Simulation {
             Err(_) => {
                 let (held, decision) = first(policy, event);
                 if let Some(held) = held {
-                    let key = Key::from(event.key);
+                    let key = Key::from_slice(event.key);
                     self.insert(hash, Slot { key, held }, event.time);
                 }
                 Ok(decision)
@@ -217,30 +219,25 @@ impl StoredState {
 }
 
 /// `now` in ticks of the limit.
-#[inline]
 fn ticks(gcra: &Gcra, now: Timestamp) -> u128 {
     u128::from(now.as_micros()) * u128::from(gcra.scale())
 }
 
 /// Ticks by which the TAT lies in the future.
-#[inline]
 fn owed(gcra: &Gcra, tat: [u64; 2], now: Timestamp) -> u128 {
     join(tat).saturating_sub(ticks(gcra, now))
 }
 
-#[inline]
 fn join([high, low]: [u64; 2]) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-#[inline]
 fn split(ticks: u128) -> [u64; 2] {
     [ticks >> 64, ticks & u128::from(u64::MAX)]
         .map(|half| u64::try_from(half).expect("half of the bits"))
 }
 
 /// Decides on a key never used.
-#[inline]
 fn first(policy: &Policy, event: &Event<'_>) -> (Option<StoredState>, Decision) {
     if event.kind == Kind::Take
         && let Some(gcra) = policy.as_gcra()
@@ -270,7 +267,6 @@ struct Policies {
 }
 
 impl Policies {
-    #[inline(always)]
     fn find(&mut self, text: &[u8]) -> Result<&Policy, Fault> {
         if text.is_empty() {
             return self.default.as_ref().ok_or(Fault::NoPolicy);

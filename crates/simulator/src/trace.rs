@@ -8,9 +8,8 @@ use crate::{
     batch::{self, Batch, Stored},
     error::{Fault, TraceError},
     event::{Event, Kind},
-    everyday::Everyday,
-    number,
     records::{MAX_FIELDS, Records},
+    simple_line::SimpleLine,
 };
 
 /// Reads a trace, event by event, without allocating for any.
@@ -18,17 +17,17 @@ use crate::{
 /// Columns are found by name, in any order: `t_us` (whole microseconds since the Unix epoch, never
 /// less than on the line before), `key` (any bytes), `cost` (0 ..= 4 294 967 295), and optionally
 /// `policy` (in force for that event; empty: the default) and `op` (`take` when empty, `peek`,
-/// `charge`, `refund`, `reset`). Fields may stand in quotes as RFC 4180 says; lines end in LF or
+/// `charge`, `refund`, `reset`). Fields may be quoted as in RFC 4180; lines end in LF or
 /// CRLF; empty lines are skipped.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     records: Records<R>,
     columns: Columns,
     last: Timestamp,
-    /// Events that were read together, and how many of them were handed out.
+    /// Events that were read together, and the number of them that were returned.
     batch: Vec<Stored>,
-    handed: usize,
-    /// What is wrong with the line behind them.
+    returned: usize,
+    /// The error of the line after them.
     error: Option<TraceError>,
 }
 
@@ -58,42 +57,41 @@ impl<R: Read> TraceReader<R> {
             return Err(Fault::NoHeader.at(1));
         }
         let columns = Columns::of(&records).map_err(|fault| fault.at(records.line()))?;
-        let (last, batch) = (Timestamp::EPOCH, Vec::with_capacity(batch::MOST));
-        Ok(Self { records, columns, last, batch, handed: 0, error: None })
+        let (last, batch) = (Timestamp::EPOCH, Vec::with_capacity(batch::MAX_EVENTS));
+        Ok(Self { records, columns, last, batch, returned: 0, error: None })
     }
 
     /// The next event, `None` at the end.
     ///
     /// # Errors
     /// [`TraceError`] if the source fails, and for a broken line: by its number, with the value at
-    /// fault. Reading can go on behind a line with a broken value.
-    #[inline]
+    /// fault. The next call continues after a line with an invalid value.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
-        if self.handed == self.batch.len() {
+        if self.returned == self.batch.len() {
             self.read_batch()?;
         }
-        let Some(stored) = self.batch.get(self.handed) else { return Ok(None) };
-        self.handed += 1;
+        let Some(stored) = self.batch.get(self.returned) else { return Ok(None) };
+        self.returned += 1;
         Ok(Some(stored.event(self.records.bytes())))
     }
 
     /// The next events, some at a time; none at the end.
     ///
     /// # Errors
-    /// As for [`next_event`](Self::next_event), once the events before the fault were handed out.
+    /// As for [`next_event`](Self::next_event), after the events before the fault.
     pub fn next_batch(&mut self) -> Result<Batch<'_>, TraceError> {
-        if self.handed == self.batch.len() {
+        if self.returned == self.batch.len() {
             self.read_batch()?;
         }
-        let events = &self.batch[self.handed..];
-        self.handed = self.batch.len();
+        let events = &self.batch[self.returned..];
+        self.returned = self.batch.len();
         Ok(Batch { events, bytes: self.records.bytes() })
     }
 
-    /// Reads the first event, and those that stand behind it in the buffer.
+    /// Reads the next event, and those after it that are in the buffer already.
     fn read_batch(&mut self) -> Result<(), TraceError> {
         self.batch.clear();
-        self.handed = 0;
+        self.returned = 0;
         if let Some(error) = self.error.take() {
             return Err(error);
         }
@@ -107,8 +105,8 @@ impl<R: Read> TraceReader<R> {
         if self.records.is_quoted() {
             return Ok(());
         }
-        while self.batch.len() < batch::MOST {
-            if let Some(event) = self.everyday() {
+        while self.batch.len() < batch::MAX_EVENTS {
+            if let Some(event) = self.simple_event() {
                 self.batch.push(event);
                 continue;
             }
@@ -126,25 +124,21 @@ impl<R: Read> TraceReader<R> {
         Ok(())
     }
 
-    /// The event on the next line, if nothing is special about it.
-    #[inline(always)]
-    fn everyday(&mut self) -> Option<Stored> {
-        if self.columns != Columns::EVERYDAY {
+    /// The event on the next line, if that is a simple one in order of time.
+    fn simple_event(&mut self) -> Option<Stored> {
+        if self.columns != Columns::SIMPLE {
             return None;
         }
-        let last = self.last.as_micros();
-        let in_order =
-            |line: &Everyday| last <= line.time && line.time <= Timestamp::MAX.as_micros();
-        let (found, start, line) = self.records.everyday_in_place(in_order)?;
-        let Everyday { time, key, cost, .. } = found;
+        let times = self.last.as_micros()..=Timestamp::MAX.as_micros();
+        let (found, start, line) = self.records.simple_line(|it| times.contains(&it.time))?;
+        let SimpleLine { time, key, cost, .. } = found;
         let time = Timestamp::saturating_from_micros(time);
         self.last = time;
         let key = (start + key.0, start + key.1);
         Some(Stored { line, time, cost, kind: Kind::Take, key, policy: (0, 0) })
     }
 
-    /// The event that the record is, unless something is wrong with it.
-    #[inline(always)]
+    /// The event of the record; `None` if it is invalid.
     fn event(&mut self) -> Option<Stored> {
         let (columns, records) = (&self.columns, &self.records);
         if records.count() != columns.count {
@@ -156,18 +150,17 @@ impl<R: Read> TraceReader<R> {
             Some(index) => Kind::of(records.field(index))?,
             None => Kind::Take,
         };
-        let key = records.place(columns.key);
-        let policy = columns.policy.map_or((0, 0), |index| records.place(index));
+        let key = records.range(columns.key);
+        let policy = columns.policy.map_or((0, 0), |index| records.range(index));
         self.last = time;
         Some(Stored { line: records.line(), time, cost, kind, key, policy })
     }
 
-    #[inline(always)]
     fn field(&self, index: usize) -> &[u8] {
         self.records.field(index)
     }
 
-    /// The first thing that is wrong with a record that is no event.
+    /// The first fault of an invalid record.
     #[cold]
     fn fault(&self) -> Fault {
         let (found, expected) = (self.records.count(), self.columns.count);
@@ -190,20 +183,26 @@ impl<R: Read> TraceReader<R> {
     }
 }
 
-#[inline(always)]
 fn time(field: &[u8]) -> Option<Timestamp> {
-    Timestamp::from_micros(number::parse(field)?).ok()
+    Timestamp::from_micros(number(field)?).ok()
 }
 
-#[inline(always)]
 fn cost(field: &[u8]) -> Option<u32> {
-    u32::try_from(number::parse(field)?).ok()
+    u32::try_from(number(field)?).ok()
+}
+
+/// A whole number in decimal digits. The standard library reads only UTF-8, and accepts a sign.
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |sum: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 impl Columns {
     /// `t_us,key,cost`.
-    const EVERYDAY: Self =
-        Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
+    const SIMPLE: Self = Self { count: 3, time: 0, key: 1, cost: 2, policy: None, operation: None };
 
     fn of(header: &Records<impl Read>) -> Result<Self, Fault> {
         let mut places = [None; NAMES.len()];
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_found_by_name() {
+    fn trace_columns_are_found_by_name() {
         assert_eq!(
             read("op,cost,policy,key,t_us\n,3,,a,5\nrefund,2,gcra:1/1s,b,6\nreset,0,,,6\n"),
             "2: 5us a  Take(3)\n3: 6us b gcra:1/1s Refund(2)\n4: 6us   Reset\n"
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_line_ends_and_marks_are_those_of_rfc_4180() {
+    fn trace_quotes_line_ends_and_marks_are_those_of_rfc_4180() {
         assert_eq!(
             read("\u{feff}t_us,\"key\",cost\r\n1,\"a,\"\"b\"\"\",1\r\n\r\n2,\"x\r\ny\",1\n3,c,1"),
             "2: 1us a,\\\"b\\\"  Take(1)\n4: 2us x\\r\\ny  Take(1)\n6: 3us c  Take(1)\n"
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_can_go_on_behind_a_broken_value() {
+    fn trace_invalid_value_next_event_is_read() {
         let mut reader = TraceReader::new(&b"t_us,key,cost\nx,a,1\n5,a,1\n"[..]).unwrap();
         assert!(reader.next_event().is_err());
         assert_eq!(reader.next_event().unwrap().unwrap().line, 3);

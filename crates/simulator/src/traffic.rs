@@ -1,23 +1,23 @@
-//! Traffic that is made up: the same for the same words and seed, on every machine.
+//! Synthetic traffic: the same for the same specifications and seed on every machine.
 
 mod random;
 mod spec;
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, as_micros};
 
 use self::random::Random;
-pub use self::spec::{KeySpec, TrafficError, TrafficSpec};
+pub use self::spec::{KeySpec, Steady, TrafficError, TrafficSpec};
 use crate::{
     batch::{Batch, Stored},
     event::Kind,
 };
 
-/// Events that are made at a time.
-const MOST: usize = 4096;
+/// Maximum number of events in a batch.
+const MAX_EVENTS: usize = 4096;
 
-/// Makes events, each a take of cost 1, in order of time.
+/// Generates events, each a take of cost 1, in order of time.
 #[derive(Debug)]
 pub struct Traffic {
     start: u64,
@@ -32,22 +32,22 @@ pub struct Traffic {
     bytes: Vec<u8>,
 }
 
-/// A source of events, and how far it is.
+/// A source of events, with its progress.
 #[derive(Debug)]
 struct Running {
     spec: TrafficSpec,
     random: Random,
     made: u64,
-    /// Of a Poisson process: how many units of mean distance have gone by, in 2^-32.
-    gone: u128,
+    /// Time since the start of a Poisson process, in 2^-32 of its mean distance.
+    elapsed: u128,
 }
 
-/// Whom events are about.
+/// Distribution of the keys.
 #[derive(Debug)]
 enum Keys {
     One,
     Uniform(u64),
-    /// The sums of the weights up to each.
+    /// The cumulative weights.
     Zipf(Vec<u64>),
 }
 
@@ -62,16 +62,15 @@ impl Traffic {
         length: Duration,
     ) -> Self {
         let start = start.as_micros();
-        let length = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
         let running = (1_u64..).zip(specs).map(|(index, spec)| Running {
             spec: *spec,
             random: Random::new(seed.wrapping_add(index << 32)),
             made: 0,
-            gone: 0,
+            elapsed: 0,
         });
         let mut traffic = Self {
             start,
-            end: start.saturating_add(length).min(Timestamp::MAX.as_micros()),
+            end: start.saturating_add(as_micros(length)).min(Timestamp::MAX.as_micros()),
             sources: running.collect(),
             next: BinaryHeap::new(),
             keys: Keys::of(keys),
@@ -81,7 +80,7 @@ impl Traffic {
             bytes: Vec::new(),
         };
         for index in 0..traffic.sources.len() {
-            traffic.go_on(index);
+            traffic.schedule(index);
         }
         traffic
     }
@@ -90,7 +89,7 @@ impl Traffic {
     pub fn next_batch(&mut self) -> Batch<'_> {
         self.events.clear();
         self.bytes.clear();
-        while self.events.len() < MOST
+        while self.events.len() < MAX_EVENTS
             && let Some(Reverse((time, source))) = self.next.pop()
         {
             self.line += 1;
@@ -105,13 +104,13 @@ impl Traffic {
                 key: (start, self.bytes.len()),
                 policy: (0, 0),
             });
-            self.go_on(source);
+            self.schedule(source);
         }
         Batch { events: &self.events, bytes: &self.bytes }
     }
 
-    /// Finds the next time of a source.
-    fn go_on(&mut self, index: usize) {
+    /// Schedules the next event of a source.
+    fn schedule(&mut self, index: usize) {
         if let Some(after) = self.sources[index].next()
             && let Some(time) = self.start.checked_add(after)
             && time < self.end
@@ -126,24 +125,18 @@ impl Running {
     fn next(&mut self) -> Option<u64> {
         let made = self.made;
         self.made += 1;
-        match self.spec {
-            TrafficSpec::Burst { count, at } => (made < u64::from(count)).then_some(at),
-            TrafficSpec::Even { count, period, from, to } => {
-                let after = u128::from(made) * u128::from(period) / u128::from(count);
-                between(from, after, to)
+        let (Steady { count, period, from, to }, elapsed) = match self.spec {
+            TrafficSpec::Burst { count, at } => return (made < u64::from(count)).then_some(at),
+            TrafficSpec::Even(steady) => (steady, u128::from(made) << 32),
+            TrafficSpec::Poisson(steady) => {
+                self.elapsed += u128::from(self.random.exponential());
+                (steady, self.elapsed)
             }
-            TrafficSpec::Poisson { count, period, from, to } => {
-                self.gone += u128::from(self.random.exponential());
-                let after = (self.gone * u128::from(period) / u128::from(count)) >> 32;
-                between(from, after, to)
-            }
-        }
+        };
+        let after = (elapsed * u128::from(period) / u128::from(count)) >> 32;
+        let time = from.checked_add(u64::try_from(after).ok()?)?;
+        (time < to).then_some(time)
     }
-}
-
-fn between(from: u64, after: u128, to: u64) -> Option<u64> {
-    let time = from.checked_add(u64::try_from(after).ok()?)?;
-    (time < to).then_some(time)
 }
 
 impl Keys {

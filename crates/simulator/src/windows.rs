@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use sluicegate_core::as_micros;
+
 /// Maximum number of events in any half-open interval of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPeak {
@@ -36,8 +38,7 @@ struct Window {
 
 impl Windows {
     pub(crate) fn new(spans: &[Duration]) -> Self {
-        let micros = |span: &Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        let mut spans: Vec<u64> = spans.iter().map(micros).collect();
+        let mut spans: Vec<u64> = spans.iter().copied().map(as_micros).collect();
         spans.sort_unstable();
         spans.dedup();
         let window = |span| Window { span, first: 0, held: 0, most: 0 };

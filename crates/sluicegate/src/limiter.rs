@@ -1,9 +1,10 @@
 //! Limits in any store.
 
-use std::{borrow::Borrow, fmt, sync::Arc, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
     Answer, AsStore, Clock, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
+    StoreStatus,
 };
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
 ///
 /// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
 /// policy to another. A key should therefore name the client and what is limited: `login:user7`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Limiter(Arc<dyn Store<Error = StoreError>>);
 
 impl Limiter {
@@ -230,7 +231,10 @@ impl Limiter {
     /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.counters()
+        match self.0.status() {
+            StoreStatus::Remote(status) => status.counters,
+            StoreStatus::Local(_) => Counters::default(),
+        }
     }
 
     /// Gives unused leased units back to the store. Without this call, they are forfeited.
@@ -249,14 +253,8 @@ impl AsStore for Limiter {
     }
 }
 
-impl fmt::Debug for Limiter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Limiter")
-    }
-}
-
 /// A limiter that shares the keys of `local`.
-impl<C: Clock + Send + Sync + 'static> From<LocalLimiter<C>> for Limiter {
+impl<C: Clock + Debug + Send + Sync + 'static> From<LocalLimiter<C>> for Limiter {
     fn from(local: LocalLimiter<C>) -> Self {
         Self(local.0)
     }

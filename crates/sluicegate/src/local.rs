@@ -1,6 +1,6 @@
 //! Limits in this process.
 
-use std::{borrow::Borrow, sync::Arc, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{Answer, AsStore, Clock, Operation, PreparedPolicy, ReserveError};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
@@ -42,7 +42,7 @@ impl LocalLimiter {
     }
 }
 
-impl<C: Clock + Send + Sync> LocalLimiter<C> {
+impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
     /// A limiter in the time of `clock`, with up to 1 GiB of state.
     ///
     /// ```
@@ -218,7 +218,7 @@ impl<C> From<ClockedStore<C>> for LocalLimiter<C> {
 }
 
 /// A limiter is a [`Store`](sluicegate_core::Store).
-impl<C: Clock + Send + Sync> AsStore for LocalLimiter<C> {
+impl<C: Clock + Debug + Send + Sync> AsStore for LocalLimiter<C> {
     type Inner = ClockedStore<C>;
 
     #[inline]

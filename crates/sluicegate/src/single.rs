@@ -1,6 +1,6 @@
 //! One limit without a key.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use sluicegate_core::{Answer, Clock, PreparedPolicy, ReserveError};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
@@ -40,7 +40,7 @@ impl SingleLimiter {
     }
 }
 
-impl<C: Clock + Send + Sync> SingleLimiter<C> {
+impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
     /// A limiter in the time of `clock`.
     #[must_use]
     pub fn with_clock(policy: impl Into<PreparedPolicy>, clock: C) -> Self {

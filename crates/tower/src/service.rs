@@ -18,7 +18,7 @@ use crate::{
     key::Key,
     response::ResponseHeaders,
     settings::{NextStep, Shared},
-    wait::{Answered, DecisionRequest, decide},
+    wait::{DecisionRequest, decide},
 };
 
 /// A rate limited service, created by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -109,27 +109,22 @@ impl<S, R> Shared<S, R> {
     {
         let settings = &self.settings;
         let cost = settings.cost_of(head);
-        let operation = settings.operation(policy, cost, None);
+        let operation = settings.operation(policy, cost);
         let mut key = Key::take();
         key.write(policy.inner(), &settings.parts, head);
+        // Only a waiter peeks before it takes.
+        if settings.max_wait.is_some() && policy.inner().peeks {
+            return CallState::waits(policy, key, cost, None);
+        }
         let Some(result) = self.store.apply(&key, &policy.inner().policy, operation).now() else {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);
         };
-        let answered = match result {
-            Ok(Answer { decision, .. }) => {
-                (settings.next::<S::Error>(policy, Ok(decision), None), Some(decision))
-            }
-            Err(error) => (settings.next(policy, Err(&error), None), None),
-        };
-        let begun = match answered {
-            (NextStep::Pass, decision) => {
-                CallState::Passes(self.response_headers(decision, policy))
-            }
-            (NextStep::Reject, decision) => {
-                CallState::Rejected(Box::new(self.reject(*head, policy, decision)))
-            }
-            _ => return CallState::waits(policy, key, cost, Some(answered)),
+        let decision = result.as_ref().ok().map(|answer| answer.decision);
+        let begun = match settings.next(policy, result.as_ref().copied()) {
+            NextStep::Pass => CallState::Passes(self.response_headers(decision, policy)),
+            NextStep::Reject => CallState::Rejected(Box::new(self.reject(*head, policy, decision))),
+            NextStep::Wait => return CallState::waits(policy, key, cost, result.ok()),
         };
         key.leave();
         begun
@@ -138,7 +133,7 @@ impl<S, R> Shared<S, R> {
 
 impl<C> CallState<C> {
     #[inline(never)]
-    fn waits(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answered>) -> Self {
+    fn waits(policy: &NamedPolicy, key: Box<Key>, cost: u32, first: Option<Answer>) -> Self {
         let pending = DecisionRequest { policy: policy.clone(), key: key.to_vec(), cost, first };
         key.leave();
         Self::Waits(Box::new(pending))

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::{Decision, Operation, Outcome, Retry};
+use sluicegate_core::{
+    Answer, Decision, Operation, Outcome, Retry, Source, Timestamp,
+    wait::{WaitRequest, Waiter},
+};
 
 use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules, rules::Named};
 
@@ -34,17 +37,15 @@ pub(crate) struct Shared<S, R> {
     pub(crate) refuse: Arc<R>,
 }
 
-/// The next step of a request.
+/// The next step of a request after the first answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// It passes.
     Pass,
     /// It is rejected.
     Reject,
-    /// It passes after this delay; its units are taken.
-    PassAfter(Duration),
-    /// It tries again after this delay.
-    RetryAfter(Duration),
+    /// It waits.
+    Wait,
 }
 
 impl Settings {
@@ -80,15 +81,11 @@ impl Settings {
         observe(&Event { policy: &policy.name, result, shadow: self.shadow });
     }
 
-    /// The operation for a request of `cost` units; `left`: how much longer it may wait, if it has waited already.
+    /// The first operation for a request of `cost` units. If it may wait, and does not peek first, that is the
+    /// first operation of its [waiter](Self::waiter).
     #[inline]
-    pub(crate) fn operation(
-        &self,
-        policy: &NamedPolicy,
-        cost: u32,
-        left: Option<Duration>,
-    ) -> Operation {
-        match left.or(self.max_wait) {
+    pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation {
+        match self.max_wait {
             Some(max_wait) if policy.inner().reserves && !self.shadow => {
                 Operation::Reserve { cost, max_wait }
             }
@@ -96,33 +93,52 @@ impl Settings {
         }
     }
 
-    /// The next step after a result; `left`: how much longer the request may wait.
+    /// The waiter of a request that arrives at the epoch.
+    pub(crate) fn waiter(&self, policy: &NamedPolicy, cost: u32) -> Waiter {
+        let policy = policy.policy().clone();
+        let deadline = Timestamp::EPOCH + self.max_wait.unwrap_or_default();
+        let request = WaitRequest { policy, cost, deadline };
+        if self.max_wait.is_some() { Waiter::alone(request) } else { Waiter::once(request) }
+    }
+
+    /// The next step after the first result.
     #[inline]
     pub(crate) fn next<E: std::error::Error>(
         &self,
         policy: &NamedPolicy,
-        result: Result<Decision, &E>,
-        left: Option<Duration>,
+        result: Result<Answer, &E>,
     ) -> NextStep {
-        let policy = policy.inner();
-        let next = match result {
-            _ if self.shadow => NextStep::Pass,
-            Err(_) if self.allow_on_error => NextStep::Pass,
-            Err(_) => NextStep::Reject,
-            Ok(decision) => match decision.outcome {
-                Outcome::Allow { delay } if delay.is_zero() => NextStep::Pass,
-                Outcome::Allow { delay } => NextStep::PassAfter(delay),
-                Outcome::Deny { retry: Retry::After(wait) }
-                    if !policy.reserves
-                        && left.or(self.max_wait).is_some_and(|left| wait <= left) =>
-                {
-                    return NextStep::RetryAfter(wait);
-                }
-                Outcome::Deny { .. } => NextStep::Reject,
-            },
-        };
-        self.observe(policy, result);
-        next
+        if let Ok(answer) = result
+            && !self.shadow
+            && self.waits(policy, answer)
+        {
+            return NextStep::Wait;
+        }
+        if self.passes(policy, result) { NextStep::Pass } else { NextStep::Reject }
+    }
+
+    /// Whether a request waits after the first answer.
+    #[inline]
+    fn waits(&self, policy: &NamedPolicy, answer: Answer) -> bool {
+        match answer.outcome {
+            Outcome::Allow { delay } => !delay.is_zero(),
+            Outcome::Deny { retry: Retry::After(wait) } => {
+                (!policy.inner().reserves || answer.source == Source::Fallback)
+                    && self.max_wait.is_some_and(|max_wait| wait <= max_wait)
+            }
+            Outcome::Deny { retry: Retry::Never } => false,
+        }
+    }
+
+    /// Whether a request passes after its last result, which the observer gets.
+    #[inline]
+    pub(crate) fn passes<E: std::error::Error>(
+        &self,
+        policy: &NamedPolicy,
+        result: Result<Answer, &E>,
+    ) -> bool {
+        self.observe(policy.inner(), result.map(|answer| answer.decision));
+        self.shadow || result.map_or(self.allow_on_error, |answer| answer.allowed())
     }
 
     pub(crate) fn debug(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

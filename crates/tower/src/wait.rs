@@ -3,17 +3,17 @@
 use std::{future::poll_fn, sync::Arc};
 
 use http::{Request, Response};
-use sluicegate_core::{Decision, Operation, Store};
+use sluicegate_core::{
+    Answer, Operation, Store, Timestamp,
+    wait::{Event, Step, Waiter},
+};
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep},
 };
 use tower_service::Service;
 
-use crate::{
-    Head, NamedPolicy, RejectionHandler,
-    settings::{NextStep, Shared},
-};
+use crate::{Head, NamedPolicy, RejectionHandler, settings::Shared};
 
 /// A request that cannot be decided at once.
 #[derive(Debug)]
@@ -23,12 +23,9 @@ pub(crate) struct DecisionRequest {
     pub(crate) key: Vec<u8>,
     /// Units to take.
     pub(crate) cost: u32,
-    /// The first result, if there is one.
-    pub(crate) first: Option<Answered>,
+    /// The answer to the first operation, if the store gave it at once.
+    pub(crate) first: Option<Answer>,
 }
-
-/// The next step, and the decision behind it; no decision if the store is unavailable.
-pub(crate) type Answered = (NextStep, Option<Decision>);
 
 /// Decides `request`, waits if needed, and calls the service or rejects it.
 pub(crate) async fn decide<T, S, R, B, C>(
@@ -42,67 +39,91 @@ where
     S: Store + 'static,
     R: RejectionHandler<C> + Send + Sync + 'static,
 {
-    // The start of waiting, if the request may wait.
     let settings = &shared.settings;
-    let start = settings.max_wait.map(|_| Instant::now());
-    // Whether `service` is a clone that is not ready yet.
-    let mut released = false;
-    loop {
-        let left = || Some(settings.max_wait?.saturating_sub(start?.elapsed()));
-        let (next, decision) = match pending.first.take() {
-            Some(answered) => answered,
-            None => {
-                let operation = settings.operation(&pending.policy, pending.cost, left());
-                let policy = &pending.policy.inner().policy;
-                let result = shared.store.apply(&pending.key, policy, operation).await;
-                let result = result.map(|answer| answer.decision);
-                (settings.next(&pending.policy, result.as_ref().map(|it| *it), left()), result.ok())
-            }
-        };
-        match next {
-            NextStep::Pass => {}
-            NextStep::Reject => {
-                return Ok(shared.reject(Head::of(&request), &pending.policy, decision));
-            }
-            NextStep::PassAfter(wait) => {
-                // A ready service may hold a slot in a queue that other requests could use meanwhile. A clone holds
-                // none.
-                service = service.clone();
-                let reservation = Reservation { shared: &shared, pending: &pending };
-                sleep(wait).await;
-                poll_fn(|context| service.poll_ready(context)).await?;
-                // The reservation is used.
-                std::mem::forget(reservation);
-            }
-            NextStep::RetryAfter(wait) => {
-                service = service.clone();
-                sleep(wait).await;
-                released = true;
-                continue;
-            }
-        }
-        if released {
-            poll_fn(|context| service.poll_ready(context)).await?;
-        }
-        let headers = shared.response_headers(decision, &pending.policy);
-        let mut response = service.call(request).await?;
-        if let Some(headers) = headers {
-            headers.write(response.headers_mut());
-        }
-        return Ok(response);
+    let (first, mut is_ready) = (pending.first.take(), true);
+    let result = if settings.shadow {
+        let take = Operation::Take(pending.cost);
+        shared.store.apply(&pending.key, &pending.policy.inner().policy, take).await
+    } else {
+        let waiter = settings.waiter(&pending.policy, pending.cost);
+        let mut reservation = Reservation { shared: &shared, pending: &pending, waiter };
+        reservation.wait(first, &mut service, &mut is_ready).await?
+    };
+    let decision = result.as_ref().ok().map(|answer| answer.decision);
+    if !settings.passes(&pending.policy, result.as_ref().copied()) {
+        return Ok(shared.reject(Head::of(&request), &pending.policy, decision));
     }
+    if !is_ready {
+        poll_fn(|context| service.poll_ready(context)).await?;
+    }
+    let headers = shared.response_headers(decision, &pending.policy);
+    let mut response = service.call(request).await?;
+    if let Some(headers) = headers {
+        headers.write(response.headers_mut());
+    }
+    Ok(response)
 }
 
-/// A reservation, which is refunded when the request is cancelled.
+/// A waiting request. When it is dropped, what it has reserved and not used is refunded.
 struct Reservation<'a, S: Store + 'static, R: Send + Sync + 'static> {
     shared: &'a Arc<Shared<S, R>>,
     pending: &'a DecisionRequest,
+    waiter: Waiter,
+}
+
+impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<'_, S, R> {
+    /// Waits for the last result, in which the request passes or does not. `first` is the answer to the first
+    /// operation, if that was applied already.
+    ///
+    /// `service` is ready at first, and afterwards only if `is_ready`.
+    async fn wait<T, B>(
+        &mut self,
+        mut first: Option<Answer>,
+        service: &mut T,
+        is_ready: &mut bool,
+    ) -> Result<Result<Answer, S::Error>, T::Error>
+    where
+        T: Service<Request<B>> + Clone,
+    {
+        let Self { shared, pending: DecisionRequest { policy, key, .. }, waiter } = self;
+        let start = Instant::now();
+        let now = || Timestamp::EPOCH + start.elapsed();
+        let mut event = Event::Start;
+        loop {
+            event = match waiter.poll(now(), event) {
+                Step::Apply(operation) => Event::Answered(match first.take() {
+                    Some(answer) => answer,
+                    None => {
+                        match shared.store.apply(key, &policy.inner().policy, operation).await {
+                            Ok(answer) => answer,
+                            Err(error) => return Ok(Err(error)),
+                        }
+                    }
+                }),
+                Step::Observe => Event::Observed(None),
+                Step::SleepUntil(then) => {
+                    // A ready service may hold a slot in a queue that other requests could use in the
+                    // meantime. A clone holds none.
+                    *service = service.clone();
+                    *is_ready = false;
+                    sleep(then.since(now())).await;
+                    if waiter.cancel().is_some() {
+                        // The reservation is used only once the service is ready.
+                        poll_fn(|context| service.poll_ready(context)).await?;
+                        *is_ready = true;
+                    }
+                    Event::Woken
+                }
+                Step::Done(answer) => return Ok(Ok(answer)),
+            };
+        }
+    }
 }
 
 impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<'_, S, R> {
     fn drop(&mut self) {
-        let Self { shared, pending: DecisionRequest { policy, key, cost, .. } } = self;
-        let refund = Operation::Refund(*cost);
+        let Self { shared, pending: DecisionRequest { policy, key, .. }, waiter } = self;
+        let Some(refund) = waiter.cancel() else { return };
         if shared.store.apply(key, &policy.inner().policy, refund).now().is_some() {
             return;
         }

@@ -5,7 +5,7 @@ use clap::{ArgMatches, parser::ValueSource};
 
 use crate::usage::Origins;
 
-/// A setting, and the one that it means nothing without.
+/// A setting, and the one that it requires.
 const NEEDS: [(&str, &str); 18] = [
     ("tls-cert", "tls-key"),
     ("tls-key", "tls-cert"),
@@ -27,7 +27,7 @@ const NEEDS: [(&str, &str); 18] = [
     ("fallback-denial-status", "store"),
 ];
 
-/// Two settings of which one must go, and why.
+/// Two settings that exclude each other, and why.
 const EXCLUDES: [(&str, &str, &str); 5] = [
     ("state-file", "store", "the store keeps the state"),
     ("max-memory", "store", "the state is in the store"),

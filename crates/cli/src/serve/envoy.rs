@@ -2,50 +2,33 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use sluicegate_server::{EnvoyConfig, EnvoyHeaders};
 
-use crate::values;
+use crate::values::{self, Choices};
 
 #[derive(Args, Debug)]
 pub(super) struct Envoy {
     /// Rate limit headers that Envoy is to add to responses; Envoy can also add its own
-    #[arg(
-        long,
-        env = "SLUICEGATE_ENVOY_HEADERS",
-        value_name = "HEADERS",
-        value_enum,
-        default_value = "none"
-    )]
-    envoy_headers: Fields,
+    #[arg(long, value_name = "HEADERS", default_value = "none", value_parser = values::choice(HEADERS))]
+    envoy_headers: EnvoyHeaders,
     /// Return the descriptors of each request to Envoy, as dynamic metadata
-    #[arg(long, env = "SLUICEGATE_ENVOY_METADATA", value_parser = values::switch)]
+    #[arg(long, value_parser = values::switch)]
     envoy_metadata: bool,
     /// Close gRPC connections at about this age, to rebalance clients over servers; 0 disables it
-    #[arg(
-        long,
-        env = "SLUICEGATE_GRPC_MAX_AGE",
-        value_name = "DURATION",
-        default_value = "0",
-        value_parser = values::seconds
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::seconds)]
     grpc_max_age: Duration,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Fields {
-    None,
-    Ratelimit,
-    XRatelimit,
-}
+const HEADERS: Choices<EnvoyHeaders> = &[
+    ("none", "", EnvoyHeaders::None),
+    ("ratelimit", "", EnvoyHeaders::RateLimit),
+    ("x-ratelimit", "", EnvoyHeaders::XRateLimit),
+];
 
 impl Envoy {
     pub(super) fn apply(self, config: &mut EnvoyConfig) {
-        config.headers = match self.envoy_headers {
-            Fields::Ratelimit => EnvoyHeaders::RateLimit,
-            Fields::XRatelimit => EnvoyHeaders::XRateLimit,
-            Fields::None => EnvoyHeaders::None,
-        };
+        config.headers = self.envoy_headers;
         config.metadata = self.envoy_metadata;
         config.max_age = self.grpc_max_age;
     }

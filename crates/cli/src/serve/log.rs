@@ -22,13 +22,7 @@ pub(super) struct Log {
     )]
     log_level: String,
     /// Format of the log, which is written to standard error
-    #[arg(
-        long,
-        env = "SLUICEGATE_LOG_FORMAT",
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "text"
-    )]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: Format,
 }
 

@@ -77,10 +77,7 @@ fn without_login(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::{arguments::Arguments, serve::file::settings_of};
 
     #[test]
     fn shown_secret_is_masked() {
@@ -93,21 +90,6 @@ mod tests {
             ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ] {
             assert_eq!(shown(name, value), expected, "{name} {value}");
-        }
-    }
-
-    #[test]
-    fn environment_variable_has_the_name_of_its_setting() {
-        let command = Arguments::command();
-        let serve = command.find_subcommand("serve").unwrap();
-        for Setting { name, .. } in settings_of(serve) {
-            let argument = serve.get_arguments().find(|it| it.get_long() == Some(&name)).unwrap();
-            let variable = argument.get_env().unwrap().to_str().unwrap();
-            let expected = match &*name {
-                "log-level" => "SLUICEGATE_LOG".to_owned(),
-                name => format!("SLUICEGATE_{}", name.replace('-', "_").to_uppercase()),
-            };
-            assert_eq!(variable, expected);
         }
     }
 }

@@ -1,20 +1,21 @@
 //! The settings of `serve`, in the order in which `--print-config` prints them.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args};
 use sluicegate_server::{Config, WhenFull};
 
 use super::{envoy::Envoy, http::Http, log::Log, store::Store, tls::Tls};
 use crate::{
     usage::Origins,
-    values::{self, ListenAddress, OptionalListener},
+    values::{self, Choices, ListenAddress, OptionalListener},
 };
 
 #[derive(Args, Debug)]
+#[command(mut_args(with_variable))]
 pub(crate) struct Serve {
     /// TOML file of settings named like these options; options and environment variables override it
-    #[arg(long, env = "SLUICEGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print every setting in force and its source, as a file for --config, and exit; secrets are masked
     #[arg(long)]
@@ -44,162 +45,84 @@ pub(crate) struct Serve {
 #[derive(Args, Debug)]
 struct Listeners {
     /// Address for Redis clients (RESP): ADDRESS:PORT, HOST:PORT or :PORT; port 0 picks a free one
-    #[arg(
-        long,
-        env = "SLUICEGATE_LISTEN",
-        value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:6380"
-    )]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6380")]
     listen: ListenAddress,
     /// Address for HTTP, or `off`
-    #[arg(
-        long,
-        env = "SLUICEGATE_HTTP",
-        value_name = "ADDRESS:PORT|off",
-        default_value = "127.0.0.1:8080"
-    )]
+    #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:8080")]
     http: OptionalListener,
     /// Address for gRPC (Envoy), or `off`
-    #[arg(
-        long,
-        env = "SLUICEGATE_GRPC",
-        value_name = "ADDRESS:PORT|off",
-        default_value = "127.0.0.1:8081"
-    )]
+    #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:8081")]
     grpc: OptionalListener,
     /// Additional Unix socket for Redis clients
-    #[arg(long, env = "SLUICEGATE_UNIX", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
     /// Permissions of the Unix socket, in octal
-    #[arg(
-        long,
-        env = "SLUICEGATE_UNIX_PERMISSIONS",
-        value_name = "MODE",
-        default_value = "700",
-        value_parser = octal
-    )]
+    #[arg(long, value_name = "MODE", default_value = "700", value_parser = octal)]
     unix_permissions: u32,
     /// Password that Redis clients must send (`AUTH`)
-    #[arg(
-        long,
-        env = "SLUICEGATE_REQUIREPASS",
-        value_name = "PASSWORD",
-        value_parser = values::secret
-    )]
+    #[arg(long, value_name = "PASSWORD", value_parser = values::secret)]
     requirepass: Option<String>,
 }
 
 #[derive(Args, Debug)]
 struct RuleFiles {
     /// Rules file (YAML or TOML), or folder of rules files; repeat the option, or use commas, for several
-    #[arg(long, env = "SLUICEGATE_RULES", value_name = "PATH", value_delimiter = ',')]
+    #[arg(long, value_name = "PATH", value_delimiter = ',')]
     rules: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 struct Limits {
     /// Maximum number of connected clients, all protocols together
-    #[arg(
-        long,
-        env = "SLUICEGATE_MAX_CLIENTS",
-        value_name = "N",
-        default_value = "10000",
-        value_parser = values::positive
-    )]
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = values::positive)]
     max_clients: usize,
     /// Memory for requests and replies in transit, all clients together
-    #[arg(
-        long,
-        env = "SLUICEGATE_MAX_BUFFER_MEMORY",
-        value_name = "SIZE",
-        default_value = "64mb",
-        value_parser = values::buffer_memory
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64mb", value_parser = values::buffer_memory)]
     max_buffer_memory: usize,
     /// Close clients that send no request for this long; 0 disables it
-    #[arg(
-        long,
-        env = "SLUICEGATE_TIMEOUT",
-        value_name = "DURATION",
-        default_value = "0",
-        value_parser = values::seconds
-    )]
-    timeout: std::time::Duration,
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::seconds)]
+    timeout: Duration,
     /// Close clients that do not finish a request within this time; 0 disables it
-    #[arg(
-        long,
-        env = "SLUICEGATE_INPUT_TIMEOUT",
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = values::seconds
-    )]
-    input_timeout: std::time::Duration,
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::seconds)]
+    input_timeout: Duration,
     /// Close clients that stop reading replies for this long; at least 1s
     #[arg(
         long,
-        env = "SLUICEGATE_OUTPUT_TIMEOUT",
         value_name = "DURATION",
         default_value = "10s",
         value_parser = values::seconds_from_one
     )]
-    output_timeout: std::time::Duration,
+    output_timeout: Duration,
     /// Threads that serve clients; `auto` is one per core
-    #[arg(
-        long,
-        env = "SLUICEGATE_WORKERS",
-        value_name = "N|auto",
-        default_value = "auto",
-        value_parser = workers
-    )]
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = workers)]
     workers: Workers,
 }
 
 #[derive(Args, Debug)]
 struct Memory {
     /// Memory for the state of keys
-    #[arg(
-        long,
-        env = "SLUICEGATE_MAX_MEMORY",
-        value_name = "SIZE",
-        default_value = "1gb",
-        value_parser = values::state_memory
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = values::state_memory)]
     max_memory: usize,
     /// Decision for a new key when the table is full
-    #[arg(
-        long,
-        env = "SLUICEGATE_WHEN_FULL",
-        value_name = "DECISION",
-        value_enum,
-        default_value = "deny"
-    )]
-    when_full: Full,
+    #[arg(long, value_name = "DECISION", default_value = "deny", value_parser = values::choice(WHEN_FULL))]
+    when_full: WhenFull,
     /// File that keeps the state over a restart
-    #[arg(long, env = "SLUICEGATE_STATE_FILE", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     state_file: Option<PathBuf>,
     /// Interval of writes to the state file; 0 writes only when the server stops
-    #[arg(
-        long,
-        env = "SLUICEGATE_SNAPSHOT_EVERY",
-        value_name = "DURATION",
-        default_value = "60s",
-        value_parser = values::seconds
-    )]
-    snapshot_every: std::time::Duration,
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::seconds)]
+    snapshot_every: Duration,
 }
 
 #[derive(Args, Debug)]
 struct Tests {
     /// Accept the time from clients (`AT us`): only for tests and `simulate --store`
-    #[arg(long, env = "SLUICEGATE_TEST_CLOCK", value_parser = values::switch)]
+    #[arg(long, value_parser = values::switch)]
     test_clock: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Full {
-    Deny,
-    Allow,
-}
+const WHEN_FULL: Choices<WhenFull> =
+    &[("deny", "", WhenFull::Deny), ("allow", "", WhenFull::Allow)];
 
 /// `None`: one per core.
 #[derive(Clone, Copy, Debug)]
@@ -233,10 +156,7 @@ impl Serve {
         config.timeouts.output = self.limits.output_timeout;
         config.workers = self.limits.workers.0;
         config.memory.max_bytes = self.memory.max_memory;
-        config.memory.when_full = match self.memory.when_full {
-            Full::Allow => WhenFull::Allow,
-            Full::Deny => WhenFull::Deny,
-        };
+        config.memory.when_full = self.memory.when_full;
         config.memory.state_file = self.memory.state_file;
         config.memory.snapshot_every = self.memory.snapshot_every;
         if let Some((store, fallback_denial)) = self.store.config() {
@@ -244,6 +164,17 @@ impl Serve {
         }
         config.test_clock = self.tests.test_clock;
         Ok(config)
+    }
+}
+
+/// Adds the environment variable: `SLUICEGATE_MAX_CLIENTS` for `--max-clients`.
+fn with_variable(argument: Arg) -> Arg {
+    match argument.get_long() {
+        Some(name) if argument.get_env().is_none() && name != "print-config" => {
+            let variable = format!("SLUICEGATE_{}", name.replace('-', "_").to_uppercase());
+            argument.env(variable)
+        }
+        _ => argument,
     }
 }
 

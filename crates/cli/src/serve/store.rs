@@ -12,37 +12,30 @@ use crate::values;
 pub(super) struct Store {
     /// Keep the state in Redis or Valkey, shared by all servers: redis://HOST, rediss://HOST,
     /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME
-    #[arg(long, env = "SLUICEGATE_STORE", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Prefix of every key in the store
-    #[arg(long, env = "SLUICEGATE_STORE_PREFIX", value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX")]
     store_prefix: Option<String>,
     /// Time limit of a decision by the store
     #[arg(
         long,
-        env = "SLUICEGATE_STORE_DEADLINE",
         value_name = "DURATION",
         default_value = "15ms",
         value_parser = values::store_deadline
     )]
     store_deadline: Duration,
     /// Repeat a denial for up to this long without asking the store; 0 disables it
-    #[arg(
-        long,
-        env = "SLUICEGATE_STORE_DENIAL_CACHE",
-        value_name = "DURATION",
-        default_value = "1s",
-        value_parser = values::denial_cache
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = values::denial_cache)]
     store_denial_cache: Duration,
     /// Authority of the store's certificate (PEM); otherwise those that the system trusts
-    #[arg(long, env = "SLUICEGATE_STORE_CA", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     store_ca: Option<PathBuf>,
     /// Client certificate for the store (PEM)
-    #[arg(long, env = "SLUICEGATE_STORE_CERT", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     store_cert: Option<PathBuf>,
     /// Private key of --store-cert (PEM)
-    #[arg(long, env = "SLUICEGATE_STORE_KEY", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     store_key: Option<PathBuf>,
     /// Decision while the store is unavailable: `deny`, `allow`, `local` (decide in this server) or
     /// `local=1/N` (the same under that share of the policy)
@@ -56,13 +49,7 @@ pub(super) struct Store {
     on_error: OnError,
     /// HTTP status of a denial that is due to an unavailable store; with 429, Envoy gets OVER_LIMIT
     /// instead of UNAVAILABLE
-    #[arg(
-        long,
-        env = "SLUICEGATE_FALLBACK_DENIAL_STATUS",
-        value_name = "503|429",
-        default_value = "503",
-        value_parser = fallback_denial
-    )]
+    #[arg(long, value_name = "503|429", default_value = "503", value_parser = fallback_denial)]
     fallback_denial_status: FallbackDenial,
 }
 

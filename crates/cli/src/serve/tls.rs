@@ -8,31 +8,31 @@ use sluicegate_server::{Config, TlsConfig};
 #[derive(Args, Debug)]
 pub(super) struct Tls {
     /// Certificate (PEM): --listen then accepts TLS only
-    #[arg(long, env = "SLUICEGATE_TLS_CERT", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert (PEM)
-    #[arg(long, env = "SLUICEGATE_TLS_KEY", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     tls_key: Option<PathBuf>,
     /// Accept only clients with a certificate of these authorities (PEM) at --listen
-    #[arg(long, env = "SLUICEGATE_TLS_CLIENT_CA", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     tls_client_ca: Option<PathBuf>,
     /// Certificate (PEM): --http then accepts TLS only
-    #[arg(long, env = "SLUICEGATE_HTTP_TLS_CERT", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     http_tls_cert: Option<PathBuf>,
     /// Private key of --http-tls-cert (PEM)
-    #[arg(long, env = "SLUICEGATE_HTTP_TLS_KEY", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     http_tls_key: Option<PathBuf>,
     /// Accept only clients with a certificate of these authorities (PEM) at --http
-    #[arg(long, env = "SLUICEGATE_HTTP_TLS_CLIENT_CA", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     http_tls_client_ca: Option<PathBuf>,
     /// Certificate (PEM): --grpc then accepts TLS only
-    #[arg(long, env = "SLUICEGATE_GRPC_TLS_CERT", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     grpc_tls_cert: Option<PathBuf>,
     /// Private key of --grpc-tls-cert (PEM)
-    #[arg(long, env = "SLUICEGATE_GRPC_TLS_KEY", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     grpc_tls_key: Option<PathBuf>,
     /// Accept only clients with a certificate of these authorities (PEM) at --grpc
-    #[arg(long, env = "SLUICEGATE_GRPC_TLS_CLIENT_CA", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     grpc_tls_client_ca: Option<PathBuf>,
 }
 

@@ -18,24 +18,24 @@ pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
 }
 
 fn outcomes(lanes: &[Lane]) -> Table {
-    let delays = lanes.iter().any(|lane| lane.report().delayed() > 0);
+    let delays = lanes.iter().any(|lane| lane.report().totals().delayed > 0);
     let mut heading = vec!["policy", "offered", "allowed", "", "denied", ""];
     if delays {
         heading.extend(["delayed", "longest delay"]);
     }
     let row = |lane: &Lane| {
-        let report = lane.report();
-        let share = |part| share(part, report.requests()).trim_start().to_owned();
+        let totals = lane.report().totals();
+        let share = |part| share(part, totals.requests).trim_start().to_owned();
         let mut row = vec![
             lane.name(),
-            report.requests().to_string(),
-            report.allowed().to_string(),
-            share(report.allowed()),
-            report.denied().to_string(),
-            share(report.denied()),
+            totals.requests.to_string(),
+            totals.allowed.to_string(),
+            share(totals.allowed),
+            totals.denied().to_string(),
+            share(totals.denied()),
         ];
         if delays {
-            row.extend([report.delayed().to_string(), words(report.longest_delay())]);
+            row.extend([totals.delayed.to_string(), words(totals.longest_delay)]);
         }
         row
     };
@@ -91,7 +91,7 @@ pub(super) fn print(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> 
             "(more than {MAX_BUSY_KEYS} keys: each count may be up to {missed} too low)"
         )?;
     }
-    let others = lane.report().others();
+    let others = lane.report().totals().others;
     if others > 0 {
         writeln!(
             out,

@@ -13,10 +13,7 @@ use sluicegate_simulator::{
     Batch, Event, Report, Rows, Simulation, TimeSeries, TraceError, periods,
 };
 
-use super::{
-    options::{Change, Format, Simulate},
-    sink::Sink,
-};
+use super::options::{Change, Format, Simulate};
 
 /// The windows that the table shows, besides the policies' own.
 const TABLE_SPANS: [u64; 5] = [1, 2, 3, 10, 60];
@@ -229,6 +226,11 @@ impl Lane {
         }
     }
 
+    /// Adds a decision of another store. They come in the order of events.
+    pub(super) fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
+        self.output.add(event, decision)
+    }
+
     /// The policy of the command line, or else that of the first event.
     pub(super) fn policy(&self) -> Option<&Policy> {
         self.given.as_ref().or(self.output.named.as_ref())
@@ -253,14 +255,7 @@ impl Lane {
     }
 }
 
-impl Sink for Lane {
-    fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
-        self.output.add(event, decision)
-    }
-}
-
 impl LaneOutput {
-    #[inline]
     fn add(&mut self, event: &Event<'_>, decision: &Decision) -> io::Result<()> {
         if let Some(rows) = &mut self.rows {
             rows.write(event.time, event.key, event.cost, decision)?;

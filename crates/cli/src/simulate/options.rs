@@ -21,10 +21,10 @@ pub(crate) struct Simulate {
     /// `30s=gcra:60/60s`
     #[arg(long = "change", value_name = "AFTER=POLICY")]
     pub(crate) changes: Vec<Change>,
-    /// Options of the command line that mean nothing everywhere.
+    /// Options that were given and have an effect only together with others.
     #[arg(skip)]
     pub(crate) given: Vec<&'static str>,
-    /// Which policy each change is about, by its index.
+    /// Index of the policy of each change.
     #[arg(skip)]
     pub(crate) changed: Vec<Option<usize>>,
     /// Draw a chart: in the terminal, or to a file that ends in `.svg`
@@ -88,15 +88,15 @@ pub(crate) enum Format {
     Csv,
 }
 
-/// The rule changes.
+/// A change of the policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// How long after the first event.
+    /// Time after the first event.
     pub(crate) after: Duration,
     pub(crate) policy: Policy,
 }
 
-/// Where a picture goes.
+/// Output of a chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plot {
     Terminal,
@@ -104,12 +104,12 @@ pub(crate) enum Plot {
 }
 
 impl Simulate {
-    /// Whether this option was given, which means nothing everywhere.
+    /// Whether this option was given; it has an effect only together with others.
     pub(crate) fn is_given(&self, name: &str) -> bool {
         self.given.contains(&name)
     }
 
-    /// Notes which options were given, and which policy stands before each change.
+    /// Records which options were given, and which policy precedes each change.
     pub(crate) fn note_order(&mut self, matches: &ArgMatches) {
         const PARTIAL: [(&str, &str); 10] = [
             ("--log", "log"),
@@ -140,8 +140,8 @@ impl Simulate {
         changes
     }
 
-    /// The trace, and where the picture goes. `--plot` takes the word behind it only if that is a
-    /// file of a picture; else the word is the trace.
+    /// The trace, and the output of the chart. `--plot` takes the next word only if that is an SVG
+    /// file; otherwise the word is the trace.
     pub(crate) fn files(&self) -> anyhow::Result<(Option<PathBuf>, Option<Plot>)> {
         match (&self.plot, &self.trace) {
             (None, trace) => Ok((trace.clone(), None)),
@@ -170,7 +170,7 @@ impl FromStr for Change {
     }
 }
 
-/// Where decisions are made.
+/// The store that decides.
 #[derive(Clone, Debug)]
 pub(crate) enum Store {
     Memory,
@@ -199,13 +199,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stores_are_told_by_their_scheme() {
+    fn store_parse_is_by_scheme() {
         assert!("http://h:1".parse::<Store>().is_err());
         assert!(matches!("redis+cluster://h:1".parse(), Ok(Store::Redis(_))));
     }
 
     #[test]
-    fn changes_have_a_time_and_a_policy() {
+    fn change_parse_expects_time_and_policy() {
         assert!("30s=gcra:1/1s".parse::<Change>().is_ok());
         for text in ["gcra:1/1s", "1s=gcra:0/1s", "5=gcra:1/1s", "x=gcra:1/1s"] {
             assert!(text.parse::<Change>().is_err(), "{text}");

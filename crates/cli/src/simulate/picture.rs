@@ -1,8 +1,8 @@
-//! What happened, as a figure.
+//! The chart of a simulation.
 
 use std::time::Duration;
 
-use sluicegate_core::human::span;
+use sluicegate_core::{as_micros, human::span};
 use sluicegate_plot::{
     Bound, Caption, Edge, Figure, Page, Peak, Plot, Role, Row, Series, Shape, Size, Table,
     span as exact,
@@ -11,32 +11,32 @@ use sluicegate_simulator::{Bin, CountedWindow, Spans, TimeSeries};
 
 use super::{compare, lane::Lane, lane::Lanes, options::Simulate};
 use crate::{
-    format::{as_micros, moment},
+    format::moment,
     table::{shown, words},
 };
 
-/// Most spans of a picture.
-const SPANS: usize = 240;
-/// Characters on a line of notes.
-const NOTE: usize = 66;
-/// Most boundaries of windows that are marked.
+/// Maximum number of spans in a chart.
+const MAX_SPANS: usize = 240;
+/// Maximum length of a line of notes.
+const MAX_NOTE: usize = 66;
+/// Maximum number of window boundaries that are marked.
 const MAX_EDGES: usize = 24;
 
 /// All policies on one time axis.
 pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> Figure {
     let tracks = || lanes.all().iter().filter_map(Lane::track);
-    let width = tracks().map(|track| track.width_for(SPANS)).max().unwrap_or(0);
+    let width = tracks().map(|track| track.width_for(MAX_SPANS)).max().unwrap_or(0);
     let first = lanes.first().map_or(0, |first| first.as_micros());
     let mut start = first;
     let mut rows = Vec::new();
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let only = lanes.all().len() == 1;
     for lane in lanes.all() {
         let Some(track) = lane.track() else { continue };
         let spans = track.spans(width);
         start = spans.start;
         let notes = notes(lane, track);
-        said.push(format!("{}: {}.", lane.name(), notes.join("; ")));
+        sentences.push(format!("{}: {}.", lane.name(), notes.join("; ")));
         rows.push(row(lane, track, &spans, (first, only), notes));
     }
     let mut axis = format!("Bars: requests per {}. ", exact(width));
@@ -50,7 +50,7 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
             .title
             .clone()
             .unwrap_or_else(|| "Effect of the policy on traffic".to_owned()),
-        description: said.join(" "),
+        description: sentences.join(" "),
         axis,
         width: width.max(1),
         origin: first.saturating_sub(start),
@@ -65,7 +65,7 @@ pub(super) fn page(figure: Figure, lanes: &Lanes) -> Page {
         let track = lane.track()?;
         Some(numbers(&lane.name(), track, &track.spans(figure.width), first))
     });
-    // On a page, the caption says what a table is about, and the first heading what its rows are.
+    // On a page, the caption names the table, and the first heading its rows.
     let tables = compare::tables(lanes.all()).into_iter().zip(["policy", "policy", "key"]);
     let tables = tables.map(|(mut table, rows)| {
         rows.clone_into(&mut table.heading[0]);
@@ -80,10 +80,10 @@ pub(super) fn page(figure: Figure, lanes: &Lanes) -> Page {
     }
 }
 
-/// What a policy did, a few words a line.
+/// Notes on a policy, each on a line.
 fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
-    let report = lane.report();
-    let mut note = format!("{} of {} requests allowed", report.allowed(), report.requests());
+    let totals = lane.report().totals();
+    let mut note = format!("{} of {} requests allowed", totals.allowed, totals.requests);
     if let Some(bounds) = track.bounds().first()
         && let Some(bound) = bounds.limits.get(limit_to_draw(track))
     {
@@ -91,14 +91,14 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
         note += &format!(", at most {peak} units in any {}", words(bound.period));
     }
     let mut notes = vec![note];
-    if report.delayed() > 0 {
-        let longest = words(report.longest_delay());
-        notes.push(format!("{} requests delayed by up to {longest}", report.delayed()));
+    if totals.delayed > 0 {
+        let longest = words(totals.longest_delay);
+        notes.push(format!("{} requests delayed by up to {longest}", totals.delayed));
     }
     let mut joined = String::new();
     for change in lane.changes() {
         let change = format!("after {}: {}", words(change.after), change.policy);
-        if !joined.is_empty() && joined.len() + change.len() > NOTE {
+        if !joined.is_empty() && joined.len() + change.len() > MAX_NOTE {
             notes.push(std::mem::take(&mut joined));
         }
         joined += if joined.is_empty() { "" } else { "; " };
@@ -108,7 +108,7 @@ fn notes(lane: &Lane, track: &TimeSeries) -> Vec<String> {
     notes
 }
 
-/// The limit of a policy that the line is about: the one exceeded most, or else the one used most.
+/// The limit of a policy to draw: the one that is exceeded most, otherwise the one that is used most.
 fn limit_to_draw(track: &TimeSeries) -> usize {
     if let Some(worst) = track.worst() {
         return worst.limit;
@@ -143,7 +143,7 @@ fn row(
         ],
         ..Plot::default()
     });
-    if lane.report().delayed() > 0 {
+    if lane.report().totals().delayed > 0 {
         plots.push(Plot {
             label: "sent".to_owned(),
             size: Size::Strip,
@@ -157,7 +157,7 @@ fn row(
     Row { title: lane.name(), notes, plots }
 }
 
-/// Units in any one period, and the bound on them.
+/// Units in any period, and their bound.
 fn level(track: &TimeSeries, spans: &Spans, first: u64) -> Option<Plot> {
     let index = limit_to_draw(track);
     let offset = |micros: u64| micros.saturating_sub(spans.start);
@@ -244,7 +244,7 @@ fn windows(
     (edges, windows.iter().map(caption).collect())
 }
 
-/// What remains of the followed key.
+/// Remaining units of the followed key.
 fn remaining(spans: &Spans) -> Option<Plot> {
     // Before its first request, a key is unused.
     let mut last = spans.bins.iter().filter_map(|bin| bin.left).map(|(first, _)| first).max()?;
@@ -263,7 +263,7 @@ fn remaining(spans: &Spans) -> Option<Plot> {
     })
 }
 
-/// A span in microseconds, to two digits: what a reader wants of a moment that was not chosen.
+/// A span in microseconds, rounded to two digits.
 fn rounded(micros: u64) -> u64 {
     let mut unit = 1_u64;
     while micros / unit >= 100 {
@@ -272,7 +272,7 @@ fn rounded(micros: u64) -> u64 {
     (micros + unit / 2) / unit * unit
 }
 
-/// What a figure is drawn from.
+/// The numbers that a figure is drawn from.
 fn numbers(name: &str, track: &TimeSeries, spans: &Spans, first: u64) -> Table {
     let index = limit_to_draw(track);
     let heading = [
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_rounded_to_two_digits() {
+    fn rounded_keeps_two_digits() {
         assert_eq!(
             [0, 7, 99, 149, 1_990_000, 2_550_001, 59_900_000].map(rounded),
             [0, 7, 99, 150, 2_000_000, 2_600_000, 60_000_000]

@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use sluicegate_core::{Decision, ManualClock, Operation, Policy, PreparedPolicy, Store};
+use sluicegate_core::{Decision, ManualClock, Policy, PreparedPolicy, Store};
 use sluicegate_redis::{Options, RedisStore, TestClock};
-use sluicegate_simulator::{Event, Fault, Kind, TraceError};
+use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
-use super::sink::Sink;
+use super::lane::Lane;
 
 /// Maximum time for one event, because no request waits for it.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -43,20 +43,13 @@ impl Redis {
         })
     }
 
-    pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
+    pub(super) fn decide(&mut self, event: &Event<'_>, lane: &mut Lane) -> anyhow::Result<()> {
         let policy = self.prepared_policy(event)?;
-        let operation = match event.kind {
-            Kind::Take => Operation::Take(event.cost),
-            Kind::Peek => Operation::Peek(event.cost),
-            Kind::Charge => Operation::Charge(event.cost),
-            Kind::Refund => Operation::Refund(event.cost),
-            Kind::Reset => Operation::Reset,
-        };
         let key = [self.run.as_bytes(), event.key].concat();
         self.clock.set(event.time);
-        let applied = self.store.apply(&key, &policy, operation);
+        let applied = self.store.apply(&key, &policy, event.operation());
         let decision: Decision = self.runtime.block_on(applied.into_future())?.decision;
-        Ok(sink.add(event, &decision)?)
+        Ok(lane.add(event, &decision)?)
     }
 
     fn prepared_policy(&mut self, event: &Event<'_>) -> anyhow::Result<PreparedPolicy> {

@@ -5,7 +5,7 @@ use sluicegate_core::{Policy, Timestamp};
 use sluicegate_resp::encode_command;
 use sluicegate_simulator::{Event, Fault, Kind, TraceError};
 
-use super::sink::Sink;
+use super::lane::Lane;
 use crate::client::{Client, decision};
 
 /// Maximum number of commands in flight. Their replies fit into the buffers of any socket, so that the server
@@ -40,11 +40,11 @@ impl Remote {
         Self { client, policy, commands: Vec::new(), pending: Vec::new() }
     }
 
-    pub(super) fn decide(&mut self, event: &Event<'_>, sink: &mut impl Sink) -> anyhow::Result<()> {
+    pub(super) fn decide(&mut self, event: &Event<'_>, lane: &mut Lane) -> anyhow::Result<()> {
         let policy = match (event.policy, &self.policy) {
             (b"", Some(default)) => default.as_bytes(),
             (b"", None) => {
-                self.finish(sink)?;
+                self.finish(lane)?;
                 let (line, fault) = (event.line, Box::new(Fault::NoPolicy));
                 return Err(TraceError::Line { line, fault }.into());
             }
@@ -74,13 +74,13 @@ impl Remote {
             kind: event.kind,
         });
         if self.pending.len() >= MAX_EVENTS || self.commands.len() >= MAX_BYTES {
-            self.finish(sink)?;
+            self.finish(lane)?;
         }
         Ok(())
     }
 
     /// Sends the remaining commands, and waits for all replies.
-    pub(super) fn finish(&mut self, sink: &mut impl Sink) -> anyhow::Result<()> {
+    pub(super) fn finish(&mut self, lane: &mut Lane) -> anyhow::Result<()> {
         self.client.send(&self.commands)?;
         self.commands.clear();
         for event in self.pending.drain(..) {
@@ -91,7 +91,7 @@ impl Remote {
             }
             let reply = self.client.receive().with_context(at_line)?;
             let decision = decision(&reply).with_context(at_line)?;
-            sink.add(&Event { line, time, key, cost, policy, kind }, &decision)?;
+            lane.add(&Event { line, time, key, cost, policy, kind }, &decision)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Files of gzip, also those that end before their end.
+//! Gzip files, also truncated ones.
 
 use std::{
     io::{self, ErrorKind, Read},
@@ -7,22 +7,20 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 
-/// What became wrong with a file in its midst, if anything did.
+/// Description of damage inside a file, if there is any.
 pub(super) type Damage = Arc<OnceLock<String>>;
 
-/// What a file of gzip holds, as far as it can be read: what stands before the place where it is cut
-/// or damaged is no less true for that.
+/// The content of a gzip file up to its end, or to the first damage.
 pub(super) struct Unzip<R> {
     decoder: MultiGzDecoder<R>,
-    /// Whether something has been read.
-    begun: bool,
+    has_content: bool,
     damage: Damage,
 }
 
 impl<R: Read> Unzip<R> {
-    /// What `bytes` holds. What is wrong with them is put into `damage`.
+    /// The content of `bytes`. Damage is reported in `damage`.
     pub(super) fn new(bytes: R, damage: Damage) -> Self {
-        Self { decoder: MultiGzDecoder::new(bytes), begun: false, damage }
+        Self { decoder: MultiGzDecoder::new(bytes), has_content: false, damage }
     }
 }
 
@@ -33,10 +31,10 @@ impl<R: Read> Read for Unzip<R> {
         }
         match self.decoder.read(buffer) {
             Ok(count) => {
-                self.begun |= count > 0;
+                self.has_content |= count > 0;
                 Ok(count)
             }
-            Err(error) if self.begun && error.kind() != ErrorKind::Interrupted => {
+            Err(error) if self.has_content && error.kind() != ErrorKind::Interrupted => {
                 self.damage.get_or_init(|| error.to_string());
                 Ok(0)
             }

@@ -50,7 +50,7 @@ mod waiter;
 
 pub use self::{
     queues::{MAX_WAITERS, MAX_WAITERS_OF_KEY, Polled, QueueFull, Ticket, WaitQueues},
-    request::{MAX_OBSERVED_ENTRY, ObservedEntry, WaitRequest},
+    request::{MAX_OBSERVED_ENTRY, ObservedEntry, WaitRequest, peeks_first},
     waiter::{Event, Step, Waiter},
 };
 

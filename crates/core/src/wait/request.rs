@@ -5,6 +5,13 @@ use crate::{Entry, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
 /// Upper bound in bytes on an entry that is copied into an [`ObservedEntry`].
 pub const MAX_OBSERVED_ENTRY: usize = 256 * 1024;
 
+/// Whether a peek comes before each take of a waiting request, because a denial is recorded (`count=all`), or
+/// because an allowed request may be delayed beyond its deadline.
+#[must_use]
+pub fn peeks_first(policy: &Policy) -> bool {
+    policy.limits().iter().any(|limit| limit.count_all() || limit.is_queue())
+}
+
 /// A request that waits until it passes or its deadline is over.
 #[derive(Clone, Debug)]
 pub struct WaitRequest {
@@ -21,12 +28,6 @@ impl WaitRequest {
     /// machine, and one is a queue.
     pub(super) fn departs(&self) -> bool {
         self.policy.can_reserve() && self.policy.limits().iter().any(Limit::is_queue)
-    }
-
-    /// Whether a peek comes before the take, because a denial is recorded, or because an allowed
-    /// request may be delayed beyond its deadline.
-    pub(super) fn peeks_first(&self) -> bool {
-        self.policy.limits().iter().any(|limit| limit.count_all() || limit.is_queue())
     }
 
     /// When it would pass if no other request came; `None` if never. A peek stores nothing, therefore

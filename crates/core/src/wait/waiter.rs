@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::request::{ObservedEntry, WaitRequest};
+use super::request::{ObservedEntry, WaitRequest, peeks_first};
 use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
 
 /// What has happened to a waiting request.
@@ -44,9 +44,19 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Waiter {
     request: WaitRequest,
-    /// Whether it is one of the waiters of a queue.
-    queued: bool,
+    mode: Mode,
     state: State,
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// In the queue of its key.
+    Queued,
+    /// By itself.
+    Alone,
+    /// Only for the delay of what it has taken.
+    Once,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,14 +101,20 @@ impl Waiter {
     /// A waiter for [`WaitQueues::enter`](super::WaitQueues::enter).
     #[must_use]
     pub const fn queued(request: WaitRequest) -> Self {
-        Self { request, queued: true, state: State::New }
+        Self { request, mode: Mode::Queued, state: State::New }
     }
 
     /// A waiter without a queue. It reserves its units where the policy allows that; otherwise it competes
     /// with other requests each time that it may pass.
     #[must_use]
     pub const fn alone(request: WaitRequest) -> Self {
-        Self { request, queued: false, state: State::New }
+        Self { request, mode: Mode::Alone, state: State::New }
+    }
+
+    /// A waiter that takes once, and waits only for the delay of a `leaky-queue`, whatever its deadline.
+    #[must_use]
+    pub const fn once(request: WaitRequest) -> Self {
+        Self { request, mode: Mode::Once, state: State::New }
     }
 
     /// The request.
@@ -136,7 +152,11 @@ impl Waiter {
 
     /// Whether it reserves its departure instead of queueing.
     pub(super) fn reserves(&self) -> bool {
-        if self.queued { self.request.departs() } else { self.request.policy.can_reserve() }
+        match self.mode {
+            Mode::Queued => self.request.departs(),
+            Mode::Alone => self.request.policy.can_reserve(),
+            Mode::Once => false,
+        }
     }
 
     /// Whether its units are assigned, so that it need not be queued.
@@ -160,15 +180,16 @@ impl Waiter {
     pub(super) fn advance(&mut self, now: Timestamp, event: Event, is_head: bool) -> Step {
         match (self.state, event) {
             (State::New, Event::Start) if self.reserves() => self.reserve(now),
+            (State::New, Event::Start) if self.mode == Mode::Once => self.take(),
             (State::New, Event::Start) if is_head => self.ask(),
             (State::New, Event::Start) => self.observe(now >= self.request.deadline),
-            (State::Waiting, Event::Woken) if !self.queued && self.reserves() => self.reserve(now),
+            (State::Waiting, Event::Woken) if self.reserves() => self.reserve(now),
             (State::Waiting, Event::Woken) if is_head => self.ask(),
             (State::Waiting, Event::Woken) if now >= self.request.deadline => self.observe(true),
             (State::Waiting, Event::Woken) => self.sleep_until(self.request.deadline),
             (State::Waiting, Event::Stopped) => self.observe(true),
             (State::Departing { at, .. }, Event::Woken) if now < at => Step::SleepUntil(at),
-            (State::Departing { answer, .. }, Event::Woken) if self.queued => {
+            (State::Departing { answer, .. }, Event::Woken) if self.mode == Mode::Queued => {
                 self.apply(Operation::Peek(0), Purpose::Depart { reserved: answer })
             }
             (State::Departing { answer, .. }, Event::Woken) => self.done(answer),
@@ -187,20 +208,22 @@ impl Waiter {
     }
 
     fn answered(&mut self, now: Timestamp, purpose: Purpose, answer: Answer) -> Step {
-        let WaitRequest { cost, deadline, .. } = self.request;
+        let deadline = self.request.deadline;
         match (purpose, answer.outcome) {
             (Purpose::Reserve | Purpose::Last, Outcome::Allow { .. }) => self.pass(now, answer),
             // A store that is available again may grant the reservation.
             (Purpose::Reserve, Outcome::Deny { retry: Retry::After(wait) })
-                if answer.source == Source::Fallback && !self.queued && now + wait <= deadline =>
+                if answer.source == Source::Fallback
+                    && self.mode == Mode::Alone
+                    && now + wait <= deadline =>
             {
                 self.sleep_until(now + wait)
             }
-            (Purpose::Head, Outcome::Allow { delay }) if self.request.peeks_first() => {
+            (Purpose::Head, Outcome::Allow { delay }) if peeks_first(&self.request.policy) => {
                 if !delay.is_zero() && now + delay > deadline {
                     self.done(deny(answer, delay.saturating_sub(deadline.since(now))))
                 } else {
-                    self.apply(Operation::Take(cost), Purpose::Last)
+                    self.take()
                 }
             }
             (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, answer),
@@ -210,8 +233,8 @@ impl Waiter {
                 self.sleep_until(now + wait)
             }
             // The peek has recorded nothing.
-            (Purpose::Head, Outcome::Deny { .. }) if self.request.peeks_first() => {
-                self.apply(Operation::Take(cost), Purpose::Last)
+            (Purpose::Head, Outcome::Deny { .. }) if peeks_first(&self.request.policy) => {
+                self.take()
             }
             (Purpose::PassTime { is_last }, outcome) => {
                 self.state = State::Observing { is_last };
@@ -225,9 +248,7 @@ impl Waiter {
                 let wait = pass_time.unwrap_or(deadline).since(now);
                 self.done(deny(answer, wait.max(Duration::from_micros(1))))
             }
-            (Purpose::Deny { .. }, Outcome::Deny { .. }) => {
-                self.apply(Operation::Take(cost), Purpose::Last)
-            }
+            (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(),
             (Purpose::Return(denial), _) => self.done(denial),
             (Purpose::Depart { .. }, _)
             | (Purpose::Reserve | Purpose::Head | Purpose::Last, Outcome::Deny { .. }) => {
@@ -268,9 +289,13 @@ impl Waiter {
     /// Asks as the head of the queue.
     fn ask(&mut self) -> Step {
         let cost = self.request.cost;
-        let peeks = self.request.peeks_first();
+        let peeks = peeks_first(&self.request.policy);
         let operation = if peeks { Operation::Peek(cost) } else { Operation::Take(cost) };
         self.apply(operation, Purpose::Head)
+    }
+
+    fn take(&mut self) -> Step {
+        self.apply(Operation::Take(self.request.cost), Purpose::Last)
     }
 
     /// Its units are assigned: holds the request until its departure.

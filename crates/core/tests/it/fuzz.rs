@@ -1,8 +1,9 @@
 //! The fuzz targets over the committed corpus, and over changes of it.
 
 use proptest::prelude::*;
-use sluicegate_core::fuzz::{check_policy, check_state};
 use sluicegate_testing::corpus;
+
+use crate::check::{check_policy, check_state};
 
 /// Each file as it is, cut at every byte, and with each byte changed.
 fn check_corpus(target: &str, check: fn(&[u8])) {

@@ -5,7 +5,7 @@
 use std::{env, fs, process::Command};
 
 use sluicegate_core::{Operation, Policy};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, Usage, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -106,7 +106,7 @@ fn resident() -> [usize; 2] {
 }
 
 /// Floods a store until it has turned away many, or long enough, and tells what it is like then.
-fn flood(flood: Flood, bound: usize) -> Usage {
+fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
     let store = MemoryStore::bounded(bound, WhenFull::Deny);
     let turn = flood.asked * flood.together;
     let (mut now, mut keys) = (0, 0);

@@ -14,7 +14,8 @@ use crate::{
     edge,
 };
 
-type Answer = Result<Decision, String>;
+/// The reply to a waiting client: a decision or an error.
+type WaitReply = Result<Decision, String>;
 
 /// What the server calls back about.
 pub(super) trait Callbacks {
@@ -38,7 +39,7 @@ pub(crate) struct Client(*mut BlockedClient);
 unsafe impl Send for Client {}
 
 impl Client {
-    pub(super) fn answer(self, answer: Answer) {
+    pub(super) fn answer(self, answer: WaitReply) {
         let data = Box::into_raw(Box::new(answer));
         // SAFETY: the client is blocked, and is unblocked once; `free` takes the box back.
         unsafe { (api().unblock_client)(self.0, data.cast()) };
@@ -78,7 +79,7 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
     let context = unsafe { Context::new(ctx) };
     let words = edge::guard("reply", edge::PANICKED, || {
         // SAFETY: the data of this client is what `Client::answer` gave, or nothing.
-        let data = unsafe { (api().private_data)(ctx).cast::<Answer>().as_ref() };
+        let data = unsafe { (api().private_data)(ctx).cast::<WaitReply>().as_ref() };
         match data {
             Some(Ok(decision)) => {
                 context.reply_integers(&decision.to_integers());
@@ -97,7 +98,7 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
 unsafe extern "C" fn free(_: *mut Ctx, data: *mut c_void) {
     if !data.is_null() {
         // SAFETY: it is the box of `Client::answer`, which comes back once.
-        drop(unsafe { Box::from_raw(data.cast::<Answer>()) });
+        drop(unsafe { Box::from_raw(data.cast::<WaitReply>()) });
     }
 }
 

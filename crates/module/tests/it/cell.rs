@@ -1,5 +1,5 @@
-//! Beside redis-cell itself: the same answers but for the documented mends; its keys are taken over;
-//! and where it has the command already, the module leaves it the command.
+//! Compared with redis-cell: the same replies, except for documented corrections; its keys are taken over; if it has
+//! registered the command, the module leaves that to it.
 
 use std::{
     fs,
@@ -17,12 +17,12 @@ use crate::{
     server::{module, serve, target, with_test_clock},
 };
 
-/// So many random calls on each.
+/// Random calls to each.
 const CALLS: u64 = 100_000;
 const AT_ONCE: u64 = 100;
 
-/// redis-cell's module. A dependency's `cdylib` is not built, so the package is laid out as a folder
-/// and built there; where the benchmarks have done so, theirs is used.
+/// The module of redis-cell. Cargo does not build the `cdylib` of a dependency. Therefore the package is copied to a folder
+/// and built there, unless the benchmarks have built it.
 fn redis_cell() -> &'static Path {
     static MODULE: OnceLock<PathBuf> = OnceLock::new();
     MODULE.get_or_init(|| {
@@ -45,7 +45,7 @@ fn redis_cell() -> &'static Path {
 
 fn run_cargo(folder: &Path, arguments: &[&str]) {
     let mut command = cargo();
-    // It is years old: its warnings are of no use here.
+    // The package is old, and its warnings do not matter here.
     command.args(arguments).current_dir(folder).env("RUSTFLAGS", "--cap-lints=allow");
     assert!(command.stdout(Stdio::null()).status().unwrap().success(), "{arguments:?}");
 }
@@ -55,7 +55,7 @@ fn with_redis_cell(engine: Engine, more: &[&str]) -> Server {
     Server::with(engine, &[&["--loadmodule", cell], more].concat())
 }
 
-/// Asks all at once.
+/// Sends all calls in one pipeline.
 fn ask(peer: &mut Peer, lines: &[String]) -> Vec<Vec<i64>> {
     let mut all = pipe();
     for line in lines {
@@ -69,9 +69,9 @@ fn ask(peer: &mut Peer, lines: &[String]) -> Vec<Vec<i64>> {
     replies.iter().map(integers).collect()
 }
 
-/// A unit takes an hour and more, so that the time between two calls cannot matter but in the seconds
-/// that are told. Those redis-cell rounds down and the module up: that is one of the mends.
-fn random_calls_are_answered_alike(engine: Engine) {
+/// A unit takes an hour or more, so that the time between two calls only matters in the seconds of replies. redis-cell
+/// rounds them down and the module up, which is one of the corrections.
+fn cl_throttle_random_calls_return_what_redis_cell_returns(engine: Engine) {
     let (ours, theirs) = (serve(engine), with_redis_cell(engine, &[]));
     let (mut ours, mut theirs) = (ours.peer(), theirs.peer());
     let mut draw = Draw(23);
@@ -79,10 +79,10 @@ fn random_calls_are_answered_alike(engine: Engine) {
     for _ in 0..CALLS / AT_ONCE {
         let lines: Vec<_> = (0..AT_ONCE)
             .map(|_| {
-                // Each key keeps its rule: what a change of rule does is a documented mend.
+                // Each key keeps its policy: a change of policy is a documented correction.
                 let key = draw.below(1000);
                 let (burst, count, period) = (key % 24, 1 + key % 23, 86_400 * (1 + key % 7));
-                // A key that is full is looked at too, and asked for more than it can ever give.
+                // Includes a quantity of 0, and one above the burst.
                 let quantity = [0, 1, 1, 1, 2, 3, 7, 40];
                 let quantity = quantity[usize::try_from(draw.below(8)).unwrap()];
                 format!("CL.THROTTLE user:{key} {burst} {count} {period} {quantity}")
@@ -110,14 +110,14 @@ fn random_calls_are_answered_alike(engine: Engine) {
     assert!(between < CALLS / 10, "{between}");
 }
 
-fn its_keys_are_taken_over(engine: Engine) {
+fn keys_of_redis_cell_are_taken_over(engine: Engine) {
     let folder = {
         let server = with_redis_cell(engine, &["--appendonly", "yes", "--appendfsync", "always"]);
         let mut peer = server.peer();
         for _ in 0..10 {
             assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[0], 0);
         }
-        // A file of its commands would need it to be read: what is in memory is written instead.
+        // A file of commands needs redis-cell to be read. Therefore a snapshot is written.
         peer.say("CONFIG SET appendonly no").unwrap();
         peer.say("SAVE").unwrap();
         server.into_folder()
@@ -135,7 +135,7 @@ fn its_keys_are_taken_over(engine: Engine) {
     assert_eq!(peer.integers("CL.THROTTLE k 15 30 86400")[..3], [0, 16, 5]);
     assert_eq!(peer.integers("SG.TAKE k gcra:30/1d:burst=16")[..3], [1, 16, 4]);
     assert!(peer.say("SG.INFO k").is_ok());
-    // Under a policy of several limits, the first of its family goes on with it.
+    // With several limits, the first one of the gcra family takes it over.
     let ahead = 1_700_000_002_000_000_000_u64;
     drop(peer);
     let server = with_test_clock(engine);
@@ -145,7 +145,7 @@ fn its_keys_are_taken_over(engine: Engine) {
     assert_eq!(peer.integers(line)[..3], [1, 3, 1]);
 }
 
-fn it_keeps_the_command_that_it_has(engine: Engine) {
+fn load_after_redis_cell_leaves_it_cl_throttle(engine: Engine) {
     let server = with_redis_cell(engine, &["--loadmodule", module()]);
     let mut peer = server.peer();
     assert!(server.log().contains("cl.throttle is taken by another module"));
@@ -156,7 +156,7 @@ fn it_keeps_the_command_that_it_has(engine: Engine) {
 }
 
 on_both! {
-    random_calls_are_answered_alike
-    its_keys_are_taken_over
-    it_keeps_the_command_that_it_has
+    cl_throttle_random_calls_return_what_redis_cell_returns
+    keys_of_redis_cell_are_taken_over
+    load_after_redis_cell_leaves_it_cl_throttle
 }

@@ -1,5 +1,5 @@
-//! A server whose clock jumps, by libfaketime (RELIABILITY 22). Of Valkey: Redis 7.0 of Debian does not
-//! start with it, since its allocator asks for the time.
+//! A server whose clock jumps, by libfaketime (RELIABILITY 22). Only Valkey: Redis 7.0 of Debian does not start with
+//! libfaketime, because its allocator reads the time.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::server::module;
 struct Clocked {
     server: Server,
     clock: FakeClock,
-    /// What it told when it was right, in seconds, and when.
+    /// Its time when it was right, in seconds, and the time of that.
     began: (i64, Instant),
 }
 
@@ -29,7 +29,7 @@ impl Clocked {
         Self { server, clock, began }
     }
 
-    /// Sets the clock so many seconds beside the true time, and waits until the server has seen it.
+    /// Sets the clock to an offset from the true time in seconds, and waits until the server has noticed.
     fn jump(&self, peer: &mut Peer, seconds: i64) {
         self.clock.set(seconds);
         let (told, at) = self.began;
@@ -55,15 +55,14 @@ fn take(peer: &mut Peer, policy: &str) -> Vec<i64> {
     peer.integers(&format!("SG.TAKE {policy} {policy}"))
 }
 
-/// How many pass at once.
+/// Number of takes that are allowed at once.
 fn passes(peer: &mut Peer, policy: &str) -> usize {
     (0..).find(|_| take(peer, policy)[0] == 0).unwrap()
 }
 
-/// A jump forward by `J` admits at most what `J` refills; one back admits nothing, and holds a key at most
-/// `J` longer.
+/// A jump forward by `J` admits at most the refill of `J`; one back admits nothing, and delays recovery by at most `J`.
 #[test]
-fn a_jump_admits_no_more_than_it_refills() {
+fn clock_jump_admits_at_most_its_refill() {
     let clocked = Clocked::start();
     let mut peer = clocked.server.peer();
     for (policy, refilled) in [
@@ -78,7 +77,7 @@ fn a_jump_admits_no_more_than_it_refills() {
         clocked.jump(&mut peer, -3600);
         let told = take(&mut peer, policy);
         assert_eq!(told[0], 0, "{policy}, two hours back");
-        // From empty, the first comes within an hour and those two.
+        // From empty, the first unit returns within an hour and the two jumps.
         assert!(told[3] <= 3 * 3_600_000_000, "{policy}: {told:?}");
         println!("figure: {policy}: held for {} s two hours back", told[3] / 1_000_000);
         clocked.jump(&mut peer, 3600);
@@ -87,9 +86,9 @@ fn a_jump_admits_no_more_than_it_refills() {
     }
 }
 
-/// A clock that flaps by a second to either side, ten times a second.
+/// A clock that jumps by a second to either side, ten times per second.
 #[test]
-fn a_clock_that_flaps() {
+fn clock_flapping_admits_at_most_its_refill() {
     let clocked = Clocked::start();
     let mut peer = clocked.server.peer();
     let policy = "gcra:50/1s:burst=10";

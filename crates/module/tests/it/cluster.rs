@@ -1,5 +1,5 @@
-//! The module on a Cluster of three primaries with replicas: keys are where they belong, waiters do not
-//! outstay a slot that moves, and no failover admits more than the bound (RELIABILITY, C.2).
+//! The module on a cluster of three primaries with replicas: keys are on the node of their slot, waiting clients leave
+//! with a slot that moves, and failovers admit at most the bound (RELIABILITY, C.2).
 
 use std::{
     sync::{
@@ -14,14 +14,14 @@ use sluicegate_testing::{Cluster, Engine, Peer, now, rest, size, until};
 
 use crate::{on_both, server::module};
 
-/// So long the load goes on undisturbed, before and after each failover.
+/// Duration of the load before and after each failover.
 const BETWEEN: Duration = Duration::from_millis(300);
 
 fn start(engine: Engine) -> Cluster {
     Cluster::start(engine, &["--loadmodule", module()])
 }
 
-fn keys_are_where_they_belong(engine: Engine) {
+fn cluster_keys_belong_to_the_node_of_their_slot(engine: Engine) {
     let mut cluster = start(engine);
     let (home, slot) = cluster.home("{user7}");
     let other = (home + 1) % 3;
@@ -39,19 +39,18 @@ fn keys_are_where_they_belong(engine: Engine) {
         assert_eq!(elsewhere.error(line), moved, "{line}");
         here.say(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
-    // Many takes at once are of one slot.
+    // A batch of takes has one slot.
     let crossed = here.error("SG.MTAKE 2 {user7} gcra:2/1h 1 {user8} gcra:2/1h 1");
     assert!(crossed.starts_with("CROSSSLOT"), "{crossed}");
     let crossed = here.error("SG.MTAKE 2 {user7} gcra:2/1h 1 {user8} nonsense 1");
     assert!(crossed.starts_with("CROSSSLOT"), "{crossed}");
 
-    a_slot_moves_under_waiters(&cluster);
-    failovers_under_load_stay_in_the_bound(&mut cluster);
+    move_slot_with_waiting_clients(&cluster);
+    fail_over_under_load(&mut cluster);
 }
 
-/// Those who wait are told to ask again where the key has gone, and nothing is decided on what is not
-/// here any more.
-fn a_slot_moves_under_waiters(cluster: &Cluster) {
+/// Waiting clients get an error that tells them to retry, and nothing is decided on state that has moved.
+fn move_slot_with_waiting_clients(cluster: &Cluster) {
     let (from, slot) = cluster.home("{wait}");
     let to = (from + 1) % 3;
     let (node, target) = (&cluster.nodes[from], &cluster.nodes[to]);
@@ -74,7 +73,7 @@ fn a_slot_moves_under_waiters(cluster: &Cluster) {
         let told = waiter.join().unwrap().unwrap_err();
         assert!(told.starts_with("TRYAGAIN"), "{told}");
     }
-    // Who asks again is sent on, and finds what was used.
+    // A retry is redirected, and finds the usage.
     let asked = node.peer().error(&format!("SG.TAKE {{wait}} {policy}"));
     assert_eq!(asked, format!("ASK {slot} 127.0.0.1:{}", target.port()));
     for node in &cluster.nodes[..3] {
@@ -85,8 +84,8 @@ fn a_slot_moves_under_waiters(cluster: &Cluster) {
     cluster.settled();
 }
 
-/// At most `b + r*T + F*b`, by as many failovers `F`, the last of them by a kill.
-fn failovers_under_load_stay_in_the_bound(cluster: &mut Cluster) {
+/// At most `b + r*T + F*b` with `F` failovers, the last of them by a kill.
+fn fail_over_under_load(cluster: &mut Cluster) {
     let key = "{hot}";
     let (home, _) = cluster.home(key);
     let stop = Arc::new(AtomicBool::new(false));
@@ -105,7 +104,7 @@ fn failovers_under_load_stay_in_the_bound(cluster: &mut Cluster) {
         rest(BETWEEN);
         let mut told = None;
         until("the replica takes over", || {
-            // It gives up after five seconds, and is then to be told again.
+            // An attempt ends after five seconds, and is then repeated.
             if told.is_none_or(|it: std::time::Instant| it.elapsed() > Duration::from_secs(6)) {
                 let _ = cluster.nodes[heir].try_ask::<()>("CLUSTER FAILOVER");
                 told = Some(now());
@@ -139,7 +138,7 @@ fn failovers_under_load_stay_in_the_bound(cluster: &mut Cluster) {
     assert!(u32::try_from(admitted).is_ok_and(|it| f64::from(it) <= bound), "{admitted}");
 }
 
-/// Takes at whichever of two servers decides, until told to stop. How many passed.
+/// Takes at the server of two that decides, until stopped. Returns the number of allowed takes.
 fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
     let mut admitted = 0;
     let mut peers: [Option<Peer>; 2] = [None, None];
@@ -171,4 +170,4 @@ fn take_until(stop: &AtomicBool, urls: &[String]) -> u64 {
     admitted
 }
 
-on_both! { keys_are_where_they_belong }
+on_both! { cluster_keys_belong_to_the_node_of_their_slot }

@@ -1,8 +1,7 @@
-//! The commands as clients see them: what they are told of them, replies of all kinds, counters and
-//! events.
+//! The commands as clients see them: descriptions, replies of all kinds, counters and events.
 
 use redis::Value;
-use sluicegate_commands::{COMMANDS, Keys};
+use sluicegate_commands::{CommandSpec, Keys, table};
 use sluicegate_testing::{Engine, Peer, integers, size};
 
 use crate::{
@@ -16,10 +15,10 @@ fn command_info(peer: &mut Peer, name: &str) -> Vec<Value> {
     info
 }
 
-fn clients_are_told_of_every_command(engine: Engine) {
+fn command_info_and_docs_describe_every_command(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         let name = command.name.to_lowercase();
         let info = command_info(&mut peer, &name);
         assert_eq!(info[1], Value::Int(command.arity), "{name}");
@@ -47,8 +46,8 @@ fn clients_are_told_of_every_command(engine: Engine) {
     assert_eq!(all, "[bulk-string('\"a\"'), bulk-string('\"b\"'), bulk-string('\"c\"')]");
 }
 
-/// Who may only read may look and not take; keys are kept apart by their patterns.
-fn acls_apply(engine: Engine) {
+/// A user with read permission may peek but not take; permissions by key pattern apply.
+fn acl_read_only_user_may_peek_only(engine: Engine) {
     let server = serve(engine);
     let mut admin = server.peer();
     // Redis 7.0 has no categories for the commands of modules.
@@ -70,7 +69,7 @@ fn acls_apply(engine: Engine) {
     assert_eq!(category.is_ok(), !named, "{category:?}");
 }
 
-fn replies_are_those_of_the_server(engine: Engine) {
+fn replies_equal_those_of_the_server(engine: Engine) {
     let server = with_test_clock(engine);
     let mut peer = server.peer();
     let at = 1_700_000_000_000_000_u64;
@@ -92,7 +91,7 @@ fn replies_are_those_of_the_server(engine: Engine) {
     assert_eq!(peer.integers("CL.THROTTLE user123 15 30 60"), [0, 16, 15, -1, 2]);
 }
 
-fn counters_add_up(engine: Engine) {
+fn info_counters_add_up(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     for _ in 0..5 {
@@ -104,7 +103,7 @@ fn counters_add_up(engine: Engine) {
     assert_eq!(told, [5, 2, 3, 1, 2, 0, 0]);
 }
 
-fn denials_are_events_where_told(engine: Engine) {
+fn denial_with_option_publishes_event(engine: Engine) {
     let server = serve_with(engine, &["notify-denials", "yes"]);
     let mut peer = server.peer();
     peer.say("CONFIG SET notify-keyspace-events KEd").unwrap();
@@ -123,8 +122,8 @@ fn denials_are_events_where_told(engine: Engine) {
     assert_eq!(heard[1], channel("keyevent@0__:sluicegate.denied", "k"));
 }
 
-/// A denial leaves a transaction alone that watches the key; a take does not.
-fn who_watches_a_key_is_told_of_changes_only(engine: Engine) {
+/// An allowed take aborts a transaction that watches the key; a denial does not.
+fn watch_denial_does_not_abort_transaction(engine: Engine) {
     let server = serve(engine);
     let (mut peer, mut other) = (server.peer(), server.peer());
     peer.integers("SG.TAKE k gcra:1/1h");
@@ -144,7 +143,7 @@ fn who_watches_a_key_is_told_of_changes_only(engine: Engine) {
     }
 }
 
-fn memory_is_told_truly(engine: Engine) {
+fn memory_usage_equals_the_bytes_of_keys(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     let used = |peer: &mut Peer| peer.told("memory", "used_memory");
@@ -159,13 +158,13 @@ fn memory_is_told_truly(engine: Engine) {
     peer.say("FLUSHALL SYNC").unwrap();
     let each = (before - used(&mut peer)) / 20_000;
     println!("{engine:?}: {each} bytes a key, MEMORY USAGE {told}");
-    // It leaves out the entry of the table that keys end by, and parts of that of the keys.
+    // It excludes the entry in the table of expiries, and parts of the entry in the table of keys.
     assert!((60..=180).contains(&each), "{each}");
     assert!(told > 60 && u64::try_from(told).unwrap() <= each + 16, "{told} of {each}");
 }
 
-/// Keys that have ended are gone, and nothing is left of them.
-fn keys_that_end_leave_nothing_behind(engine: Engine) {
+/// Expired keys are removed, and leave no memory.
+fn expired_keys_leave_no_memory(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     let before = peer.told("memory", "used_memory");
@@ -183,12 +182,12 @@ fn keys_that_end_leave_nothing_behind(engine: Engine) {
 }
 
 on_both! {
-    clients_are_told_of_every_command
-    acls_apply
-    replies_are_those_of_the_server
-    counters_add_up
-    denials_are_events_where_told
-    who_watches_a_key_is_told_of_changes_only
-    memory_is_told_truly
-    keys_that_end_leave_nothing_behind
+    command_info_and_docs_describe_every_command
+    acl_read_only_user_may_peek_only
+    replies_equal_those_of_the_server
+    info_counters_add_up
+    denial_with_option_publishes_event
+    watch_denial_does_not_abort_transaction
+    memory_usage_equals_the_bytes_of_keys
+    expired_keys_leave_no_memory
 }

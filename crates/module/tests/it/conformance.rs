@@ -1,4 +1,4 @@
-//! The kit that every store passes, over the wire, in virtual time.
+//! The conformance tests of all stores, over the wire, in virtual time.
 
 use sluicegate_conformance::{
     Answer, Invocation, Shape, Subject, ask_over_the_wire, check_histories, check_keys,
@@ -8,7 +8,7 @@ use sluicegate_testing::{Engine, Peer, integers};
 
 use crate::{on_both, server::with_test_clock};
 
-/// So many histories of each shape.
+/// Histories of each shape.
 const HISTORIES: u64 = 400;
 
 /// The module as a store.
@@ -20,13 +20,13 @@ impl Subject for OverTheWire {
     }
 }
 
-fn passes_the_kit(engine: Engine) {
+fn module_passes_conformance(engine: Engine) {
     let server = with_test_clock(engine);
     check_traces(&mut OverTheWire(server.peer()));
     check_keys(&mut OverTheWire(server.peer()));
 }
 
-fn answers_random_histories_as_the_core_does(engine: Engine) {
+fn random_histories_return_what_core_returns(engine: Engine) {
     let server = with_test_clock(engine);
     let steady = Shape { changes: false, reserve: false, ..Shape::default() };
     for (number, shape) in (0..).zip([Shape::default(), steady]) {
@@ -35,7 +35,7 @@ fn answers_random_histories_as_the_core_does(engine: Engine) {
     }
     let mut peer = server.peer();
     assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
-    // All that is left ends by itself.
+    // All keys expire.
     let volatile = peer.text("INFO keyspace");
     let number = |name: &str| -> u64 {
         let (_, rest) = volatile.split_once(name).unwrap();
@@ -44,4 +44,4 @@ fn answers_random_histories_as_the_core_does(engine: Engine) {
     assert_eq!(number("keys="), number("expires="), "{volatile}");
 }
 
-on_both! { passes_the_kit answers_random_histories_as_the_core_does }
+on_both! { module_passes_conformance random_histories_return_what_core_returns }

@@ -1,4 +1,4 @@
-//! Whoever begins to hear what is replicated, in the midst of takes, hears all of it.
+//! A consumer of replication that starts during takes gets all changes.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -63,7 +63,7 @@ fn link_is_up(replica: &Server) {
 
 fn agree(primary: &Server, replica: &Server) {
     let mut peer = primary.peer();
-    // Something to be waited for.
+    // Some load first.
     peer.say("SET last x").unwrap();
     assert_eq!(peer.say("WAIT 1 30000"), Ok(Value::Int(1)));
     let (expected, found) = (digest(&mut peer), digest(&mut replica.peer()));
@@ -71,7 +71,7 @@ fn agree(primary: &Server, replica: &Server) {
     assert_eq!(found, expected);
 }
 
-fn a_replica_that_comes_late_hears_all(engine: Engine) {
+fn late_replica_gets_all_changes(engine: Engine) {
     let primary = serve(engine);
     let mut peer = primary.peer();
     peer.until(is_replication_idle);
@@ -86,7 +86,7 @@ fn a_replica_that_comes_late_hears_all(engine: Engine) {
         assert!(!is_replication_idle(&mut peer));
     });
     agree(&primary, &replica);
-    // One that was away for a moment goes on by the backlog: it must not have a gap.
+    // A replica that reconnects continues with the backlog, which must not have a gap.
     while_asked(&primary, || {
         peer.say("CLIENT KILL TYPE replica").unwrap();
         assert!(!is_replication_idle(&mut peer));
@@ -95,7 +95,7 @@ fn a_replica_that_comes_late_hears_all(engine: Engine) {
     agree(&primary, &replica);
 }
 
-fn a_file_that_is_begun_late_holds_all(engine: Engine) {
+fn late_append_only_file_gets_all_changes(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     peer.until(is_replication_idle);
@@ -114,8 +114,8 @@ fn a_file_that_is_begun_late_holds_all(engine: Engine) {
     peer.until(is_replication_idle);
 }
 
-/// Who was a replica has a backlog, and another replica of the same primary may go on by it.
-fn a_replica_that_takes_over_is_heard(engine: Engine) {
+/// A former replica has a backlog, with which another replica of the same primary may continue.
+fn promoted_replica_replicates(engine: Engine) {
     let primary = serve(engine);
     let replica_of = format!("127.0.0.1 {}", primary.port());
     let heir = Server::with(engine, &["--loadmodule", module(), "--replicaof", &replica_of]);
@@ -134,7 +134,7 @@ fn a_replica_that_takes_over_is_heard(engine: Engine) {
 }
 
 on_both! {
-    a_replica_that_comes_late_hears_all
-    a_file_that_is_begun_late_holds_all
-    a_replica_that_takes_over_is_heard
+    late_replica_gets_all_changes
+    late_append_only_file_gets_all_changes
+    promoted_replica_replicates
 }

@@ -1,8 +1,7 @@
-//! Whatever is sent, the reply is an answer or an error, in the words of all faces, and the server
-//! stays. No panic crosses into it.
+//! The reply to any arguments is a result or an error with the text of all protocols. No panic crosses into the server.
 
 use redis::Value;
-use sluicegate_commands::{COMMANDS, Options, parse};
+use sluicegate_commands::{CommandSpec, Options, parse, table};
 use sluicegate_testing::Engine;
 
 use crate::{
@@ -35,7 +34,7 @@ const EVIL: [&[u8]; 22] = [
     b"MAXWAIT",
 ];
 
-/// A call of each command that is right.
+/// Valid arguments of each command.
 fn right(name: &str) -> Vec<&'static [u8]> {
     match name {
         "CL.THROTTLE" => vec![b"k", b"15", b"30", b"60", b"1"],
@@ -47,7 +46,7 @@ fn right(name: &str) -> Vec<&'static [u8]> {
     }
 }
 
-fn every_command_with_every_wrong_argument(engine: Engine) {
+fn command_invalid_arguments_return_errors(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     let long = vec![b'x'; 70_000];
@@ -64,12 +63,12 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
                 assert!(found == error || counted, "{found}, not {error}");
             }
             (Err(error), Ok(_)) => panic!("it should say {error}"),
-            // What is right may still be denied, or be no policy for `reserve`.
+            // Valid arguments may still be denied, or have a policy that does not support `reserve`.
             (Ok(_), Err(found)) => assert!(found.starts_with("ERR reserve"), "{found}"),
             (Ok(_), Ok(_)) => {}
         }
     };
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         let name = command.name.as_bytes();
         let right = right(command.name);
         for count in 0..=right.len() {
@@ -92,7 +91,7 @@ fn every_command_with_every_wrong_argument(engine: Engine) {
     assert_eq!(peer.say("PING"), Ok(Value::SimpleString("PONG".to_owned())));
 }
 
-fn keys_of_others_are_refused(engine: Engine) {
+fn key_of_another_program_is_an_error(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     peer.say("SET text hello").unwrap();
@@ -104,7 +103,7 @@ fn keys_of_others_are_refused(engine: Engine) {
     peer.say("RPUSH list 1").unwrap();
     peer.say("HSET hash a 1").unwrap();
     peer.say("XADD stream * a 1").unwrap();
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         if command.name == "SG.MTAKE" || command.name == "SG.RESET" {
             continue;
         }
@@ -126,11 +125,11 @@ fn keys_of_others_are_refused(engine: Engine) {
             }
         }
     }
-    // Each take for itself: one that fails does not hide the other.
+    // Takes are independent: an error of one does not affect the other.
     let both = peer.say("SG.MTAKE 2 list gcra:1/1h 1 fine gcra:1/1h 1");
     assert!(both.is_err() || matches!(&both, Ok(Value::Array(it)) if it.len() == 2), "{both:?}");
     assert_eq!(peer.say("EXISTS fine"), Ok(Value::Int(1)));
-    // What cannot be read is state all the same, and goes when told.
+    // A state that cannot be decoded counts as one, and can be reset.
     for key in ["text", "empty", "newer", "cut"] {
         assert_eq!(peer.say(&format!("SG.RESET {key}")), Ok(Value::Int(1)), "{key}");
     }
@@ -138,7 +137,7 @@ fn keys_of_others_are_refused(engine: Engine) {
     assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
 }
 
-fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
+fn panic_ends_one_command_only(engine: Engine) {
     let server = serve_with(engine, &["test-panic", "yes"]);
     let mut peer = server.peer();
     let mut panics = 0;
@@ -147,7 +146,7 @@ fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
         peer.until(|it| it.told("sluicegate", "sluicegate_panics") == panics);
     };
     let failed = "ERR sluicegate failed on this command";
-    for command in COMMANDS {
+    for command in table::<&CommandSpec>() {
         peer.say("SG.PANIC command").unwrap();
         let mut arguments = right(command.name);
         arguments.insert(0, command.name.as_bytes());
@@ -166,7 +165,7 @@ fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
         let _ = peer.say(line);
         panicked(&mut peer);
     }
-    // While somebody waits: its timer, its reply, and its going.
+    // While a client waits: its timer, its reply, and its disconnection.
     for armed in ["timer", "reply"] {
         peer.say("SG.RESET w").unwrap();
         peer.say("SG.TAKE w gcra:1/1h").unwrap();
@@ -184,7 +183,7 @@ fn a_panic_ends_one_command_and_not_the_server(engine: Engine) {
 }
 
 on_both! {
-    every_command_with_every_wrong_argument
-    keys_of_others_are_refused
-    a_panic_ends_one_command_and_not_the_server
+    command_invalid_arguments_return_errors
+    key_of_another_program_is_an_error
+    panic_ends_one_command_only
 }

@@ -1,4 +1,4 @@
-//! Servers that are killed, or told to stop, while they are asked: what was answered is remembered.
+//! Servers that are killed or stopped under load keep all decisions that they have replied.
 
 use std::sync::{
     Arc,
@@ -15,10 +15,10 @@ use crate::{
 
 const LIMIT: u64 = 20_000;
 
-/// With an append-only file that is synced always, a killed process forgets nothing that it has answered:
-/// over all its lives no more than the limit is admitted. With `everysec` the server may hold back what it
-/// writes while it syncs, for two seconds at most: each kill admits at most a burst more.
-fn a_killed_server_admits_no_more(engine: Engine) {
+/// With an append-only file that is always synced, a killed process loses no decision that it has replied: all its runs
+/// together admit at most the limit. With `everysec` the server may delay writes for up to two seconds while it syncs:
+/// each kill admits at most one more burst.
+fn kill_server_with_synced_file_admits_no_more(engine: Engine) {
     for fsync in ["always", "everysec"] {
         let more = ["--appendonly", "yes", "--appendfsync", fsync];
         let mut server = Server::with(engine, &[&["--loadmodule", module()], &more[..]].concat());
@@ -55,13 +55,13 @@ fn a_killed_server_admits_no_more(engine: Engine) {
             "figure: {engine:?}, appendfsync {fsync}, {kills} kills under load: {admitted} of {LIMIT} admitted"
         );
         let bound = if fsync == "always" { LIMIT } else { LIMIT * (1 + kills) };
-        // What was taken when it was killed, and not answered, is lost: one each connection.
+        // A take without a reply may be lost: one per connection.
         assert!(admitted <= bound && admitted + 4 * kills >= LIMIT, "{admitted}");
     }
 }
 
-/// Those who wait when the server stops lose their connections, and it does not wait for them.
-fn who_waits_does_not_keep_the_server(engine: Engine) {
+/// Waiting clients lose their connections when the server stops, which does not wait for them.
+fn stop_with_waiting_clients_ends_immediately(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     peer.integers("SG.TAKE w gcra:1/1h");
@@ -88,4 +88,4 @@ fn who_waits_does_not_keep_the_server(engine: Engine) {
     assert!(log.contains("ready to exit, bye bye") && !log.contains("BUG REPORT"), "{log}");
 }
 
-on_both! { a_killed_server_admits_no_more who_waits_does_not_keep_the_server }
+on_both! { kill_server_with_synced_file_admits_no_more stop_with_waiting_clients_ends_immediately }

@@ -1,4 +1,4 @@
-//! Loading, a second time and with what is wrong; options; unloading.
+//! Loading, repeatedly and with invalid options; options; unloading.
 
 use redis::Value;
 use sluicegate_testing::{Engine, Folder, Server};
@@ -8,13 +8,13 @@ use crate::{
     server::{module, serve, with_test_clock},
 };
 
-/// What the server logs when it ends because of how the module was to be loaded.
+/// The log of a server that ends because the module rejects its options.
 fn refused(engine: Engine, arguments: &[&str]) -> String {
     let all = [&["--loadmodule", module()][..], arguments].concat();
     Server::within(engine, Folder::new(), &all, &[]).expect_err("it is refused")
 }
 
-fn what_is_wrong_with_an_option_is_told(engine: Engine) {
+fn load_invalid_option_logs_error(engine: Engine) {
     for (arguments, words) in [
         (
             &["colour", "blue"][..],
@@ -28,7 +28,7 @@ fn what_is_wrong_with_an_option_is_told(engine: Engine) {
     }
 }
 
-fn options_can_be_set_as_the_server_sets_them(engine: Engine) {
+fn options_are_settable_by_config(engine: Engine) {
     let loads = ["--loadmodule", module()];
     let set = ["--sluicegate.test-clock", "yes"];
     let server = Server::with(engine, &[&loads[..], &set].concat());
@@ -41,7 +41,7 @@ fn options_can_be_set_as_the_server_sets_them(engine: Engine) {
     assert!(peer.error("CONFIG SET sluicegate.notify-denials maybe").starts_with("ERR"));
 }
 
-fn it_is_unloaded_and_loaded_again(engine: Engine) {
+fn unload_and_load_again_works(engine: Engine) {
     let server = with_test_clock(engine);
     let mut peer = server.peer();
     let path = module().to_owned();
@@ -58,8 +58,8 @@ fn it_is_unloaded_and_loaded_again(engine: Engine) {
     }
 }
 
-/// While somebody waits, the server does not let it go.
-fn it_stays_while_somebody_waits(engine: Engine) {
+/// The server does not unload the module while a client waits.
+fn unload_with_waiting_client_is_rejected(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     peer.integers("SG.TAKE k gcra:1/1h");
@@ -72,8 +72,8 @@ fn it_stays_while_somebody_waits(engine: Engine) {
     peer.until(|it| it.say("MODULE UNLOAD sluicegate").is_ok());
 }
 
-/// The log says when something of the module's is missing; here nothing is.
-fn nothing_is_amiss_in_the_log(engine: Engine) {
+/// The log would name a missing function of the module API.
+fn load_logs_no_warning(engine: Engine) {
     let server = serve(engine);
     let log = server.log();
     assert!(server.folder().path().exists() && log.contains("'sluicegate' loaded"), "{log}");
@@ -81,9 +81,9 @@ fn nothing_is_amiss_in_the_log(engine: Engine) {
 }
 
 on_both! {
-    what_is_wrong_with_an_option_is_told
-    options_can_be_set_as_the_server_sets_them
-    it_is_unloaded_and_loaded_again
-    it_stays_while_somebody_waits
-    nothing_is_amiss_in_the_log
+    load_invalid_option_logs_error
+    options_are_settable_by_config
+    unload_and_load_again_works
+    unload_with_waiting_client_is_rejected
+    load_logs_no_warning
 }

@@ -16,7 +16,7 @@ mod server;
 mod sharing;
 mod waiting;
 
-/// A test on each kind of server.
+/// Runs a test on each kind of server.
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod redis_7_0 {

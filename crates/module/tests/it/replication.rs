@@ -1,5 +1,5 @@
-//! What is replicated and kept on disk is the effect: a primary, its replica, and what is read back
-//! from either kind of file agree, whatever was asked. Nothing is written for what changes nothing.
+//! Effects are replicated and stored: a primary, its replica and both kinds of files agree after any calls. A call
+//! without a change writes nothing.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::{
     server::{module, serve},
 };
 
-/// So many random calls.
+/// Random calls.
 fn calls() -> u64 {
     size("SLUICEGATE_CALLS", 20_000)
 }
@@ -49,7 +49,7 @@ impl Draw {
 
 /// A random call at `at`.
 fn call(draw: &mut Draw, at: u64) -> String {
-    // Most keys stay under one rule; some change it.
+    // Most keys keep their policy; some change it.
     let number = draw.below(40);
     let mut index = usize::try_from(number).unwrap() % POLICIES.len();
     if number > 32 && draw.below(10) == 0 {
@@ -76,12 +76,12 @@ fn digest(peer: &mut Peer) -> String {
     peer.text("DEBUG DIGEST")
 }
 
-/// Asks `count` random calls: most alone, some in a transaction, some in a script.
+/// Sends `count` random calls: most alone, some in a transaction, some in a script.
 fn ask_at_random(peer: &mut Peer, count: u64) {
     let mut draw = Draw(7);
     let mut at = 1_700_000_000_000_000;
     for _ in 0..count {
-        // Now and then a clock steps back.
+        // Sometimes the clock steps back.
         at =
             if draw.below(50) == 0 { at - draw.below(3_000_000) } else { at + draw.below(600_000) };
         let line = call(&mut draw, at);
@@ -112,11 +112,11 @@ fn ask_at_random(peer: &mut Peer, count: u64) {
     assert_eq!(peer.told("sluicegate", "sluicegate_panics"), 0);
 }
 
-fn primary_replica_and_both_files_agree(engine: Engine) {
+fn random_calls_primary_replica_and_files_agree(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
     let primary = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
     let replica_of = format!("127.0.0.1 {}", primary.port());
-    // The replica needs no module: what it is told are commands of the server's own.
+    // The replica needs no module, because it gets commands of the server.
     let replica = Server::with(engine, &["--replicaof", &replica_of]);
     let (mut peer, mut copy) = (primary.peer(), replica.peer());
     copy.until(|it| it.text("INFO replication").contains("master_link_status:up"));
@@ -132,7 +132,7 @@ fn primary_replica_and_both_files_agree(engine: Engine) {
     assert_eq!(digest(&mut peer), expected, "after the snapshot was read");
 }
 
-fn what_changes_nothing_writes_nothing(engine: Engine) {
+fn call_without_change_replicates_nothing(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
     let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
     let mut peer = server.peer();
@@ -161,8 +161,8 @@ fn what_changes_nothing_writes_nothing(engine: Engine) {
     assert_eq!(peer.say("DBSIZE"), Ok(Value::Int(5)));
 }
 
-/// Of a long log the change is written, not the whole: some hundred bytes a take.
-fn a_long_log_grows_by_its_change(engine: Engine) {
+/// The change of a long log is written, not the whole log: some hundred bytes per take.
+fn long_log_take_replicates_few_bytes(engine: Engine) {
     let loads = ["--loadmodule", module(), "test-clock", "yes"];
     let server = Server::with(engine, &[&loads[..], &["--appendonly", "yes"]].concat());
     let mut peer = server.peer();
@@ -176,7 +176,7 @@ fn a_long_log_grows_by_its_change(engine: Engine) {
     }
     assert_eq!(take(&mut peer, 1)[0], 0, "it is full");
     let before = peer.told("persistence", "aof_current_size");
-    // Each of these makes the oldest go.
+    // Each of these expires the oldest event.
     assert_eq!(take(&mut peer, 60_000_000)[0], 1);
     for _ in 0..2000 {
         assert_eq!(take(&mut peer, 30_001)[0], 1);
@@ -186,8 +186,8 @@ fn a_long_log_grows_by_its_change(engine: Engine) {
     assert!(each < 300, "{each}");
 }
 
-/// Once a key is spent it stays so, however the server ends.
-fn nothing_is_forgotten_over_an_end(engine: Engine) {
+/// A spent key stays spent, however the server ends.
+fn spent_key_after_restart_stays_spent(engine: Engine) {
     let loads = ["--loadmodule", module()];
     let policies = ["gcra:1000/300d", "sliding-log:1000/300d", "fixed-window:1000/300d"];
     let fsync = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -207,8 +207,8 @@ fn nothing_is_forgotten_over_an_end(engine: Engine) {
     }
 }
 
-/// A replica that takes over knows what was used, and decides by the same rules.
-fn a_failover_gives_nothing_away(engine: Engine) {
+/// A promoted replica has the usage, and decides under the same policies.
+fn failover_keeps_usage(engine: Engine) {
     let primary = serve(engine);
     let replica_of = format!("127.0.0.1 {}", primary.port());
     let replica = Server::with(engine, &["--loadmodule", module(), "--replicaof", &replica_of]);
@@ -225,9 +225,9 @@ fn a_failover_gives_nothing_away(engine: Engine) {
 }
 
 on_both! {
-    primary_replica_and_both_files_agree
-    what_changes_nothing_writes_nothing
-    a_long_log_grows_by_its_change
-    nothing_is_forgotten_over_an_end
-    a_failover_gives_nothing_away
+    random_calls_primary_replica_and_files_agree
+    call_without_change_replicates_nothing
+    long_log_take_replicates_few_bytes
+    spent_key_after_restart_stays_spent
+    failover_keeps_usage
 }

@@ -3,17 +3,17 @@
 use sluicegate_testing::{Engine, Server};
 pub(crate) use sluicegate_testing::{module, target};
 
-/// With the module and nothing else.
+/// A server with the module, and no options.
 pub(crate) fn serve(engine: Engine) -> Server {
     serve_with(engine, &[])
 }
 
-/// With the module, which takes `AT`.
+/// A server with the module, which accepts `AT`.
 pub(crate) fn with_test_clock(engine: Engine) -> Server {
     serve_with(engine, &["test-clock", "yes"])
 }
 
-/// With the module loaded with these arguments.
+/// A server with the module, loaded with these arguments.
 pub(crate) fn serve_with(engine: Engine, arguments: &[&str]) -> Server {
     Server::with(engine, &[&["--loadmodule", module()], arguments].concat())
 }

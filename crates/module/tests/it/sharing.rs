@@ -1,5 +1,5 @@
-//! The bytes of a key are those of `docs/state-format.md`: what others wrote is understood, and what
-//! the module writes is what the core would.
+//! The bytes of a key are those of `docs/state-format.md`: the module reads states of other programs, and writes the bytes
+//! that the core encodes.
 
 use redis::Value;
 use sluicegate_conformance::{Answer, CoreSubject, Invocation, Shape, Subject, check_histories};
@@ -12,7 +12,7 @@ use crate::{
     server::{serve, with_test_clock},
 };
 
-/// The module, of which every state is compared with the core's, and then replaced by it if told.
+/// The module. Each state is compared with that of the core, and optionally replaced by it.
 struct Compared {
     module: OverTheWire,
     core: CoreSubject,
@@ -31,7 +31,7 @@ impl Subject for Compared {
         let expected = self.core.entry(key).filter(|entry| !entry.lifetime(now).is_zero());
         if let Some(expected) = expected {
             let stored = stored.expect("there is state");
-            // A plain log may begin with events that are gone.
+            // A log of the fast path may begin with expired events.
             let plain = matches!(expected.policy().limits(), [Limit::SlidingLog(_)]);
             if !plain {
                 assert_eq!(stored, expected.encode(), "{now} {operation:?} under {policy}");
@@ -44,7 +44,7 @@ impl Subject for Compared {
     }
 }
 
-fn states_are_those_of_the_core(engine: Engine) {
+fn random_histories_store_what_core_encodes(engine: Engine) {
     let server = with_test_clock(engine);
     for replaces in [false, true] {
         let mut subject =
@@ -59,9 +59,9 @@ fn states_are_those_of_the_core(engine: Engine) {
     }
 }
 
-/// A long log, with takes that pass and takes that do not, and steps back of the clock: the core,
-/// which keeps no event that is gone, answers the same.
-fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
+/// A long log, with allowed and denied takes, and steps back of the clock: the core, which keeps no expired event, returns
+/// the same decisions.
+fn long_log_decisions_equal_those_of_core(engine: Engine) {
     let server = with_test_clock(engine);
     let mut draw = crate::replication::Draw(11);
     for text in ["sliding-log:100/1s", "sliding-log:1000/1m", "sliding-log:1/1ms"] {
@@ -90,8 +90,8 @@ fn a_long_log_is_decided_as_by_the_core(engine: Engine) {
     }
 }
 
-/// What version 1 of the byte form wrote is understood, and written anew with the next change.
-fn version_1_is_taken_over(engine: Engine) {
+/// A state of version 1 is read, and rewritten with the next change.
+fn state_of_version_1_is_read_and_rewritten(engine: Engine) {
     let server = with_test_clock(engine);
     let mut peer = server.peer();
     for policy in ["gcra:30/1m", "gcra:7/1m", "sliding-log:9/1m"] {
@@ -117,13 +117,13 @@ fn version_1_is_taken_over(engine: Engine) {
 }
 
 /// A key that has lost its time to live gets a new one.
-fn a_key_without_an_end_is_healed(engine: Engine) {
+fn key_without_expiry_gets_one(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     for policy in ["gcra:1/1h", "sliding-log:1/1h", "fixed-window:1/1h"] {
         assert_eq!(peer.integers(&format!("SG.TAKE {policy} {policy}"))[0], 1);
         assert_eq!(peer.say(&format!("PERSIST {policy}")), Ok(Value::Int(1)));
-        // One that is only ever denied is looked after now and then.
+        // After a denial, the expiry is only checked sometimes.
         peer.until(|it| {
             assert_eq!(it.integers(&format!("SG.TAKE {policy} {policy}"))[0], 0);
             it.say(&format!("PTTL {policy}")) != Ok(Value::Int(-1))
@@ -133,8 +133,8 @@ fn a_key_without_an_end_is_healed(engine: Engine) {
     }
 }
 
-/// Every key ends by itself, no earlier than it has recovered and hardly later.
-fn a_key_ends_when_it_has_recovered(engine: Engine) {
+/// Every key expires, no earlier than it has recovered and hardly later.
+fn key_expires_when_it_has_recovered(engine: Engine) {
     let server = serve(engine);
     let mut peer = server.peer();
     for policy in
@@ -152,9 +152,9 @@ fn a_key_ends_when_it_has_recovered(engine: Engine) {
 }
 
 on_both! {
-    version_1_is_taken_over
-    states_are_those_of_the_core
-    a_long_log_is_decided_as_by_the_core
-    a_key_without_an_end_is_healed
-    a_key_ends_when_it_has_recovered
+    state_of_version_1_is_read_and_rewritten
+    random_histories_store_what_core_encodes
+    long_log_decisions_equal_those_of_core
+    key_without_expiry_gets_one
+    key_expires_when_it_has_recovered
 }

@@ -48,7 +48,7 @@ impl Area<'_> {
                 return self.grid(out, 0, top);
             }
         };
-        for value in count_ticks(top, most).values {
+        for value in count_ticks(top, most) {
             self.grid(out, value, top);
             let y = self.value_y(value, top) + 50;
             text(out, "tick", Anchor::End, (LEFT - 80, y), &count(value));

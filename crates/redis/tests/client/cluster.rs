@@ -20,7 +20,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
     let rule: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
-    let status = store.status().await.unwrap();
+    let status = store.inspect().await.unwrap();
     assert_eq!((status.servers.len(), status.problems().count()), (3, 0), "{status:?}");
 
     // Each node learns the script, and each key is found.
@@ -149,7 +149,7 @@ async fn a_cluster_is_asked_where_the_keys_are_and_survives() {
     );
     assert!(worst <= bound && found <= Duration::from_secs(2), "{found:?}");
     // What is missing is told.
-    let status = store.status().await.unwrap();
+    let status = store.inspect().await.unwrap();
     assert_eq!(status.servers.len(), 3, "{status:?}");
 }
 
@@ -167,7 +167,7 @@ async fn a_cluster_that_is_half_up_says_so() {
     // `foo` is of slot 12182, `bar` of 5061.
     assert_eq!(store.take(b"foo", &rule, 1).await.unwrap().source, Source::Fallback);
     assert_eq!(store.take(b"bar", &rule, 1).await.unwrap().source, Source::Store);
-    let status = store.status().await.unwrap();
+    let status = store.inspect().await.unwrap();
     let told: Vec<_> = status.problems().map(ToString::to_string).collect();
     assert!(told.iter().any(|it| it.contains("the cluster serves only ")), "{told:?}");
 }

@@ -130,7 +130,7 @@ async fn log_of_a_store_that_is_unavailable_at_start_has_one_line() {
     listen();
     let port = free_port();
     let store = RedisStore::new(&format!("redis://127.0.0.1:{port}/"), Options::default()).unwrap();
-    assert!(store.status().await.is_err());
+    assert!(store.inspect().await.is_err());
     let rule: PreparedPolicy = "gcra:10/1s".parse().unwrap();
     for _ in 0..50 {
         assert_eq!(store.take(b"k", &rule, 1).await.unwrap().source, Source::Fallback);

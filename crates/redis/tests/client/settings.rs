@@ -50,7 +50,7 @@ async fn the_least_permissions_are_enough() {
         assert!(redis::cmd("EXISTS").arg("limits:k").query::<bool>(&mut connection).unwrap());
 
         // A user with the permissions of docs/redis.md has no problem, only notes.
-        let status = store.status().await.unwrap();
+        let status = store.inspect().await.unwrap();
         let told: Vec<_> = status.problems().map(ToString::to_string).collect();
         assert!(told.is_empty(), "{told:?}");
         let node = &status.servers[0];
@@ -61,7 +61,7 @@ async fn the_least_permissions_are_enough() {
         }));
         assert!(node.notes.iter().any(|note| note.contains("`+info`")), "{:?}", node.notes);
         server.ask::<()>("ACL SETUSER limiter -set");
-        let status = store.status().await.unwrap();
+        let status = store.inspect().await.unwrap();
         let told = status.problems().find(|it| it.what.contains("a take fails")).unwrap();
         assert!(told.remedy.contains("ACL SETUSER") && told.remedy.contains("+set"), "{told}");
         let wrong = format!("redis://limiter:wrong@127.0.0.1:{}/", server.port());
@@ -76,7 +76,7 @@ async fn an_eviction_policy_that_forgets_limits_is_a_problem() {
         let arguments = ["--maxmemory", "50mb", "--maxmemory-policy", policy];
         let server = Server::with(Engine::Redis70, &arguments);
         let store = store_of(&server).await;
-        let status = store.status().await.unwrap();
+        let status = store.inspect().await.unwrap();
         let problems: Vec<_> = status.problems().map(ToString::to_string).collect();
         assert_eq!(problems.iter().any(|it| it.contains(policy)), told, "{problems:?}");
         assert!(status.servers[0].engine.starts_with("Redis 7.0"));
@@ -91,7 +91,7 @@ async fn functions_come_and_go() {
         let store = store_of(&server).await;
         store.install().await.unwrap();
         store.install().await.unwrap();
-        let status = store.status().await.unwrap();
+        let status = store.inspect().await.unwrap();
         assert_eq!(status.servers[0].library.as_deref(), Some(env!("CARGO_PKG_VERSION")));
         assert_eq!(status.problems().count(), 0, "{status:?}");
         let told: Vec<i64> = server.ask("FCALL sg_take 1 user gcra:30/60s:burst=16 1");
@@ -100,7 +100,7 @@ async fn functions_come_and_go() {
         let rule = "gcra:30/60s:burst=16".parse().unwrap();
         assert_eq!(store.take(b"user", &rule, 1).await.unwrap().remaining, 14);
         store.uninstall().await.unwrap();
-        assert_eq!(store.status().await.unwrap().servers[0].library, None);
+        assert_eq!(store.inspect().await.unwrap().servers[0].library, None);
         assert!(store.uninstall().await.is_err());
     }
     let server = Server::start(Engine::Redis62);

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fuzz::{encode, replies};
+use crate::check::{encode, replies};
 
 /// `input` is this one value, and no shorter part of it is.
 fn check(input: &str, expected: &Value) {
@@ -196,6 +196,6 @@ proptest! {
     fn any_bytes_are_read_the_same_in_any_pieces(
         bytes in vec(prop_oneof![4 => prop::sample::select(b"*%~>|$!=:,(#_+-t0123\r\n".to_vec()), 1 => any::<u8>()], 0..80),
     ) {
-        crate::fuzz::check(&bytes);
+        crate::check::check(&bytes);
     }
 }

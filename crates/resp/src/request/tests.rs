@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::check::requests;
 use crate::encode_command;
-use crate::fuzz::requests;
 
 /// What `input` reads as, in pieces of every size: commands as `name argument | name`, escaped,
 /// then what is left over or wrong.
@@ -261,6 +261,6 @@ proptest! {
     fn any_bytes_are_read_the_same_in_any_pieces(
         bytes in vec(prop_oneof![3 => prop::sample::select(b"*$01259-\r\n\"'\\x ".to_vec()), 1 => any::<u8>()], 0..80),
     ) {
-        crate::fuzz::check(&bytes);
+        crate::check::check(&bytes);
     }
 }

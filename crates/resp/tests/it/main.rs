@@ -1,9 +1,11 @@
 //! The fuzz target's property over the committed corpus and its neighbourhood, on stable Rust.
 
+mod check;
 mod other;
 
-use sluicegate_resp::fuzz::check;
 use sluicegate_testing::check_mutations;
+
+use check::check;
 
 /// Mutations tried of each file.
 const MUTATIONS: usize = 3000;

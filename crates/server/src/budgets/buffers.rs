@@ -1,35 +1,34 @@
 //! One budget for the bytes that the server buffers for its clients.
 //!
 //! Unread input, request bodies and unsent replies of all connections are reserved here before they
-//! are kept, so that clients together make the process hold at most `--max-buffer-memory`. Each
-//! connection has a bound of its own as well, [`MAX_PER_CONNECTION`], so that one cannot take what
-//! all share.
+//! are kept, so that all clients together occupy at most `--max-buffer-memory`. Each
+//! connection has its own bound as well, [`MAX_PER_CONNECTION`], so that one cannot use up the budget.
 //!
-//! What a connection needs for ordinary requests (a read buffer of its worker, a short reply) is not
-//! counted: only what stays while the connection waits for its client.
+//! Only memory that stays while a connection waits for its client is counted, not that of ordinary requests (a read
+//! buffer of the worker, a short reply).
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// The error of RESP where something does not fit into a budget of buffers.
+/// The error reply of RESP when the budget is used up.
 pub(crate) const NO_MEMORY: &str = "ERR max buffer memory reached";
-/// The most bytes that one connection buffers, whatever its protocol.
+/// Most buffered bytes of one connection of any protocol.
 pub(crate) const MAX_PER_CONNECTION: usize = 4 * 1024 * 1024;
-/// Once so many bytes were let go of, freed memory goes back to the system.
+/// Released bytes after which freed memory is returned to the system.
 const RELEASE_STEP: usize = 8 * 1024 * 1024;
-/// The same where nothing more is let go of for a while.
+/// The same if nothing more is released for a while.
 const LAST_STEP: usize = 256 * 1024;
-/// The least that counts as let go of at once: what comes and goes with single requests is used again.
+/// Smallest release that counts, because the memory of single requests is reused.
 const RELEASE_UNIT: usize = 12 * 1024;
 
-/// Bytes that all connections together may buffer, and how many they do.
+/// The bytes that all connections together may buffer, and the bytes that they do.
 #[derive(Debug)]
 pub(crate) struct BufferBudget {
     max: usize,
     used: AtomicUsize,
-    /// What was let go of since memory was last returned to the system, and at the last look.
+    /// Bytes released since memory was last returned to the system, now and at the last check.
     freed: AtomicUsize,
     freed_before: AtomicUsize,
     rejected: AtomicU64,
@@ -59,7 +58,7 @@ impl BufferBudget {
         Reservation { budget: Arc::clone(self), bytes: 0 }
     }
 
-    /// The bytes that may be reserved in all.
+    /// Most bytes that may be reserved.
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
@@ -69,13 +68,13 @@ impl BufferBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How many reservations did not fit.
+    /// Reservations that did not fit.
     pub(crate) fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Whether so much was freed that it is worth returning it to the system: much, or a little and
-    /// nothing since the last call.
+    /// Whether enough memory was freed to return it to the system: much, or a little and nothing since the
+    /// last call.
     pub(crate) fn take_release_due(&self) -> bool {
         let freed = self.freed.load(Ordering::Relaxed);
         let before = self.freed_before.swap(freed, Ordering::Relaxed);
@@ -86,7 +85,7 @@ impl BufferBudget {
         due
     }
 
-    /// So many bytes were let go of that were never reserved.
+    /// Counts freed bytes that were never reserved.
     pub(crate) fn count_freed(&self, bytes: usize) {
         self.freed.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -110,21 +109,21 @@ impl Reservation {
         self.bytes
     }
 
-    /// Reserves `bytes` in all in place of what was reserved so far. `false`: they do not fit, and
-    /// the reservation is as it was. Fewer bytes always fit.
+    /// Resizes the reservation to `bytes`. `false`: they do not fit, and the reservation is unchanged. Fewer bytes
+    /// always fit.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         self.resize_within(bytes, self.budget.max)
     }
 
-    /// The same for what clients send and do not read: a quarter of the budget is left for connections and short
+    /// The same for input and unsent replies. A quarter of the budget is left for connections and short
     /// requests, so that a few long ones cannot keep others from being served.
     #[must_use]
     pub(crate) fn resize_for_payload(&mut self, bytes: usize) -> bool {
         self.resize_within(bytes, self.budget.max / 4 * 3)
     }
 
-    /// The same where all together may reserve no more than `max` of the budget.
+    /// The same while all reservations together stay within `max`.
     #[must_use]
     pub(crate) fn resize_within(&mut self, bytes: usize, max: usize) -> bool {
         if bytes > self.bytes && !self.budget.try_add(bytes - self.bytes, max) {
@@ -141,15 +140,15 @@ impl Reservation {
         true
     }
 
-    /// As [`resize`](Self::resize), but only while half of the budget stays free: for what a client
-    /// can do without.
+    /// As [`resize`](Self::resize), but only while half of the budget stays free: for optional
+    /// buffers.
     #[must_use]
     pub(crate) fn resize_to_spare(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         self.budget.used() + more <= self.budget.max / 2 && self.resize(bytes)
     }
 
-    /// Gives all back.
+    /// Releases all bytes.
     pub(crate) fn release(&mut self) {
         if self.bytes > 0 {
             let _fewer = self.resize(0);

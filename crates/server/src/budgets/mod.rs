@@ -1,4 +1,4 @@
-//! What clients may take up: memory for what is buffered, and time of a worker.
+//! Limits on the resources of clients: buffered bytes, and time of a worker.
 
 pub(crate) mod buffers;
 pub(crate) mod turn;

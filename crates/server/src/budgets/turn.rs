@@ -1,8 +1,8 @@
-//! Turns of the connections of one worker: how long each occupies it before others are served.
+//! Turns of the connections of one worker: how long each may occupy it before others are served.
 //!
-//! A connection whose turn is over continues in the lane of its worker, which few connections share between
-//! two looks at the sockets. A client that asks little therefore waits for few long turns, however many
-//! clients ask much.
+//! A connection whose turn is over continues in the lane of its worker, which serves few connections between
+//! two polls of the sockets. A client with few requests therefore waits for few long turns, however many
+//! clients have many requests.
 //!
 //! Invariant: a connection that waits for its client, a store or the clock does not hold the lane.
 
@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longest turn, unless a single command takes longer.
 const TURN: Duration = Duration::from_micros(500);
-/// Connections that have a turn in the lane between two looks at the sockets.
+/// Connections that have a turn in the lane between two polls of the sockets.
 const LANE: usize = 8;
 /// Connections that may wait for the lane before the others read less at once and have shorter turns.
 const MANY: u32 = 64;
@@ -95,8 +95,8 @@ impl<'a> Turn<'a> {
         self.permit = self.turns.lane.acquire().await.ok();
     }
 
-    /// Turns outside the lane become shorter the more connections wait, because all that are ready have one
-    /// between two looks at the sockets.
+    /// Turns outside the lane become shorter the more connections wait, because each connection that is ready has one
+    /// between two polls of the sockets.
     fn length(&self) -> Duration {
         let waiting = self.turns.waiting.get();
         if self.is_in_lane() || waiting <= MANY { TURN } else { TURN * MANY / waiting }
@@ -154,7 +154,7 @@ mod tests {
         other.begin(start);
         first[0].begin(start);
         assert!(other.is_over(start + TURN / 10) && !first[0].is_over(start + TURN / 10));
-        // The lane goes to the first that waits, and to none that comes later.
+        // The lane goes to the first connection that waits, not to a later one.
         first[0].end();
         assert!(!other.try_lane());
         assert!(waits[0].as_mut().poll(&mut context).is_ready());

@@ -1,4 +1,4 @@
-//! The files of the page: in the binary, each as it is and once compressed.
+//! The files of the page, in the binary.
 
 use std::{io::Write as _, sync::OnceLock};
 
@@ -24,10 +24,10 @@ pub(crate) struct Asset {
     packed: OnceLock<Packed>,
 }
 
-/// What is made of a file when it is first asked for.
+/// The compressed form of a file, made at its first request.
 struct Packed {
     zipped: Bytes,
-    /// The tags of both forms.
+    /// Entity tags of both forms.
     tags: [String; 2],
 }
 
@@ -63,13 +63,13 @@ pub(super) static ASSETS: [Asset; 14] = [
     asset("/dashboard/uplot.css", CSS, file!("uplot/uPlot.min.css")),
 ];
 
-/// Nothing is loaded from elsewhere, nothing within the page is run, and nobody frames it.
+/// The browser loads nothing from other origins, runs no inline scripts and shows the page in no frame.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      object-src 'none'",
 );
 
-/// What all responses about the dashboard say.
+/// Sets the security headers of all responses of the dashboard.
 pub(super) fn harden(fields: &mut HeaderMap) {
     fields.insert(CONTENT_SECURITY_POLICY, POLICY);
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -81,11 +81,11 @@ pub(super) fn harden(fields: &mut HeaderMap) {
 }
 
 impl Asset {
-    /// The file, in the form that the request takes; nothing but its tag to who has it already.
+    /// The file, compressed if the client accepts that, or 304 if the client has it.
     pub(super) async fn reply(&'static self, asked: &HeaderMap) -> Response<Full<Bytes>> {
         let packed = match self.packed.get() {
             Some(packed) => packed,
-            // It takes milliseconds, in which a worker would decide thousands of requests.
+            // Compression takes milliseconds, too long for the thread of a worker.
             None => match spawn_blocking(|| self.packed.get_or_init(|| self.pack())).await {
                 Ok(packed) => packed,
                 Err(_) => self.packed.get_or_init(|| self.pack()),
@@ -124,7 +124,7 @@ impl Asset {
     }
 }
 
-/// Whether the client takes gzip. One that would rather not says `gzip;q=0`.
+/// Whether the client accepts gzip; `gzip;q=0` declines it.
 fn accepts_gzip(asked: &HeaderMap) -> bool {
     let values = asked.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut codings = values.flat_map(|value| value.split(','));
@@ -135,7 +135,7 @@ fn accepts_gzip(asked: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the client has what `tag` names.
+/// Whether the client has the version with this tag.
 fn has(asked: &HeaderMap, tag: &str) -> bool {
     let values = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = values.flat_map(|value| value.split(',')).map(str::trim);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_gzip() {
+    fn accept_encoding_decides_about_gzip() {
         for (text, expected) in [
             ("gzip", true),
             ("br, GZIP;q=0.5", true),

@@ -1,12 +1,11 @@
-//! What one frame says: counters as they stand, and what was noted while somebody looked.
+//! The content of a frame: counters, and samples of keys.
 //!
-//! Counts are totals since the start. Who shows a rate takes the difference between two frames by
-//! their times, so that a frame that was skipped changes nothing.
+//! Counts are totals since the start. The page computes rates from the difference of two frames and
+//! their times, so that a skipped frame changes nothing.
 
 use bytes::Bytes;
 use serde::Serialize;
-use sluicegate_core::{Source, Timestamp};
-use sluicegate_redis::RoundTrips;
+use sluicegate_core::{RoundTrips, Source, StoreStatus, Timestamp};
 
 use super::{
     hot::{Hot, hot},
@@ -22,7 +21,7 @@ use crate::{
 /// One frame.
 #[derive(Debug, Serialize)]
 struct Frame {
-    /// Which one it is since somebody began to look.
+    /// Its number since the first viewer came.
     number: u64,
     at_us: u64,
     uptime_us: u64,
@@ -38,7 +37,7 @@ struct Frame {
     waiting: usize,
     latency: Option<Latency>,
     store: Store,
-    /// What is in force; nothing where there are no files of rules.
+    /// The rules in force; `None` without rules files.
     rules: Option<Rules>,
     hot: Hot,
     /// Whether viewers may reset and block keys.
@@ -46,7 +45,7 @@ struct Frame {
     blocks: BlockedKeys,
 }
 
-/// Decisions that were told to clients, by one word.
+/// Decisions of one protocol or source.
 #[derive(Debug, Serialize)]
 struct Decisions {
     name: &'static str,
@@ -54,8 +53,7 @@ struct Decisions {
     denied: u64,
 }
 
-/// How long answers took since the frame before, from when a request was read to when its answer
-/// was ready to be sent.
+/// Latency since the previous frame, from reading a request to its reply being ready.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Latency {
     pub(super) p50_us: u64,
@@ -67,11 +65,11 @@ pub(super) struct Latency {
 #[derive(Debug, Serialize)]
 struct BlockedKeys {
     count: usize,
-    /// Those that expire first.
+    /// The first ones to expire.
     shown: Vec<ShownBlock>,
 }
 
-/// Blocked keys that a frame shows.
+/// Most blocked keys in a frame.
 const MAX_BLOCKS_SHOWN: usize = 20;
 
 fn blocked_keys(sources: &Sources) -> BlockedKeys {
@@ -88,7 +86,7 @@ fn blocked_keys(sources: &Sources) -> BlockedKeys {
 pub(super) struct Reader {
     number: u64,
     at: Timestamp,
-    /// What each worker had decided.
+    /// The decisions of each counter at the previous frame.
     decisions: Vec<u64>,
     histogram: LatencyHistogram,
     round_trips: RoundTrips,
@@ -102,12 +100,15 @@ impl Reader {
             at: sources.decider.now(),
             decisions: sources.stats.all().map(Stats::decisions).collect(),
             histogram: sources.latency(),
-            round_trips: sources.decider.store.round_trips(),
+            round_trips: match sources.decider.store_status() {
+                StoreStatus::Remote(status) => status.round_trips,
+                StoreStatus::Local(_) => RoundTrips::default(),
+            },
             rules: rules::Reader::new(sources),
         }
     }
 
-    /// The next frame, as an event.
+    /// The next frame, as a server-sent event.
     pub(super) fn event(&mut self, sources: &Sources, viewers: usize) -> Bytes {
         let frame = self.frame(sources, viewers);
         let mut event = b"data: ".to_vec();

@@ -33,11 +33,11 @@ struct Sample {
     at: Timestamp,
     allowed: u64,
     denied: u64,
-    /// p50 and p99 since the sample before, in microseconds, if there were decisions.
+    /// p50 and p99 since the previous sample, in microseconds, if there were decisions.
     latency: Option<[u32; 2]>,
 }
 
-/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` where nothing was decided.
+/// `[at_us, allowed, denied, p50_us, p99_us]`, the last two `null` if there were no decisions.
 impl Serialize for Sample {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut tuple = serializer.serialize_tuple(5)?;
@@ -50,7 +50,7 @@ impl Serialize for Sample {
     }
 }
 
-/// What `GET /dashboard/history` answers.
+/// The response of `GET /dashboard/history`.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     samples: Vec<Sample>,

@@ -1,4 +1,4 @@
-//! The keys that are asked about most, and those that are denied most, as a frame tells them.
+//! The keys with most requests, and those with most denials.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -12,38 +12,38 @@ use crate::{
     },
 };
 
-/// So many keys are told of each kind.
-const TOLD: usize = 10;
-/// Keys that one list shows.
-const LISTED: usize = 200;
+/// Keys of each kind in a frame.
+const MAX_HOT_KEYS: usize = 10;
+/// Most keys in one list.
+const MAX_LISTED_KEYS: usize = 200;
 
-/// Keys by how often they are asked about.
+/// The hot keys of a frame.
 #[derive(Debug, Serialize)]
 pub(super) struct Hot {
     /// Whether keys are `shown`, `masked`, or `off`.
     keys: &'static str,
-    /// One decision in so many was looked at, on the worker where it was fewest.
+    /// Decisions per sample, on the worker with the fewest samples.
     every: u64,
     requested: Vec<HotKey>,
     denied: Vec<HotKey>,
 }
 
-/// A key, and how often a second it is asked about, lately.
+/// A key and its recent rate.
 #[derive(Debug, Serialize)]
 struct HotKey {
-    /// As text that can be shown.
+    /// The key as printable text.
     key: String,
-    /// Its bytes, where the text does not say them.
+    /// Its bytes, if the text does not contain them.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
-    /// Whether it is only the front of the key, or a mask: it cannot be looked up.
+    /// Whether the text is a prefix or a mask, so that the key cannot be looked up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partly: bool,
-    /// At most so many a second,
+    /// Upper bound on its requests per second.
     rate: f64,
-    /// and at least so many less, by the sketch;
+    /// Subtracted from `rate`, it gives the lower bound of the sketch.
     over: f64,
-    /// and so many more or less, by the samples: twice their standard deviation.
+    /// Twice the standard deviation of sampling.
     noise: f64,
     /// The limit that denied it last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ struct HotKey {
     blocked: bool,
 }
 
-/// What `sketches` of all workers together tell.
+/// The hot keys by the `sketches` of all workers.
 pub(super) fn hot(sources: &Sources, sketches: Vec<Sketches>) -> Hot {
     let keys = match sources.display.mode {
         DashboardMode::On => "shown",
@@ -66,7 +66,7 @@ pub(super) fn hot(sources: &Sources, sketches: Vec<Sketches>) -> Hot {
         sketches.into_iter().map(|it| (it.all, it.denied)).unzip();
     let (all, denied) = (Sketch::top(&asked, usize::MAX), Sketch::top(&denied, usize::MAX));
     let first = |counts: &[Count]| {
-        counts.iter().take(TOLD).map(|count| told(sources, count, span, every)).collect()
+        counts.iter().take(MAX_HOT_KEYS).map(|count| hot_key(sources, count, span, every)).collect()
     };
     let hot = Hot { keys, every, requested: first(&all), denied: first(&denied) };
     sources.known.replace(all, denied, Scale { span, every });
@@ -76,17 +76,17 @@ pub(super) fn hot(sources: &Sources, sketches: Vec<Sketches>) -> Hot {
 /// Which of the sampled keys to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct ListRequest {
     #[serde(default)]
     prefix: String,
     #[serde(default)]
     denied: bool,
 }
 
-/// Sampled keys, the ones that are denied most first.
+/// Sampled keys, those with most denials first.
 #[derive(Debug, Serialize)]
-pub(super) struct Listed {
-    /// All that match.
+pub(super) struct KeyList {
+    /// The number of all matching keys.
     count: usize,
     keys: Vec<ListedKey>,
 }
@@ -99,27 +99,27 @@ struct ListedKey {
     denied: f64,
 }
 
-/// Lists the sampled keys that are wanted.
-pub(super) fn listed(sources: &Sources, wanted: &Wanted) -> Listed {
-    // A prefix would say what a tag stands for.
+/// Lists the requested sampled keys.
+pub(super) fn listed(sources: &Sources, request: &ListRequest) -> KeyList {
+    // A filter by prefix would reveal masked keys.
     let masked = sources.display.mode == DashboardMode::Masked;
-    let prefix = if masked { "" } else { &*wanted.prefix };
-    let filter = KeyFilter { prefix: prefix.as_bytes(), denied: wanted.denied };
+    let prefix = if masked { "" } else { &*request.prefix };
+    let filter = KeyFilter { prefix: prefix.as_bytes(), denied: request.denied };
     let Busiest { count, keys, scale: Scale { span, every } } =
-        sources.known.busiest(LISTED, filter);
+        sources.known.busiest(MAX_LISTED_KEYS, filter);
     let keys = keys.into_iter().map(|mut it| {
         it.count.denier = it.denied.as_mut().and_then(|denied| denied.denier.take());
         let denied = it.denied.map_or(0.0, |it| round(span.rate(it.count)));
-        ListedKey { key: told(sources, &it.count, span, every), denied }
+        ListedKey { key: hot_key(sources, &it.count, span, every), denied }
     });
-    Listed { count, keys: keys.collect() }
+    KeyList { count, keys: keys.collect() }
 }
 
 fn round(rate: f64) -> f64 {
     (rate * 1000.0).round() / 1000.0
 }
 
-fn told(sources: &Sources, count: &Count, span: Span, every: u64) -> HotKey {
+fn hot_key(sources: &Sources, count: &Count, span: Span, every: u64) -> HotKey {
     let display = &sources.display;
     let Count { key, count, error, denier } = count;
     let noise = if every == 1 { 0 } else { 2 * (count * every).isqrt() * UNIT.isqrt() };

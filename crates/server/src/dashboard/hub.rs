@@ -1,12 +1,11 @@
-//! One frame a second for all who look, and nothing while nobody does.
+//! One frame a second for all viewers, and no work without viewers.
 //!
-//! The first viewer starts a task on its worker that reads the counters, writes a frame once and
-//! hands it to all through a channel that holds only the last one. When nobody is left the task ends.
+//! The first viewer starts a task on its worker, which reads the counters, writes a frame once and
+//! sends it to all viewers through a channel that holds only the latest one. The task ends after the last viewer.
 //!
 //! Invariants:
-//! - at most [`MAX_VIEWERS`] look at a time;
-//! - a viewer that does not take its frames keeps nobody waiting: it finds the last one when it does,
-//!   and what lies between is skipped. For how long it may take nothing, `web` says.
+//! - there are at most [`MAX_VIEWERS`] at a time;
+//! - a slow viewer delays no other: it skips to the latest frame. `net::web` closes one that reads nothing.
 
 use std::{
     sync::{
@@ -44,7 +43,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Broadcaster {
     pub(super) sources: Sources,
     pub(super) history: History,
-    /// The last frame, as it is sent; empty before the first.
+    /// The latest frame; empty before the first.
     frames: watch::Sender<Bytes>,
     viewers: Mutex<ViewerCount>,
     /// Until when keys are sampled without viewers, in microseconds.
@@ -54,7 +53,7 @@ pub(crate) struct Broadcaster {
 #[derive(Debug, Default)]
 struct ViewerCount {
     count: usize,
-    /// Whether there is a task that makes frames.
+    /// Whether the task that makes frames runs.
     publishing: bool,
 }
 
@@ -80,8 +79,8 @@ impl Broadcaster {
         }
     }
 
-    /// Ends the task unless there are viewers. Whether it is to end.
-    fn rest(&self) -> bool {
+    /// Whether the task that makes frames is to end, because nothing needs the samples. Stops sampling then.
+    fn stop_if_unused(&self) -> bool {
         let mut viewers = self.viewers.lock();
         let now = self.sources.decider.now();
         if viewers.count > 0 || now.as_micros() < self.listed_until.load(Relaxed) {
@@ -117,7 +116,7 @@ impl Broadcaster {
         Some(Box::pin(events))
     }
 
-    /// Starts the task that makes frames, unless there is one. Must be called on a worker.
+    /// Starts the task that makes frames, unless it runs. Must be called on a worker.
     fn start(self: &Arc<Self>, viewers: &mut ViewerCount) {
         if viewers.publishing {
             return;
@@ -125,12 +124,12 @@ impl Broadcaster {
         viewers.publishing = true;
         let keys = matches!(self.mode(), DashboardMode::On | DashboardMode::Masked);
         self.sources.stats.all().for_each(|stats| stats.sampler.start(keys));
-        // It ends when there are no viewers, or with the worker.
+        // The task ends by itself, or with the worker.
         let guard = PublishGuard { broadcaster: Arc::clone(self), ended: false };
         drop(spawn_local(publish(guard)));
     }
 
-    /// Lists keys that are sampled, and has them sampled for a while. Must be called on a worker.
+    /// Lists sampled keys, and keeps sampling on for a while. Must be called on a worker.
     ///
     /// # Errors
     /// A whole error reply, if the dashboard does not show keys.
@@ -160,7 +159,7 @@ impl Drop for Viewer {
     }
 }
 
-/// The next frame that was not seen yet: the last one.
+/// The latest frame, once there is a new one.
 async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
     loop {
         frames.changed().await.ok()?;
@@ -171,10 +170,10 @@ async fn next(frames: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
     }
 }
 
-/// The task that makes frames. Should it fail, the next viewer starts another.
+/// Held by the task that makes frames. If the task fails, the next viewer starts another.
 struct PublishGuard {
     broadcaster: Arc<Broadcaster>,
-    /// Whether the task has ended by itself: another may have been started since.
+    /// Whether the task has ended by itself: another one may already run.
     ended: bool,
 }
 
@@ -193,7 +192,7 @@ async fn publish(mut guard: PublishGuard) {
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turns.tick().await;
-        if broadcaster.rest() {
+        if broadcaster.stop_if_unused() {
             guard.ended = true;
             return;
         }

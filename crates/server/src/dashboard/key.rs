@@ -3,19 +3,19 @@
 
 use serde::Serialize;
 use sluicegate_commands::{Description, PolicyText};
-use sluicegate_core::{OnError, Operation, Policy, Retry};
+use sluicegate_core::{Policy, PreparedPolicy, Retry, StoreError};
 
-use super::{play::Level, sources::Sources};
-use crate::{DashboardMode, store::home::Trouble};
+use super::{playground::Level, sources::Sources};
+use crate::DashboardMode;
 
 /// The state of a key, as the page shows it.
 #[derive(Debug, Serialize)]
-pub(super) struct Looked {
+pub(super) struct KeyView {
     /// Whether the key has usage that has not recovered.
     found: bool,
     /// How long an operator still blocks the key.
     blocked_us: Option<u64>,
-    /// The tag that the lists show for it, where keys are masked.
+    /// Its mask in the lists, if keys are masked.
     mask: Option<String>,
     #[serde(flatten)]
     state: Option<State>,
@@ -44,15 +44,15 @@ struct Next {
 }
 
 /// Looks up `key` in the store.
-pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<Looked, Trouble> {
+pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<KeyView, StoreError> {
     let display = &sources.display;
     let mask = (display.mode == DashboardMode::Masked).then(|| display.mask(key));
     let described =
-        sources.decider.store.read(key, sources.decider.now(), Description::of).await?.flatten();
+        sources.decider.read(key, sources.decider.now(), Description::of).await?.flatten();
     let blocked = sources.decider.blocks.remaining(key, sources.decider.now());
     let blocked_us = blocked.and_then(|it| u64::try_from(it.as_micros()).ok());
     let Some(it) = described else {
-        return Ok(Looked { found: false, blocked_us, mask, state: None });
+        return Ok(KeyView { found: false, blocked_us, mask, state: None });
     };
     let state = State {
         next: next(sources, key, &it.policy).await?,
@@ -62,17 +62,17 @@ pub(super) async fn look_up(sources: &Sources, key: &[u8]) -> Result<Looked, Tro
         bytes: it.bytes,
         limits: it.limits.into_iter().map(Level::from).collect(),
     };
-    Ok(Looked { found: true, blocked_us, mask, state: Some(state) })
+    Ok(KeyView { found: true, blocked_us, mask, state: Some(state) })
 }
 
 /// Peeks at `key` under the policy that it was last written under.
-async fn next(sources: &Sources, key: &[u8], policy: &str) -> Result<Option<Next>, Trouble> {
+async fn next(sources: &Sources, key: &[u8], policy: &str) -> Result<Option<Next>, StoreError> {
     let Ok(policy): Result<Policy, _> = PolicyText::Text(policy.as_bytes()).parse() else {
         return Ok(None);
     };
+    let prepared = PreparedPolicy::new(&policy);
     let now = sources.decider.now();
-    let rule = sources.decider.store.rule(&policy, OnError::default(), now);
-    let decision = sources.decider.store.ask(key, &rule, Operation::Peek(1), now).await?.decision;
+    let decision = sources.decider.peek(key, &prepared, 1, now).await?.decision;
     let retry_after_us = match decision.retry() {
         Some(Retry::After(span)) => u64::try_from(span.as_micros()).ok(),
         Some(Retry::Never) | None => None,

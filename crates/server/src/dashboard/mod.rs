@@ -1,13 +1,13 @@
-//! The dashboard: what the server does, to be looked at with a browser.
+//! The dashboard, for browsers.
 //!
-//! A page of a few files ([`assets`]) shows frames that come once a second ([`hub`], [`frame`]),
-//! tells the [`rules`] in words, looks up keys ([`key`]) and has a playground ([`play`]). It changes nothing: what is asked here
-//! is read, or decided on state that the one who asks brings along.
+//! A page of a few files ([`assets`]) shows one frame a second ([`hub`], [`frame`]), describes the [`rules`],
+//! looks up keys ([`key`]) and has a playground ([`playground`]). Its routes are read-only: they read state of the server, or decide
+//! on state in the request.
 //!
 //! Invariants:
-//! - while nobody looks, nothing is computed, and a batch of requests pays one plain load for it;
-//! - the page itself asks for no token, where one is set; whatever it shows does;
-//! - a browser loads nothing from elsewhere, and runs nothing but these files.
+//! - without viewers nothing is computed, and a batch of requests pays one relaxed load;
+//! - the files of the page need no token; all data does, if a token is set;
+//! - a browser loads nothing from other origins, and runs only these files.
 
 mod assets;
 mod frame;
@@ -15,7 +15,7 @@ mod history;
 mod hot;
 mod hub;
 mod key;
-mod play;
+mod playground;
 mod rules;
 mod sources;
 mod store;
@@ -42,7 +42,7 @@ use crate::{
 
 type Answer = Result<Response<ReplyBody>, Problem>;
 
-/// What answers one of the pages.
+/// Answers the requests of a page.
 type Page = for<'a> fn(Arc<Broadcaster>, Call<'a>) -> LocalBoxFuture<'a, Answer>;
 
 /// The routes of the dashboard; none where it is off.
@@ -63,7 +63,7 @@ pub(crate) fn mounts(dashboard: &Arc<Broadcaster>) -> Vec<Mount> {
             Box::pin(ready(json(&dashboard.history.report())))
         }),
         page("/dashboard/rules", Method::GET, |dashboard, _| {
-            Box::pin(ready(json(&rules::said(&dashboard.sources))))
+            Box::pin(ready(json(&rules::listing(&dashboard.sources))))
         }),
         page("/dashboard/key", Method::POST, |dashboard, mut call| {
             Box::pin(async move {
@@ -78,7 +78,7 @@ pub(crate) fn mounts(dashboard: &Arc<Broadcaster>) -> Vec<Mount> {
         }),
         page("/dashboard/play", Method::POST, |_, mut call| {
             Box::pin(async move {
-                json(&play::play(&call.read_json().await?).map_err(Problem::unprocessable)?)
+                json(&playground::play(&call.read_json().await?).map_err(Problem::unprocessable)?)
             })
         }),
     ];
@@ -99,7 +99,7 @@ fn file(asset: &'static Asset) -> Mount {
     }
 }
 
-/// Frames from now on.
+/// A stream of frames.
 fn events(dashboard: &Arc<Broadcaster>, call: &Call<'_>) -> Answer {
     let Some(events) = dashboard.subscribe(call.stop.subscribe()) else {
         let text = format!("too many dashboard viewers (limit {MAX_VIEWERS})");

@@ -1,4 +1,4 @@
-//! The rules in force: what became of requests by each of them, and what they say.
+//! The rules in force: their decisions, and their description.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,31 +8,31 @@ use sluicegate_rules::RuleEvent;
 use super::sources::Sources;
 use crate::policies::ruleset::Tally;
 
-/// So many rules are told of with each frame: those that decided most since somebody began to look.
-const TOLD: usize = 20;
-/// So many rules, and so many named policies, are told in words.
-const SAID: usize = 200;
+/// Rules in a frame: those with most decisions since the first viewer came.
+const MAX_RULES_IN_FRAME: usize = 20;
+/// Most rules, and most named policies, that are described.
+const MAX_DESCRIBED: usize = 200;
 
-/// What a frame tells of the rules.
+/// The rules of a frame.
 #[derive(Debug, Serialize)]
 pub(super) struct Rules {
-    /// The first that was read is 1.
+    /// 1 for the first.
     version: u64,
     count: usize,
     /// When this version was read.
     at_us: Option<u64>,
-    /// How often others were read since the start, and could be used or not.
+    /// Reloads since the start, applied and failed.
     reloads: u64,
     failed: u64,
-    /// What is wrong with the files as they stand: the version in force is an older one.
+    /// Why the files are invalid now; the version in force is then an older one.
     problem: Option<String>,
-    /// What became of requests, since the start.
+    /// Decisions since the start.
     decisions: Vec<Decided>,
-    /// How many names there are that something is counted of.
+    /// The number of names with counters.
     names: usize,
 }
 
-/// What became of requests by one rule, as the metrics count it.
+/// The decisions of one rule, as in the metrics.
 #[derive(Debug, Serialize)]
 struct Decided {
     rule: Box<str>,
@@ -44,14 +44,14 @@ struct Decided {
     fallback: u64,
 }
 
-/// What the rules say, in words.
+/// The description of the rules.
 #[derive(Debug, Serialize)]
-pub(super) struct Said {
+pub(super) struct RuleListing {
     version: u64,
-    /// How many there are, and the first of them.
+    /// The number of rules, and the first of them.
     count: usize,
     rules: Vec<Rule>,
-    /// How many policies have a name, and the first of them.
+    /// The number of named policies, and the first of them.
     named: usize,
     policies: Vec<Policy>,
 }
@@ -68,10 +68,10 @@ struct Policy {
     text: String,
 }
 
-/// Tells frame after frame which rules decide most.
+/// Finds the rules with most decisions, frame by frame.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// How many requests each had decided when somebody began to look.
+    /// The decisions of each rule when the first viewer came.
     before: BTreeMap<Arc<str>, u64>,
 }
 
@@ -82,15 +82,15 @@ impl Reader {
         Self { before: all.collect() }
     }
 
-    /// What is in force; `None` where there are no files of rules.
+    /// The rules in force; `None` without rules files.
     pub(super) fn rules(&self, sources: &Sources) -> Option<Rules> {
         let version = sources.decider.rules.now();
         if version.number() == 0 {
             return None;
         }
-        // No name ever goes, and both are in the order of names.
+        // Names are never removed, and both lists are sorted by name.
         let mut before = self.before.iter().peekable();
-        let (top, names) = sources.decider.rules.tallies.top(TOLD, |name, tally| {
+        let (top, names) = sources.decider.rules.tallies.top(MAX_RULES_IN_FRAME, |name, tally| {
             let known = before.next_if(|(known, _)| ***known == *name);
             tally.requests().saturating_sub(known.map_or(0, |(_, count)| *count))
         });
@@ -120,17 +120,17 @@ fn decided(rule: &str, tally: &Tally) -> Decided {
     }
 }
 
-/// What the rules in force say.
-pub(super) fn said(sources: &Sources) -> Said {
+/// Describes the rules in force.
+pub(super) fn listing(sources: &Sources) -> RuleListing {
     let version = sources.decider.rules.now();
     let rules = version.rules();
     let names = rules.policy_names();
-    let policies = names.iter().take(SAID).filter_map(|name| {
+    let policies = names.iter().take(MAX_DESCRIBED).filter_map(|name| {
         let text = rules.policy(name)?.to_string();
         Some(Policy { name: (*name).to_owned(), text })
     });
-    let described = rules.described().take(SAID);
-    Said {
+    let described = rules.described().take(MAX_DESCRIBED);
+    RuleListing {
         version: version.number(),
         count: rules.rules().len(),
         rules: described

@@ -1,4 +1,4 @@
-//! What the dashboard is read from.
+//! The state of the server that the dashboard reads.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     store::snapshots::SnapshotLog,
 };
 
-/// What the dashboard is read from.
+/// The state of the server that the dashboard reads.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) decider: Arc<Decider>,
@@ -23,7 +23,7 @@ pub(crate) struct Sources {
     pub(crate) known: KnownKeys,
     /// Whether viewers may reset and block keys.
     pub(crate) has_actions: bool,
-    /// What a new key is answered for which there is no room.
+    /// The decision on new keys while the table is full.
     pub(crate) when_full: WhenFull,
     /// Whether there is a state file.
     pub(crate) has_state_file: bool,

@@ -1,14 +1,12 @@
-//! How the store is doing, as a frame tells it.
+//! The health of the store.
 
 use serde::Serialize;
-use sluicegate_core::{OnError, Store as _};
+use sluicegate_core::{NodeHealth, RoundTrips, StoreStatus};
 use sluicegate_memory::WhenFull;
-use sluicegate_redis::{Health, RoundTrips};
 
 use super::sources::Sources;
-use crate::store::home::Home;
 
-/// Where the state is, and how that is doing.
+/// The store, and its health.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Store {
@@ -24,12 +22,12 @@ pub(super) enum Store {
     /// In Redis or Valkey.
     Redis {
         on_error: &'static str,
-        /// Why the store answers nothing now, if it does not.
+        /// Why the store is unavailable, if it is.
         unavailable: Option<String>,
-        /// Round trips since the frame before; `None` if there were none.
+        /// Round trips since the previous frame; `None` if there were none.
         latency: Option<StoreLatency>,
         servers: Vec<Server>,
-        /// Counts of what went wrong, by name.
+        /// Counters of the store client, by name.
         counts: Vec<(&'static str, u64)>,
     },
 }
@@ -71,7 +69,7 @@ pub(super) struct Snapshots {
     keys: u64,
 }
 
-/// A server of the store.
+/// A node of the store.
 #[derive(Debug, Serialize)]
 pub(super) struct Server {
     place: String,
@@ -80,44 +78,35 @@ pub(super) struct Server {
     breaker_open: bool,
 }
 
-/// How the store is doing, as far as is known without asking. `before`: the round trips up to the frame
-/// before.
+/// The health of the store, by local counters. `before`: the round trips up to the previous
+/// frame.
 pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> Store {
-    match &*sources.decider.store {
-        Home::Memory(store) => {
-            let usage = store.usage();
-            Store::Memory {
-                keys: usage.keys,
-                bytes: usage.bytes,
-                max_bytes: usage.max_bytes,
-                table_full: usage.table_full,
-                when_full: match sources.when_full {
-                    WhenFull::Deny => "deny",
-                    WhenFull::Allow => "allow",
-                },
-                snapshots: sources.has_state_file.then(|| snapshots(sources)),
-            }
-        }
-        Home::Redis(store) => {
-            let round_trips = store.round_trips();
-            let latency = StoreLatency::between(before, &round_trips);
-            *before = round_trips;
-            let on_error = sources.decider.on_error;
-            let server = |Health { endpoint: place, connected, breaker_open, .. }| Server {
+    match sources.decider.store_status() {
+        StoreStatus::Local(usage) => Store::Memory {
+            keys: usage.keys,
+            bytes: usage.bytes,
+            max_bytes: usage.max_bytes,
+            table_full: usage.table_full,
+            when_full: match sources.when_full {
+                WhenFull::Deny => "deny",
+                WhenFull::Allow => "allow",
+            },
+            snapshots: sources.has_state_file.then(|| snapshots(sources)),
+        },
+        StoreStatus::Remote(status) => {
+            let latency = StoreLatency::between(before, &status.round_trips);
+            *before = status.round_trips;
+            let server = |NodeHealth { endpoint: place, connected, breaker_open }| Server {
                 place,
                 connected,
                 breaker_open,
             };
             Store::Redis {
-                on_error: match on_error {
-                    OnError::Allow => "allow",
-                    OnError::Local(_) => "local",
-                    _ => "deny",
-                },
-                unavailable: store.unavailable(),
+                on_error: sources.decider.on_error.word(),
+                unavailable: status.unavailable,
                 latency,
-                servers: store.health().into_iter().map(server).collect(),
-                counts: store.counters().iter().collect(),
+                servers: status.nodes.into_iter().map(server).collect(),
+                counts: status.counters.iter().collect(),
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - while no key is blocked, a request pays one relaxed load;
 //! - at most [`MAX_BLOCKS`] keys are blocked, each of at most [`MAX_BLOCKED_KEY`] bytes;
-//! - a block denies what costs units and nothing else: charges, refunds and resets go on as usual;
+//! - a block denies only operations that cost units: charges, refunds and resets have their usual effect;
 //! - blocks are in the memory of this server alone: other servers of its store, and this one after a
 //!   restart, have none.
 
@@ -20,9 +20,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sluicegate_core::{Decision, Operation, Outcome, Policy, Retry, Timestamp};
 
-/// Keys that may be blocked at a time.
+/// Most blocked keys at a time.
 pub(crate) const MAX_BLOCKS: usize = 1000;
-/// Bytes of a key that can be blocked.
+/// Longest key that can be blocked, in bytes.
 pub(crate) const MAX_BLOCKED_KEY: usize = 4096;
 
 type Keys = HashMap<Arc<[u8]>, Block, ahash::RandomState>;
@@ -30,7 +30,7 @@ type Keys = HashMap<Arc<[u8]>, Block, ahash::RandomState>;
 /// The blocked keys.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    /// Whether `keys` may hold any.
+    /// Whether there may be blocks.
     is_used: AtomicBool,
     keys: ArcSwap<Keys>,
     /// The number of the last block. Changes are made under its lock.
@@ -67,7 +67,7 @@ impl Blocks {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// How long `key` is still blocked.
+    /// How long `key` remains blocked.
     #[inline]
     pub(crate) fn remaining(&self, key: &[u8], now: Timestamp) -> Option<Duration> {
         if self.is_used() { self.find(key, now) } else { None }
@@ -101,7 +101,7 @@ impl Blocks {
         })
     }
 
-    /// Blocks `key` for `duration` from `now`, in place of any block that it has. The number of the block.
+    /// Blocks `key` for `duration` from `now`, and replaces its block if it has one. Returns the number of the block.
     pub(crate) fn block(
         &self,
         key: &[u8],
@@ -138,7 +138,7 @@ impl Blocks {
         existed
     }
 
-    /// Forgets the blocks that have expired.
+    /// Removes expired blocks.
     pub(crate) fn expire(&self, now: Timestamp) {
         if !self.is_used() {
             return;
@@ -175,7 +175,7 @@ fn live(keys: &Keys, now: Timestamp) -> Keys {
     live.map(|(key, block)| (Arc::clone(key), *block)).collect()
 }
 
-/// From `now` to `then`, unless it is past.
+/// The time from `now` to `then`; `None` if that is past.
 fn until(now: Timestamp, then: Timestamp) -> Option<Duration> {
     let micros = then.as_micros().saturating_sub(now.as_micros());
     (micros > 0).then(|| Duration::from_micros(micros))
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(blocks.key_of(id).as_deref(), Some(&key[..]));
         assert!(blocks.unblock(&key, at(30)) && !blocks.unblock(&key, at(30)));
         assert_eq!(blocks.block(b"more", minute, at(30)), Ok(id + 1));
-        // Those that have expired make way.
+        // Expired blocks free their places.
         assert_eq!(blocks.list(at(61)).len(), 1);
         assert!(blocks.block(b"later", minute, at(61)).is_ok());
         let long = [b'x'; MAX_BLOCKED_KEY + 1];

@@ -1,31 +1,33 @@
 //! Evaluates rules with the state of this server's store.
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Answer, MultiKeyAnswer, Operation, Timestamp};
+use sluicegate_core::{
+    Answer, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, StoreError, Timestamp,
+};
 use sluicegate_rules::{
     ChargeMode, ChargeSet, Evaluation, KeyTooLong, Match, RuleOperation, RuleOutcome,
 };
 use smallvec::SmallVec;
 
 use super::Decider;
-use crate::{
-    policies::ruleset::Version,
-    store::home::{Take, Trouble},
-};
+use crate::policies::ruleset::Version;
 
 impl Decider {
     /// Evaluates the rules that match a request, and counts the events of a take.
     ///
     /// # Errors
-    /// [`Trouble`] if a key is too long or the store fails; then nothing is charged.
+    /// [`StoreError`] if a key is too long or the store fails; then nothing is charged.
     pub(crate) async fn evaluate(
         &self,
         rules: &Version,
         matches: &[Match<'_>],
         operation: RuleOperation,
         now: Timestamp,
-    ) -> Result<RuleOutcome, Trouble> {
-        let too_long = |KeyTooLong(length)| Trouble::State(CommandError::Key(length).to_string());
+    ) -> Result<RuleOutcome, StoreError> {
+        let too_long = |KeyTooLong(length)| {
+            let text = CommandError::Key(length).to_string();
+            StoreError::Key(text.trim_start_matches("ERR ").to_owned())
+        };
         let mut evaluation = Evaluation::new(matches, operation).map_err(too_long)?;
         while let Some(set) = evaluation.next_charges() {
             let answers = self.apply_charges(rules, set, now).await?;
@@ -42,36 +44,40 @@ impl Decider {
         rules: &Version,
         set: ChargeSet<'_, '_, '_>,
         now: Timestamp,
-    ) -> Result<SmallVec<[Answer; 1]>, Trouble> {
-        let prepare =
-            |charge, on_error| rules.prepared(charge, on_error, (&self.store, self.on_error), now);
-        let is_take = match set.mode() {
+    ) -> Result<SmallVec<[Answer; 1]>, StoreError> {
+        // A local store is always available.
+        let prepare = |charge, on_error: Option<_>| {
+            rules.prepared(charge, on_error.filter(|_| !self.is_local()), self.on_error)
+        };
+        let operation = match set.mode() {
             ChargeMode::Independent => {
                 let mut answers = SmallVec::new();
                 for request in set.requests() {
                     let (key, operation) = (&request.charge.key, set.operation(&request));
-                    let rule = prepare(request.charge, request.on_error);
-                    answers.push(self.decide(key, &rule, operation, now).await?);
-                    self.queues.asked(key, rule.policy(), operation);
+                    let policy = prepare(request.charge, request.on_error);
+                    answers.push(self.decide(key, &policy, operation, now).await?);
+                    self.queues.asked(key, policy.policy(), operation);
                 }
                 return Ok(answers);
             }
-            ChargeMode::TakeTogether => true,
-            ChargeMode::PeekTogether => false,
+            ChargeMode::TakeTogether => MultiKeyOperation::Take,
+            ChargeMode::PeekTogether => MultiKeyOperation::Peek,
         };
         let prepared: SmallVec<[_; 4]> =
             set.requests().map(|it| (it, prepare(it.charge, it.on_error))).collect();
         let takes: SmallVec<[_; 4]> = prepared
             .iter()
-            .map(|(it, rule)| Take { key: &it.charge.key, rule, cost: it.cost })
+            .map(|(it, policy)| KeyedTake { key: &it.charge.key, policy, cost: it.cost })
             .collect();
-        let MultiKeyAnswer { joint, source } = self.decide_together(&takes, is_take, now).await?;
-        for Take { key, rule, cost } in takes.into_iter().filter(|_| is_take) {
+        let MultiKeyAnswer { joint, source } =
+            self.decide_multi_key(operation, &takes, now).await?;
+        let is_take = operation == MultiKeyOperation::Take;
+        for KeyedTake { key, policy, cost } in takes.into_iter().filter(|_| is_take) {
             // A remote store may have taken from some keys and given that back.
-            if !joint.decision.allowed() && self.store.memory().is_none() {
+            if !joint.decision.allowed() && !self.is_local() {
                 self.queues.changed(key);
             } else {
-                self.queues.asked(key, rule.policy(), Operation::Take(cost));
+                self.queues.asked(key, policy.policy(), Operation::Take(cost));
             }
         }
         Ok(joint.each.into_iter().map(|decision| Answer { decision, source }).collect())

@@ -1,4 +1,4 @@
-//! One decision, or several: by a block of the operator, else by the store.
+//! One decision, or several: by a block of the operator, else by the store. The only caller of the store.
 //!
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
@@ -8,10 +8,12 @@ mod evaluate;
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, Clock as _, Joint, MultiKeyAnswer, OnError, Operation, Policy, Source, Timestamp,
+    Answer, Applied, Clock as _, Decision, Entry, Joint, KeyedOperation, KeyedTake, MultiKeyAnswer,
+    MultiKeyOperation, OnError, Operation, Policy, PreparedPolicy, ReserveError, Source,
+    StoreError, StoreStatus, Timestamp,
 };
-use sluicegate_memory::{MemoryStore, SystemClock};
-use tokio::task::yield_now;
+use sluicegate_memory::SystemClock;
+use tokio::{runtime::Handle, task::yield_now};
 
 use crate::{
     budgets::{
@@ -20,18 +22,26 @@ use crate::{
     },
     decide::blocks::Blocks,
     policies::ruleset::Live,
-    store::home::{Home, HomeRule, Question, Take, Trouble, here},
+    store::{
+        ServerStore,
+        open::{LocalStore, OpenStore},
+        request_clock::{self, at},
+    },
     wait::WaitQueues,
 };
 
 /// How long a client may occupy its worker before others go first.
 const TURN: Duration = Duration::from_micros(500);
 
-/// What it takes to decide, for all protocols: the store, the clock, the rules in force, the keys that an
-/// operator has blocked, and the requests that wait.
+/// Decides for all protocols, by the store, the clock, the rules in force, the keys that an operator has
+/// blocked, and the requests that wait.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    pub(crate) store: Arc<Home>,
+    store: Arc<ServerStore>,
+    /// The store, if it is in this process: its batches are compiled into those of RESP (ADR 35).
+    local: Option<Arc<LocalStore>>,
+    /// The runtime of operations that no request waits for.
+    runtime: Option<Handle>,
     /// The rules in force.
     pub(crate) rules: Arc<Live>,
     pub(crate) clock: SystemClock,
@@ -41,20 +51,21 @@ pub(crate) struct Decider {
     pub(crate) queues: WaitQueues,
     /// What may be buffered: keys of requests that wait are.
     pub(crate) buffers: Arc<BufferBudget>,
-    /// What is answered while the store is unavailable, unless a rule says otherwise.
+    /// The fallback while the store is unavailable, unless a rule sets its own.
     pub(crate) on_error: OnError,
 }
 
 impl Decider {
     pub(crate) fn new(
-        store: Arc<Home>,
+        OpenStore { store, local }: OpenStore,
         rules: Arc<Live>,
         clock: SystemClock,
         buffers: Arc<BufferBudget>,
         on_error: OnError,
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
-        Self { store, rules, clock, blocks, queues, buffers, on_error }
+        let runtime = Handle::try_current().ok();
+        Self { store, local, runtime, rules, clock, blocks, queues, buffers, on_error }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -67,77 +78,104 @@ impl Decider {
         self.now() >= start + TURN
     }
 
-    /// `policy` as the store knows it, for a request that no rule is about.
-    pub(crate) fn prepare(&self, policy: &Policy, now: Timestamp) -> HomeRule {
-        self.store.rule(policy, self.on_error, now)
-    }
-
-    /// Why requests are denied whatever their limits say: the store is unavailable, and then they are.
-    pub(crate) fn not_ready(&self) -> Option<String> {
-        self.store.not_ready(self.on_error)
-    }
-
-    /// The denial of a question about a blocked key.
+    /// Whether the store is in this process, and answers every operation now.
     #[inline]
-    fn blocked(&self, question: &Question<'_>, now: Timestamp) -> Option<Answer> {
-        let Question { key, rule, operation } = *question;
-        let decision = self.blocks.denial(key, rule.policy(), operation, now)?;
+    pub(crate) const fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// How the store is doing.
+    pub(crate) fn store_status(&self) -> StoreStatus {
+        self.store.status()
+    }
+
+    /// Prepares `policy` for a request that no rule applies to.
+    pub(crate) fn prepare(&self, policy: &Policy) -> PreparedPolicy {
+        PreparedPolicy::new(policy).on_error(self.on_error)
+    }
+
+    /// Why requests are denied whatever their limits say: the store is unavailable, and the fallback denies.
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        let StoreStatus::Remote(status) = self.store.status() else { return None };
+        let reason = status.unavailable.filter(|_| self.on_error == OnError::Deny)?;
+        Some(format!(
+            "the store is unavailable, and requests are denied (on_error: deny): {reason}"
+        ))
+    }
+
+    /// The denial of an operation on a blocked key.
+    #[inline]
+    fn blocked(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        let decision = self.blocks.denial(key, policy.policy(), operation, now)?;
         Some(Answer { decision, source: self.block_source() })
     }
 
-    /// The source of denials of blocked keys: with a store elsewhere, it is not the store.
-    fn block_source(&self) -> Source {
-        if self.store.memory().is_some() { Source::Store } else { Source::Cache }
+    /// The source of denials of blocked keys: a remote store does not know them.
+    const fn block_source(&self) -> Source {
+        if self.is_local() { Source::Store } else { Source::Cache }
     }
 
     /// Applies `operation` to `key`.
-    pub(crate) async fn decide(
-        &self,
-        key: &[u8],
-        rule: &HomeRule,
+    #[inline]
+    pub(crate) fn decide<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
         operation: Operation,
         now: Timestamp,
-    ) -> Result<Answer, Trouble> {
-        match self.blocked(&Question { key, rule, operation }, now) {
-            Some(answer) => Ok(answer),
-            None => self.store.ask(key, rule, operation, now).await,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        match self.blocked(key, policy, operation, now) {
+            Some(answer) => Applied::Now(Ok(answer)),
+            None => at(now, || self.store.apply(key, policy, operation)),
         }
     }
 
-    /// The same, where the state is in this process.
+    /// Applies independent operations at one time, and passes each with its result to `answer`, if the store is local.
     #[inline]
-    pub(crate) fn decide_here(
+    pub(crate) fn decide_batch<'a>(
         &self,
-        store: &MemoryStore,
-        question: Question<'_>,
+        operations: &'a [KeyedOperation<'a>],
         now: Timestamp,
-    ) -> Result<Answer, Trouble> {
-        match self.blocked(&question, now) {
-            Some(answer) => Ok(answer),
-            None => here(store, question, now),
+        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, ReserveError>),
+    ) {
+        let Some(local) = &self.local else { return };
+        request_clock::set(now);
+        if !self.blocks.is_used() {
+            return local.apply_each(operations, answer);
+        }
+        for it in operations {
+            let denial = self.blocks.denial(it.key, it.policy.policy(), it.operation, now);
+            answer(it, denial.map_or_else(|| local.decide(it.key, it.policy, it.operation), Ok));
         }
     }
 
-    /// Answers several questions independently, in their order and at one time. Where the state is in this
-    /// process, others go first whenever one of the `turns` is over.
+    /// Applies independent operations, in order and at one time. If the store is local, other requests go first
+    /// whenever one of the `turns` is over.
     pub(crate) async fn decide_many(
         &self,
         turns: &Turns,
-        questions: &[Question<'_>],
+        operations: &[KeyedOperation<'_>],
         now: Timestamp,
-    ) -> Vec<Result<Answer, Trouble>> {
-        if let Some(store) = self.store.memory() {
-            return self.decide_in_turns(store, turns, questions, now).await;
+    ) -> Vec<Result<Answer, StoreError>> {
+        if self.is_local() {
+            return self.decide_in_turns(turns, operations, now).await;
         }
         if !self.blocks.is_used() {
-            return self.store.ask_many(questions, now).await;
+            return at(now, || self.store.apply_many(operations)).await;
         }
-        let blocked: Vec<_> = questions.iter().map(|it| self.blocked(it, now)).collect();
-        let open = questions.iter().zip(&blocked).filter(|(_, blocked)| blocked.is_none());
-        let open: Vec<_> = open.map(|(question, _)| *question).collect();
-        let mut answers = self.store.ask_many(&open, now).await.into_iter();
-        let none = || Err(Trouble::Away("the store gave no answer".to_owned()));
-        let merged = blocked.into_iter().map(|blocked| match blocked {
+        let denial = |it: &KeyedOperation<'_>| self.blocked(it.key, it.policy, it.operation, now);
+        let denials: Vec<_> = operations.iter().map(denial).collect();
+        let open = operations.iter().zip(&denials).filter(|(_, denial)| denial.is_none());
+        let open: Vec<_> = open.map(|(operation, _)| *operation).collect();
+        let mut answers = at(now, || self.store.apply_many(&open)).await.into_iter();
+        let none = || Err(StoreError::Settings("the store gave no answer".to_owned()));
+        let merged = denials.into_iter().map(|denial| match denial {
             Some(answer) => Ok(answer),
             None => answers.next().unwrap_or_else(none),
         });
@@ -146,50 +184,111 @@ impl Decider {
 
     async fn decide_in_turns(
         &self,
-        store: &MemoryStore,
         turns: &Turns,
-        questions: &[Question<'_>],
+        operations: &[KeyedOperation<'_>],
         now: Timestamp,
-    ) -> Vec<Result<Answer, Trouble>> {
-        let mut answers = Vec::with_capacity(questions.len());
+    ) -> Vec<Result<Answer, StoreError>> {
+        let mut answers = Vec::with_capacity(operations.len());
         let (mut turn, mut start) = (Turn::new(turns), self.now());
-        for &question in questions {
+        for &KeyedOperation { key, policy, operation } in operations {
             let must_wait = turns.are_many() && !turn.is_in_lane();
             if must_wait || self.is_late(start) {
-                // In the lane as the rest of a pipeline: else each of many such requests had a turn between two
-                // looks at the sockets.
+                // In the lane, as the rest of a pipeline is: otherwise each of many such requests would have a turn
+                // before the sockets are polled again.
                 if !turn.is_in_lane() {
                     turn.lane().await;
                 }
                 yield_now().await;
                 start = self.now();
             }
-            answers.push(self.decide_here(store, question, now));
+            answers.push(self.decide(key, policy, operation, now).await);
         }
         answers
     }
 
-    /// Takes from all of several keys or from none; with `stores` false, only answers what a take would
-    /// be answered. A blocked key denies all of them.
-    pub(crate) async fn decide_together(
+    /// Takes from several keys, from all of them or from none, or peeks. A blocked key denies all of them.
+    pub(crate) async fn decide_multi_key(
         &self,
-        takes: &[Take<'_>],
-        stores: bool,
+        operation: MultiKeyOperation,
+        takes: &[KeyedTake<'_>],
         now: Timestamp,
-    ) -> Result<MultiKeyAnswer, Trouble> {
-        let denial = |&Take { key, rule, cost }: &Take<'_>| {
-            self.blocked(&Question { key, rule, operation: Operation::Take(cost) }, now)
+    ) -> Result<MultiKeyAnswer, StoreError> {
+        let is_blocked = |&KeyedTake { key, policy, cost }: &KeyedTake<'_>| {
+            self.blocked(key, policy, Operation::Take(cost), now).is_some()
         };
-        if !self.blocks.is_used() || !takes.iter().any(|take| denial(take).is_some()) {
-            return self.store.take_together(takes, stores, now).await;
+        if !self.blocks.is_used() || !takes.iter().any(is_blocked) {
+            return at(now, || self.store.apply_multi_key(operation, takes)).await;
         }
         let mut each = Vec::with_capacity(takes.len());
-        for take in takes {
-            let peek = Operation::Peek(take.cost);
-            each.push(self.decide(take.key, take.rule, peek, now).await?.decision);
+        for &KeyedTake { key, policy, cost } in takes {
+            each.push(self.decide(key, policy, Operation::Peek(cost), now).await?.decision);
         }
-        let joint = Joint::of(each).ok_or_else(|| Trouble::Away("no key is given".to_owned()))?;
+        let joint = Joint::of(each).ok_or_else(StoreError::missing_key)?;
         Ok(MultiKeyAnswer { joint, source: self.block_source() })
+    }
+
+    /// The result of `read` for the state of `key`, if it has any that has not recovered, and the time of the store.
+    /// It may run under a lock: it must neither take long nor call the store.
+    pub(crate) async fn read<R: Send>(
+        &self,
+        key: &[u8],
+        now: Timestamp,
+        read: impl FnOnce(&Entry, Timestamp) -> R + Send,
+    ) -> Result<Option<R>, StoreError> {
+        let (mut read, mut result) = (Some(read), None);
+        let mut once = |entry: Option<&Entry>, now| {
+            result = entry.and_then(|entry| Some(read.take()?(entry, now)));
+        };
+        at(now, || self.store.read(key, &mut once)).await?;
+        Ok(result)
+    }
+
+    /// Peeks at `key`, blocked or not.
+    pub(crate) fn peek<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a PreparedPolicy,
+        cost: u32,
+        now: Timestamp,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        at(now, || self.store.apply(key, policy, Operation::Peek(cost)))
+    }
+
+    /// Resets `key`. Whether it had state that had not recovered.
+    pub(crate) fn reset<'a>(
+        &'a self,
+        key: &'a [u8],
+        now: Timestamp,
+    ) -> Applied<'a, Result<bool, StoreError>> {
+        at(now, || self.store.reset(key))
+    }
+
+    /// Brings the state of `key` near, for an operation that follows soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        self.store.prefetch(key);
+    }
+
+    /// Refunds `cost` units to `key`, once. No request waits for it.
+    pub(crate) fn refund_unused(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+        now: Timestamp,
+    ) {
+        let refund = Operation::Refund(cost);
+        if at(now, || self.store.apply(key, policy, refund)).now().is_some() {
+            return;
+        }
+        let Some(runtime) = &self.runtime else { return };
+        let (store, key, policy) =
+            (Arc::clone(&self.store), Box::<[u8]>::from(key), policy.clone());
+        runtime.spawn(async move {
+            if let Err(error) = at(now, || store.apply(&key, &policy, refund)).await {
+                tracing::debug!(%error, "could not return unused units");
+            }
+        });
     }
 }
 
@@ -200,24 +299,25 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
+    use sluicegate_memory::MemoryStore;
     use sluicegate_rules::RuleSet;
 
     use super::*;
 
-    /// Many decisions that take longer than a turn give way between them; none is lost.
+    /// Other requests go first whenever a turn is over, and no decision is lost.
     #[test]
-    fn many_decisions_are_made_in_turns() {
-        let store = Arc::new(Home::Memory(MemoryStore::new()));
+    fn decide_many_slow_decisions_are_made_in_turns() {
+        let store = OpenStore::from(MemoryStore::new());
         let rules = Arc::new(Live::of(RuleSet::default()));
         let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
         let decider = Decider::new(store, rules, clock, buffers, OnError::Deny);
         let now = decider.clock.now();
         let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();
-        let rule = decider.prepare(&logs, now);
-        let question = Question { key: b"k", rule: &rule, operation: Operation::Take(1) };
-        let questions = vec![question; 50_000];
+        let policy = decider.prepare(&logs);
+        let take = KeyedOperation { key: b"k", policy: &policy, operation: Operation::Take(1) };
+        let operations = vec![take; 50_000];
         let lane = Turns::default();
-        let mut deciding = pin!(decider.decide_many(&lane, &questions, now));
+        let mut deciding = pin!(decider.decide_many(&lane, &operations, now));
         let mut context = Context::from_waker(Waker::noop());
         let mut turns = 1;
         let answers = loop {
@@ -226,8 +326,9 @@ mod tests {
                 Poll::Pending => turns += 1,
             }
         };
-        let left =
-            |answer: &Result<Answer, Trouble>| answer.as_ref().ok().map(|it| it.decision.remaining);
+        let left = |answer: &Result<Answer, StoreError>| {
+            answer.as_ref().ok().map(|it| it.decision.remaining)
+        };
         assert!(answers.iter().map(left).eq((1..=50_000).map(|taken| Some(10_000_000 - taken))));
         println!("figure: 50000 decisions on eight logs are made in {turns} turns");
         assert!(turns > 20, "{turns}");

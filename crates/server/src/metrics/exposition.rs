@@ -31,7 +31,7 @@ pub(super) enum Kind {
 /// Names and values of labels.
 pub(super) type Labels<'a> = [(&'a str, &'a str)];
 
-/// Text that grows by one family after the other.
+/// The text of metrics, written family by family.
 #[derive(Debug)]
 pub(super) struct Exposition {
     format: Format,
@@ -47,8 +47,7 @@ pub(super) struct Family<'e> {
 }
 
 impl Format {
-    /// The format that the client prefers: OpenMetrics, unless it names only `text/plain`, or that with a
-    /// higher quality.
+    /// The preferred format of the client: OpenMetrics, unless it accepts only `text/plain`, or prefers it.
     pub(crate) fn negotiate(headers: &HeaderMap) -> Self {
         let (mut open, mut text) = (0, 0);
         let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -104,7 +103,7 @@ fn thousandths(text: &str) -> Option<u32> {
 }
 
 impl Kind {
-    /// What the name of a sample ends with.
+    /// The suffix of the names of samples.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -129,17 +128,17 @@ impl Exposition {
             (_, Kind::Gauge) => ("", "gauge"),
             (_, Kind::Histogram) => ("", "histogram"),
         };
-        // A string takes everything that is written to it.
+        // Writing to a string never fails.
         let _ = write!(self.text, "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {word}\n");
         Family { name, kind, text: &mut self.text }
     }
 
-    /// Goes on with a family whose first lines were written before.
+    /// Continues a family whose header was already written.
     pub(super) fn resume(&mut self, name: &'static str, kind: Kind) -> Family<'_> {
         Family { name, kind, text: &mut self.text }
     }
 
-    /// The bytes that were written so far.
+    /// The length of the text, in bytes.
     pub(super) const fn size(&self) -> usize {
         self.text.len()
     }
@@ -149,7 +148,7 @@ impl Exposition {
         self.text.push_str(self.format.end());
     }
 
-    /// What was written since this was called last.
+    /// Takes the text since the last call.
     pub(super) fn take_text(&mut self) -> String {
         mem::take(&mut self.text)
     }
@@ -160,7 +159,7 @@ impl Family<'_> {
         self.line(self.kind.suffix(), labels, None, value);
     }
 
-    /// A histogram: how many values are in each bucket, with its upper bound; the last bucket has none.
+    /// A histogram, as the count of each bucket with its upper bound; the last bucket has no bound.
     pub(super) fn histogram(
         &mut self,
         labels: &Labels<'_>,

@@ -6,7 +6,6 @@
 mod exposition;
 mod process;
 
-use sluicegate_core::{Source, Store as _};
 use std::{array, iter::once, sync::Arc};
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use hyper::{
     body::Frame,
     header::{HeaderValue, VARY},
 };
+use sluicegate_core::{Source, StoreStatus};
 use sluicegate_rules::RuleEvent;
 
 use self::{
@@ -32,25 +32,25 @@ use crate::{
     policies::ruleset::Named,
     protocols::http::{Access, Call, Mount, Problem, ReplyBody, Stream, text},
     stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
-    store::{home::Home, snapshots::SnapshotLog},
+    store::snapshots::SnapshotLog,
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOURCES: [Source; 4] = [Source::Store, Source::Cache, Source::Lease, Source::Fallback];
 
-/// The most bytes of the first part.
+/// Longest first part, in bytes.
 const MAX_FIRST: usize = 16 * 1024;
-/// Counters of rules are written so many bytes at a time, and at most so many more: those of one rule.
+/// Length in bytes after which a part of the counters of rules ends, and the longest text of one rule.
 const PAGE: usize = 4 * 1024;
 const MAX_RULE: usize = 2560;
-/// What it takes to keep a part until it is sent, besides its text.
+/// Overhead of an unsent part, in bytes.
 const FRAME: usize = 512;
-/// The most bytes of parts that are there at a time, beyond the first: what waits to be sent, the part that
-/// it begins with, and one that was just written.
+/// Most parts at a time beyond the first, and their bytes: the unsent ones, the one that is being sent, and one
+/// that was just written.
 const MAX_PARTS: usize = web::MAX_PENDING / PAGE + 2;
 const MAX_PENDING: usize = web::MAX_PENDING + 2 * (PAGE + MAX_RULE) + MAX_PARTS * FRAME;
 
-/// What the metrics are read from.
+/// The state of the server that metrics are read from.
 pub(crate) struct MetricSources {
     pub(crate) decider: Arc<Decider>,
     pub(crate) clients: Arc<Clients>,
@@ -84,15 +84,15 @@ async fn answer(
     Ok(reply.map(|_| Either::Right(StreamBody::new(parts))))
 }
 
-/// All metrics as text, in parts: those of rules are written while the client reads them, because there
-/// may be many. `None`: there is no memory for what of them may be there at a time, which is `held` until it
-/// was sent.
+/// All metrics as text, in parts: those of rules are written while the client reads, because there
+/// may be many. `None`: there is no memory for the parts that may exist at a time, which are `held` until they
+/// are sent.
 async fn render(
     shared: &Arc<MetricSources>,
     format: Format,
     mut held: Held,
 ) -> Option<impl Iterator<Item = Bytes> + use<>> {
-    // Before the work is done.
+    // Reserved before the work.
     if !held.resize(MAX_FIRST) {
         return None;
     }
@@ -117,18 +117,18 @@ async fn render(
     Some(once(first).chain(parts).map(move |text| Held::bytes_of(&held, text)))
 }
 
-/// What is left of the metrics, in parts: few of them, because each takes up memory besides its text.
+/// The remaining parts: few long ones, because each has an overhead.
 struct Parts {
     shared: Arc<MetricSources>,
-    /// What is written of the next part.
+    /// The text of the next part.
     out: Exposition,
     next: Next,
 }
 
-/// What is to be written next.
+/// The metrics to write next.
 enum Next {
-    /// The rules that follow this one, in a family that begins with the first. They are found by name, because a
-    /// list that is kept for a client who does not read would be one more for each name that was added since.
+    /// The rules after this one, in a family. They are looked up by name, because a list that is kept for a
+    /// client that does not read would be copied whenever a name is added.
     Rules(&'static RuleFamily, Option<Arc<str>>),
     Nothing,
 }
@@ -191,8 +191,8 @@ static NEAR_LIMIT: RuleFamily = RuleFamily {
 };
 
 impl RuleFamily {
-    /// Writes the counters of the rules that follow `last`, up to about `most` bytes: of a rule from a file all
-    /// of them; of a name that was made of a client's value those that every name has, and those that are not
+    /// Writes the counters of the rules after `last`, up to about `most` bytes. Rules from a file have all
+    /// counters; names that contain a value of a client have those of every name, and those above
     /// 0. Whether there may be more.
     fn write(
         &self,
@@ -239,11 +239,11 @@ impl Exposition {
 }
 
 fn decisions(shared: &MetricSources, out: &mut Exposition) {
-    let in_memory = shared.decider.store.memory().is_some();
+    let in_memory = shared.decider.is_local();
     let help = "Decisions sent to clients, by protocol, outcome and source";
     let mut family = out.family("sluicegate_decisions", Kind::Counter, help);
     for protocol in shared.stats.protocols() {
-        // With state in memory there is one source.
+        // State in memory has one source.
         for source in SOURCES.into_iter().take(if in_memory { 1 } else { SOURCES.len() }) {
             let word = if in_memory { "memory" } else { source.word() };
             let sum = |of: fn(&Outcomes) -> &Counter| {
@@ -285,7 +285,7 @@ fn requests(shared: &MetricSources, out: &mut Exposition) {
     }
 }
 
-/// Microseconds as Prometheus has them.
+/// Microseconds in seconds, the unit of Prometheus.
 fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
@@ -332,10 +332,9 @@ fn rules(shared: &MetricSources, out: &mut Exposition) {
 }
 
 fn state(shared: &MetricSources, out: &mut Exposition) {
-    match &*shared.decider.store {
-        Home::Memory(store) => {
-            let usage = store.usage();
-            out.gauge("sluicegate_keys", "Keys with state in memory", store.len());
+    match shared.decider.store_status() {
+        StoreStatus::Local(usage) => {
+            out.gauge("sluicegate_keys", "Keys with state in memory", usage.keys);
             out.gauge("sluicegate_state_bytes", "Memory used by the state of keys", usage.bytes);
             let help = "Upper bound on the memory used by the state of keys (--max-memory)";
             out.gauge("sluicegate_state_max_bytes", help, usage.max_bytes);
@@ -345,8 +344,8 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
                 "Keys of the state file dropped at the start because they did not fit into memory";
             out.gauge("sluicegate_state_keys_dropped", help, usage.keys_dropped);
         }
-        Home::Redis(store) => {
-            let nodes = store.health();
+        StoreStatus::Remote(status) => {
+            let nodes = &status.nodes;
             let connected = nodes.iter().filter(|it| it.connected).count();
             let breaker_open = nodes.iter().filter(|it| it.breaker_open).count();
             out.gauge("sluicegate_store_servers", "Known nodes of the store", nodes.len());
@@ -356,14 +355,14 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
             let help = "Seconds from sending a command or pipeline to a store node to its reply";
             let mut family =
                 out.family("sluicegate_store_request_duration_seconds", Kind::Histogram, help);
-            let trips = store.round_trips();
+            let trips = status.round_trips;
             let buckets =
                 trips.buckets().map(|(bound, count)| (bound.map(|it| it.as_secs_f64()), count));
             family.histogram(&[], buckets, trips.total.as_secs_f64());
             let help =
                 "Events of the store client, by event: decisions by source, errors, connections";
             let mut family = out.family("sluicegate_store_events", Kind::Counter, help);
-            for (event, count) in store.counters().iter() {
+            for (event, count) in status.counters.iter() {
                 family.sample(&[("event", event)], count);
             }
         }
@@ -375,7 +374,7 @@ fn state(shared: &MetricSources, out: &mut Exposition) {
     family.sample(&[("outcome", "failed")], told.failed);
 }
 
-/// The metrics of every process that Prometheus scrapes, as far as the system tells them.
+/// The standard metrics of a process, as far as the system provides them.
 fn of_process(process: &Process, out: &mut Exposition) {
     let mut metric = |name, kind, help, value: Option<String>| {
         if let Some(value) = value {

@@ -1,10 +1,10 @@
-//! What the system tells about this process: the metrics that all exporters have.
+//! Standard metrics of this process, from the system.
 
 use std::{fs, thread};
 
 use tokio::sync::oneshot;
 
-/// What the system tells about this process, where it does.
+/// Metrics of this process; `None` where the system does not provide them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Process {
     /// Seconds since the Unix epoch.
@@ -19,11 +19,11 @@ pub(super) struct Process {
 const DESCRIPTORS: &str = "/proc/self/fd";
 
 impl Process {
-    /// Reads it from `/proc`; elsewhere there is none.
+    /// Reads them from `/proc`, if there is one.
     pub(super) async fn read() -> Self {
         let Some(mut process) = Self::stat() else { return Self::default() };
         process.open_descriptors = match fs::metadata(DESCRIPTORS) {
-            // Linux 6.2 and later count them.
+            // Linux counts open descriptors since 6.2.
             Ok(folder) if folder.len() > 0 => Some(folder.len()),
             _ => count_descriptors().await,
         };
@@ -39,7 +39,7 @@ impl Process {
         };
 
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        // The name of the program comes in parentheses, and may have anything in it.
+        // The name of the program is in parentheses, and may contain any character.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
@@ -62,8 +62,8 @@ impl Process {
     }
 }
 
-/// When the process started, `since_boot` seconds after the system: by the clocks, because the file that has
-/// the time of the boot is not there under systemd's `ProcSubset=pid`. The same each time it is asked.
+/// The start time of the process, `since_boot` seconds after the boot of the system. The time of the boot comes from
+/// the clocks, because its file does not exist under systemd's `ProcSubset=pid`. The result is cached, so that it never changes.
 #[cfg(target_os = "linux")]
 fn start_time(since_boot: f64) -> f64 {
     use std::sync::OnceLock;
@@ -80,13 +80,13 @@ fn start_time(since_boot: f64) -> f64 {
     })
 }
 
-/// Counts the descriptors that are open. Ten thousand take milliseconds, and the caller serves clients: a
-/// thread of its own does it.
+/// Counts open descriptors on another thread, because ten thousand take milliseconds and the caller serves
+/// clients.
 async fn count_descriptors() -> Option<u64> {
     let (sender, receiver) = oneshot::channel();
     let count = move || {
         let entries = fs::read_dir(DESCRIPTORS).ok().map(Iterator::count);
-        // One of them is the folder itself.
+        // One of them is the directory itself.
         let count = entries.map(|count| count.saturating_sub(1));
         let _ = sender.send(count.and_then(|count| u64::try_from(count).ok()));
     };
@@ -115,7 +115,7 @@ mod tests {
         let (resident, all) = (process.resident_bytes.unwrap(), process.virtual_bytes.unwrap());
         assert!(resident > 1 << 20 && all >= resident, "{process:?}");
         assert!(process.open_descriptors.unwrap() < process.max_descriptors.unwrap());
-        // Both ways of counting; other tests open and close some meanwhile.
+        // Both counts; other tests open and close descriptors meanwhile.
         let counted = count_descriptors().await.unwrap();
         assert!(
             counted.abs_diff(process.open_descriptors.unwrap()) < 200,

@@ -1,4 +1,4 @@
-//! The clients that are connected: how many, to which worker, and what each has said of itself.
+//! The connected clients: their number, their workers, and the properties that they set.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,11 +31,11 @@ pub(crate) const RESERVED_CLIENTS: usize = 16;
 #[derive(Debug, Default)]
 struct Connected {
     clients: HashMap<u64, Arc<Client>>,
-    /// Those among them that are beyond `--max-clients`, the oldest first.
+    /// The ones beyond `--max-clients`, oldest first.
     reserved: VecDeque<Arc<Client>>,
-    /// How many each worker has.
+    /// The number of clients of each worker.
     of_worker: Vec<usize>,
-    /// Which worker was the last to get one.
+    /// The worker of the newest client.
     last: usize,
 }
 
@@ -59,43 +59,43 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// A client, as others see it.
+/// A client, visible to other connections.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
-    /// Whether it may only ask about the health of the server, since there are too many others.
+    /// Whether it may only check the health of the server, because there are too many others.
     pub(crate) reserved: bool,
-    /// Where it comes from, in words.
+    /// Its address, as text.
     pub(crate) address: String,
     /// The worker that serves it.
     pub(crate) worker: usize,
     pub(crate) since: Timestamp,
     pub(crate) details: Mutex<Details>,
-    /// Its last command, as a place in the table of commands.
+    /// Its last command, as an index of the table of commands.
     pub(crate) command: AtomicUsize,
     killed: AtomicBool,
     kill: Notify,
 }
 
 impl Client {
-    /// Has the client closed.
+    /// Closes the client.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         self.kill.notify_one();
     }
 
-    /// Whether somebody has.
+    /// Whether the client is to be closed.
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Acquire)
     }
 
-    /// Ready once somebody has.
+    /// Ready once the client is to be closed.
     pub(crate) async fn killed(&self) {
         self.kill.notified().await;
     }
 }
 
-/// What a client has said of itself.
+/// Properties that a client sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     pub(crate) name: Vec<u8>,
@@ -137,7 +137,7 @@ impl Clients {
         {
             oldest.kill();
         }
-        // Of those that have as few, the next one in turn.
+        // Among workers with equally few, the next one in turn.
         let turns = (1..=self.workers).map(|turn| (connected.last + turn) % self.workers);
         let worker = turns.min_by_key(|&worker| connected.of_worker[worker]).unwrap_or(0);
         connected.of_worker[worker] += 1;
@@ -165,12 +165,12 @@ impl Clients {
         self.connected.lock().clients.len()
     }
 
-    /// How many the worker at `index` has.
+    /// The number of clients of the worker at `index`.
     pub(crate) fn of_worker(&self, index: usize) -> usize {
         self.connected.lock().of_worker.get(index).copied().unwrap_or(0)
     }
 
-    /// All of them, the oldest first.
+    /// All clients, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         let mut clients: Vec<_> = self.connected.lock().clients.values().cloned().collect();
         clients.sort_unstable_by_key(|client| client.id);

@@ -1,4 +1,4 @@
-//! What hostile clients do, in the log: a line for each client and minute, however often it does it.
+//! The log of hostile clients: at most one line per client and minute.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,19 +7,19 @@ use sluicegate_core::Timestamp;
 
 use crate::net::clients::Client;
 
-/// A client is not logged again before so much time has passed.
+/// The time between two lines about one client.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How many addresses are told apart; those beyond share a line.
+/// Most addresses that are logged separately; the rest share a line.
 const MAX_ADDRESSES: usize = 1024;
 
-/// When which address was logged last.
+/// The last line of each address.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents(Mutex<HashMap<String, Logged>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Logged {
     at: Timestamp,
-    /// How often something happened since.
+    /// Incidents since then.
     since: u64,
 }
 
@@ -32,8 +32,8 @@ impl Incidents {
         }
     }
 
-    /// Counts an incident. Under which address to log it, if that is due, and how many there were since it was
-    /// logged last.
+    /// Counts an incident. If a line is due, returns its address and the number of incidents since the
+    /// previous one.
     fn count<'a>(&self, address: &'a str, now: Timestamp) -> Option<(&'a str, u64)> {
         let mut logged = self.0.lock();
         if logged.len() >= MAX_ADDRESSES && !logged.contains_key(address) {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn incidents_of_one_address_are_logged_once_a_minute() {
+    fn count_one_address_is_logged_once_a_minute() {
         let incidents = Incidents::default();
         assert_eq!(incidents.count("a", at(0)), Some(("a", 0)));
         assert_eq!(incidents.count("b", at(1)), Some(("b", 0)));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn incidents_of_many_addresses_share_a_line() {
+    fn count_many_addresses_share_a_line() {
         let incidents = Incidents::default();
         let addresses: Vec<_> = (0..MAX_ADDRESSES + 50).map(|number| number.to_string()).collect();
         let logged = addresses.iter().filter(|it| incidents.count(it, at(0)).is_some()).count();

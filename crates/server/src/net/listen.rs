@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::net::{protocol::Protocol, stream::Socket};
 
-/// Clients that may connect before they are accepted, as far as the system allows (`net.core.somaxconn`).
-/// One more is dropped by the system, and tries again after a second.
+/// Most clients that may be connected but not accepted, limited by the system (`net.core.somaxconn`).
+/// The system drops further ones, which then retry after a second.
 const BACKLOG: u32 = 65_535;
 
 /// Where the server listens.
@@ -24,7 +24,7 @@ const BACKLOG: u32 = 65_535;
 pub(crate) struct Listeners {
     listeners: Vec<(usize, Listener)>,
     addresses: Addresses,
-    /// The listener that is asked first for the next client, so that none can keep another waiting.
+    /// The listener that is polled first for the next client, in turn, so that none can starve another.
     next: usize,
 }
 
@@ -35,21 +35,21 @@ enum Listener {
     Unix(Unix),
 }
 
-/// The TCP addresses on which the server really listens: the ports that were picked for port 0 included.
+/// The TCP addresses of the server, with actual ports in place of port 0.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
 
 /// A client that has connected.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// The place of its protocol in the order of registration.
+    /// The index of its protocol in the order of registration.
     pub(crate) protocol: usize,
     pub(crate) socket: Socket,
-    /// Where it comes from, in words.
+    /// Its address, as text.
     pub(crate) address: String,
 }
 
-/// A Unix socket; its file goes when this does.
+/// A Unix socket. Its file is removed on drop.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Unix {
@@ -65,7 +65,7 @@ impl Addresses {
 }
 
 impl Listeners {
-    /// Listens for each protocol that has an address. Those who connect to the Unix socket speak the first.
+    /// Listens for each protocol that has an address. Clients of the Unix socket speak the first one.
     pub(crate) fn bind(
         protocols: &[(&'static Protocol, Option<SocketAddr>)],
         unix: Option<(&Path, u32)>,
@@ -92,7 +92,7 @@ impl Listeners {
         &self.addresses
     }
 
-    /// The next client. To drop this halfway loses none.
+    /// The next client. Cancel safe.
     pub(crate) async fn accept(&mut self) -> io::Result<Accepted> {
         poll_fn(|context| self.poll_accept(context)).await
     }
@@ -132,7 +132,7 @@ impl Listener {
     }
 }
 
-/// As [`TcpListener::bind`], but for the backlog.
+/// As [`TcpListener::bind`], but with [`BACKLOG`].
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     #[cfg(unix)]
@@ -178,11 +178,11 @@ impl Unix {
         let is_socket = found.is_some();
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if is_socket && UnixStream::connect(path).is_err_and(refused) {
-            // What a server left behind that was killed.
+            // A killed server has left it.
             std::fs::remove_file(path).map_err(told)?;
         }
-        // It is made where nobody else comes in, and linked into its place when its permissions are set:
-        // there, they hold from the first moment. A link takes the place of nothing that is there.
+        // The socket is created in a private directory and linked to its path once its permissions are set, so that
+        // they are never wider. A link does not replace an existing file.
         let private = Private::new(path).map_err(told)?;
         let listener = UnixListener::bind(private.socket()).map_err(told)?;
         let permissions = std::fs::Permissions::from_mode(permissions);
@@ -195,7 +195,7 @@ impl Unix {
     }
 }
 
-/// A folder beside a socket that only its owner can use, until dropped.
+/// A directory next to a socket that only its owner can use, until dropped.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Private(std::path::PathBuf);
@@ -206,7 +206,7 @@ impl Private {
         use std::os::unix::fs::DirBuilderExt as _;
 
         let parent = beside.parent().unwrap_or(std::path::Path::new(""));
-        // Short: the path of a socket may have about a hundred bytes.
+        // The name is short, because the path of a socket is limited to about a hundred bytes.
         let folder = parent.join(format!(".{:x}", std::process::id()));
         let private = Self(folder);
         let create = || std::fs::DirBuilder::new().mode(0o700).create(&private.0);
@@ -214,7 +214,7 @@ impl Private {
             if error.kind() != io::ErrorKind::AlreadyExists {
                 return Err(error);
             }
-            // A killed process of the same number has left it.
+            // A killed process with the same id has left it.
             let _ = std::fs::remove_file(private.socket());
             std::fs::remove_dir(&private.0)?;
             create()
@@ -238,7 +238,7 @@ impl Drop for Private {
 #[cfg(unix)]
 impl Drop for Unix {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The file may already be removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -249,16 +249,16 @@ mod tests {
 
     use super::*;
 
-    /// A burst of clients that connect does not make another one try again after a second.
+    /// A burst of connections does not make a further client retry after a second.
     #[tokio::test]
-    async fn many_clients_may_connect_before_one_is_accepted() {
+    async fn listen_backlog_holds_a_burst_of_clients() {
         let most = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let most: usize = most.trim().parse().unwrap();
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         for count in 0..most.min(3000) {
             let connected = TcpStream::connect_timeout(&address, Duration::from_millis(500));
-            // It stays with the system until it is accepted.
+            // The connection stays in the backlog until it is accepted.
             drop(connected.unwrap_or_else(|error| panic!("after {count} clients: {error}")));
         }
     }

@@ -1,4 +1,4 @@
-//! A protocol that clients speak, as far as listeners and connections need to know it.
+//! The properties of a protocol that listeners and connections use.
 
 /// A protocol that clients speak, at a port of its own.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Protocol {
     pub(crate) tls_settings: &'static str,
     /// The names that ALPN offers within TLS, the preferred one first.
     pub(crate) alpn: &'static [&'static [u8]],
-    /// Whether a few more clients than `--max-clients` are accepted, to ask about the health of the server.
+    /// Whether a few clients beyond `--max-clients` are accepted, to check the health of the server.
     pub(crate) reserves_health: bool,
     /// The bytes that are sent to a client which is rejected because there are too many.
     pub(crate) rejection: &'static [u8],

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// A secret, of which only a digest is kept.
+/// A secret, stored as a digest.
 #[derive(Clone, Debug)]
 pub(crate) struct Secret([u8; 32]);
 
@@ -12,7 +12,7 @@ impl Secret {
         Self(Sha256::digest(text).into())
     }
 
-    /// Whether `given` is it. What it takes to tell does not depend on how much of it is right.
+    /// Whether `given` is the secret. The time that it takes does not depend on how much of it is right.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(given).into();
         self.0.ct_eq(&given).into()

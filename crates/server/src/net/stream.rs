@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// A connection that was accepted, and belongs to no runtime yet.
+/// An accepted connection that belongs to no runtime yet.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(std::net::TcpStream),
@@ -32,25 +32,25 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// The most bytes that are kept encrypted for a client that does not take them.
+/// Most encrypted bytes that are kept for a client that does not read.
 const MAX_SEALED: usize = 16 * 1024;
 
-/// A client that is silent is asked for after a minute, and is gone a minute later.
+/// A silent client is probed after a minute, and dropped a minute later.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(60))
     .with_interval(Duration::from_secs(20))
     .with_retries(3);
 
 impl Socket {
-    /// The connection on the current runtime; where TLS is spoken, once both agree on it.
+    /// The connection on the current runtime, after the handshake with TLS.
     pub(crate) async fn open(self, tls: Option<&Arc<ServerConfig>>) -> io::Result<Stream> {
         match self {
             Self::Tcp(socket) => {
                 let stream = TcpStream::from_std(socket)?;
-                // Replies go out in whole batches; waiting to merge them could only delay them.
+                // Replies are written in whole batches, so that Nagle's algorithm could only delay them.
                 stream.set_nodelay(true)?;
-                // Whether a client that says nothing is still there, the system asks: pings of our own
-                // would cost a look at the clock with every frame.
+                // The system probes silent clients, because pings of our own would cost a clock read for each
+                // frame.
                 SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
                 match tls {
                     Some(tls) => {
@@ -67,10 +67,10 @@ impl Socket {
         }
     }
 
-    /// Sends a few last bytes, if they can be sent at once.
+    /// Sends the last bytes, if that is possible without waiting.
     pub(crate) fn write_and_close(&self, text: &[u8]) {
         use std::io::Write;
-        // Whether it hears that or not, it is closed.
+        // The connection is closed in either case.
         let _ = match self {
             Self::Tcp(socket) => (&*socket).write(text),
             #[cfg(unix)]
@@ -80,7 +80,7 @@ impl Socket {
 }
 
 impl Stream {
-    /// Writes what the system takes at once, where nothing stands between it and the client.
+    /// Writes without waiting. `None`: with TLS that is not possible.
     #[inline]
     pub(crate) fn write_now(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
         match self {
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// The socket beneath, where its bytes are those of the client.
+    /// The socket, without TLS.
     #[cfg(test)]
     pub(crate) fn plain(&self) -> Option<SockRef<'_>> {
         match self {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_silent_client_is_asked_for() {
+    async fn open_tcp_enables_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();

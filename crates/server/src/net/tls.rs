@@ -16,7 +16,7 @@ use sluicegate_commands::plain_error;
 
 use crate::{TlsConfig, net::protocol::Protocol};
 
-/// How to answer the first words of a client of `protocol`, in TLS 1.2 or 1.3.
+/// The TLS configuration of a port, for TLS 1.2 and 1.3.
 pub(crate) fn read(config: &TlsConfig, protocol: &Protocol) -> io::Result<Arc<ServerConfig>> {
     let settings = protocol.tls_settings;
     let [cert, key, client_ca] = ["cert", "key", "client-ca"].map(|it| format!("{settings}-{it}"));

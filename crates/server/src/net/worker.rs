@@ -1,9 +1,8 @@
-//! The threads that serve clients: one a core, each with a runtime, connections, counters and rules
-//! of its own.
+//! The threads that serve clients: one per core, each with its own runtime, connections and counters.
 //!
-//! One acceptor hands clients out, each to the worker that has the fewest. Listeners of their own
-//! (`SO_REUSEPORT`) would spare that step once a connection, but the system then spreads clients by
-//! a hash: of four clients on two cores, all would be on one core in one case of eight.
+//! One acceptor assigns each client to the worker with the fewest. A listener per worker
+//! (`SO_REUSEPORT`) would save that step for each connection, but the system would then distribute clients by
+//! a hash: in one of eight cases, four clients of two cores would all be on one core.
 
 use std::{
     cell::Cell,
@@ -44,10 +43,10 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long a client has for the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// What the connections of one thread have in common.
+/// The state that connections of one thread share.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// How long clients occupy this worker.
+    /// The turns of connections.
     pub(crate) turns: Turns,
     /// Whether the server is to stop.
     pub(crate) stopping: Cell<bool>,
@@ -55,12 +54,12 @@ pub(crate) struct Worker {
     pub(crate) stop: watch::Sender<bool>,
 }
 
-/// What the connections of one protocol on one worker have in common.
+/// The state that connections of one protocol on one worker share.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
     pub(crate) worker: Rc<Worker>,
     pub(crate) stats: Arc<Stats>,
-    /// What clients agree on first, where TLS is spoken.
+    /// The configuration of TLS, if it is spoken.
     pub(crate) tls: Option<Arc<ServerConfig>>,
 }
 
@@ -127,7 +126,7 @@ impl Port {
 }
 
 enum Job {
-    /// Serve a client of the protocol at this place.
+    /// Serve a client of the protocol with this index.
     Serve(usize, Socket, ConnectionPermit),
     /// Return free memory of this thread to the system.
     ReleaseMemory,
@@ -155,7 +154,7 @@ impl Workers {
             let (jobs, waiting) = mpsc::unbounded_channel();
             let (ending, ended) = oneshot::channel();
             let (protocols, stats) = (Arc::clone(protocols), Arc::clone(stats));
-            // The runtime is made on its thread, and never leaves it.
+            // The runtime is created on its thread, because it cannot move.
             let (starting, started) = std::sync::mpsc::channel();
             let run = move || {
                 let runtime =
@@ -177,7 +176,7 @@ impl Workers {
         Ok(Self { handles })
     }
 
-    /// Hands a client of the protocol at `protocol` to its worker.
+    /// Hands a client of the protocol with the index `protocol` to its worker.
     pub(crate) fn serve(&self, protocol: usize, socket: Socket, permit: ConnectionPermit) {
         let handle = &self.handles[permit.client.worker];
         if handle.jobs.send(Job::Serve(protocol, socket, permit)).is_err() {
@@ -185,25 +184,25 @@ impl Workers {
         }
     }
 
-    /// Has every worker return free memory of its thread, after memory of the process was released in `released`.
+    /// Makes every worker return free memory of its thread, after `released` has returned that of the process.
     pub(crate) fn release_memory(&self, released: impl Future<Output: Send> + Send + 'static) {
         let jobs: Vec<_> = self.handles.iter().map(|handle| handle.jobs.clone()).collect();
         tokio::spawn(async move {
             released.await;
             for jobs in jobs {
-                // An error is a worker that has ended.
+                // An error means that the worker has ended.
                 let _ = jobs.send(Job::ReleaseMemory);
             }
         });
     }
 
-    /// Answers all that was read, closes all connections and ends the threads.
+    /// Answers all requests that were read, closes all connections and ends the threads.
     pub(crate) async fn stop(self) {
         for handle in &self.handles {
             let _ = handle.jobs.send(Job::Stop);
         }
         for handle in self.handles {
-            // An error is a worker that failed: its thread ends as well.
+            // An error means that the worker failed; its thread ends as well.
             let _ = handle.ended.await;
             let _ = handle.thread.join();
         }
@@ -278,7 +277,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_that_panics_is_told_from_one_that_ends() {
+    async fn report_detects_a_connection_that_panics() {
         let mut tasks = JoinSet::new();
         tasks.spawn(async { panic!("as a test") });
         assert!(report(tasks.join_next().await.unwrap()));

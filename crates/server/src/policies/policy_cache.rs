@@ -1,112 +1,111 @@
-//! Rules by the texts that say them, so that a policy is parsed once and not with every request.
-//! Each worker has a table of its own.
+//! Cache of policies by their text or name, so that a policy is parsed once and not with every request. Each worker has
+//! its own.
 //!
-//! Requests that were gathered hold a [`Known`] rather than a [`Rule`], whose count of holders is
-//! shared by all workers. What is replaced meanwhile is kept until [`Rules::settle`].
+//! Requests of a batch hold a [`PolicyId`] rather than a [`PreparedPolicy`], whose reference count all workers share.
+//! A policy that is replaced in the meantime is kept until [`PolicyCache::evict`].
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextKey};
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, PreparedPolicy};
 use sluicegate_headers::Fields;
 
-use crate::{
-    policies::ruleset::{Live, Version},
-    store::home::HomeRule as Rule,
-};
+use crate::policies::ruleset::{Live, Version};
 
-/// What a policy is called that a request brings with it.
+/// Name of a policy that a request gives by its text.
 const NAME: &str = "default";
 
-/// A rule that was looked up, until [`Rules::settle`].
+/// A policy that was found, valid until [`PolicyCache::evict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known(
-    /// Twice its place; and one more where a decision may take long, since it grows with what is stored.
+pub(crate) struct PolicyId(
+    /// Twice its index, plus 1 if a decision may take long because the state of a key grows.
     usize,
 );
 
-impl Known {
-    /// Whether a decision under the rule may take long.
+impl PolicyId {
+    /// Whether a decision under the policy may take long.
     #[inline]
     pub(crate) const fn is_heavy(self) -> bool {
         self.0 & 1 == 1
     }
 
     #[inline]
-    const fn place(self) -> usize {
+    const fn index(self) -> usize {
         self.0 >> 1
     }
 }
 
-/// The rules of one worker.
+/// The policies of one worker.
 #[derive(Debug, Default)]
-pub(crate) struct Rules {
-    cache: PolicyTextCache<Known>,
-    rules: Vec<Option<Held>>,
-    /// Where there is room in `rules`.
+pub(crate) struct PolicyCache {
+    cache: PolicyTextCache<PolicyId>,
+    policies: Vec<Option<CachedPolicy>>,
+    /// Free indexes of `policies`.
     free: Vec<usize>,
-    /// What nobody will look up any more, but gathered requests may hold.
+    /// Indexes of policies that are no longer found, but that requests of a batch may hold.
     replaced: Vec<usize>,
-    /// The version of the server's rules that names stand for, the same for all that is gathered.
+    /// The version of the rules that names refer to: one for all requests of a batch.
     version: Option<Guard<Arc<Version>>>,
-    /// How often something that was looked up has ceased to hold.
-    generation: u64,
+    /// Number of evictions.
+    epoch: u64,
 }
 
-/// A rule, and what responses of HTTP say of it, once one has.
+/// A policy, and the fields of HTTP responses about it, once there was one.
 #[derive(Debug)]
-struct Held {
-    rule: Rule,
-    /// What it is called, where the rules of the server give it a name.
+struct CachedPolicy {
+    policy: PreparedPolicy,
+    /// Its name in the rules, if a request used that.
     name: Option<Box<str>>,
     fields: OnceCell<Rc<Fields>>,
 }
 
-impl Rules {
-    /// The rule that `text` says, or that the rules in force (`live`) call so (`@name`). `prepare` makes
-    /// it of a policy that is not known.
+impl PolicyCache {
+    /// The policy with this text, or with this name (`@name`) in the active rules (`live`). `prepare` is called for a
+    /// policy that is not cached.
+    ///
+    /// # Errors
+    /// The text is invalid, or the name is unknown.
     #[inline]
-    pub(crate) fn known(
+    pub(crate) fn find(
         &mut self,
         text: PolicyText<'_>,
         live: &Live,
-        prepare: impl Fn(&Policy) -> Rule,
-    ) -> Result<Known, CommandError> {
+        prepare: impl Fn(&Policy) -> PreparedPolicy,
+    ) -> Result<PolicyId, CommandError> {
         match text.name() {
-            None => self.find(text, |text| Ok(prepare(&text.parse()?))),
+            None => self.find_text(text, |text| Ok(prepare(&text.parse()?))),
             Some(name) => {
                 let version = self.version.take().unwrap_or_else(|| live.now());
-                let known = self.find_named(name, version.number(), |name| {
+                let found = self.find_named(name, version.number(), |name| {
                     let policy = version.policy(name);
                     policy
                         .map(&prepare)
                         .ok_or_else(|| CommandError::no_policy(name, version.similar_policy(name)))
                 });
                 self.version = Some(version);
-                known
+                found
             }
         }
     }
 
-    /// The rule that `text` says; `make` makes it of one that is not known.
+    /// The policy with this text; `make` is called if it is not cached.
     #[inline]
-    pub(crate) fn find(
+    pub(crate) fn find_text(
         &mut self,
         text: PolicyText<'_>,
-        make: impl FnOnce(PolicyText<'_>) -> Result<Rule, CommandError>,
-    ) -> Result<Known, CommandError> {
+        make: impl FnOnce(PolicyText<'_>) -> Result<PreparedPolicy, CommandError>,
+    ) -> Result<PolicyId, CommandError> {
         self.find_key(text.into(), None, || make(text))
     }
 
-    /// The rule of the policy that a version of the server's rules calls `name`: what it stood for in
-    /// another version is not what it stands for now.
+    /// The policy with this name in a version of the rules. Another version may have another policy of that name.
     fn find_named(
         &mut self,
         name: &[u8],
         version: u64,
-        make: impl FnOnce(&[u8]) -> Result<Rule, CommandError>,
-    ) -> Result<Known, CommandError> {
+        make: impl FnOnce(&[u8]) -> Result<PreparedPolicy, CommandError>,
+    ) -> Result<PolicyId, CommandError> {
         let version = version.to_le_bytes();
         let key = PolicyTextKey::parts([b"@", name, &version]);
         self.find_key(key, Some(name), || make(name))
@@ -117,120 +116,116 @@ impl Rules {
         &mut self,
         key: PolicyTextKey<'_>,
         name: Option<&[u8]>,
-        make: impl FnOnce() -> Result<Rule, CommandError>,
-    ) -> Result<Known, CommandError> {
+        make: impl FnOnce() -> Result<PreparedPolicy, CommandError>,
+    ) -> Result<PolicyId, CommandError> {
         self.cache.get(key).or_else(|miss| {
-            let known = self.add(make()?, name);
-            let gone = self.cache.insert(miss, key, known);
-            self.replaced.extend(gone.map(Known::place));
-            Ok(known)
+            let id = self.add(make()?, name);
+            let replaced = self.cache.insert(miss, key, id);
+            self.replaced.extend(replaced.map(PolicyId::index));
+            Ok(id)
         })
     }
 
     #[cold]
-    fn add(&mut self, rule: Rule, name: Option<&[u8]>) -> Known {
-        let at = self.free.pop().unwrap_or(self.rules.len());
-        if at == self.rules.len() {
-            self.rules.push(None);
+    fn add(&mut self, policy: PreparedPolicy, name: Option<&[u8]>) -> PolicyId {
+        let index = self.free.pop().unwrap_or(self.policies.len());
+        if index == self.policies.len() {
+            self.policies.push(None);
         }
         let name = name.map(|name| String::from_utf8_lossy(name).into());
-        let heavy = usize::from(rule.policy().grows());
-        self.rules[at] = Some(Held { rule, name, fields: OnceCell::new() });
-        Known(at << 1 | heavy)
+        let heavy = usize::from(policy.policy().grows());
+        self.policies[index] = Some(CachedPolicy { policy, name, fields: OnceCell::new() });
+        PolicyId(index << 1 | heavy)
     }
 
-    /// The rule that was looked up.
+    /// The policy that was found.
     #[inline]
-    pub(crate) fn get(&self, known: Known) -> &Rule {
-        &self.held(known).rule
+    pub(crate) fn get(&self, id: PolicyId) -> &PreparedPolicy {
+        &self.cached(id).policy
     }
 
-    /// What responses of HTTP say of the rule that was looked up.
+    /// Fields of HTTP responses about the policy that was found.
     #[inline]
-    pub(crate) fn fields(&self, known: Known) -> &Rc<Fields> {
-        let held = self.held(known);
-        let name = held.name.as_deref().unwrap_or(NAME);
-        held.fields.get_or_init(|| Rc::new(Fields::new(name, held.rule.policy())))
+    pub(crate) fn fields(&self, id: PolicyId) -> &Rc<Fields> {
+        let cached = self.cached(id);
+        let name = cached.name.as_deref().unwrap_or(NAME);
+        cached.fields.get_or_init(|| Rc::new(Fields::new(name, cached.policy.policy())))
     }
 
     #[inline]
-    fn held(&self, known: Known) -> &Held {
-        self.rules[known.place()].as_ref().expect("what was looked up is kept until all is settled")
+    fn cached(&self, id: PolicyId) -> &CachedPolicy {
+        self.policies[id.index()].as_ref().expect("a policy that was found is kept until `evict`")
     }
 
-    /// What was looked up holds on for as long as this stays as it is.
+    /// Number of evictions: policies that were found stay valid while it does not change.
     #[inline]
-    pub(crate) const fn generation(&self) -> u64 {
-        self.generation
+    pub(crate) const fn epoch(&self) -> u64 {
+        self.epoch
     }
 
-    /// Nothing that was looked up is held any more, but for what keeps to the
-    /// [`generation`](Self::generation).
+    /// Drops the policies that were replaced. No request holds a policy any more, unless it compares the
+    /// [`epoch`](Self::epoch).
     #[inline]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn evict(&mut self) {
         if self.version.is_none() && self.replaced.is_empty() {
             return;
         }
-        // A name may stand for another rule from now on.
+        // A name may refer to another policy from now on.
         self.version = None;
-        self.generation += 1;
-        for at in self.replaced.drain(..) {
-            self.rules[at] = None;
-            self.free.push(at);
+        self.epoch += 1;
+        for index in self.replaced.drain(..) {
+            self.policies[index] = None;
+            self.free.push(index);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_core::Timestamp;
-    use sluicegate_memory::MemoryStore;
-
     use super::*;
 
-    /// Looks `text` up. Whether it was known, and what it says.
-    fn look(rules: &mut Rules, text: PolicyText<'_>) -> (bool, Known) {
-        let store = MemoryStore::new();
-        let mut known = true;
-        let found = rules.find(text, |text| {
-            known = false;
-            Ok(Rule::Memory(store.prepare(&text.parse()?, Timestamp::EPOCH)))
+    /// Looks up `text`. Returns whether it was cached, and its policy.
+    fn look_up(cache: &mut PolicyCache, text: PolicyText<'_>) -> (bool, PolicyId) {
+        let mut hit = true;
+        let found = cache.find_text(text, |text| {
+            hit = false;
+            Ok(PreparedPolicy::from(text.parse()?))
         });
         let found = found.unwrap();
-        assert_eq!(rules.get(found).policy(), &text.parse().unwrap());
-        (known, found)
+        assert_eq!(cache.get(found).policy(), &text.parse().unwrap());
+        (hit, found)
     }
 
     #[test]
-    fn a_text_is_parsed_once() {
-        let rules = &mut Rules::default();
+    fn policy_text_repeated_is_parsed_once() {
+        let cache = &mut PolicyCache::default();
         for text in [
             PolicyText::Text(b"gcra:30/1m"),
             PolicyText::Throttle { max_burst: b"11", count: b"1", period: b"1" },
         ] {
-            let first = look(rules, text);
-            rules.settle();
-            assert_eq!((first.0, look(rules, text)), (false, (true, first.1)), "{text:?}");
+            let first = look_up(cache, text);
+            cache.evict();
+            assert_eq!((first.0, look_up(cache, text)), (false, (true, first.1)), "{text:?}");
         }
-        let wrong = rules.find(PolicyText::Text(b"x"), |text| Err(text.parse().unwrap_err()));
+        let wrong = cache.find_text(PolicyText::Text(b"x"), |text| Err(text.parse().unwrap_err()));
         assert!(wrong.is_err());
     }
 
     #[test]
-    fn invented_texts_cost_no_memory() {
-        let rules = &mut Rules::default();
-        let first = look(rules, PolicyText::Text(b"gcra:1/1h")).1;
+    fn policies_of_invented_texts_are_bounded() {
+        let cache = &mut PolicyCache::default();
+        let first = look_up(cache, PolicyText::Text(b"gcra:1/1h")).1;
         for round in 0..20 {
             for invented in 0..500 {
                 let text = format!("gcra:{}/1m", 1 + round * 500 + invented);
-                look(rules, PolicyText::Text(text.as_bytes()));
+                look_up(cache, PolicyText::Text(text.as_bytes()));
             }
-            // What was looked up first is still held, whatever came since.
+            // The first policy is valid until `evict`.
             if round == 0 {
-                assert_eq!(rules.get(first).policy(), &"gcra:1/1h".parse::<Policy>().unwrap());
+                assert_eq!(cache.get(first).policy(), &"gcra:1/1h".parse::<Policy>().unwrap());
             }
-            rules.settle();
+            cache.evict();
         }
-        assert!(rules.rules.len() <= 1024 + 501, "{}", rules.rules.len());
+        assert!(cache.policies.len() <= 1024 + 501, "{}", cache.policies.len());
     }
 }

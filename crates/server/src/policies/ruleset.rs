@@ -10,6 +10,7 @@ mod watch;
 mod wishes;
 
 use std::{
+    borrow::Cow,
     io,
     path::PathBuf,
     sync::{Arc, OnceLock},
@@ -18,7 +19,7 @@ use std::{
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::{Policy, Share, Timestamp};
+use sluicegate_core::{Policy, PreparedPolicy, Share, Timestamp};
 use sluicegate_rules::{Charge, OnError, RuleSet};
 
 use self::wishes::Wishes;
@@ -27,10 +28,7 @@ pub(crate) use self::{
     tally::{Named, Tallies, Tally},
     watch::Watch,
 };
-use crate::{
-    Config,
-    store::home::{Home, HomeRule},
-};
+use crate::Config;
 
 /// The rules in force.
 #[derive(Debug, Default)]
@@ -64,10 +62,10 @@ pub(crate) struct Version {
     /// The first that was read is 1; 0 means that there are no files.
     number: u64,
     rules: RuleSet,
-    /// Each policy as the store knows it, once it was asked for.
-    prepared: Box<[OnceLock<HomeRule>]>,
-    /// The same, for those that say what to answer while the store is away.
-    special: RwLock<AHashMap<(usize, OnError), HomeRule>>,
+    /// Each policy with the fallback of the server, once it was used.
+    prepared: Box<[OnceLock<PreparedPolicy>]>,
+    /// Policies with the fallback of a rule, by their index.
+    special: RwLock<AHashMap<(usize, OnError), PreparedPolicy>>,
 }
 
 impl Version {
@@ -97,30 +95,32 @@ impl Version {
         &self.rules
     }
 
-    /// The policy of a charge, as `store` knows it. `on_error` is that of the rule; `default` that of the
-    /// server, where the rule has none.
+    /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has
+    /// none.
+    #[inline]
     pub(crate) fn prepared(
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
-        (store, default): (&Home, sluicegate_core::OnError),
-        now: Timestamp,
-    ) -> HomeRule {
-        let make = |on_error| store.rule(&charge.policy, on_error, now);
-        let place = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
-        match (place, on_error.filter(|_| store.memory().is_none())) {
-            (Some((_, place)), None) => place.get_or_init(|| make(default)).clone(),
-            (Some((index, _)), Some(on_error)) => {
-                if let Some(rule) = self.special.read().get(&(index, on_error)) {
-                    return rule.clone();
-                }
-                let rule = make(told(on_error));
-                self.special.write().insert((index, on_error), rule.clone());
-                rule
+        default: sluicegate_core::OnError,
+    ) -> Cow<'_, PreparedPolicy> {
+        let prepare = |on_error| PreparedPolicy::new(&charge.policy).on_error(on_error);
+        let slot = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
+        Cow::Owned(match (slot, on_error) {
+            (Some((_, slot)), None) => {
+                return Cow::Borrowed(slot.get_or_init(|| prepare(default)));
             }
-            // It came with the request.
-            (None, on_error) => make(on_error.map_or(default, told)),
-        }
+            (Some((index, _)), Some(on_error)) => {
+                if let Some(policy) = self.special.read().get(&(index, on_error)) {
+                    return Cow::Owned(policy.clone());
+                }
+                let policy = prepare(told(on_error));
+                self.special.write().insert((index, on_error), policy.clone());
+                policy
+            }
+            // The policy came with the request.
+            (None, on_error) => prepare(on_error.map_or(default, told)),
+        })
     }
 }
 

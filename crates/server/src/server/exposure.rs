@@ -1,4 +1,4 @@
-//! What is logged at the start about ports that need no secret.
+//! Warnings at the start about ports without a secret.
 
 use std::net::SocketAddr;
 
@@ -12,8 +12,8 @@ pub(crate) struct ExposedPort {
     pub(crate) has_secret: bool,
 }
 
-/// Logs which ports can be reached from other machines without a secret, and which ones a password that
-/// was given (`requirepass`) does not protect.
+/// Warns about ports that other machines can reach without a secret, and about those that a configured
+/// password (`requirepass`) does not protect.
 pub(crate) fn warn(ports: &[ExposedPort], requirepass: bool) {
     let open: Vec<_> = ports.iter().filter(|it| !it.has_secret).collect();
     let exposed: Vec<_> = open.iter().filter(|it| !it.address.ip().is_loopback()).collect();

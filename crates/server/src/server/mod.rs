@@ -1,4 +1,4 @@
-//! Accepting clients, and stopping.
+//! Start, accepting clients, and stop.
 
 mod descriptors;
 mod exposure;
@@ -29,17 +29,17 @@ use crate::{
     protocols::{envoy, http, resp},
     stats::ServerStats,
     store::{
-        home::Home,
+        open::{LocalStore, open},
         snapshot_file,
         snapshots::{SnapshotSource, SnapshotWriter},
         state_file::StateFile,
     },
 };
 
-/// How long to wait after a failed accept: it fails again at once where file descriptors are out.
+/// The pause after a failed accept, which would fail again at once while descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often the server checks whether memory is to be returned to the system, and adds a sample to the
+/// The interval at which the server checks for memory to return to the system, and adds a sample to the
 /// dashboard's history.
 const UPKEEP: Duration = Duration::from_secs(1);
 
@@ -62,7 +62,8 @@ const UPKEEP: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     listeners: Listeners,
-    state_file: Option<StateFile>,
+    /// The state file, and the store whose state it keeps.
+    saved: Option<(StateFile, Arc<LocalStore>)>,
     parts: Parts,
     protocols: Arc<[ServedProtocol]>,
 }
@@ -72,10 +73,9 @@ impl Server {
     /// once it runs.
     ///
     /// # Errors
-    /// What the system says if it cannot listen there, or cannot read a file that it needs; a store or
-    /// a combination of settings that cannot be. A state file that can be read but not understood is no
-    /// error: it is set aside. Nor is a store that is away. A state file that another server uses, or that
-    /// cannot be written, is one.
+    /// It cannot listen on an address or read a file, the settings are invalid, or the state file is used by
+    /// another server or cannot be written. A damaged state file is no error: it is renamed. Nor is a store that
+    /// is unavailable.
     pub async fn bind(mut config: Config) -> io::Result<Self> {
         let registrations = registrations(&config);
         let tls = registrations
@@ -87,12 +87,14 @@ impl Server {
         let listeners = Listeners::bind(&ports, unix)?;
         let clock = SystemClock::new();
         let state_file = snapshot_file::open(&config)?;
-        let store = Home::open(&config, clock.now()).await?;
+        let store = open(&config, clock.now()).await?;
+        let saved = state_file.zip(store.local.clone());
         let rules = Live::open(&config, clock.now())?;
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = config.workers.unwrap_or_else(cores).max(1);
         config.max_clients = descriptors::prepare(&config, workers);
-        warn_of_exposed_ports(&config, &registrations, listeners.addresses());
+        let exposed = exposed_ports(&registrations, listeners.addresses());
+        exposure::warn(&exposed, config.resp.password.is_some());
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
         let addresses = listeners.addresses().clone();
@@ -103,56 +105,54 @@ impl Server {
             factory: (it.service)(&parts),
         });
         let protocols = protocols.collect();
-        Ok(Self { listeners, state_file, parts, protocols })
+        Ok(Self { listeners, saved, parts, protocols })
     }
 
-    /// Where it listens for RESP, the port that was picked for port 0 included.
+    /// Where it listens for RESP, with the actual port in place of port 0.
     ///
     /// # Errors
-    /// What the system says if it cannot tell.
+    /// None at present.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.parts.addresses.of(&resp::PROTOCOL).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Where it listens for HTTP, the port that was picked for port 0 included; `None`: nowhere.
+    /// Where it listens for HTTP, with the actual port in place of port 0; `None`: nowhere.
     #[must_use]
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.parts.addresses.of(&http::PROTOCOL)
     }
 
-    /// Where it listens for gRPC, the port that was picked for port 0 included; `None`: nowhere.
+    /// Where it listens for gRPC, with the actual port in place of port 0; `None`: nowhere.
     #[must_use]
     pub fn grpc_addr(&self) -> Option<SocketAddr> {
         self.parts.addresses.of(&envoy::PROTOCOL)
     }
 
-    /// What has the rules read again while it runs, as for a signal.
+    /// A handle that reloads the rules while the server runs, as on a signal.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         Reloader(Arc::clone(&self.parts.decider.rules))
     }
 
-    /// Serves until `shutdown` is ready; then takes no more clients, answers every request that was
-    /// read (those that wait with a denial), closes, within 3 seconds, and writes the state file.
+    /// Serves until `shutdown` is ready. Then it accepts no more clients, answers every request that was
+    /// read (waiting ones with a denial), closes all connections within 3 seconds, and writes the state file.
     ///
-    /// Must run on a tokio runtime with I/O and time enabled, which only accepts clients: they are
-    /// served by threads of the server's own. To drop it instead closes all connections at once,
-    /// and writes no state.
+    /// Must run on a tokio runtime with I/O and time enabled. The runtime only accepts clients; threads of the server
+    /// serve them. Dropping the future instead closes all connections at once and writes no state.
     ///
     /// # Errors
-    /// What the system says if it starts no thread. An accept that fails is logged and tried again.
+    /// The system cannot start a thread. A failed accept is logged and tried again.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { mut listeners, state_file, parts, protocols } = self;
+        let Self { mut listeners, saved, parts, protocols } = self;
         limit_free_memory();
         let workers = Workers::start(&protocols, &parts.stats)?;
         let decider = &parts.decider;
-        let source = SnapshotSource {
-            store: Arc::clone(&decider.store),
-            clock: decider.clock,
-            log: Arc::clone(&parts.snapshots),
+        let start = |(file, store)| {
+            let (clock, log) = (decider.clock, Arc::clone(&parts.snapshots));
+            let every = parts.config.memory.snapshot_every;
+            SnapshotWriter::start(file, every, SnapshotSource { store, clock, log })
         };
-        let every = parts.config.memory.snapshot_every;
-        let snapshots = SnapshotWriter::start(state_file, every, source)?;
+        let snapshots = saved.map(start).transpose()?;
         let watching = ruleset::Watch::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
@@ -202,7 +202,7 @@ impl Server {
     }
 }
 
-/// Hands a client to a worker, or rejects it: then `true`. `full`: so was the one before.
+/// Hands a client to a worker. `true`: it was rejected, because there are too many. `full`: the previous one was, too.
 fn admit(
     accepted: Accepted,
     parts: &Parts,
@@ -228,15 +228,15 @@ fn admit(
     false
 }
 
-/// Returns freed memory to the system when clients have let go of much of it.
+/// Returns freed memory to the system after clients have released much of it.
 fn release_memory(buffers: &BufferBudget, workers: &Workers) {
     if buffers.take_release_due() {
-        // It takes milliseconds, in which clients are accepted.
+        // It takes milliseconds, in which clients are still accepted.
         workers.release_memory(spawn_blocking(release_free_memory));
     }
 }
 
-fn warn_of_exposed_ports(config: &Config, registrations: &[Registration], addresses: &Addresses) {
+fn exposed_ports(registrations: &[Registration], addresses: &Addresses) -> Vec<ExposedPort> {
     let ports = registrations.iter().filter_map(|it| {
         let has_ca = it.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         Some(ExposedPort {
@@ -245,19 +245,19 @@ fn warn_of_exposed_ports(config: &Config, registrations: &[Registration], addres
             has_secret: it.has_secret || has_ca,
         })
     });
-    exposure::warn(&ports.collect::<Vec<_>>(), config.resp.password.is_some());
+    ports.collect()
 }
 
-/// Has the rules of a server read again.
+/// Reloads the rules of a server.
 #[derive(Clone, Debug)]
 pub struct Reloader(Arc<Live>);
 
 impl Reloader {
-    /// Reads the files now, whatever was heard of them. What is wrong with them leaves the rules in
-    /// force as they are, and is logged.
+    /// Reads the files now, whether or not they have changed. Invalid files are logged, and the rules in force
+    /// stay active.
     ///
     /// # Errors
-    /// What is wrong, with the file, the line and the column.
+    /// The files are invalid; the text names the file, the line and the column.
     pub async fn reload(&self) -> Result<Reloaded, String> {
         self.0.reload().await
     }
@@ -273,17 +273,39 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::TlsConfig;
 
-    /// Resident memory of this process, in KiB; 0 where the system does not tell.
+    /// Resident memory of this process, in KiB; 0 if the system does not provide it.
     fn resident_kib() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
     }
 
-    /// A server as a part of another program: when it has ended, nothing of it is left.
     #[tokio::test]
-    async fn viewers_that_come_and_go_leave_nothing_of_the_server() {
+    async fn exposed_ports_have_a_secret_by_password_token_or_client_certificate() {
+        let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let ports = [&resp::PROTOCOL, &http::PROTOCOL, &envoy::PROTOCOL].map(|it| (it, any));
+        let listeners = Listeners::bind(&ports, None).unwrap();
+        let open = |config: &Config| -> Vec<_> {
+            let exposed = exposed_ports(&registrations(config), listeners.addresses());
+            exposed.into_iter().filter(|it| !it.has_secret).map(|it| it.protocol).collect()
+        };
+        let tls = |client_ca| TlsConfig { cert: "c".into(), key: "k".into(), client_ca };
+        let mut config = Config::default();
+        assert_eq!(open(&config), ["resp", "http", "grpc"]);
+        config.resp.password = Some("x".into());
+        config.http.token = Some("x".into());
+        assert_eq!(open(&config), ["grpc"]);
+        config.envoy.tls = Some(tls(Some("a".into())));
+        assert!(open(&config).is_empty());
+        (config.http.token, config.http.tls) = (None, Some(tls(None)));
+        assert_eq!(open(&config), ["http"]);
+    }
+
+    /// A server inside of another program leaves nothing behind after its end.
+    #[tokio::test]
+    async fn server_after_many_viewers_is_dropped_completely() {
         let mut config = Config { workers: Some(1), ..Config::default() };
         config.envoy.address = None;
         config.resp.address.set_port(0);
@@ -319,7 +341,7 @@ mod tests {
                 }
                 assert!(publishing(), "in round {round}");
                 drop(streams);
-                // The task that writes frames ends when it finds no viewer.
+                // The task that makes frames ends once there is no viewer.
                 while publishing() {
                     std::thread::yield_now();
                 }
@@ -335,7 +357,7 @@ mod tests {
             dashboard.strong_count()
         );
         assert_eq!(dashboard.strong_count(), 0);
-        // In its full size it runs alone: what other tests allocate is not in the figures.
+        // In full size the test runs alone, so that allocations of other tests do not count.
         if viewers >= 1000 {
             let (early, late) = (resident[resident.len() / 4], resident[resident.len() - 1]);
             assert!(late <= early + 1024, "{resident:?}");

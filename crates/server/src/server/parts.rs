@@ -1,4 +1,4 @@
-//! The parts of the server, and the protocols that are made of them.
+//! The parts of the server, and the table of its protocols.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
         resp::{self, RespContext},
     },
     stats::{KeyDisplay, KnownKeys, ServerStats},
-    store::{home::Home, snapshots::SnapshotLog},
+    store::{open::OpenStore, snapshots::SnapshotLog},
 };
 
 /// A protocol that the server speaks.
@@ -35,7 +35,7 @@ pub(crate) struct Registration {
     pub(crate) service: fn(&Parts) -> ServiceFactory,
 }
 
-/// All protocols. Those who connect to the Unix socket speak the first.
+/// All protocols. Clients of the Unix socket speak the first one.
 pub(crate) fn registrations(config: &Config) -> [Registration; 3] {
     let register = |protocol, address, tls: &Option<_>, secret: &Option<_>, service| Registration {
         protocol,
@@ -52,7 +52,7 @@ pub(crate) fn registrations(config: &Config) -> [Registration; 3] {
     ]
 }
 
-/// What protocols and routes are made of. None of them has all of it.
+/// The parts of which protocols and routes are made. Each gets only those that it needs.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -64,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) snapshots: Arc<SnapshotLog>,
     pub(crate) display: Arc<KeyDisplay>,
     pub(crate) dashboard: Arc<Broadcaster>,
-    /// The secrets that clients must give: of RESP and of HTTP. `config` has them no more.
+    /// The secrets of RESP and HTTP, which are removed from `config`.
     password: Option<Secret>,
     token: Option<Secret>,
 }
@@ -74,13 +74,12 @@ impl Parts {
         mut config: Config,
         addresses: Addresses,
         clock: SystemClock,
-        (store, rules): (Home, Live),
+        (store, rules): (OpenStore, Live),
         stats: Arc<ServerStats>,
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
         let on_error = config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-        let (store, rules) = (Arc::new(store), Arc::new(rules));
-        let decider = Decider::new(store, rules, clock, Arc::clone(&buffers), on_error);
+        let decider = Decider::new(store, Arc::new(rules), clock, Arc::clone(&buffers), on_error);
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));
         let snapshots: Arc<SnapshotLog> = Arc::default();
@@ -204,7 +203,7 @@ mod tests {
             Config::default(),
             Addresses::default(),
             SystemClock::new(),
-            (Home::Memory(MemoryStore::new()), Live::default()),
+            (OpenStore::from(MemoryStore::new()), Live::default()),
             Arc::new(ServerStats::new(iter::empty(), 1)),
         );
         let mounts = parts.mounts().into_iter().filter(|mount| mount.is_documented);

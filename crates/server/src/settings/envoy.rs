@@ -19,17 +19,17 @@ pub struct EnvoyConfig {
     pub address: Option<SocketAddr>,
     /// Speaks TLS at `address`, and nothing else. Default: plain text.
     pub tls: Option<TlsConfig>,
-    /// What Envoy is to add to responses. Default: nothing; Envoy can do so by itself.
+    /// Headers that Envoy adds to responses. Default: none, because Envoy can add its own.
     pub headers: EnvoyHeaders,
-    /// Whether Envoy is told, for the filters that come after, what it asked and which limits of the
-    /// quota mode are over. Default: no.
+    /// Whether responses have metadata for later filters: the request, and the limits of the
+    /// quota mode that deny. Default: no.
     pub metadata: bool,
-    /// A connection is ended at about this age, when its calls are answered, so that clients spread
-    /// over servers anew; zero: never. Default: never.
+    /// A connection is ended at about this age, after its calls are answered, so that clients
+    /// redistribute over servers; zero: never. Default: never.
     pub max_age: Duration,
 }
 
-/// Header fields that Envoy is to add to responses.
+/// Headers that Envoy adds to responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnvoyHeaders {
     /// None.

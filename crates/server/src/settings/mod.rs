@@ -1,4 +1,4 @@
-//! How a server is to run.
+//! The settings of a server: one struct for each module.
 
 mod envoy;
 
@@ -11,7 +11,7 @@ use sluicegate_redis::Options;
 
 pub use self::envoy::{EnvoyConfig, EnvoyHeaders};
 
-/// How a server is to run. Start from the default and change what differs.
+/// The settings of a server. Start from the default and change what differs.
 ///
 /// ```
 /// use sluicegate_server::Config;
@@ -32,28 +32,28 @@ pub struct Config {
     pub http: HttpConfig,
     /// How Envoy is served.
     pub envoy: EnvoyConfig,
-    /// What the dashboard shows, at `/` of HTTP. Default: all that it can.
+    /// What the dashboard shows, at `/` of HTTP. Default: everything.
     pub dashboard: DashboardMode,
     /// How long clients may take.
     pub timeouts: TimeoutConfig,
-    /// Most clients at a time; those beyond are told so and closed. Default: 10 000.
+    /// Most clients at a time; further ones are rejected. Default: 10 000.
     pub max_clients: usize,
     /// Bytes that the server may buffer for all clients together: unread input, request bodies and
     /// unsent replies. A client that needs more is rejected. Default: 64 MiB.
     pub max_buffer_memory: usize,
-    /// Threads that serve clients. Default: one for each core that is available.
+    /// Threads that serve clients. Default: one for each available core.
     pub workers: Option<usize>,
     /// How state is kept in this process.
     pub memory: MemoryConfig,
     /// Keeps the state in Redis or Valkey, together with any number of other servers. Not together with a
     /// state file; the other settings of `memory` then mean nothing. Default: in this process.
     pub store: Option<StoreConfig>,
-    /// What a denial is answered with that was decided because the store is unavailable. Default: 503.
+    /// The status of a denial because the store is unavailable. Default: 503.
     pub fallback_denial: FallbackDenial,
-    /// Files of rules, or folders of such: all that end in `.yaml`, `.yml` or `.toml`. They are read
-    /// again whenever they change. Default: none.
+    /// Rules files, or directories of them: all files that end in `.yaml`, `.yml` or `.toml`. They are
+    /// reloaded when they change. Default: none.
     pub rules: Vec<PathBuf>,
-    /// Whether requests may say what time it is (`AT us`), each key living by its own clock: only
+    /// Whether requests may set the time (`AT us`), so that each key has its own clock. Only
     /// for tests and simulations. Default: no.
     pub test_clock: bool,
 }
@@ -64,14 +64,13 @@ pub struct Config {
 pub struct RespConfig {
     /// Where to listen; port 0 picks a free one. Default: 127.0.0.1:6380.
     pub address: SocketAddr,
-    /// A Unix socket to listen on besides. A socket file that nobody listens on is replaced.
-    /// Default: none.
+    /// An additional Unix socket. The file of an unused socket is replaced. Default: none.
     pub unix: Option<PathBuf>,
-    /// Who may use the Unix socket, as for `chmod`. Default: 0o700, its owner alone.
+    /// Permissions of the Unix socket. Default: 0o700, its owner alone.
     pub unix_permissions: u32,
     /// Speaks TLS at `address`, and nothing else. Default: plain text.
     pub tls: Option<TlsConfig>,
-    /// The password that clients must give before anything else. Default: none is asked for.
+    /// The password that clients must send before other commands. Default: none.
     pub password: Option<String>,
 }
 
@@ -83,20 +82,19 @@ pub struct HttpConfig {
     pub address: Option<SocketAddr>,
     /// Speaks TLS at `address`, and nothing else. Default: plain text.
     pub tls: Option<TlsConfig>,
-    /// The token that clients must give (`Authorization: Bearer ...`), but for health and
-    /// documentation. Default: none is asked for.
+    /// The token that clients must send (`Authorization: Bearer ...`), except for health and
+    /// documentation. Default: none.
     pub token: Option<String>,
-    /// Names by which clients may call the server, with or without a port, besides
-    /// `localhost` and loopback addresses. Where some are given, or the server listens on a loopback
-    /// address and asks for no token, requests by other names are rejected (DNS rebinding); the gate
-    /// answers proxies by the names of their sites. Default: none.
+    /// Names of the server, with or without a port, besides `localhost` and loopback addresses. If there are any,
+    /// or the server listens on a loopback address without a token, requests by other names are rejected
+    /// (DNS rebinding), except at the gate. Default: none.
     pub allowed_hosts: Vec<String>,
     /// The rate limit headers of responses, unless a request says otherwise. Default: `RateLimit`.
     pub headers: HttpHeaders,
-    /// Number of trusted proxies in front of the gate: so many entries of the list of addresses are
-    /// believed, from the last. Default: 1, the one that asks.
+    /// Number of trusted proxies in front of the gate: this many entries of the list of addresses are
+    /// trusted, from the last. Default: 1, the proxy that calls the gate.
     pub trusted_hops: usize,
-    /// By which headers a proxy describes the request that it asks the gate about.
+    /// The headers by which a proxy describes a request to the gate.
     pub gate: GateConfig,
 }
 
@@ -119,16 +117,16 @@ pub struct TimeoutConfig {
 pub struct MemoryConfig {
     /// Bytes that the state of keys may take up; at least 2 MiB. Default: 1 GiB.
     pub max_bytes: usize,
-    /// What to answer a new key for which there is no room. Default: deny.
+    /// The decision on new keys while the table is full. Default: deny.
     pub when_full: WhenFull,
-    /// The file that state is read from at the start, and written to. Default: none, a restart
-    /// forgets. Not together with `test_clock`.
+    /// The file that state is read from at the start, and written to. Default: none: a restart resets all
+    /// limits. Not together with `test_clock`.
     pub state_file: Option<PathBuf>,
-    /// How often state is written to the file; zero: only when the server stops. Default: 60 s.
+    /// The time between snapshots to the file; zero: only when the server stops. Default: 60 s.
     pub snapshot_every: Duration,
 }
 
-/// What a response of HTTP says of a limit in its fields. A denial says `Retry-After` under each.
+/// The rate limit headers of responses. A denial has `Retry-After` with each choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HttpHeaders {
@@ -137,7 +135,7 @@ pub enum HttpHeaders {
     Ietf,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now.
     XRateLimit,
-    /// Nothing.
+    /// None.
     None,
 }
 
@@ -162,7 +160,7 @@ pub struct GateConfig {
     pub address_header: Option<HeaderName>,
 }
 
-/// What a client of HTTP or Envoy is answered when a request is denied because the store is unavailable.
+/// The status of a denial because the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FallbackDenial {
@@ -188,18 +186,18 @@ impl FallbackDenial {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DashboardMode {
-    /// All that it can, the keys that are asked about most among it.
+    /// Everything, hot keys included.
     #[default]
     On,
-    /// The same, with a tag in the place of each key: the same one for a key until a restart.
+    /// The same, with a mask in place of each key, which is the same until a restart.
     Masked,
-    /// All but those keys: none is noted.
+    /// Everything but keys: none is sampled.
     NoKeys,
     /// Nothing: there is no dashboard.
     Off,
 }
 
-/// What TLS needs. All files hold PEM.
+/// The files of TLS, in PEM.
 ///
 /// ```
 /// use sluicegate_server::TlsConfig;
@@ -213,11 +211,11 @@ pub enum DashboardMode {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The certificate of the server, and those between it and its authority.
+    /// The certificate of the server, and its intermediate certificates.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The authorities that clients must have a certificate from; `None`: they need none.
+    /// The authorities of client certificates; `None`: clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -232,16 +230,16 @@ pub struct TlsConfig {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// Where it is, as [`RedisStore::connect`](sluicegate_redis::RedisStore::connect) takes it.
+    /// Its URL, as for [`RedisStore::connect`](sluicegate_redis::RedisStore::connect).
     pub url: String,
-    /// How it is asked. The server says itself where its connections live.
+    /// Options of the client. The server sets their runtime.
     pub options: Options,
-    /// What is answered while it is away. Default: deny.
+    /// The fallback while it is unavailable. Default: deny.
     pub on_error: OnError,
 }
 
 impl StoreConfig {
-    /// The store at `url`, with all else as by default.
+    /// The store at `url`, with default options.
     #[must_use]
     pub fn at(url: impl Into<String>) -> Self {
         Self { url: url.into(), options: Options::default(), on_error: OnError::default() }

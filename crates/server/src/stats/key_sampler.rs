@@ -1,11 +1,9 @@
-//! What a worker notes for the dashboard, and only while somebody looks at it.
+//! Latencies, and samples of requested keys while they are needed.
 //!
-//! Counters that are kept anyway tell how much is decided; what is noted here besides is how long answers take,
-//! and which keys are requested. Latency is always counted, for the history: that is one counter a batch.
-//! While there are viewers, keys are sampled: every one where little is decided, else one in so many
-//! that about [`SAMPLES_PER_SECOND`] a second are looked at.
+//! Latency is always counted, for the history: one counter per batch. Keys are sampled while the dashboard has
+//! viewers or keys are listed: all keys at low load, otherwise about [`SAMPLES_PER_SECOND`].
 //!
-//! A watch is written by its worker; a frame of the dashboard reads it, once a second.
+//! One worker writes a sampler; the dashboard reads it once a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -18,31 +16,31 @@ use super::{
     sketch::{Sketch, Span, UNIT},
 };
 
-/// As many keys a second as are looked at on one worker, about.
+/// Keys that are sampled per second, about.
 const SAMPLES_PER_SECOND: u64 = 2048;
-/// One in so many keys at the least.
+/// Largest number of keys per sample.
 const MAX_SAMPLE_RATE: u64 = 1 << 14;
-/// Bounds of the histogram of answers: four to each power of two, up to 67 s.
+/// Buckets of the latency histogram: four for each power of two, up to 67 s.
 const BOUNDS: usize = 26 * 4;
 
-/// What one worker notes.
+/// Samples keys of one protocol on one worker, and counts latencies.
 #[derive(Debug)]
 pub(crate) struct KeySampler {
-    /// Whether somebody looks.
+    /// Whether the samples are read.
     on: AtomicBool,
-    /// Whether keys are noted.
+    /// Whether keys are sampled.
     keys: AtomicBool,
-    /// How many decisions go by before the next key is looked at.
+    /// Decisions until the next sample.
     countdown: AtomicU64,
-    /// One key in so many is looked at.
+    /// Keys per sample.
     sample_rate: AtomicU64,
-    /// Numbers that look random.
+    /// State of a pseudorandom generator.
     random: AtomicU64,
     sketches: Mutex<Sketches>,
     latency: [Counter; BOUNDS],
 }
 
-/// The keys that are asked about.
+/// The sampled keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sketches {
     pub(crate) all: Sketch,
@@ -65,13 +63,13 @@ impl Default for KeySampler {
 }
 
 impl KeySampler {
-    /// This, while somebody looks.
+    /// This sampler, while it is read.
     #[inline]
     pub(crate) fn active(&self) -> Option<&Self> {
         self.on.load(Relaxed).then_some(self)
     }
 
-    /// Notes a decision, if somebody looks.
+    /// Records a decision while the sampler is read.
     #[inline]
     pub(crate) fn note(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
         if let Some(sampler) = self.active() {
@@ -79,10 +77,10 @@ impl KeySampler {
         }
     }
 
-    /// Notes a decision.
+    /// Records a decision.
     #[inline]
     pub(crate) fn decided(&self, key: &[u8], decision: &Decision, cause: Cause<'_>) {
-        // One thread writes, so nothing is lost between the two.
+        // One thread writes, so that no update is lost between load and store.
         match self.countdown.load(Relaxed) {
             0 => self.sample(key, decision, cause),
             left => self.countdown.store(left - 1, Relaxed),
@@ -95,7 +93,7 @@ impl KeySampler {
             return self.countdown.store(u64::MAX, Relaxed);
         }
         let every = self.sample_rate.load(Relaxed);
-        // Not each n-th, which a pattern may hit or miss: as many on the average.
+        // A random distance of the same mean, because a fixed one could follow a pattern of the requests.
         let random = self.random.load(Relaxed).wrapping_mul(6_364_136_223_846_793_005);
         let random = random.wrapping_add(1_442_695_040_888_963_407);
         self.random.store(random, Relaxed);
@@ -108,15 +106,15 @@ impl KeySampler {
         }
     }
 
-    /// Notes that `decisions` which were asked at `since` are answered at `now`.
+    /// Records that `decisions` of a batch took from `since` to `now`.
     pub(crate) fn answered(&self, decisions: usize, since: Timestamp, now: Timestamp) {
         if decisions > 0 {
             let micros = now.as_micros().saturating_sub(since.as_micros());
-            self.latency[place(micros)].add_many(decisions as u64);
+            self.latency[bucket(micros)].add_many(decisions as u64);
         }
     }
 
-    /// Somebody begins to look: what was noted before is gone. `keys`: whether they are noted.
+    /// Starts sampling with empty samples. `keys`: whether keys are sampled.
     pub(crate) fn start(&self, keys: bool) {
         self.keys.store(keys, Relaxed);
         *self.sketches.lock() = Sketches::default();
@@ -125,13 +123,12 @@ impl KeySampler {
         self.on.store(true, Relaxed);
     }
 
-    /// Nobody looks any more.
+    /// Stops sampling.
     pub(crate) fn stop(&self) {
         self.on.store(false, Relaxed);
     }
 
-    /// What was noted, `micros` after this was asked last, in which the worker made so many
-    /// `decisions`.
+    /// The samples. Since the last call `micros` have passed, in which the worker made `decisions`.
     pub(crate) fn read(&self, micros: u64, decisions: u64) -> Sketches {
         let every = (decisions.saturating_mul(1_000_000) / micros.max(1)) / SAMPLES_PER_SECOND;
         self.sample_rate.store(every.next_power_of_two().clamp(1, MAX_SAMPLE_RATE), Relaxed);
@@ -144,12 +141,12 @@ impl KeySampler {
         read
     }
 
-    /// One key in so many is looked at.
+    /// Keys per sample.
     pub(crate) fn sample_rate(&self) -> u64 {
         self.sample_rate.load(Relaxed)
     }
 
-    /// How many decisions took how long, since the start.
+    /// Adds the latencies since the start to `into`.
     pub(crate) fn add_latency(&self, into: &mut LatencyHistogram) {
         for (sum, counter) in into.0.iter_mut().zip(&self.latency) {
             *sum += counter.count();
@@ -157,7 +154,7 @@ impl KeySampler {
     }
 }
 
-/// How many decisions took how long.
+/// Counts of decisions by latency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LatencyHistogram([u64; BOUNDS]);
 
@@ -168,12 +165,12 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Those that are not in `before`.
+    /// The difference to `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|place| self.0[place].saturating_sub(before.0[place])))
     }
 
-    /// The time in microseconds within which `part` of 1000 were answered; `None`: there were none.
+    /// The `part` of 1000 quantile in microseconds; `None`: there were no decisions.
     pub(crate) fn quantile(&self, part: u64) -> Option<u64> {
         let total: u64 = self.0.iter().sum();
         let wanted = (total * part).div_ceil(1000).max(1);
@@ -186,9 +183,9 @@ impl LatencyHistogram {
     }
 }
 
-/// Where a time is counted.
-fn place(micros: u64) -> usize {
-    // Four steps to each power of two: the two bits behind the first tell which.
+/// The bucket of a latency.
+fn bucket(micros: u64) -> usize {
+    // The two bits after the leading one select one of four steps.
     if micros < 4 {
         return 0;
     }
@@ -198,7 +195,7 @@ fn place(micros: u64) -> usize {
     usize::try_from(place).map_or(BOUNDS - 1, |place| (place + 1).min(BOUNDS - 1))
 }
 
-/// The longest time that is counted at `place`.
+/// The upper bound of a bucket, in microseconds.
 fn bound(place: usize) -> u64 {
     let Some(place) = place.checked_sub(1) else { return 3 };
     let (power, step) = (place / 4, place as u64 % 4);
@@ -223,17 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_counted_within_a_quarter_of_itself() {
+    fn bucket_bound_is_within_a_quarter_of_the_latency() {
         for micros in (0..5_000).chain([1 << 20, (1 << 24) + 17, 60_000_000]) {
-            let told = bound(place(micros));
-            assert!(told >= micros, "{micros}: {told}");
-            assert!(told <= (micros + micros / 4).max(4), "{micros}: {told}");
+            let upper = bound(bucket(micros));
+            assert!(upper >= micros, "{micros}: {upper}");
+            assert!(upper <= (micros + micros / 4).max(4), "{micros}: {upper}");
         }
-        assert_eq!(place(u64::MAX), BOUNDS - 1);
+        assert_eq!(bucket(u64::MAX), BOUNDS - 1);
     }
 
     #[test]
-    fn quantiles() {
+    fn histogram_quantiles_are_bucket_bounds() {
         let sampler = KeySampler::default();
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let (mut before, mut after) = (LatencyHistogram::default(), LatencyHistogram::default());
@@ -252,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_noted_of_keys_where_they_are_off() {
+    fn sampler_without_keys_records_none() {
         let sampler = KeySampler::default();
         assert!(sampler.active().is_none());
         sampler.start(false);
@@ -263,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn samples_tell_of_all() {
+    fn sampler_at_high_rate_estimates_all_decisions() {
         let (sampler, policy) = (KeySampler::default(), "gcra:1/1s".parse().unwrap());
         sampler.start(true);
-        // Many a second: from now on they are sampled.
+        // At a high rate, only some keys are sampled.
         drop(sampler.read(1_000_000, 400 * SAMPLES_PER_SECOND));
         assert_eq!(sampler.sample_rate(), 512);
         for turn in 0..1_000_000_u64 {
@@ -275,13 +272,13 @@ mod tests {
             sampler.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
         }
         let read = sampler.read(1_000_000, 1_000_000);
-        let told = Sketch::top(&[read.denied], 1);
-        assert_eq!(&*told[0].key, b"often");
-        let denier = told[0].denier.as_ref().unwrap().shown();
+        let upper = Sketch::top(&[read.denied], 1);
+        assert_eq!(&*upper[0].key, b"often");
+        let denier = upper[0].denier.as_ref().unwrap().shown();
         let denier = serde_json::to_string(&denier).unwrap();
         assert_eq!(denier, r#"{"rule":"login","limit":"gcra:1/1s"}"#);
-        let share = told[0].count / UNIT;
-        println!("figure: of 250000 decisions, one in 512 looked at, {share} are told");
+        let share = upper[0].count / UNIT;
+        println!("figure: of 250000 decisions, one in 512 looked at, {share} are upper");
         assert!((200_000..300_000).contains(&share), "{share}");
         sampler.stop();
         assert!(sampler.active().is_none());

@@ -1,4 +1,4 @@
-//! Keys that the server knows by name: those in the samples of hot keys.
+//! Keys that the server knows by name: the sampled ones.
 //!
 //! The store holds hashes instead of keys, so nothing else can be listed. The list is rebuilt once a
 //! second while keys are sampled: while the dashboard has viewers, and for [`LINGER`] after a
@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - a walk with cursors sees every key that is in the list from its first call to its last;
-//! - one call examines at most as many keys as it was asked for, plus those of an equal hash.
+//! - one call examines at most the requested number of keys, plus those of an equal hash.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct KnownKeys {
     list: ArcSwap<List>,
-    /// Hashes order the keys of a walk: they do not change from one list to the next.
+    /// Hashes order the keys of a walk, because they are the same in each list.
     hasher: RandomState,
 }
 
@@ -32,11 +32,11 @@ struct List {
     scale: Scale,
 }
 
-/// What counts of a list stand for.
+/// The scale of the counts in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scale {
     pub(crate) span: Span,
-    /// One decision in so many was sampled.
+    /// One in this number of decisions was sampled.
     pub(crate) every: u64,
 }
 
@@ -44,22 +44,22 @@ pub(crate) struct Scale {
 pub(crate) struct KnownKey {
     hash: u64,
     pub(crate) count: Count,
-    /// What was counted of its denials.
+    /// Its denials.
     pub(crate) denied: Option<Count>,
 }
 
-/// The keys that one call of a walk found.
+/// The keys of one call of a walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeyPage {
-    /// The cursor to go on with; 0 at the end.
+    /// The cursor for the next call; 0 at the end.
     pub(crate) next: u64,
     pub(crate) keys: Vec<Box<[u8]>>,
 }
 
-/// The keys of a list that come first.
+/// The busiest keys of a list.
 #[derive(Debug)]
 pub(crate) struct Busiest {
-    /// All that match.
+    /// The number of all matching keys.
     pub(crate) count: usize,
     pub(crate) keys: Vec<KnownKey>,
     pub(crate) scale: Scale,
@@ -85,7 +85,7 @@ impl Default for KnownKeys {
 }
 
 impl KnownKeys {
-    /// Replaces the list by the counts of all sampled keys and of those that were denied.
+    /// Replaces the list by the counts of all sampled keys and of the denied ones.
     pub(crate) fn replace(&self, all: Vec<Count>, mut denied: Vec<Count>, scale: Scale) {
         denied.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let mut is_listed = vec![false; denied.len()];
@@ -107,19 +107,19 @@ impl KnownKeys {
         self.list.store(Arc::new(List { keys, scale }));
     }
 
-    /// 0 is the cursor of a beginning and an end.
+    /// Never 0, which is the cursor of the start and the end.
     fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key).max(1)
     }
 
     /// The matching keys among the `count` that follow `cursor`.
-    /// A key of which only the front is known is left out.
+    /// Keys that were cut are left out.
     pub(crate) fn scan(&self, cursor: u64, count: usize, filter: KeyFilter<'_>) -> KeyPage {
         let list = self.list.load();
         let keys = &list.keys;
         let start = keys.partition_point(|it| it.hash <= cursor);
         let mut end = keys.len().min(start.saturating_add(count.max(1)));
-        // Keys of an equal hash are not told apart by a cursor.
+        // A cursor cannot separate keys of an equal hash.
         while end < keys.len() && keys[end].hash == keys[end - 1].hash {
             end += 1;
         }
@@ -129,7 +129,7 @@ impl KnownKeys {
         KeyPage { next, keys: found.map(|it| it.count.key.clone()).collect() }
     }
 
-    /// Up to `most` keys: the ones that are denied most first, then those with most requests.
+    /// Up to `most` keys: those with most denials first, then those with most requests.
     pub(crate) fn busiest(&self, most: usize, filter: KeyFilter<'_>) -> Busiest {
         let list = self.list.load();
         let mut found: Vec<_> = list.keys.iter().filter(|it| filter.has(it)).collect();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_sees_each_key_once() {
+    fn scan_walk_returns_each_key_once() {
         let known = KnownKeys::default();
         let none = KeyPage { next: 0, keys: Vec::new() };
         assert_eq!(known.scan(0, 10, KeyFilter::default()), none);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_sees_keys_that_stay_although_others_come_and_go() {
+    fn scan_while_the_list_changes_returns_all_lasting_keys() {
         let known = KnownKeys::default();
         let (mut cursor, mut found, mut turn) = (0, Vec::new(), 0);
         loop {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_keys_come_first() {
+    fn busiest_puts_denied_keys_first() {
         let known = KnownKeys::default();
         known.replace(counts(0..100), counts(10..20), Scale::default());
         let Busiest { count, keys: busiest, .. } = known.busiest(12, KeyFilter::default());

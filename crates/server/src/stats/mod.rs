@@ -52,7 +52,7 @@ pub(crate) struct Stats {
     pub(crate) sampler: KeySampler,
 }
 
-/// The counters of all workers, and those of whoever accepts clients for them.
+/// The counters of all workers, and of accepting clients.
 #[derive(Debug)]
 pub(crate) struct ServerStats {
     protocols: Vec<ProtocolStats>,
@@ -75,7 +75,7 @@ impl ServerStats {
         Self { protocols: protocols.map(of_protocol).collect(), accepting: Accepting::default() }
     }
 
-    /// The counters of a protocol, by its place in the order of their registration, on a worker.
+    /// The counters of a protocol, by its index in the order of registration, on a worker.
     pub(crate) fn of(&self, protocol: usize, worker: usize) -> &Arc<Stats> {
         &self.protocols[protocol].workers[worker]
     }
@@ -118,34 +118,34 @@ impl ServerStats {
     }
 }
 
-/// Where decisions of `source` are counted: the store's first, wherever that is.
-const fn place(source: Source) -> usize {
+/// The index of the counters of `source`.
+const fn index_of(source: Source) -> usize {
     match source {
         Source::Cache => 1,
         Source::Lease => 2,
         Source::Fallback => 3,
-        // The store, and what may be added.
+        // The store, and sources that are added later.
         _ => 0,
     }
 }
 
-/// Decisions by what they said.
+/// Decisions by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) allowed: Counter,
     pub(crate) denied: Counter,
 }
 
-/// What is counted of clients before a worker has them, by the one who accepts.
+/// Counters of clients that no worker serves.
 #[derive(Debug, Default)]
 pub(crate) struct Accepting {
-    /// Clients turned away, since there were too many.
+    /// Clients rejected at `--max-clients`.
     pub(crate) refused: Counter,
-    /// Clients that the system could not accept.
+    /// Clients that the system failed to accept.
     pub(crate) errors: Counter,
 }
 
-/// More than there are commands.
+/// Upper bound on the number of commands.
 pub(crate) const MAX_COMMANDS: usize = 48;
 
 #[derive(Debug)]
@@ -161,13 +161,13 @@ impl Stats {
     /// Counts a decision that was sent to a client.
     #[inline]
     pub(crate) fn decided(&self, source: Source, decision: &Decision) {
-        let outcomes = &self.decisions[place(source)];
+        let outcomes = &self.decisions[index_of(source)];
         if decision.allowed() { outcomes.allowed.add() } else { outcomes.denied.add() }
     }
 
     /// The decisions of `source`.
     pub(crate) const fn of(&self, source: Source) -> &Outcomes {
-        &self.decisions[place(source)]
+        &self.decisions[index_of(source)]
     }
 
     pub(crate) fn allowed(&self) -> u64 {
@@ -183,7 +183,7 @@ impl Stats {
         self.allowed() + self.denied()
     }
 
-    /// Counts a call of the command that stands at `index` of the table.
+    /// Counts a call of the command at `index` of the table.
     #[inline]
     pub(crate) fn called(&self, index: usize) {
         self.requests.add();
@@ -192,19 +192,19 @@ impl Stats {
         }
     }
 
-    /// How often the command that stands at `index` of the table was called.
+    /// Calls of the command at `index` of the table.
     pub(crate) fn calls(&self, index: usize) -> u64 {
         self.calls.0.get(index).map_or(0, Counter::count)
     }
 }
 
-/// Up to how long requests take, in microseconds, as they are counted; longer ones for themselves.
+/// Upper bounds of the buckets of [`Latency`], in microseconds; the last bucket has none.
 pub(crate) const BOUNDS: [u64; 16] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
     1_000_000, 5_000_000, 30_000_000,
 ];
 
-/// How long requests took.
+/// Counts of requests by latency.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
     counts: [Counter; BOUNDS.len() + 1],
@@ -212,27 +212,27 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// A request took so many microseconds.
+    /// Records the latency of a request, in microseconds.
     #[inline]
     pub(crate) fn record_latency(&self, micros: u64) {
         self.record(1, micros);
     }
 
-    /// Counts requests of a batch, each of which took as long as the batch, in microseconds.
+    /// Records the latency of a batch, in microseconds, for each of its requests.
     #[inline]
     pub(crate) fn record(&self, requests: u64, micros: u64) {
-        // Most are short: the first bounds decide.
-        let place = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());
-        self.counts[place].add_many(requests);
+        // Most latencies are short and end the search early.
+        let bucket = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());
+        self.counts[bucket].add_many(requests);
         self.micros.add_many(micros.saturating_mul(requests));
     }
 
-    /// How many took up to the bound at `index` and longer than the one before.
+    /// The count of the bucket at `index`.
     pub(crate) fn count(&self, index: usize) -> u64 {
         self.counts.get(index).map_or(0, Counter::count)
     }
 
-    /// How long all took together.
+    /// The sum of all latencies, in microseconds.
     pub(crate) fn micros(&self) -> u64 {
         self.micros.count()
     }

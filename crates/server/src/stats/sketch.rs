@@ -1,44 +1,44 @@
-//! The keys that are asked about most, among any number of keys, in a bounded room.
+//! The most frequent keys among any number of keys, in bounded memory.
 //!
-//! Space-Saving (Metwally, Agrawal, El Abbadi, 2005): as many counters as there is room for. A key
-//! that has none takes over the least, and what that had counted is its error.
+//! Space-Saving (Metwally, Agrawal, El Abbadi, 2005): a fixed number of counters. A key without a counter
+//! takes over the lowest one, whose count becomes the error of the key.
 //!
 //! Invariants, each a test below:
-//! - a key was seen at most as often as is told, and at least as often as that less its error;
-//! - the error is at most what was seen of all keys, divided by the number of counters;
-//! - both hold for sketches that were merged, and after all of them faded alike.
+//! - the count of a key is an upper bound, and the count less its error a lower bound;
+//! - the error is at most the count of all keys, divided by the number of counters;
+//! - both hold for merged sketches, and after all of them faded alike.
 
 use super::cause::Denier;
 
 /// Counters of a sketch.
 pub(crate) const MAX_COUNTS: usize = 128;
-/// Of a longer key so many bytes are looked at, and kept.
+/// Longer keys are cut to this length, in bytes.
 pub(crate) const MAX_SAMPLED_KEY: usize = 512;
-/// Each second, a sketch forgets one part in so many: it tells of some sixteen seconds.
+/// The share that a sketch loses each second, as its inverse: it covers about sixteen seconds.
 const FADE: u64 = 16;
-/// One decision. Counts that fade need places behind the point.
+/// The count of one decision: counts that fade are fixed-point numbers.
 pub(crate) const UNIT: u64 = 1 << 16;
 
-/// What was counted of a key.
+/// The counter of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Count {
     pub(crate) key: Box<[u8]>,
-    /// At most so often was it seen, in [`UNIT`]s,
+    /// An upper bound on its decisions, in [`UNIT`]s.
     pub(crate) count: u64,
-    /// and at least so much less often.
+    /// Subtracted from `count`, it gives the lower bound.
     pub(crate) error: u64,
-    /// What denied it last.
+    /// The limit that denied it last.
     pub(crate) denier: Option<Denier>,
 }
 
-/// The keys that are seen most, at most [`MAX_COUNTS`] of them.
+/// The counters of up to [`MAX_COUNTS`] keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sketch {
     counts: Vec<Count>,
 }
 
 impl Sketch {
-    /// Counts `weight` for `key`. Takes as long as it takes to look at each counter.
+    /// Counts `weight` for `key`, in time proportional to the number of counters.
     pub(crate) fn add(&mut self, key: &[u8], weight: u64, denier: Option<Denier>) {
         let key = &key[..key.len().min(MAX_SAMPLED_KEY)];
         if let Some(known) = self.counts.iter_mut().find(|it| *it.key == *key) {
@@ -56,19 +56,19 @@ impl Sketch {
         }
     }
 
-    /// A second has passed: what was before counts for less.
+    /// Reduces all counts, once a second.
     pub(crate) fn fade(&mut self) {
         for it in &mut self.counts {
             it.count -= it.count / FADE;
             it.error -= it.error / FADE;
         }
-        // What is less than a sixteenth of a decision is gone.
+        // Counts below a sixteenth of a decision become zero.
         if self.counts.len() < MAX_COUNTS {
             self.counts.retain(|it| it.count >= UNIT / FADE);
         }
     }
 
-    /// What a key may have been seen that has no counter.
+    /// Upper bound on the count of a key without a counter.
     fn unseen(&self) -> u64 {
         if self.counts.len() < MAX_COUNTS {
             return 0;
@@ -76,7 +76,7 @@ impl Sketch {
         self.counts.iter().map(|it| it.count).min().unwrap_or(0)
     }
 
-    /// The `most` keys that several sketches together have seen most, the first of them first.
+    /// The `most` keys with the highest sums over several sketches, in descending order.
     pub(crate) fn top(sketches: &[Self], most: usize) -> Vec<Count> {
         let mut all: Vec<Count> = Vec::new();
         for it in sketches.iter().flat_map(|sketch| &sketch.counts) {
@@ -105,12 +105,12 @@ impl Sketch {
     }
 }
 
-/// How many seconds a sketch tells of, in [`UNIT`]s, when it has faded so often.
+/// The time that a sketch covers, in seconds and [`UNIT`]s.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span(u64);
 
 impl Span {
-    /// A span of time has passed, in microseconds, and what was counted has not faded yet.
+    /// Adds a span of time, in microseconds, over which nothing has faded.
     pub(crate) const fn pass(&mut self, micros: u64) {
         self.0 += micros.saturating_mul(UNIT) / 1_000_000;
     }
@@ -119,7 +119,7 @@ impl Span {
         self.0 -= self.0 / FADE;
     }
 
-    /// A count, as so many a second.
+    /// A count as a rate per second.
     pub(crate) fn rate(self, count: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "it is shown with three digits")]
         let (count, span) = (count as f64, self.0 as f64);
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys with many that come once and few that come often, the same each time.
+    /// Reproducible keys: many rare ones and a few frequent ones.
     fn keys(seed: u64, count: usize) -> impl Iterator<Item = Vec<u8>> {
         let mut state = seed;
         (0..count).map(move |_| {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_hold_within_their_error() {
+    fn sketch_counts_are_bounds_within_their_error() {
         let mut sketches = [Sketch::default(), Sketch::default()];
         let mut seen: HashMap<Vec<u8>, u64> = HashMap::new();
         let mut total = 0;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fades_is_forgotten_and_rates_stay() {
+    fn sketch_fading_keeps_rates_and_forgets_old_keys() {
         let (mut sketch, mut span) = (Sketch::default(), Span::default());
         for _ in 0..300 {
             sketch.fade();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn long_keys_are_told_by_their_front() {
+    fn sketch_long_key_is_cut() {
         let mut sketch = Sketch::default();
         sketch.add(&[b'x'; 600], UNIT, None);
         sketch.add(&[b'x'; 700], UNIT, None);

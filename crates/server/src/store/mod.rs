@@ -1,6 +1,23 @@
-//! Where the state of keys is kept: opening the store, snapshots, the state file.
+//! Where the state of keys is kept: opening the store, its clock and errors, snapshots, the state file.
 
-pub(crate) mod home;
+pub(crate) mod open;
+pub(crate) mod request_clock;
 pub(crate) mod snapshot_file;
 pub(crate) mod snapshots;
 pub(crate) mod state_file;
+
+use sluicegate_core::{Store, StoreError};
+
+/// The store of a server.
+pub(crate) type ServerStore = dyn Store<Error = StoreError>;
+
+/// A whole error reply, the class word first.
+pub(crate) fn error_reply(error: &StoreError) -> String {
+    match error {
+        StoreError::Reserve(error) => format!("ERR {error}"),
+        StoreError::Key(text) => format!("ERR {text}"),
+        // The text of every backend begins with its class: `SGSTATE` or `WRONGTYPE`.
+        StoreError::Corrupt(_, text) => text.clone(),
+        error => format!("SGSTORE {error}"),
+    }
+}

@@ -1,7 +1,4 @@
-//! State in a file, so that a restart does not reset limits.
-//!
-//! A snapshot is written beside the file, synced, and put in its place by a rename, which is synced
-//! too ([`StateFile`]): whatever moment the process or the machine dies, the file is a whole one or there is none.
+//! The store in memory, with the state of the state file, so that a restart does not reset limits.
 
 use std::{
     fs::{self, File},
@@ -18,7 +15,7 @@ use crate::{
     store::state_file::{StateFile, with_suffix},
 };
 
-/// Opens the state file of this server, where there is one.
+/// Opens the state file of this server, if it has one.
 pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
     let Some(path) = config.memory.state_file.as_ref().filter(|_| config.store.is_none()) else {
         return Ok(None);
@@ -30,7 +27,7 @@ pub(crate) fn open(config: &Config) -> io::Result<Option<StateFile>> {
     StateFile::open(path).map(Some)
 }
 
-/// The store as the state file says, or an empty one. A file that cannot be understood is set aside.
+/// A store with the state of the file, or an empty one. A damaged file is renamed.
 pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     let empty = || MemoryStore::bounded(config.memory.max_bytes, config.memory.when_full);
     let Some(path) = &config.memory.state_file else { return Ok(empty()) };
@@ -76,7 +73,7 @@ pub(crate) fn load(config: &Config, now: Timestamp) -> io::Result<MemoryStore> {
     }
 }
 
-/// The new name of a damaged file.
+/// The name to which a damaged file is renamed.
 fn quarantine_path(path: &Path, now: Timestamp) -> PathBuf {
     with_suffix(path, &format!(".damaged-{}", now.as_micros() / 1_000_000))
 }

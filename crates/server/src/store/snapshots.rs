@@ -13,7 +13,7 @@ use sluicegate_core::{Clock as _, Timestamp};
 use sluicegate_memory::SystemClock;
 use tokio::sync::oneshot;
 
-use crate::store::{home::Home, state_file::StateFile};
+use crate::store::{open::LocalStore, state_file::StateFile};
 
 /// The outcomes of the snapshots since the server started.
 #[derive(Debug, Default)]
@@ -46,20 +46,19 @@ pub(crate) struct SnapshotWriter {
 
 /// The store that snapshots are taken of, the clock that dates them, and the log of their outcomes.
 pub(crate) struct SnapshotSource {
-    pub(crate) store: Arc<Home>,
+    pub(crate) store: Arc<LocalStore>,
     pub(crate) clock: SystemClock,
     pub(crate) log: Arc<SnapshotLog>,
 }
 
 impl SnapshotWriter {
-    /// Starts the thread, if there is a state file. It holds the lock of that file until it has ended.
+    /// Starts the thread. It holds the lock of that file until it has ended.
     /// `every` is the time between two snapshots; zero: one at the end.
     pub(crate) fn start(
-        file: Option<StateFile>,
+        mut file: StateFile,
         every: Duration,
         source: SnapshotSource,
-    ) -> io::Result<Option<Self>> {
-        let Some(mut file) = file else { return Ok(None) };
+    ) -> io::Result<Self> {
         let (last, wanted) = mpsc::channel();
         let (finishing, finished) = oneshot::channel();
         let every = if every.is_zero() { Duration::MAX } else { every };
@@ -80,7 +79,7 @@ impl SnapshotWriter {
             let _ = finishing.send(());
         };
         let thread = std::thread::Builder::new().name("sluicegate-state".into()).spawn(run)?;
-        Ok(Some(Self { last, finished, thread }))
+        Ok(Self { last, finished, thread })
     }
 
     /// Writes a last snapshot and ends the thread.
@@ -95,8 +94,7 @@ impl SnapshotSource {
     /// Writes a snapshot. The error that made the last one fail is logged once.
     fn write(&self, file: &mut StateFile, failure: &mut String) {
         let now = self.clock.now();
-        let Some(store) = self.store.memory() else { return };
-        let saved = file.replace(|out| store.save(out, now));
+        let saved = file.replace(|out| self.store.store().save(out, now));
         let mut status = self.log.0.lock();
         status.failing = saved.is_err();
         match saved {

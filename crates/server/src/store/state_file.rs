@@ -1,11 +1,11 @@
-//! The state file: used by one server at a time, and replaced whole.
+//! The state file: used by one server at a time, and replaced atomically.
 //!
-//! - The lock is on a file of its own, `PATH.lock`, since `PATH` becomes another file with each snapshot. The
-//!   system releases it when the process ends, however it ends; the file stays. Someone may remove or rename it,
-//!   and another server lock the next one: so before each snapshot the file at that path must be the one held.
-//! - A file that has several names (hard links) would have several locks, so it is not used.
-//! - A snapshot is written to `PATH.tmp-` and sixteen random digits, which must not exist, and put in place by a
-//!   rename: a symbolic link is never followed, neither there nor at `PATH`.
+//! - The lock is on a separate file, `PATH.lock`, because each snapshot replaces `PATH` by another file. The
+//!   system releases the lock at the end of the process; the file stays. If an operator removes or renames it,
+//!   another server can lock a new one, so before each snapshot the server checks that it holds the file at that path.
+//! - A file with several names (hard links) would have several locks, and is rejected.
+//! - A snapshot is written to a new file, `PATH.tmp-` and sixteen random digits, synced, and renamed to `PATH`.
+//!   Symbolic links are never followed. Whenever the process or the machine dies, the state file is complete or absent.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -26,15 +26,15 @@ pub(crate) struct StateFile {
     path: PathBuf,
     folder: PathBuf,
     name: OsString,
-    /// Locked as long as it is open.
+    /// Locked while it is open.
     lock: File,
 }
 
 impl StateFile {
-    /// Locks the state file at `path`, and writes a file beside it to make sure that a snapshot can be.
+    /// Locks the state file at `path`, and writes a file next to it, as a check that snapshots are possible.
     ///
     /// # Errors
-    /// `path` is something else than a regular file, or none can be written there; another server uses it.
+    /// `path` is not a regular file, cannot be written, or is used by another server.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| invalid(path, "expected the name of a file"))?;
         match fs::symlink_metadata(path).map(|found| found.file_type()) {
@@ -50,7 +50,7 @@ impl StateFile {
                                 of its own: copy it";
                 return Err(invalid(path, expected));
             }
-            // Writing tells what is wrong, if something is.
+            // Errors show when the file is written.
             Ok(_) | Err(_) => {}
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -67,8 +67,8 @@ impl StateFile {
         &self.path
     }
 
-    /// Replaces the file by what `write` writes, or leaves it as it is: also where the lock was lost, which is
-    /// taken again for the next time.
+    /// Replaces the file by the output of `write`. On errors it stays as it is; a lost lock is such an error, and is
+    /// taken again for the next snapshot.
     pub(crate) fn replace<R, E: From<io::Error>>(
         &mut self,
         write: impl FnOnce(&mut BufWriter<File>) -> Result<R, E>,
@@ -84,10 +84,10 @@ impl StateFile {
             Ok(written)
         })();
         if written.is_err() {
-            // The disk may be full: what is there of it is of no use.
+            // The disk may be full, and an incomplete snapshot is useless.
             let _ = fs::remove_file(&temporary);
         }
-        // The rename is lasting once the folder is.
+        // A sync of the directory makes the rename durable.
         #[cfg(unix)]
         if written.is_ok() {
             File::open(&self.folder)?.sync_all()?;
@@ -95,7 +95,7 @@ impl StateFile {
         written
     }
 
-    /// Makes sure that the lock is held that another server would ask for.
+    /// Makes sure that the server holds the lock at the path where another server would look for it.
     fn keep_lock(&mut self) -> io::Result<()> {
         let path = with_suffix(&self.path, ".lock");
         if is_at(&self.lock, &path) {
@@ -110,16 +110,16 @@ impl StateFile {
         Err(io::Error::other(text))
     }
 
-    /// A new file beside the state file, for its owner alone.
+    /// A new file next to the state file, for its owner alone.
     fn create_temporary(&self) -> io::Result<(PathBuf, File)> {
         let number = RandomState::new().hash_one(&self.name);
         let path = with_suffix(&self.path, &format!(".tmp-{number:0DIGITS$x}"));
-        // It holds the keys of the hash: with them, keys can be made that collide.
+        // It contains the keys of the hash, with which an attacker could make keys collide.
         let file = for_owner(File::options().write(true).create_new(true)).open(&path)?;
         Ok((path, file))
     }
 
-    /// Removes what servers that were killed left behind. No other server writes there, because this one holds the lock.
+    /// Removes temporary files of killed servers. No other server writes there, because this one holds the lock.
     fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -133,7 +133,7 @@ impl StateFile {
         }
     }
 
-    /// Whether a file of this name is a snapshot that was not completed, of this version or of an older one.
+    /// Whether this is the name of an incomplete snapshot, of this version or an older one.
     fn is_temporary(&self, name: &OsStr) -> bool {
         let (name, own) = (name.as_encoded_bytes(), self.name.as_encoded_bytes());
         let Some(rest) = name.strip_prefix(own).and_then(|rest| rest.strip_prefix(b".tmp")) else {
@@ -144,7 +144,7 @@ impl StateFile {
     }
 }
 
-/// A path with something added to its last name.
+/// A path with `suffix` at the end of its file name.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -188,7 +188,7 @@ fn is_at(file: &File, path: &Path) -> bool {
         .is_ok_and(|(held, there)| (held.dev(), held.ino()) == (there.dev(), there.ino()))
 }
 
-/// There, a file that is open can neither be removed nor renamed.
+/// Other systems do not let an open file be removed or renamed.
 #[cfg(not(unix))]
 const fn is_at(_: &File, _: &Path) -> bool {
     true

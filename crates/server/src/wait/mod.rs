@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    Answer, Entry, Operation, Timestamp,
+    Answer, Entry, Operation, PreparedPolicy, StoreError, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest},
 };
 use tokio::{
@@ -19,12 +19,7 @@ use tokio::{
 };
 
 pub(crate) use self::queues::WaitQueues;
-use crate::{
-    budgets::buffers::NO_MEMORY,
-    decide::Decider,
-    stopping::stopped,
-    store::home::{HomeRule, Trouble},
-};
+use crate::{budgets::buffers::NO_MEMORY, decide::Decider, stopping::stopped, store::error_reply};
 
 /// A key up to this length is part of what a connection needs; a longer one is reserved while its request waits.
 const FREE_KEY: usize = 512;
@@ -38,7 +33,7 @@ const MAX_SLEEP_SHARED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) rule: HomeRule,
+    pub(crate) rule: PreparedPolicy,
     pub(crate) cost: u32,
     pub(crate) timeout: Duration,
 }
@@ -49,7 +44,7 @@ pub(crate) enum Failure {
     Refused(QueueFull),
     /// The buffer memory of the server is used up.
     NoMemory,
-    Trouble(Trouble),
+    Store(StoreError),
 }
 
 impl fmt::Display for Failure {
@@ -57,7 +52,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Refused(refusal) => write!(formatter, "ERR {refusal}"),
             Self::NoMemory => formatter.write_str(NO_MEMORY),
-            Self::Trouble(trouble) => trouble.fmt(formatter),
+            Self::Store(error) => formatter.write_str(&error_reply(error)),
         }
     }
 }
@@ -68,9 +63,9 @@ impl From<QueueFull> for Failure {
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 
@@ -92,7 +87,7 @@ pub(crate) async fn wait(
     if cost == 0 {
         return Ok(decider.decide(&key, &rule, Operation::Take(0), now).await?);
     }
-    let is_local = decider.store.memory().is_some();
+    let is_local = decider.is_local();
     let max_sleep = if is_local { MAX_SLEEP } else { MAX_SLEEP_SHARED };
     let request = WaitRequest { policy: rule.policy().clone(), cost, deadline: now + timeout };
     let woken = Arc::<Notify>::default();
@@ -127,7 +122,7 @@ pub(crate) async fn wait(
 struct TicketGuard<'a> {
     decider: &'a Decider,
     key: &'a [u8],
-    rule: &'a HomeRule,
+    rule: &'a PreparedPolicy,
     ticket: Ticket,
 }
 
@@ -135,7 +130,7 @@ impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         let Self { decider, key, rule, ticket } = *self;
         if let Some(Operation::Refund(cost)) = decider.queues.remove(ticket) {
-            decider.store.give_back(key, rule, cost, decider.now());
+            decider.refund_unused(key, rule, cost, decider.now());
             decider.queues.changed(key);
         }
     }
@@ -146,11 +141,11 @@ async fn observe(
     decider: &Decider,
     key: &[u8],
     now: Timestamp,
-) -> Result<Option<ObservedEntry>, Trouble> {
+) -> Result<Option<ObservedEntry>, StoreError> {
     let copy = |entry: &Entry, store_time| {
         let is_small = entry.allocations().sum::<usize>() <= MAX_OBSERVED_ENTRY;
         is_small.then(|| ObservedEntry { entry: Some(entry.clone()), store_time, local_time: now })
     };
     let unused = || Some(ObservedEntry { entry: None, store_time: now, local_time: now });
-    Ok(decider.store.read(key, now, copy).await?.unwrap_or_else(unused))
+    Ok(decider.read(key, now, copy).await?.unwrap_or_else(unused))
 }

@@ -1,55 +1,55 @@
-//! What can be wrong with a log, or with how it is described.
+//! Errors of logs, and of descriptions of logs.
 
 use crate::{error::Quoted, limits::MAX_LINE};
 
-/// A description that describes no log.
+/// An invalid description of a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// A format that is none.
+    /// Invalid format.
     #[error(
         "expected combined, common, json, or a format string such as `$remote_addr [$time_local]` or \
          `%h %t`, with text between any two fields"
     )]
     Format(String),
-    /// A key whose fields cannot be told.
+    /// Invalid template of a key.
     #[error("expected field names in braces, such as `{{ip}}:{{path}}`")]
     Template(String),
-    /// A field that no line has.
+    /// Unknown field.
     #[error("unknown field `{name}`: expected one of {has}")]
     Field {
         /// Its name.
         name: String,
-        /// Those that it has.
+        /// The known fields.
         has: String,
     },
-    /// More fields than are looked at.
+    /// Too many fields.
     #[error("too many fields ({0}): expected up to 11, and the time")]
     TooMany(usize),
 }
 
-/// What is wrong with a line.
+/// Fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogFault {
-    /// It has no end in sight.
+    /// The line is too long.
     #[error("expected up to {MAX_LINE} bytes")]
     TooLong,
-    /// It has not the shape of the format.
+    /// The line does not have the format.
     #[error("{}", missing(.after, .text))]
     Missing {
-        /// The field behind which something is missing; empty for the beginning.
+        /// The field after which a text is missing; empty for the beginning.
         after: String,
-        /// What is missing.
+        /// The missing text.
         text: Quoted,
     },
-    /// It is no object of JSON.
+    /// The line is not a JSON object.
     #[error("not a JSON object: {0}")]
     Json(String),
-    /// There is no time in it.
+    /// The line has no time.
     #[error("missing time")]
     NoTime,
-    /// A time that is none.
+    /// Invalid time.
     #[error(
         "invalid time `{0}`: expected a time from 1970 to 2112, such as `10/Oct/2000:13:55:36 -0700`"
     )]

@@ -1,17 +1,19 @@
-//! What a line has, and the key that is made of it.
+//! Fields of a line, and the key that is made of them.
 
 use std::borrow::Cow;
 
 use super::LogError;
 
-/// A field that is asked for, with how it is made of what the line has.
+/// A field of the key, or the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Field {
-    /// Names under which a line may have it, the likeliest first.
-    pub(crate) sources: Vec<(String, Part)>,
+pub(crate) struct Field<'a> {
+    /// Names under which a line may have it, the most likely first.
+    pub(crate) names: Vec<&'a str>,
+    /// The part of the value that it is.
+    pub(crate) part: Part,
 }
 
-/// Which part of a value.
+/// Part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All of it.
@@ -26,7 +28,7 @@ pub(crate) enum Part {
     Url,
 }
 
-/// A key's text with fields in it: `{ip}:{path}`.
+/// A key with fields in it: `{ip}:{path}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     pub(crate) parts: Vec<TemplatePart>,
@@ -41,7 +43,7 @@ pub(crate) enum TemplatePart {
 impl std::str::FromStr for KeyTemplate {
     type Err = LogError;
 
-    /// Fields stand in braces; `{{` and `}}` are braces.
+    /// Fields are in braces; `{{` and `}}` are braces.
     fn from_str(text: &str) -> Result<Self, LogError> {
         let fault = || LogError::Template(text.to_owned());
         let mut parts = Vec::new();
@@ -99,62 +101,30 @@ impl KeyTemplate {
     }
 }
 
-impl Field {
-    /// A field by the name that people use. Any name that is none of ours is one of the log's.
-    pub(crate) fn named(name: &str) -> Self {
-        use Part::{Address, Method, Path, Url, Whole};
-        let sources: &[(&str, Part)] = match name {
-            "ip" => &[
-                ("remote_addr", Address),
-                ("ip", Address),
-                ("client_ip", Address),
-                ("remote_ip", Address),
-                ("request.client_ip", Address),
-                ("request.remote_ip", Address),
-                ("downstream_remote_address", Address),
-                ("x_forwarded_for", Address),
-            ],
-            "user" => &[("remote_user", Whole), ("user", Whole), ("user_id", Whole)],
-            "time" => &[
-                ("time_local", Whole),
-                ("ts", Whole),
-                ("time", Whole),
-                ("timestamp", Whole),
-                ("@timestamp", Whole),
-                ("start_time", Whole),
-                ("time_iso8601", Whole),
-                ("msec", Whole),
-            ],
-            "method" => &[
-                ("request_method", Whole),
-                ("method", Whole),
-                ("request.method", Whole),
-                ("request", Method),
-            ],
-            "path" => &[
-                ("request_uri", Path),
-                ("uri", Path),
-                ("path", Path),
-                ("request.uri", Path),
-                ("url", Path),
-                ("request", Path),
-            ],
-            "url" => &[
-                ("request_uri", Url),
-                ("uri", Url),
-                ("url", Url),
-                ("request.uri", Url),
-                ("path", Url),
-                ("request", Url),
-            ],
-            "host" => &[("host", Whole), ("request.host", Whole), ("authority", Whole)],
-            "status" => &[("status", Whole), ("response_code", Whole)],
-            "agent" => &[("http_user_agent", Whole), ("user_agent", Whole)],
-            "referer" => &[("http_referer", Whole), ("referer", Whole)],
-            other => return Self { sources: vec![(other.to_owned(), Whole)] },
+impl<'a> Field<'a> {
+    /// A field by the name that people use. Any other name is one of the log's own.
+    pub(crate) fn named(name: &'a str) -> Self {
+        let (part, names) = match name {
+            "ip" => (
+                Part::Address,
+                "remote_addr ip client_ip remote_ip request.client_ip request.remote_ip \
+                 downstream_remote_address x_forwarded_for",
+            ),
+            "user" => (Part::Whole, "remote_user user user_id"),
+            "time" => (
+                Part::Whole,
+                "time_local ts time timestamp @timestamp start_time time_iso8601 msec",
+            ),
+            "method" => (Part::Method, "request_method method request.method request"),
+            "path" => (Part::Path, "request_uri uri path request.uri url request"),
+            "url" => (Part::Url, "request_uri uri url request.uri path request"),
+            "host" => (Part::Whole, "host request.host authority"),
+            "status" => (Part::Whole, "status response_code"),
+            "agent" => (Part::Whole, "http_user_agent user_agent"),
+            "referer" => (Part::Whole, "http_referer referer"),
+            other => return Self { names: vec![other], part: Part::Whole },
         };
-        let sources = sources.iter().map(|(name, part)| ((*name).to_owned(), *part));
-        Self { sources: sources.collect() }
+        Self { names: names.split(' ').collect(), part }
     }
 }
 
@@ -171,7 +141,7 @@ impl Part {
     }
 }
 
-/// What is between the first and the last blank of a request line, or all where there is none.
+/// The text between the first and the last blank of a request line; all of it if there is no blank.
 fn target(value: &[u8]) -> &[u8] {
     let Some(first) = value.iter().position(|byte| *byte == b' ') else { return value };
     let rest = &value[first + 1..];
@@ -195,7 +165,7 @@ fn address(value: &[u8]) -> &[u8] {
     }
 }
 
-/// A value as text again, where a log has written bytes as `\xHH`, `\"` and `\\`.
+/// A value without the escapes of logs: `\xHH`, `\"` and `\\`.
 pub(crate) fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', value).is_none() {
         return Cow::Borrowed(value);
@@ -228,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_read() {
+    fn template_fields_and_braces_are_read() {
         let parts = |text: &str| text.parse::<KeyTemplate>().map(|it| it.parts);
         let text = |text: &str| TemplatePart::Text(text.to_owned());
         let field = |name: &str| TemplatePart::Field(name.to_owned());
@@ -242,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_values() {
+    fn part_of_value_is_cut_out() {
         let of = |part: Part, value: &str| {
             String::from_utf8_lossy(part.of(value.as_bytes())).into_owned()
         };
@@ -264,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone() {
+    fn unescaped_escapes_are_undone() {
         assert_eq!(&*unescaped(br#"a\x22b\"c\\d\q\x2"#), br#"a"b"c\d\q\x2"#);
         assert_eq!(&*unescaped(b"plain"), b"plain");
     }

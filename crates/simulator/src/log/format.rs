@@ -1,11 +1,10 @@
-//! Lines of text whose shape is told by a format string, as nginx's `log_format` or Apache's
-//! `LogFormat`.
+//! Lines of text whose format is a string, such as nginx's `log_format` or Apache's `LogFormat`.
 
 use memchr::{memchr, memmem};
 
 use super::{LogError, LogFault};
 
-/// Most fields that are looked at.
+/// Maximum number of fields that are read.
 pub(super) const MAX_FIELDS: usize = 12;
 
 const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
@@ -14,7 +13,7 @@ const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent
 /// Names and literals in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// What every line begins with.
+    /// The text that every line begins with.
     start: Vec<u8>,
     variables: Vec<Variable>,
 }
@@ -22,9 +21,9 @@ pub(super) struct Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Variable {
     name: String,
-    /// Where it goes among the values that are asked for.
+    /// Its index among the values to read.
     slot: Option<usize>,
-    /// What stands behind it; empty at the end of the line.
+    /// The text after it; empty at the end of the line.
     end: Vec<u8>,
 }
 
@@ -44,7 +43,7 @@ impl Pattern {
                 (Piece::Text(text), None) => pattern.start.extend(text.bytes()),
                 (Piece::Text(text), Some(variable)) => variable.end.extend(text.bytes()),
                 (Piece::Variable(_), Some(variable)) if variable.end.is_empty() => {
-                    // Nothing tells where one ends and the next begins.
+                    // The end of the first one cannot be found.
                     return Err(LogError::Format(text.to_owned()));
                 }
                 (Piece::Variable(name), _) => {
@@ -55,13 +54,13 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Has `name` put into `slot`; false if no line has it.
-    pub(super) fn ask(&mut self, name: &str, slot: usize) -> bool {
+    /// Reads `name` into `slot`; false if no line has it.
+    pub(super) fn read_into(&mut self, name: &str, slot: usize) -> bool {
         let found = self.variables.iter_mut().find(|it| it.slot.is_none() && it.name == name);
         found.map(|variable| variable.slot = Some(slot)).is_some()
     }
 
-    /// Forgets what stands behind the last variable that is asked for.
+    /// Removes everything after the last variable to read.
     pub(super) fn cut(&mut self) {
         let last = self.variables.iter().rposition(|variable| variable.slot.is_some());
         self.variables.truncate(last.map_or(0, |last| last + 1));
@@ -72,7 +71,6 @@ impl Pattern {
     }
 
     /// Puts the values of `line` into their slots.
-    #[inline]
     pub(super) fn read<'a>(
         &self,
         line: &'a [u8],
@@ -98,8 +96,7 @@ impl Pattern {
     }
 }
 
-/// Short literals are found fastest by their first byte.
-#[inline]
+/// Finds a literal; short ones fastest by their first byte.
 fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
     if literal.len() > 4 {
         return memmem::find(text, literal);
@@ -114,7 +111,7 @@ fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where a literal that begins with a quote is, but not a quote behind a backslash.
+/// Finds a literal that begins with a quote, but not with one after a backslash.
 fn quoted_end(text: &[u8], literal: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -211,7 +208,7 @@ mod tests {
     fn read(format: &str, names: &[&str], line: &str) -> Result<Vec<String>, String> {
         let mut pattern = Pattern::new(format).map_err(|error| error.to_string())?;
         for (slot, name) in names.iter().enumerate() {
-            assert!(pattern.ask(name, slot), "{name}");
+            assert!(pattern.read_into(name, slot), "{name}");
         }
         pattern.cut();
         let mut values = [&b""[..]; MAX_FIELDS];
@@ -224,7 +221,7 @@ mod tests {
                         \"-\" \"agent [1]\"";
 
     #[test]
-    fn fields_are_found_by_what_stands_behind_them() {
+    fn format_fields_end_at_the_text_after_them() {
         let names = ["remote_addr", "remote_user", "time_local", "request", "http_user_agent"];
         let values =
             ["10.0.0.1", "a b", "10/Oct/2000:13:55:36 -0700", "GET /\\\"x HTTP/1.0", "agent [1]"];

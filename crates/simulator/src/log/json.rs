@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use super::LogFault;
 
-/// Deepest objects that are looked into.
-const DEEPEST: usize = 16;
+/// Maximum depth of objects that are read.
+const MAX_DEPTH: usize = 16;
 
-/// Values of a line, where they are asked for.
+/// Values of the fields to read, where the line has them.
 pub(super) type Values<'a> = Vec<Option<&'a RawValue>>;
 
 /// Finds the values of `names` in `line`; the first of equal names counts.
@@ -39,7 +39,7 @@ pub(super) fn text(value: &RawValue) -> Cow<'_, [u8]> {
     }
 }
 
-/// An object, with what is asked for inside it.
+/// An object, with the fields to read of it.
 struct Object<'n, 'v, 'de> {
     wanted: Vec<(usize, &'n str)>,
     values: &'v mut Values<'de>,
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Object<'_, '_, 'de> {
             for slot in here {
                 values[slot] = values[slot].or(Some(value));
             }
-            if !inside.is_empty() && depth < DEEPEST && value.get().starts_with('{') {
+            if !inside.is_empty() && depth < MAX_DEPTH && value.get().starts_with('{') {
                 let mut deserializer = serde_json::Deserializer::from_str(value.get());
                 let object = Object { wanted: inside, values, depth: depth + 1 };
                 object.deserialize(&mut deserializer).map_err(A::Error::custom)?;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_by_name_and_way() {
+    fn json_values_are_found_by_name_and_path() {
         let line = r#"{"ts":1.5,"request":{"ip":"a\u0062","n":null},"x.y":true,"l":[1,{"ts":2}]}"#;
         let found = find(&["ts", "request.ip", "x.y", "request.none", "l"], line).unwrap();
         let some = |text: &str| Some(text.to_owned());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use memchr::{memchr, memrchr};
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, as_micros};
 
 use super::{
     error::{LogError, LogFault},
@@ -21,63 +21,63 @@ use crate::{
 
 /// Bytes read at a time.
 const BLOCK: usize = 2 * MAX_LINE;
-/// Most events that wait for others which may belong before them.
-const MOST_WAITING: usize = 65_536;
-/// Broken lines that are told one by one.
-const TOLD: usize = 5;
+/// Maximum number of events that wait for earlier ones.
+const MAX_WAITING: usize = 65_536;
+/// Maximum number of broken lines that are reported one by one.
+const MAX_REPORTED: usize = 5;
 
-/// Lines that were left out.
+/// Lines that were skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Broken {
     /// How many.
     pub count: u64,
-    /// The first few, each with its number (counted from 1) and what is wrong with it.
+    /// The first few, each with its number (counted from 1) and its fault.
     pub first: Vec<(u64, LogFault)>,
 }
 
-/// Lines that came too late to be put in order, and were taken later than they say.
+/// Lines that came too late to be sorted, and were moved to a later time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late {
     /// How many.
     pub count: u64,
-    /// The most that any was moved.
+    /// The longest move.
     pub most: Duration,
 }
 
-/// Reads an access log, some thousand events at a time, each a take of cost 1.
+/// Reads an access log as events, each a take of cost 1.
 #[derive(Debug)]
 pub struct LogReader<R> {
     source: R,
     shape: Shape,
-    /// What was read; the first `filled` bytes are lines, the last of them perhaps not whole.
+    /// The first `filled` bytes are lines; the last one may be incomplete.
     buffer: Vec<u8>,
     filled: usize,
     ended: bool,
-    /// The line being read is too long, and skipped to its end.
+    /// Whether the current line is too long, and is skipped to its end.
     skipping: bool,
-    /// Lines behind us.
+    /// Number of lines read.
     lines: u64,
     events: Vec<Stored>,
-    /// The keys of the events, one behind the other.
+    /// The keys of the events, concatenated.
     keys: Vec<u8>,
-    /// How many events were handed out.
-    handed: usize,
-    /// The latest time seen, and the time reached by what was handed out.
+    /// Number of events that were returned.
+    returned: usize,
+    /// The latest time of a line, and the time of the last event that was returned.
     latest: Timestamp,
     reached: Timestamp,
     disorder: Duration,
     broken: Broken,
     late: Late,
-    /// Lines that are events.
+    /// Number of lines that are events.
     read: u64,
 }
 
 impl<R: Read> LogReader<R> {
     /// Reads lines of `format`; `key` is made of their fields, and the time is in `time_field` if
-    /// that is given. Lines within `disorder` of each other are put in order.
+    /// that is given. Lines within `disorder` of each other are sorted.
     ///
     /// # Errors
-    /// [`LogError`] for a field that the format has not.
+    /// [`LogError`] for a field that is not in the format.
     pub fn new(
         source: R,
         format: &LogFormat,
@@ -96,7 +96,7 @@ impl<R: Read> LogReader<R> {
             lines: 0,
             events: Vec::new(),
             keys: Vec::new(),
-            handed: 0,
+            returned: 0,
             latest: Timestamp::EPOCH,
             reached: Timestamp::EPOCH,
             disorder,
@@ -111,47 +111,47 @@ impl<R: Read> LogReader<R> {
     /// # Errors
     /// That of the source.
     pub fn next_batch(&mut self) -> io::Result<Batch<'_>> {
-        self.forget_handed();
-        while self.handed == 0 {
+        self.remove_returned();
+        while self.returned == 0 {
             let before = self.events.len();
             let more = self.read_block()?;
-            self.put_in_order(before);
-            self.handed = self.ready(!more);
+            self.sort(before);
+            self.returned = self.ready(!more);
             if !more {
                 break;
             }
         }
-        let events = &self.events[..self.handed];
+        let events = &self.events[..self.returned];
         self.reached = events.last().map_or(self.reached, |event| event.time);
         Ok(Batch { events, bytes: &self.keys })
     }
 
-    /// Lines that became events until now.
+    /// Number of lines that became events so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.read
     }
 
-    /// Lines left out until now.
+    /// Lines skipped so far.
     #[must_use]
     pub const fn broken(&self) -> &Broken {
         &self.broken
     }
 
-    /// Fields of the key that no line has had until now.
+    /// Fields of the key that no line has had so far.
     pub fn missing_fields(&self) -> impl Iterator<Item = &str> {
         self.shape.missing()
     }
 
-    /// Lines taken later than they say, until now.
+    /// Lines moved to a later time so far.
     #[must_use]
     pub const fn late(&self) -> Late {
         self.late
     }
 
-    /// Keeps the events that wait, and their keys.
-    fn forget_handed(&mut self) {
-        let waiting = self.events.split_off(self.handed);
+    /// Removes the events that were returned, and their keys.
+    fn remove_returned(&mut self) {
+        let waiting = self.events.split_off(self.returned);
         let mut keys = Vec::with_capacity(self.keys.capacity());
         self.events.clear();
         for mut event in waiting {
@@ -161,7 +161,7 @@ impl<R: Read> LogReader<R> {
             self.events.push(event);
         }
         self.keys = keys;
-        self.handed = 0;
+        self.returned = 0;
     }
 
     /// Reads a block of whole lines; false at the end.
@@ -178,7 +178,7 @@ impl<R: Read> LogReader<R> {
             Some(at) => at + 1,
             None if self.ended => self.filled,
             None => {
-                // A line that is longer than the buffer.
+                // The line is longer than the buffer.
                 if !self.skipping {
                     self.lines += 1;
                     self.broken.add(self.lines, LogFault::TooLong);
@@ -206,7 +206,6 @@ impl<R: Read> LogReader<R> {
         Ok(!self.ended || self.filled > 0)
     }
 
-    #[inline]
     fn read_line(&mut self, at: usize, length: usize) {
         let line = &self.buffer[at..at + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -233,8 +232,8 @@ impl<R: Read> LogReader<R> {
         }
     }
 
-    /// Puts the events from the index `new` on in order with those before them, which are.
-    fn put_in_order(&mut self, new: usize) {
+    /// Sorts the events from the index `new` on into those before them.
+    fn sort(&mut self, new: usize) {
         for event in &mut self.events[new..] {
             self.latest = self.latest.max(event.time);
             if event.time < self.reached {
@@ -249,15 +248,14 @@ impl<R: Read> LogReader<R> {
         }
     }
 
-    /// How many events can be handed out: none can come before them any more, or too many wait.
+    /// Number of events that can be returned: no earlier line can follow, or too many wait.
     fn ready(&self, ended: bool) -> usize {
         if ended {
             return self.events.len();
         }
-        let disorder = u64::try_from(self.disorder.as_micros()).unwrap_or(u64::MAX);
-        let safe = self.latest.as_micros().saturating_sub(disorder);
+        let safe = self.latest.as_micros().saturating_sub(as_micros(self.disorder));
         let ready = self.events.partition_point(|event| event.time.as_micros() <= safe);
-        ready.max(self.events.len().saturating_sub(MOST_WAITING))
+        ready.max(self.events.len().saturating_sub(MAX_WAITING))
     }
 }
 
@@ -265,7 +263,7 @@ impl Broken {
     #[cold]
     fn add(&mut self, line: u64, fault: LogFault) {
         self.count += 1;
-        if self.first.len() < TOLD {
+        if self.first.len() < MAX_REPORTED {
             self.first.push((line, fault));
         }
     }

@@ -1,4 +1,4 @@
-//! How a line becomes a time and a key.
+//! Reads the time and the key of a line.
 
 use sluicegate_core::Timestamp;
 
@@ -9,7 +9,7 @@ use super::{
     json, time,
 };
 
-/// What lines look like.
+/// Format of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat(Kind);
 
@@ -38,26 +38,31 @@ impl LogFormat {
     }
 }
 
-/// A format, and what is asked of it.
+/// A format, and the fields to read of it.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     kind: Kind,
-    /// Of JSON: what is asked for.
+    /// Names of the fields to read; used for JSON.
     names: Vec<String>,
-    /// Where the time may be.
+    /// Indices of the fields that may have the time.
     time: Vec<usize>,
     key: Vec<KeyPart>,
     /// Fields of the key that no line has had yet; of JSON only, since each line of text has all fields.
     missing: Vec<String>,
-    /// The last time as it was written, which is often the next one too.
+    /// The last time as it was written: lines often repeat it.
     last: (Vec<u8>, u64),
 }
 
 #[derive(Clone, Debug)]
 enum KeyPart {
     Text(Vec<u8>),
-    /// The first of these that the line has; the place in the list of missing fields, until one had it.
-    Value(Vec<(usize, Part)>, Option<usize>),
+    Value {
+        /// Indices of the fields that may have the value; the first that the line has counts.
+        slots: Vec<usize>,
+        part: Part,
+        /// Index in the list of missing fields, until a line has one of them.
+        missing: Option<usize>,
+    },
 }
 
 impl Shape {
@@ -68,39 +73,35 @@ impl Shape {
     ) -> Result<Self, LogError> {
         let mut names: Vec<String> = Vec::new();
         let kind = &format.0;
-        let mut slots = |field: &Field, asked: &str| -> Result<Vec<(usize, Part)>, LogError> {
-            let has = |name: &str| match kind {
-                Kind::Text(pattern) => pattern.names().any(|known| known == name),
-                Kind::Json => true,
-            };
-            let mut found: Vec<_> = field.sources.iter().filter(|(name, _)| has(name)).collect();
+        let mut slots = |asked: &str| -> Result<(Vec<usize>, Part), LogError> {
+            let Field { names: mut found, part } = Field::named(asked);
             if let Kind::Text(pattern) = kind {
                 // Each line has all fields of the format.
+                found.retain(|name| pattern.names().any(|known| known == *name));
                 found.truncate(1);
                 if found.is_empty() {
                     let has: Vec<&str> = pattern.names().collect();
                     return Err(LogError::Field { name: asked.to_owned(), has: has.join(", ") });
                 }
             }
-            let slot = |(name, part): &(String, Part)| {
+            let slot = |name: &str| {
                 let known = names.iter().position(|known| known == name);
-                let slot = known.unwrap_or_else(|| {
-                    names.push(name.clone());
+                known.unwrap_or_else(|| {
+                    names.push(name.to_owned());
                     names.len() - 1
-                });
-                (slot, *part)
+                })
             };
-            Ok(found.into_iter().map(slot).collect())
+            Ok((found.into_iter().map(slot).collect(), part))
         };
-        let time = time_field.unwrap_or("time");
-        let time = slots(&Field::named(time), time)?.into_iter().map(|(slot, _)| slot).collect();
+        let (time, _) = slots(time_field.unwrap_or("time"))?;
         let (mut parts, mut missing) = (Vec::new(), Vec::new());
         for part in &key.parts {
             parts.push(match part {
                 TemplatePart::Text(text) => KeyPart::Text(text.clone().into_bytes()),
                 TemplatePart::Field(name) => {
                     missing.push(name.clone());
-                    KeyPart::Value(slots(&Field::named(name), name)?, Some(missing.len() - 1))
+                    let (slots, part) = slots(name)?;
+                    KeyPart::Value { slots, part, missing: Some(missing.len() - 1) }
                 }
             });
         }
@@ -113,7 +114,7 @@ impl Shape {
                 return Err(LogError::TooMany(names.len()));
             }
             for (slot, name) in names.iter().enumerate() {
-                pattern.ask(name, slot);
+                pattern.read_into(name, slot);
             }
             pattern.cut();
         }
@@ -125,8 +126,7 @@ impl Shape {
         self.missing.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The time of `line`; its key is appended to `keys`, whatever is wrong.
-    #[inline]
+    /// The time of `line`. Its key is appended to `keys`, also if there is a fault.
     pub(super) fn read(&mut self, line: &[u8], keys: &mut Vec<u8>) -> Result<Timestamp, LogFault> {
         match &self.kind {
             Kind::Text(pattern) => {
@@ -135,15 +135,15 @@ impl Shape {
                 for part in &self.key {
                     match part {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value(sources, _) => {
-                            for (slot, part) in sources {
+                        KeyPart::Value { slots, part, .. } => {
+                            for slot in slots {
                                 keys.extend_from_slice(&unescaped(part.of(values[*slot])));
                             }
                         }
                     }
                 }
                 let time = self.time.first().map_or(&b""[..], |slot| values[*slot]);
-                when(&mut self.last, time)
+                timestamp(&mut self.last, time)
             }
             Kind::Json => {
                 let mut values = Vec::new();
@@ -155,28 +155,25 @@ impl Shape {
                 for part in &mut self.key {
                     match part {
                         KeyPart::Text(text) => keys.extend_from_slice(text),
-                        KeyPart::Value(sources, missing) => {
-                            let mut found = sources.iter().filter_map(|(slot, part)| {
-                                value(*slot).map(|text| part.of(&text).to_vec())
-                            });
-                            let found = found.next();
+                        KeyPart::Value { slots, part, missing } => {
+                            let found = slots.iter().find_map(|slot| value(*slot));
+                            let found = found.as_deref().map(|text| part.of(text));
                             if let (Some(_), Some(index)) = (&found, *missing) {
                                 self.missing[index].clear();
                                 *missing = None;
                             }
-                            keys.extend_from_slice(found.as_deref().unwrap_or(b"-"));
+                            keys.extend_from_slice(found.unwrap_or(b"-"));
                         }
                     }
                 }
                 let mut found = self.time.iter().filter_map(|slot| value(*slot));
-                when(&mut self.last, &found.next().ok_or(LogFault::NoTime)?)
+                timestamp(&mut self.last, &found.next().ok_or(LogFault::NoTime)?)
             }
         }
     }
 }
 
-#[inline]
-fn when(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFault> {
+fn timestamp(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFault> {
     if last.0 != text || text.is_empty() {
         let micros = time::parse(text).ok_or_else(|| LogFault::Time(text.into()))?;
         if micros > Timestamp::MAX.as_micros() {

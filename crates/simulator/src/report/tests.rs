@@ -45,7 +45,10 @@ fn only_takes_are_requests() {
         report.add(&event, &decision.unwrap());
     }
     report.finish();
-    assert_eq!((report.requests(), report.others(), report.last_delay()), (0, 4, None));
+    assert_eq!(
+        (report.totals().requests, report.totals().others, report.totals().last_delay),
+        (0, 4, None)
+    );
     assert!(report.keys().unwrap().busiest(1).0.is_empty());
 }
 
@@ -85,6 +88,6 @@ proptest! {
         };
         let most = departures.iter().map(within).max().unwrap_or(0);
         prop_assert_eq!(report.peak_sent().next().unwrap().count, u64::try_from(most).unwrap());
-        prop_assert_eq!(report.allowed() + report.denied(), report.requests());
+        prop_assert_eq!(report.totals().allowed + report.totals().denied(), report.totals().requests);
     }
 }

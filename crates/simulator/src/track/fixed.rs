@@ -1,7 +1,7 @@
 //! The windows of a fixed window, and what was counted in each.
 
 use sluicegate_core::{
-    Align, Decision, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply,
+    Align, Decision, FixedWindow, Limit, Operation, Policy, Timestamp, Window, apply, as_micros,
 };
 
 /// Most windows that are kept: a picture has no space to mark more.
@@ -66,7 +66,7 @@ impl FixedWindows {
 fn window_at(limit: &FixedWindow, now: u64) -> CountedWindow {
     let (from, is_on_clock) = match limit.window() {
         Window::Span { period, align: Align::Clock } => {
-            let period = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+            let period = as_micros(period);
             (now - now % period.max(1), true)
         }
         Window::Span { align: Align::First, .. } | Window::Calendar { .. } => (now, false),
@@ -74,8 +74,8 @@ fn window_at(limit: &FixedWindow, now: u64) -> CountedWindow {
     let time = Timestamp::saturating_from_micros(now);
     let policy = Policy::try_from(vec![Limit::FixedWindow(limit.clone())]);
     let taken = policy.ok().and_then(|it| apply(&it, &mut None, time, Operation::Take(1)).ok());
-    let left = taken.map_or(0, |Decision { reset_after, .. }| reset_after.as_micros());
-    let to = now.saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
+    let left = taken.map_or(0, |Decision { reset_after, .. }| as_micros(reset_after));
+    let to = now.saturating_add(left);
     CountedWindow { from, to, units: 0, is_on_clock }
 }
 

@@ -3,9 +3,9 @@
 //! A period here is any half-open interval of that length, wherever it begins: what a reader of
 //! "100 a minute" thinks of, and what windows on a clock do not keep.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
-use sluicegate_core::{MAX_LIMITS, Policy};
+use sluicegate_core::{MAX_LIMITS, Policy, as_micros};
 
 use crate::bounds::Bound;
 
@@ -81,10 +81,9 @@ impl Window {
 impl Sliding {
     /// The limits are those of `policy` from `now` on; what was sent stays counted.
     pub(super) fn set_policy(&mut self, now: u64, policy: &Policy) {
-        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let units = self.sent.iter().map(|(_, units)| units).sum();
         let window = |(index, bound): (usize, Bound)| {
-            let period = micros(bound.period);
+            let period = as_micros(bound.period);
             let old = self.windows.get(index).map_or(0, |window| window.bound_at(now));
             let before = (old, now.saturating_add(period));
             Window { bound, before, period, held: self.sent.len(), units, exceeds: false }

@@ -1,4 +1,5 @@
-//! Numbers at random: the same on every machine, as nothing here is a float.
+//! Random numbers: the same on every machine, because nothing here is a float. A library may change its generator,
+//! and with it every picture of synthetic traffic.
 
 /// SplitMix64.
 #[derive(Debug)]

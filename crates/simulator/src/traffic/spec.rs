@@ -1,69 +1,66 @@
-//! Traffic in words.
+//! Specifications of synthetic traffic.
 
 use std::str::FromStr;
 
-use sluicegate_core::{Limit, Policy};
+use sluicegate_core::parse_period;
 
 /// One source of requests. Times are microseconds from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficSpec {
-    /// `burst:200@59s`: so many at one moment.
+    /// `burst:200@59s`: all at one moment.
     Burst {
-        /// How many.
+        /// Number of requests.
         count: u32,
-        /// When.
+        /// The moment.
         at: u64,
     },
     /// `even:50/s`, `even:50/s@10s..20s`: at equal distances.
-    Even {
-        /// How many in each period.
-        count: u32,
-        /// The period.
-        period: u64,
-        /// When they begin.
-        from: u64,
-        /// When they end.
-        to: u64,
-    },
-    /// `poisson:50/s`, `poisson:50/s@10s..20s`: at random, each for itself.
-    Poisson {
-        /// How many in each period, in the mean.
-        count: u32,
-        /// The period.
-        period: u64,
-        /// When they begin.
-        from: u64,
-        /// When they end.
-        to: u64,
-    },
+    Even(Steady),
+    /// `poisson:50/s`, `poisson:50/s@10s..20s`: a Poisson process.
+    Poisson(Steady),
 }
 
-/// Whom the requests are about: `100` keys alike, or `zipf:100`, the first twice as busy as the
-/// second, three times as busy as the third.
+/// Requests at a rate that does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steady {
+    /// Requests per period, for a Poisson process in the mean.
+    pub count: u32,
+    /// The period.
+    pub period: u64,
+    /// The start.
+    pub from: u64,
+    /// The end.
+    pub to: u64,
+}
+
+/// Distribution of the keys: `100` equally frequent ones, or `zipf:100`, where the first is twice as frequent as the
+/// second and three times as frequent as the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySpec {
-    /// So many, all alike.
+    /// A number of equally frequent keys.
     Uniform(u32),
-    /// So many, each as busy as one divided by its rank.
+    /// A number of keys, each with the frequency of one divided by its rank.
     Zipf(u32),
 }
 
-/// Words that describe no traffic.
+/// An invalid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrafficError {
-    /// Requests.
+    /// Of requests.
     #[error(
         "expected traffic such as `poisson:50/s`, `even:50/s`, `burst:200@59s` or `even:50/s@10s..20s`"
     )]
     Traffic(String),
-    /// Keys.
+    /// Of keys.
     #[error("expected a whole number from 1 to 1000000, or `zipf:N`")]
     Keys(String),
 }
 
-/// Most keys.
-const MOST_KEYS: u32 = 1_000_000;
+/// Maximum number of keys.
+const MAX_KEYS: u32 = 1_000_000;
+/// The longest span in microseconds, that of a policy's period.
+const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000;
 
 impl FromStr for TrafficSpec {
     type Err = TrafficError;
@@ -91,9 +88,10 @@ fn parse(text: &str) -> Option<TrafficSpec> {
     if period == 0 || to <= from {
         return None;
     }
+    let steady = Steady { count, period, from, to };
     match kind {
-        "even" => Some(TrafficSpec::Even { count, period, from, to }),
-        "poisson" => Some(TrafficSpec::Poisson { count, period, from, to }),
+        "even" => Some(TrafficSpec::Even(steady)),
+        "poisson" => Some(TrafficSpec::Poisson(steady)),
         _ => None,
     }
 }
@@ -106,21 +104,15 @@ impl FromStr for KeySpec {
             Some(count) => (Self::Zipf, count),
             None => (Self::Uniform, text),
         };
-        let count = count.parse().ok().filter(|count| (1..=MOST_KEYS).contains(count));
+        let count = count.parse().ok().filter(|count| (1..=MAX_KEYS).contains(count));
         count.map(spec).ok_or_else(|| TrafficError::Keys(text.to_owned()))
     }
 }
 
-/// A span in microseconds, in the words of a policy's period; `0s` too.
+/// A span in microseconds, written like the period of a policy, or zero.
 fn span(text: &str) -> Option<u64> {
     if matches!(text, "0" | "0s" | "0ms") {
         return Some(0);
     }
-    let policy: Policy = format!("sliding-log:1/{text}").parse().ok()?;
-    match policy.limits() {
-        [Limit::SlidingLog(log)] if !text.contains([':', ',']) => {
-            u64::try_from(log.period().as_micros()).ok()
-        }
-        _ => None,
-    }
+    parse_period(text).filter(|period| (1_000..=MAX_SPAN).contains(period))
 }

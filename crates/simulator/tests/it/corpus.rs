@@ -1,7 +1,8 @@
 //! The fuzz targets' properties over the committed corpus and its neighbourhood, on stable Rust.
 
-use sluicegate_simulator::fuzz::{check_log, check_trace};
 use sluicegate_testing::check_mutations;
+
+use crate::{check_log::check_log, check_trace::check_trace};
 
 /// Mutations tried of each file.
 const MUTATIONS: usize = 500;

@@ -39,12 +39,12 @@ fn run(trace: &Path, policy: &str) -> Value {
         most.map(|most| (format!("{}s", most.span.as_secs()), json!(most.count))).collect();
     let micros = |delay: Duration| u64::try_from(delay.as_micros()).unwrap();
     json!({
-        "requests": report.requests(),
-        "allowed": report.allowed(),
-        "denied": report.denied(),
+        "requests": report.totals().requests,
+        "allowed": report.totals().allowed,
+        "denied": report.totals().denied(),
         "most_admitted_in": most,
-        "last_delay_us": report.last_delay().map(micros),
-        "longest_delay_us": micros(report.longest_delay()),
+        "last_delay_us": report.totals().last_delay.map(micros),
+        "longest_delay_us": micros(report.totals().longest_delay),
     })
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
-use sluicegate_simulator::{KeySpec, Traffic, TrafficSpec};
+use sluicegate_simulator::{KeySpec, Steady, Traffic, TrafficSpec};
 use sluicegate_testing::size;
 
 /// The limit of every test here.
@@ -104,7 +104,7 @@ impl Clients {
 fn poisson(clients: u32, percent: u32, minutes: u64) -> Compared {
     // The specification knows whole requests in a period: the period is a hundred of the limit's.
     let count = LIMIT * percent * clients;
-    let spec = TrafficSpec::Poisson { count, period: 100 * MINUTE, from: 0, to: u64::MAX };
+    let spec = TrafficSpec::Poisson(Steady { count, period: 100 * MINUTE, from: 0, to: u64::MAX });
     Clients::new().compare(&[spec], clients, u64::from(percent), minutes)
 }
 

@@ -11,10 +11,11 @@ use std::{
 
 use sluicegate_core::{
     Answer, Applied, Decision, Entry, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
-    Policy, PreparedPolicy, ReadEntry, Store, Timestamp, apply,
+    Policy, PreparedPolicy, ReadEntry, Store, StoreStatus, TableUsage, Timestamp, apply,
 };
 use tokio::{task::yield_now, time::Instant};
 
+#[derive(Debug)]
 pub(crate) struct Virtual {
     start: Instant,
     entries: Mutex<HashMap<Vec<u8>, Option<Entry>>>,
@@ -95,6 +96,10 @@ impl Store for Virtual {
 
     fn read<'a>(&'a self, _: &'a [u8], _: ReadEntry<'a>) -> Applied<'a, Result<(), Away>> {
         unimplemented!("the middleware reads no state")
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::Local(TableUsage::default())
     }
 
     fn reset<'a>(&'a self, _: &'a [u8]) -> Applied<'a, Result<bool, Away>> {

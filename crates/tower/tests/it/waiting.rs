@@ -94,6 +94,26 @@ async fn wait_window_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wait_count_all_records_a_denial_once_and_waiting_never() {
+    for at_once in [true, false] {
+        let log = "sliding-log:1/10s:count=all:keep=1h:keep-max=99";
+        let (store, service) = service(at_once, log, 15);
+        let used = || {
+            let peek = store.decide(KEY, &policy("sliding-log:99/1h"), Operation::Peek(0));
+            99 - peek.unwrap().remaining
+        };
+        assert_eq!((ask(&service).await.unwrap(), used()), ((0, 200), 1));
+        assert_eq!(ask(&service).await.unwrap().1, 200);
+        assert_eq!(used(), 2, "it has waited, and its waiting is not recorded");
+        let (first, second) = (ask(&service), ask(&service));
+        settle().await;
+        let mut answers = [first.await.unwrap().1, second.await.unwrap().1];
+        answers.sort_unstable();
+        assert_eq!((answers, used()), ([200, 429], 4), "one take each");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn wait_queue_policy_delays_without_wait_up_to() {
     for at_once in [true, false] {
         let store = Arc::new(Virtual::new(at_once));

@@ -101,3 +101,26 @@ fn cancel_fallback_departure_gives_nothing_back() {
         assert_eq!(waiter.cancel(), None);
     }
 }
+
+#[test]
+fn once_waits_for_the_delay_only() {
+    for (policy, expected) in [("leaky-queue:1/1s", Some(SECOND)), ("gcra:1/1s", None)] {
+        let mut entry = None;
+        let request = request(policy, 1, at(0));
+        let _ = apply(&request.policy, &mut entry, at(0), Operation::Take(1));
+        let mut waiter = Waiter::once(request);
+        let Step::Apply(operation @ Operation::Take(1)) = waiter.poll(at(0), Event::Start) else {
+            panic!("no take")
+        };
+        let answer = apply(&policy.parse().unwrap(), &mut entry, at(0), operation).unwrap().into();
+        match (waiter.poll(at(0), Event::Answered(answer)), expected) {
+            (Step::SleepUntil(then), Some(expected)) => {
+                assert_eq!(then, at(expected));
+                assert_eq!(waiter.cancel(), Some(Operation::Refund(1)));
+                assert_eq!(waiter.poll(then, Event::Woken), Step::Done(answer));
+            }
+            (step, None) => assert_eq!(step, Step::Done(answer)),
+            (step, _) => panic!("{step:?}"),
+        }
+    }
+}

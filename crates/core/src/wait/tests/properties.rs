@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::{
-    super::{Step, Ticket},
-    world::{SECOND, World, at, request},
+    super::{Step, Ticket, peeks_first},
+    world::{SECOND, World, at},
 };
 use crate::{Operation, Policy, apply};
 
@@ -177,7 +177,7 @@ proptest! {
         let policy: Policy = POLICIES[index].parse().unwrap();
         // A head that has only peeked expects what a later migration may change.
         let is_migrated = acts.iter().any(|act| matches!(act, Act::Migrate(_)));
-        let is_exact = !is_migrated || !request(POLICIES[index], 1, at(0)).peeks_first();
+        let is_exact = !is_migrated || !peeks_first(&policy);
         let world = run(POLICIES[index], &acts, true, |world| {
             // The head of the queue sleeps only while it cannot pass.
             if is_exact && let Some(ticket) = world.head() {

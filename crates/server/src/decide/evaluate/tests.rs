@@ -8,12 +8,12 @@ use sluicegate_memory::{MemoryStore, SystemClock};
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
 
 use super::*;
-use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::home::Home};
+use crate::{budgets::buffers::BufferBudget, policies::ruleset::Live, store::open::OpenStore};
 
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(Live::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
-    let store = Arc::new(Home::Memory(MemoryStore::new()));
+    let store = OpenStore::from(MemoryStore::new());
     let (clock, buffers) = (SystemClock::new(), Arc::new(BufferBudget::new(1 << 20)));
     Decider::new(store, rules, clock, buffers, OnError::Deny)
 }
@@ -23,7 +23,7 @@ fn evaluate<R>(
     decider: &Decider,
     (operation, path, user): (RuleOperation, &str, Option<&str>),
     now: Timestamp,
-    read: impl FnOnce(&[Match<'_>], Result<RuleOutcome, Trouble>) -> R,
+    read: impl FnOnce(&[Match<'_>], Result<RuleOutcome, StoreError>) -> R,
 ) -> R {
     let headers: Vec<_> = user.map(|user| ("u", user)).into_iter().collect();
     let rules = decider.rules.now();
@@ -84,5 +84,8 @@ fn evaluate_key_too_long_is_an_error() {
     let user = "x".repeat(65_536);
     let request = (RuleOperation::Take(1), "/", Some(&*user));
     let error = evaluate(&decider, request, decider.clock.now(), |_, outcome| outcome.unwrap_err());
-    assert_eq!(error.to_string(), "ERR invalid key: expected 1 to 65536 bytes, found 65545");
+    assert_eq!(
+        crate::store::error_reply(&error),
+        "ERR invalid key: expected 1 to 65536 bytes, found 65545"
+    );
 }

@@ -1,8 +1,8 @@
-//! The parts of replies that were handed to a connection of HTTP/2, and since when.
+//! Chunks of replies that a client of HTTP/2 has not read, and since when.
 
 use sluicegate_core::Timestamp;
 
-/// The parts that the client has not taken yet, each at a place of its own.
+/// The unread chunks, each in a slot.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     chunks: Vec<Chunk>,
@@ -12,14 +12,14 @@ pub(super) struct Chunks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunk {
     Taken,
-    /// Handed over since the last look.
+    /// Sent since the last check.
     New,
-    /// Not taken since this look.
+    /// Unread since this check.
     Since(Timestamp),
 }
 
 impl Chunks {
-    /// Another part; its place.
+    /// Adds a chunk, and returns its slot.
     pub(super) fn add(&mut self) -> usize {
         if let Some(at) = self.free.pop() {
             self.chunks[at] = Chunk::New;
@@ -29,14 +29,14 @@ impl Chunks {
         self.chunks.len() - 1
     }
 
-    /// The part at this place was taken, or nobody wants it any more.
+    /// Removes the chunk in this slot: it was read, or its request is gone.
     pub(super) fn remove(&mut self, at: usize) {
         self.chunks[at] = Chunk::Taken;
         self.free.push(at);
     }
 
     /// Looks which parts are there; since when the oldest has been.
-    pub(super) fn look(&mut self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn check(&mut self, now: Timestamp) -> Option<Timestamp> {
         if self.free.len() == self.chunks.len() {
             (self.chunks, self.free) = Default::default();
         }
@@ -62,15 +62,15 @@ mod tests {
     fn oldest_chunk_counts_from_the_first_look() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let mut chunks = Chunks::default();
-        assert_eq!(chunks.look(at(1)), None);
+        assert_eq!(chunks.check(at(1)), None);
         let (first, second) = (chunks.add(), chunks.add());
-        assert_eq!(chunks.look(at(2)), Some(at(2)));
+        assert_eq!(chunks.check(at(2)), Some(at(2)));
         chunks.remove(first);
         let third = chunks.add();
-        assert_eq!((third, chunks.look(at(3))), (first, Some(at(2))));
+        assert_eq!((third, chunks.check(at(3))), (first, Some(at(2))));
         chunks.remove(second);
-        assert_eq!(chunks.look(at(4)), Some(at(3)));
+        assert_eq!(chunks.check(at(4)), Some(at(3)));
         chunks.remove(third);
-        assert_eq!(chunks.look(at(5)), None);
+        assert_eq!(chunks.check(at(5)), None);
     }
 }

@@ -1,23 +1,23 @@
-//! What a client has begun to send and not finished.
+//! Incomplete input of a client, by the framing of its version of HTTP.
 
 use std::mem;
 
 use super::limits::MAX_HEAD;
 
-/// What a client of HTTP/2 says first.
+/// The first bytes of a client of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Fields of a request's head, and those of a head that did not fit into one frame.
+/// Frame types: the headers of a request, and their continuation.
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
-/// Says on either that the head is whole.
+/// The flag of both that ends the headers.
 const END_HEADERS: u8 = 4;
 
-/// What a client has said so far.
+/// The state of a client's input.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// So many bytes of [`PREFACE`], and nothing else.
+    /// This many bytes of [`PREFACE`], and nothing else.
     Unknown(usize),
-    /// HTTP/1.1; whether bytes have come of a request whose head is not whole.
+    /// HTTP/1.1; whether the head of a request is incomplete.
     One {
         begun: bool,
         /// Bytes since the last request.
@@ -26,18 +26,18 @@ pub(super) enum Input {
     Two(Frames),
 }
 
-/// Where in its frames a client of HTTP/2 is.
+/// The position of a client of HTTP/2 in its frames.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     head: [u8; 9],
-    /// How much of the frame's head has come.
+    /// Bytes of the frame's head that have arrived.
     had: usize,
-    /// How long its body is, and how much of that is to come.
+    /// The length of its body, and the part that is missing.
     length: usize,
     to_come: usize,
-    /// Whether fields are to come that belong to those before.
+    /// Whether headers continue in the next frame.
     open: bool,
-    /// The latest request, and how many have begun since that was asked.
+    /// The latest stream, and the streams that have begun since [`Input::take_new`].
     latest: u32,
     new: usize,
 }
@@ -49,7 +49,7 @@ impl Default for Input {
 }
 
 impl Input {
-    /// Whether something has begun that is not whole yet.
+    /// Whether something is incomplete.
     pub(super) const fn begun(&self) -> bool {
         match self {
             Self::Unknown(had) => *had > 0,
@@ -58,26 +58,26 @@ impl Input {
         }
     }
 
-    /// What was begun on HTTP/1.1 is whole. On HTTP/2 the frames tell.
+    /// A request of HTTP/1.1 is complete. On HTTP/2 the frames show it.
     pub(super) const fn finished(&mut self) {
         if let Self::One { begun, bytes } = self {
             (*begun, *bytes) = (false, 0);
         }
     }
 
-    /// The bytes of what has begun and is not whole.
+    /// The bytes of incomplete input.
     pub(super) fn unfinished(&self) -> usize {
         match self {
             Self::Unknown(_) => 0,
             Self::One { bytes, .. } => *bytes,
-            // A few bytes may stand for long fields.
+            // A few compressed bytes may expand to long headers.
             Self::Two(frames) if frames.open => usize::try_from(MAX_HEAD).unwrap_or(usize::MAX),
             Self::Two(frames) if frames.to_come > 0 => frames.length - frames.to_come,
             Self::Two(_) => 0,
         }
     }
 
-    /// How many requests have begun on HTTP/2 since this was asked, be they right or wrong.
+    /// Requests that have begun on HTTP/2 since the last call, malformed ones included.
     pub(super) const fn take_new(&mut self) -> usize {
         match self {
             Self::Two(frames) => mem::replace(&mut frames.new, 0),

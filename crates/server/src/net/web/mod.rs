@@ -1,27 +1,26 @@
-//! Connections that speak HTTP/1.1 or HTTP/2, whatever is asked over them.
+//! Connections that speak HTTP/1.1 or HTTP/2, for the protocols HTTP and gRPC.
 //!
-//! [`serve`] is what the faces for HTTP and gRPC have in common: the handshake, the limits of both
-//! versions, patience with clients that are slow, the graceful stop. hyper decodes and encodes; the
-//! face answers requests.
+//! [`serve`] does the handshake, applies the limits of both versions and the time limits for slow
+//! clients, and stops gracefully. hyper decodes and encodes; the protocol answers requests.
 //!
 //! Invariants:
-//! - a client that begins something and does not finish it is closed, whatever bytes it sends, and
-//!   so is one that does not take its replies ([`progress`]);
-//! - what is kept for a connection is bounded, and reserved from the memory that all share
-//!   ([`held`]): unfinished input, bodies of requests, requests in flight, replies until they are
-//!   taken ([`reply`]), and what it takes to speak HTTP at all ([`session`]).
+//! - a client that does not complete a request is closed, whatever bytes it sends, and
+//!   so is one that does not read its replies ([`activity`]);
+//! - the memory of a connection is bounded, and reserved from the budget of all
+//!   ([`held_bytes`]): unfinished input, bodies of requests, requests in flight, replies until they are
+//!   read ([`reply`]), and the state of HTTP itself ([`session`]).
 
-mod age;
+mod activity;
 mod chunks;
-mod held;
+mod held_bytes;
 mod input;
 mod limits;
-mod patience;
-mod progress;
+mod max_age;
+mod monitored_io;
 mod reply;
 mod request;
 mod session;
-mod watched;
+mod timeouts;
 
 use std::{
     convert::Infallible,
@@ -46,15 +45,15 @@ use tokio::{
 };
 
 use self::{
-    age::old_age,
-    held::ConnectionBuffers,
-    patience::{Ended, Patience},
-    progress::Progress,
+    activity::ConnectionActivity,
+    held_bytes::ConnectionBuffers,
+    max_age::end_after,
+    monitored_io::MonitoredIo,
     session::{Answering, Session, begin},
-    watched::Watched,
+    timeouts::{CloseReason, Timeouts},
 };
 pub(crate) use self::{
-    held::Held,
+    held_bytes::Held,
     limits::{MAX_HEAD, MAX_PENDING},
     request::{BodyError, RequestBody},
 };
@@ -65,13 +64,13 @@ use crate::{
     stopping::stopped,
 };
 
-/// How long a closed client has for hearing the last words.
+/// How long a closed client may take to read the last reply.
 const LINGER: Duration = Duration::from_millis(500);
-/// The most bytes that it may send meanwhile, as of a body whose request is answered: more than any
-/// that is refused in good faith.
+/// Most bytes that it may send meanwhile, such as the body of an answered request: more than any body
+/// that is rejected in good faith.
 pub(crate) const DRAIN: usize = 16 * 1024 * 1024;
 
-/// The reply of HTTP/1.1 where nothing of a request was read.
+/// The reply of HTTP/1.1 to a client whose request is not read.
 pub(crate) const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
       Content-Length: 0\r\n\r\n";
@@ -82,7 +81,7 @@ pub(crate) struct Settings {
     pub(crate) clock: SystemClock,
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) timeouts: TimeoutConfig,
-    /// A connection is ended at about this age, so that clients spread over servers anew; zero: never.
+    /// A connection is ended at about this age, so that clients redistribute over servers; zero: never.
     pub(crate) max_age: Duration,
 }
 
@@ -125,36 +124,36 @@ pub(crate) async fn serve<A, F, B>(
         );
         return;
     }
-    // In a box that is gone afterwards: a connection that rests is to take up little.
+    // Boxed, so that the state of the handshake is not part of each idle connection.
     let opened = Box::pin(port.open(socket, client, &mut stopping)).await;
     let Some(stream) = opened else { return };
-    let progress = Progress::new(connection.clone());
-    let stream = Watched::new(stream, Rc::clone(&progress));
-    let answering = Rc::new(Answering { progress: Rc::clone(&progress), answer, unavailable });
-    // There is none before the first byte, nor while a client of HTTP/1.1 rests.
+    let activity = ConnectionActivity::new(connection.clone());
+    let stream = MonitoredIo::new(stream, Rc::clone(&activity));
+    let answering = Rc::new(Answering { activity: Rc::clone(&activity), answer, unavailable });
+    // `None` before the first byte, and while a connection of HTTP/1.1 is idle.
     let mut session: Option<Box<dyn Session>> = None;
     let mut charged = connection.hold_nothing();
     let mut turn = Turn::new(&worker.turns);
-    let mut rested = progress.requests();
-    // Whether a client of HTTP/2 was told to leave, as it asks nothing and others need the memory.
+    let mut seen_requests = activity.requests();
+    // Whether an idle client of HTTP/2 was told to leave, because others need the memory.
     let mut leaves = false;
-    let mut patience = Patience::new(&settings.timeouts);
-    // What happens seldom is polled when it has happened, and not with each request.
-    let seldom: FuturesUnordered<LocalBoxFuture<'_, Event>> = FuturesUnordered::new();
-    let mut seldom = pin!(seldom);
-    seldom.push(Box::pin(client.killed().map(|()| Event::Killed)));
-    seldom.push(Box::pin(async {
+    let mut timeouts = Timeouts::new(&settings.timeouts);
+    // Rare events are polled when they have happened, not with each request.
+    let rare: FuturesUnordered<LocalBoxFuture<'_, Event>> = FuturesUnordered::new();
+    let mut rare = pin!(rare);
+    rare.push(Box::pin(client.killed().map(|()| Event::Killed)));
+    rare.push(Box::pin(async {
         stopped(&mut stopping).await;
-        // What came before that is read first: what is not read is not answered.
+        // Input that came before the stop is read first: only requests that were read are answered.
         yield_now().await;
         Event::Stop
     }));
-    let look = |after: Duration| Box::pin(sleep(after).map(|()| Event::Look));
-    seldom.push(look(patience.next_look(clock.now())));
-    seldom.push(Box::pin(sleep(old_age(settings.max_age)).map(|()| Event::Stop)));
+    let check = |after: Duration| Box::pin(sleep(after).map(|()| Event::Check));
+    rare.push(check(timeouts.next_check(clock.now())));
+    rare.push(Box::pin(sleep(end_after(settings.max_age)).map(|()| Event::Stop)));
     loop {
         let next = poll_fn(|context| match &mut session {
-            None => stream.poll_version(context).map(Event::Spoken),
+            None => stream.poll_version(context).map(Event::Version),
             Some(it) => {
                 stream.begin_turn();
                 match it.poll(context) {
@@ -162,8 +161,8 @@ pub(crate) async fn serve<A, F, B>(
                     Poll::Pending if stream.is_turn_over() => Poll::Ready(Event::Turn),
                     Poll::Pending => {
                         turn.end();
-                        progress.settle();
-                        if connection.is_scarce() && progress.is_at_rest() {
+                        activity.settle();
+                        if connection.is_scarce() && activity.is_at_rest() {
                             Poll::Ready(Event::Rest)
                         } else {
                             Poll::Pending
@@ -175,12 +174,12 @@ pub(crate) async fn serve<A, F, B>(
         let event = tokio::select! {
             biased;
             event = next => event,
-            Some(event) = seldom.next() => event,
+            Some(event) = rare.next() => event,
         };
         match event {
             Event::Killed => return,
-            Event::Spoken(None) => return,
-            Event::Spoken(Some(is_http2)) => {
+            Event::Version(None) => return,
+            Event::Version(Some(is_http2)) => {
                 if !charged.resize_for_connection(session::cost(is_http2)) {
                     tracing::debug!(
                         client = client.id,
@@ -198,14 +197,14 @@ pub(crate) async fn serve<A, F, B>(
                 if let Err(error) = ended {
                     tracing::debug!(client = client.id, %error, "a connection ended");
                 }
-                // What it holds is not needed for the last words.
+                // Its memory is not needed for the last reply.
                 drop(session);
                 linger(stream).await;
                 return;
             }
             Event::Turn => {
                 if !turn.try_lane() {
-                    // Seldom, and therefore in a box, so that it is no part of each connection.
+                    // Boxed, because it is rare, and its state would be part of each connection.
                     Box::pin(turn.lane()).await;
                 }
                 yield_now().await;
@@ -213,25 +212,25 @@ pub(crate) async fn serve<A, F, B>(
             Event::Rest => rest(&mut session, &stream, &mut charged),
             Event::Stop => {
                 if session.is_none() {
-                    // What has come is read, and answered.
+                    // Input that has arrived is read and answered.
                     let first = poll_fn(|context| Poll::Ready(stream.poll_version(context)));
                     let Poll::Ready(Some(is_http2)) = first.await else { return };
                     session = Some(begin(stream.clone(), &answering, is_http2));
                 }
                 session.iter_mut().for_each(|it| it.stop());
             }
-            Event::Look => {
+            Event::Check => {
                 let now = clock.now();
-                match patience.look(&progress, now) {
+                match timeouts.check(&activity, now) {
                     None => {}
-                    Some(Ended::Idle) => return stats.idle.add(),
-                    Some(Ended::Slow) => return stats.slow.add(),
+                    Some(CloseReason::Idle) => return stats.idle.add(),
+                    Some(CloseReason::Slow) => return stats.slow.add(),
                 }
-                let has_rested = progress.rests() && progress.requests() == rested;
+                let has_rested = activity.rests() && activity.requests() == seen_requests;
                 let is_in_the_way =
-                    connection.is_nearly_full() || progress.holds_slots() && connection.is_scarce();
+                    connection.is_nearly_full() || activity.holds_slots() && connection.is_scarce();
                 match &mut session {
-                    Some(_) if has_rested && progress.is_at_rest() => {
+                    Some(_) if has_rested && activity.is_at_rest() => {
                         rest(&mut session, &stream, &mut charged);
                     }
                     Some(_) if has_rested && leaves => return stats.idle.add(),
@@ -241,40 +240,40 @@ pub(crate) async fn serve<A, F, B>(
                     }
                     _ => {}
                 }
-                rested = progress.requests();
-                seldom.push(look(patience.next_look(now)));
+                seen_requests = activity.requests();
+                rare.push(check(timeouts.next_check(now)));
             }
         }
     }
 }
 
-/// Lets a client that was refused halfway read why: to close on what it still sends would make its
-/// system drop our last words unread.
-async fn linger(stream: Watched) {
+/// Gives a client that was rejected early time to read the reply: if unread input were left at the close, the
+/// reset would drop the reply.
+async fn linger(stream: MonitoredIo) {
     let _ = Box::pin(timeout(LINGER, stream.drain(DRAIN))).await;
 }
 
-/// Lets go of the buffers of a client of HTTP/1.1 that asks nothing at present.
-fn rest(session: &mut Option<Box<dyn Session>>, stream: &Watched, charged: &mut Held) {
+/// Releases the buffers of an idle client of HTTP/1.1.
+fn rest(session: &mut Option<Box<dyn Session>>, stream: &MonitoredIo, charged: &mut Held) {
     if let Some(unread) = session.take().map(Session::into_unread) {
         stream.unread(unread);
     }
     let _fewer = charged.resize_for_connection(0);
 }
 
-/// What happens to a connection.
+/// An event of a connection.
 enum Event {
-    /// Somebody asked for it to be closed.
+    /// An operator closes it.
     Killed,
-    /// The first bytes have come, and tell whether HTTP/2 is spoken; `None`: the client has left.
-    Spoken(Option<bool>),
-    /// Its turn is over, though not what it sends: others go first.
+    /// The first bytes show whether HTTP/2 is spoken; `None`: the client has left.
+    Version(Option<bool>),
+    /// Its turn is over although there is more to do: other connections go first.
     Turn,
-    /// It asks nothing, and others need the memory.
+    /// It is idle, and others need the memory.
     Rest,
     Ended(hyper::Result<()>),
     /// The server stops.
     Stop,
-    /// It is time to look whether it gets on.
-    Look,
+    /// The time limits are to be checked.
+    Check,
 }

@@ -1,8 +1,8 @@
 //! Replies on their way to the client.
 //!
-//! A reply goes out in chunks. Its request is in flight, and what it holds is reserved, until the
-//! last chunk has been taken: by the socket on HTTP/1.1, by the flow control of the client on
-//! HTTP/2. There the client must take one chunk after the other, each within the output timeout.
+//! A reply is sent in chunks. Its request is in flight, and its memory is reserved, until the
+//! last chunk was taken: by the socket on HTTP/1.1, by the flow control of the client on
+//! HTTP/2. There the client must read each chunk within the output timeout.
 
 use std::{
     pin::Pin,
@@ -12,56 +12,56 @@ use std::{
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::progress::{Flight, SentChunk};
+use super::activity::{InFlightGuard, SentChunk};
 
-/// The most bytes of a reply that are handed to the connection at a time.
+/// Longest chunk, in bytes.
 pub(super) const CHUNK: usize = 8 * 1024;
 
 /// The body of a reply.
 #[derive(Debug)]
 pub(super) struct ReplyBody<B> {
     inner: B,
-    /// What is left of the last piece of data.
+    /// The rest of the last piece of data.
     rest: Bytes,
-    /// The request that is answered, until its last chunk is on its way.
-    flight: Option<Flight>,
+    /// Keeps the request in flight until its last chunk is sent.
+    guard: Option<InFlightGuard>,
     is_http2: bool,
-    /// On HTTP/1.1: whether the chunk before is to be written first.
+    /// On HTTP/1.1: whether the previous chunk must be written first.
     pauses: bool,
 }
 
-/// A part of a reply, until it is taken.
+/// A chunk of a reply, until the client has read it.
 #[derive(Debug)]
 pub(super) struct Chunk {
     bytes: Bytes,
     _sent: Option<SentChunk>,
-    _flight: Option<Flight>,
+    _guard: Option<InFlightGuard>,
 }
 
 impl<B> ReplyBody<B> {
-    pub(super) const fn new(inner: B, flight: Flight, is_http2: bool) -> Self {
-        Self { inner, rest: Bytes::new(), flight: Some(flight), is_http2, pauses: false }
+    pub(super) const fn new(inner: B, guard: InFlightGuard, is_http2: bool) -> Self {
+        Self { inner, rest: Bytes::new(), guard: Some(guard), is_http2, pauses: false }
     }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> ReplyBody<B> {
-    /// The next chunk of what is left.
+    /// The next chunk of the rest.
     fn chunk(&mut self) -> Chunk {
         let bytes = self.rest.split_to(self.rest.len().min(CHUNK));
         let is_last = self.rest.is_empty() && self.inner.is_end_stream();
-        let sent = self.flight.as_ref().filter(|_| self.is_http2).map(Flight::send_chunk);
+        let sent = self.guard.as_ref().filter(|_| self.is_http2).map(InFlightGuard::send_chunk);
         self.pauses = !self.is_http2 && !is_last;
-        let flight = if is_last { self.flight.take() } else { None };
-        Chunk { bytes, _sent: sent, _flight: flight }
+        let guard = if is_last { self.guard.take() } else { None };
+        Chunk { bytes, _sent: sent, _guard: guard }
     }
 
-    /// Whether the chunk before is to be written first: the buffer of a connection stays small so.
+    /// Whether the previous chunk must be written first, which keeps the buffer of the connection small.
     fn is_paused(&mut self, context: &Context<'_>) -> bool {
         if !self.pauses {
             return false;
         }
-        if self.flight.as_ref().is_some_and(Flight::is_stuck) {
-            // The connection is polled, and this with it, when the client takes something.
+        if self.guard.as_ref().is_some_and(InFlightGuard::is_write_blocked) {
+            // When the client reads, the connection is polled, and this body with it.
             return true;
         }
         self.pauses = false;
@@ -96,24 +96,24 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplyBody<B> {
                     Frame::data(this.chunk())
                 }
                 // Trailers end a reply.
-                Err(frame) => frame.map_data(|bytes| Chunk { bytes, _sent: None, _flight: None }),
+                Err(frame) => frame.map_data(|bytes| Chunk { bytes, _sent: None, _guard: None }),
             })),
             Some(Err(error)) => Some(Err(error)),
             // What was handed over before may wait to be sent: the request is in flight until it is.
-            None if this.is_http2 => this.flight.take().map(|flight| {
-                let sent = Some(flight.send_chunk());
-                let last = Chunk { bytes: Bytes::new(), _sent: sent, _flight: Some(flight) };
+            None if this.is_http2 => this.guard.take().map(|guard| {
+                let sent = Some(guard.send_chunk());
+                let last = Chunk { bytes: Bytes::new(), _sent: sent, _guard: Some(guard) };
                 Ok(Frame::data(last))
             }),
             None => {
-                this.flight = None;
+                this.guard = None;
                 None
             }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_last_sent = self.is_http2 && self.flight.is_none();
+        let is_last_sent = self.is_http2 && self.guard.is_none();
         self.rest.is_empty() && (is_last_sent || self.inner.is_end_stream())
     }
 

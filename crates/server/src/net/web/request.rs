@@ -1,4 +1,4 @@
-//! The body of a request, whose bytes are reserved as they come.
+//! The body of a request, whose bytes are reserved as they arrive.
 
 use std::{
     fmt,
@@ -9,19 +9,19 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::held::{Held, HeldBack};
+use super::held_bytes::{Held, HeldBack};
 
-/// A body up to this length needs no reservation: what a connection is charged for covers it.
+/// A body up to this length needs no reservation: the charge of its connection covers it.
 const FREE: usize = 4 * 1024;
 
-/// The body of a request. What came of it counts as held by its connection until this is dropped:
-/// whoever keeps the bytes keeps this.
+/// The body of a request. Its bytes count as held by the connection until this is dropped, so keep it
+/// as long as them.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Incoming,
     held: Held,
     received: usize,
-    /// Whether what comes is dropped at once.
+    /// Whether the rest is dropped as it arrives.
     discards: bool,
     /// The bytes of the head of its request.
     head: usize,
@@ -30,9 +30,9 @@ pub(crate) struct RequestBody {
 /// Why a body cannot be read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// The client sent something else, or nothing more.
+    /// The client sent an invalid body, or ended it early.
     Cut(Option<hyper::Error>),
-    /// The server holds as much for its clients as it may.
+    /// The memory budget is used up.
     NoMemory,
 }
 
@@ -46,19 +46,19 @@ impl RequestBody {
         self.head
     }
 
-    /// What is still to come is read to be dropped.
+    /// Drops the rest as it arrives.
     pub(crate) fn discard(&mut self) {
         self.discards = true;
         let _fewer = self.held.resize(0);
     }
 
-    /// Nothing yet, to be held for the reply to the request.
+    /// A reservation for the reply to the request, still empty.
     pub(crate) fn hold_nothing(&self) -> Held {
         self.held.hold_nothing()
     }
 
-    /// Says that the answer to the request is held back, until this is dropped. `None`: the client has
-    /// ended its side of the connection, and whether it still waits cannot be known.
+    /// Marks the request as waiting, until the result is dropped. `None`: the client has closed its
+    /// side of the connection, so that a client which leaves later would not be noticed.
     pub(crate) fn hold_back(&self) -> Option<HeldBack> {
         self.held.hold_back()
     }
@@ -74,7 +74,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
-            // Whatever came before the client ended its side is there already.
+            // The client has closed its side: no more bytes will arrive.
             Poll::Pending if this.held.is_read_closed() => {
                 return Poll::Ready(Some(Err(BodyError::Cut(None))));
             }

@@ -1,4 +1,4 @@
-//! One conversation over a connection: hyper, with our limits, and what it says to our faces.
+//! HTTP over a connection: hyper with our limits, and the requests that it decodes.
 
 use std::{
     convert::Infallible,
@@ -22,30 +22,30 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::spawn_local;
 
 use super::{
+    activity::{ConnectionActivity, InFlightGuard},
     limits::{
         FIELD, FREE_HEAD, FREE_REPLY, HTTP1, HTTP2, MAX_BUFFER, MAX_FIELDS, MAX_HEAD, MAX_PENDING,
         MAX_REFUSALS, MAX_RESETS, MAX_STREAMS, STREAM, WINDOW, WINDOW_OF_ALL,
     },
-    progress::{Flight, Progress},
+    monitored_io::MonitoredIo,
     reply::ReplyBody,
     request::RequestBody,
-    watched::Watched,
 };
 
-/// The bytes that are reserved for a connection while a conversation goes on.
+/// The bytes that are reserved for a connection while HTTP is spoken on it.
 pub(super) const fn cost(is_http2: bool) -> usize {
     if is_http2 { HTTP2 } else { HTTP1 }
 }
 
 /// How the requests of a connection are answered.
 pub(super) struct Answering<A, B> {
-    pub(super) progress: Rc<Progress>,
+    pub(super) activity: Rc<ConnectionActivity>,
     pub(super) answer: A,
     /// The reply where there is no memory for another.
     pub(super) unavailable: fn() -> Response<B>,
 }
 
-/// A request is not looked at, since there is no memory for it: its client may send it again.
+/// A request is rejected unread, because there is no memory for it: its client may send it again.
 #[derive(Debug)]
 pub(super) struct Refused(h2::Error);
 
@@ -61,21 +61,21 @@ impl std::error::Error for Refused {
     }
 }
 
-/// One conversation.
+/// HTTP over one connection, in either version.
 pub(super) trait Session {
-    /// Goes on with it. Ready when it has ended.
+    /// Continues. Ready at the end of the connection.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>>;
 
-    /// Answers what has come, and nothing after that.
+    /// Answers the requests that have arrived, and none after them.
     fn stop(&mut self);
 
-    /// Ends it at rest; what was read of the next request.
+    /// Ends an idle connection; returns the bytes of the next request that were read.
     fn into_unread(self: Box<Self>) -> Bytes;
 }
 
-/// Begins a conversation.
+/// Starts HTTP on a connection.
 pub(super) fn begin<A, F, B>(
-    stream: Watched,
+    stream: MonitoredIo,
     answering: &Rc<Answering<A, B>>,
     is_http2: bool,
 ) -> Box<dyn Session>
@@ -102,7 +102,7 @@ where
         return Box::new(builder.serve_connection(io, service));
     }
     let mut builder = http1::Builder::new();
-    // How long a head may take is our own affair: `progress`.
+    // `timeouts` limits how long a head may take.
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(None)
@@ -124,43 +124,43 @@ where
     ) -> impl Future<Output = Result<Response<ReplyBody<B>>, Refused>> + use<A, F, B> {
         let is_http2 = request.version() == Version::HTTP_2;
         let head = head_size(&request);
-        let mut flight = self.progress.begin();
+        let mut guard = self.activity.begin();
         let cost =
-            if self.progress.is_alone() { head.saturating_sub(FREE_HEAD) } else { STREAM + head };
+            if self.activity.is_alone() { head.saturating_sub(FREE_HEAD) } else { STREAM + head };
         let unavailable = self.unavailable;
-        if flight.hold(cost) {
-            let request = request.map(|body| RequestBody::new(body, flight.hold_nothing(), head));
+        if guard.hold(cost) {
+            let request = request.map(|body| RequestBody::new(body, guard.hold_nothing(), head));
             let answer = (self.answer)(request);
             return Either::Left(answer.map(move |reply| {
                 let Ok(reply) = reply;
-                Ok(hold_reply(reply, flight, is_http2, unavailable))
+                Ok(hold_reply(reply, guard, is_http2, unavailable))
             }));
         }
-        // A reply would be one more thing to be held for who does not take it.
+        // A reply would hold still more memory for a client that may not read it.
         Either::Right(ready(if is_http2 {
             Err(Refused(h2::Reason::REFUSED_STREAM.into()))
         } else {
-            Ok(unavailable().map(|body| ReplyBody::new(body, flight, false)))
+            Ok(unavailable().map(|body| ReplyBody::new(body, guard, false)))
         }))
     }
 }
 
-/// A reply whose bytes are held until the client has taken them.
+/// A reply whose bytes are held until the client has read them.
 #[inline]
 fn hold_reply<B: Body<Data = Bytes> + Unpin>(
     mut reply: Response<B>,
-    mut flight: Flight,
+    mut guard: InFlightGuard,
     is_http2: bool,
     unavailable: fn() -> Response<B>,
 ) -> Response<ReplyBody<B>> {
     let size = usize::try_from(reply.body().size_hint().lower()).unwrap_or(usize::MAX);
-    if size > FREE_REPLY && !flight.hold(size) {
+    if size > FREE_REPLY && !guard.hold(size) {
         reply = unavailable();
     }
-    reply.map(|body| ReplyBody::new(body, flight, is_http2))
+    reply.map(|body| ReplyBody::new(body, guard, is_http2))
 }
 
-/// The bytes of the names and values of a head, of its path and its query.
+/// The size of a head in bytes: names and values of headers, path and query.
 #[inline]
 fn head_size(request: &Request<Incoming>) -> usize {
     let fields = request.headers().iter();
@@ -169,7 +169,7 @@ fn head_size(request: &Request<Incoming>) -> usize {
     fields.sum::<usize>() + uri.path().len() + uri.query().map_or(0, str::len)
 }
 
-type Io = TokioIo<Watched>;
+type Io = TokioIo<MonitoredIo>;
 
 impl<S, B> Session for http1::Connection<Io, S>
 where
@@ -210,12 +210,12 @@ where
     }
 
     fn into_unread(self: Box<Self>) -> Bytes {
-        // It is never at rest as HTTP/1.1 is: what both sides know of it would be lost.
+        // A connection of HTTP/2 has state on both sides, and is never ended while idle.
         Bytes::new()
     }
 }
 
-/// Runs what belongs to a connection on the worker's own thread.
+/// Runs tasks of a connection on the thread of its worker.
 #[derive(Clone, Copy, Debug)]
 struct Local;
 

@@ -45,7 +45,7 @@ impl RateLimitService for Calls {
         let request = request.into_inner();
         let (stats, start) = (&*self.stats, self.context.decider.now());
         stats.requests.add();
-        let decided = if self.context.decider.store.memory().is_some() {
+        let decided = if self.context.decider.is_local() {
             decide_now(&self.context, stats, &request, start)
         } else {
             // Boxed, because it makes the future of every call larger otherwise.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use sluicegate_commands::MAX_KEY;
 use sluicegate_core::{
-    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source, Timestamp,
-    Window,
+    Align, Decision, FixedWindow, Limit, Operation, Outcome, Policy, Retry, Source, StoreError,
+    Timestamp, Window,
 };
 use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
@@ -28,7 +28,7 @@ use crate::{
     FallbackDenial,
     policies::ruleset::Version,
     stats::{Cause, Stats},
-    store::home::Trouble,
+    store::error_reply,
 };
 
 /// Maximum number of descriptors of a request, and of entries of a descriptor.
@@ -60,7 +60,7 @@ pub(super) async fn decide(
     let rules = Arc::clone(&context.decider.rules.now());
     let matches = rules.rules().descriptors_as_found(&request.domain, &descriptors, |found| {
         let charges = found.iter().flat_map(|it| &it.charges);
-        charges.for_each(|it| context.decider.store.touch(&it.key));
+        charges.for_each(|it| context.decider.prefetch(&it.key));
     });
     let evaluations = calls.iter().zip(&descriptors).zip(&matches);
     let evaluations = evaluations.map(|((call, descriptor), found)| {
@@ -72,7 +72,7 @@ pub(super) async fn decide(
         let evaluation = DescriptorEvaluation { context, stats, rules: &rules, call: *call, now };
         evaluation.outcome(&request.domain, descriptor, &found[..count])
     });
-    if context.decider.store.memory().is_none() {
+    if !context.decider.is_local() {
         // A remote store is called for all descriptors at once.
         return Box::pin(try_join_all(evaluations)).await;
     }
@@ -174,7 +174,7 @@ impl DescriptorEvaluation<'_> {
         }
         let decider = &self.context.decider;
         let outcome = decider.evaluate(self.rules, matches, self.call.operation, self.now).await;
-        let outcome = outcome.map_err(|trouble| status_of(&trouble))?;
+        let outcome = outcome.map_err(|error| status_of(&error))?;
         for (found, it) in matches.iter().zip(&outcome.matches) {
             self.count(found, it)?;
         }
@@ -267,9 +267,9 @@ impl DescriptorEvaluation<'_> {
             RuleOperation::Peek(hits) => Operation::Peek(hits),
             RuleOperation::Refund(hits) => Operation::Refund(hits),
         };
-        let rule = self.context.decider.prepare(&policy, self.now);
-        let answer = self.context.decider.decide(&key, &rule, operation, self.now).await;
-        let answer = answer.map_err(|trouble| status_of(&trouble))?;
+        let prepared = self.context.decider.prepare(&policy);
+        let answer = self.context.decider.decide(&key, &prepared, operation, self.now).await;
+        let answer = answer.map_err(|error| status_of(&error))?;
         let denies = !answer.decision.allowed();
         if answer.source == Source::Fallback && denies && self.fails_on_fallback_denial() {
             return Err(unavailable(&"the store is unavailable"));
@@ -291,10 +291,10 @@ fn limited(decision: &Decision, mode: EnvoyMode, limit: RateLimit) -> Limited {
 }
 
 /// `INVALID_ARGUMENT` if the request is at fault, else [`unavailable`].
-fn status_of(trouble: &Trouble) -> Status {
-    match trouble {
-        Trouble::State(text) if text.starts_with("ERR ") => Status::invalid_argument(&text[4..]),
-        trouble => unavailable(trouble),
+fn status_of(error: &StoreError) -> Status {
+    match error {
+        StoreError::Key(text) => Status::invalid_argument(text),
+        error => unavailable(&error_reply(error)),
     }
 }
 

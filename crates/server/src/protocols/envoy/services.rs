@@ -1,4 +1,4 @@
-//! The services that are spoken, and which of them a call is for.
+//! The gRPC services, and the routing of calls to them.
 
 use std::{
     convert::Infallible,
@@ -40,10 +40,10 @@ use crate::{
     stats::Stats,
 };
 
-/// Bytes of a message: Envoy makes descriptors of header fields, which it takes up to 60 KiB of.
+/// Longest message, in bytes: Envoy makes descriptors of headers, of which it accepts 60 KiB.
 const MAX_MESSAGE: usize = 128 * 1024;
-/// What the services are called of which the health is told: all that there is, that of the proto,
-/// and what envoyproxy/ratelimit calls it.
+/// The service names of health checks: the whole server, the service of the proto, and the name in
+/// envoyproxy/ratelimit.
 const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
@@ -51,12 +51,12 @@ type Dispatch = Box<dyn Fn(Request<CallBody>) -> Answer>;
 /// The body of a call, whose errors are statuses.
 type CallBody = MapErr<RequestBody, fn(BodyError) -> Status>;
 
-/// The services, as one worker has them.
+/// The services of one worker.
 pub(crate) struct Services {
-    /// Each with the beginning of the paths of its calls.
+    /// Each with the prefix of its paths.
     services: Vec<(String, Dispatch)>,
     health: HealthReporter,
-    patience: Duration,
+    input_timeout: Duration,
 }
 
 impl std::fmt::Debug for Services {
@@ -85,10 +85,10 @@ impl Services {
             services.push(dispatch(v1.max_decoding_message_size(MAX_MESSAGE)));
             services.push(dispatch(alpha.max_decoding_message_size(MAX_MESSAGE)));
         }
-        Self { services, health, patience: context.input_timeout }
+        Self { services, health, input_timeout: context.input_timeout }
     }
 
-    /// Says whether calls are welcome.
+    /// Sets the health.
     pub(crate) async fn set_serving(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in NAMES {
@@ -102,7 +102,7 @@ impl Services {
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
         let mut answer = match refusal(&request) {
-            Some(refusal) => said(refusal),
+            Some(refusal) => ready_answer(refusal),
             None => {
                 let path = request.uri().path();
                 match self.services.iter().find(|(begin, _)| path.starts_with(begin)) {
@@ -110,20 +110,20 @@ impl Services {
                         let unread: fn(BodyError) -> Status = unread;
                         dispatch(request.map(|body| body.map_err(unread)))
                     }
-                    None => said(Status::unimplemented("unknown service").into_http()),
+                    None => ready_answer(Status::unimplemented("unknown service").into_http()),
                 }
             }
         };
-        let (patience, mut timer) = (self.patience, None);
-        // Small, as what is spawned for a call is moved about.
+        let (input_timeout, mut timer) = (self.input_timeout, None);
+        // Small, because the future of a call is moved when it is spawned.
         poll_fn(move |context| match answer.as_mut().poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer.map(blame)),
-            Poll::Pending if patience.is_zero() => Poll::Pending,
+            Poll::Ready(answer) => Poll::Ready(answer.map(correct_status)),
+            Poll::Pending if input_timeout.is_zero() => Poll::Pending,
             Poll::Pending => {
-                // Most calls are there as a whole, and need no clock.
-                let timer = timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+                // Most calls arrive completely and need no timer.
+                let timer = timer.get_or_insert_with(|| Box::pin(sleep(input_timeout)));
                 let late = || {
-                    let text = format!("the call was not complete in {patience:?}");
+                    let text = format!("the call was not complete in {input_timeout:?}");
                     Ok(Status::deadline_exceeded(text).into_http())
                 };
                 timer.as_mut().poll(context).map(|()| late())
@@ -132,7 +132,7 @@ impl Services {
     }
 }
 
-/// A service, with the beginning of the paths of its calls.
+/// A service, with the prefix of its paths.
 fn dispatch<S>(service: S) -> (String, Dispatch)
 where
     S: NamedService + Clone + 'static,
@@ -141,12 +141,12 @@ where
     (format!("/{}/", S::NAME), Box::new(move |request| service.clone().call(request)))
 }
 
-/// What is answered where there is no memory for more.
+/// The response where the memory budget is used up.
 pub(super) fn unavailable() -> Response<Body> {
     Status::unavailable("the memory for requests and replies is used up").into_http()
 }
 
-/// Why the message of a call was not read.
+/// The status of a message that cannot be read.
 #[expect(clippy::needless_pass_by_value, reason = "an error is mapped by value")]
 fn unread(error: BodyError) -> Status {
     match error {
@@ -155,9 +155,9 @@ fn unread(error: BodyError) -> Status {
     }
 }
 
-/// Says of a message that cannot be read that it is invalid: tonic takes it for a fault of its own,
-/// or for a number that is out of range.
-fn blame(response: Response<Body>) -> Response<Body> {
+/// Changes the status of a malformed message to `INVALID_ARGUMENT`: tonic says `INTERNAL` or
+/// `OUT_OF_RANGE`.
+fn correct_status(response: Response<Body>) -> Response<Body> {
     let Some(status) = response.extensions().get::<Status>() else { return response };
     match status.code() {
         Code::Internal if !is_our_fault(status) => {}
@@ -167,12 +167,12 @@ fn blame(response: Response<Body>) -> Response<Body> {
     Status::invalid_argument(status.message()).into_http()
 }
 
-/// An answer that is there.
-fn said(response: Response<Body>) -> Answer {
+/// An answer that is ready.
+fn ready_answer(response: Response<Body>) -> Answer {
     Box::pin(ready(Ok(response)))
 }
 
-/// What is answered to a request that is no call.
+/// The response to a request that is not a call of gRPC.
 fn refusal(request: &Request<RequestBody>) -> Option<Response<Body>> {
     let mut response = Response::new(Body::empty());
     if request.method() != Method::POST {

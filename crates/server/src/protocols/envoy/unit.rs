@@ -1,4 +1,4 @@
-//! Limits as Envoy words them: so many in a second, minute, hour, day, week, month or year.
+//! Limits in Envoy's units: per second, minute, hour, day, week, month or year.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const UNITS: [(Unit, u32); 7] = [
     (Unit::Year, 31_536_000),
 ];
 
-/// A unit as rules name it, and as Envoy does.
+/// A unit of rules, and the same unit of Envoy.
 const NAMES: [(Named, Unit); 7] = [
     (Named::Second, Unit::Second),
     (Named::Minute, Unit::Minute),
@@ -28,24 +28,24 @@ const NAMES: [(Named, Unit); 7] = [
     (Named::Year, Unit::Year),
 ];
 
-/// A unit that rules name.
+/// The unit of Envoy for one of rules.
 pub(super) fn from_rules(named: Named) -> Unit {
     NAMES.iter().find(|(it, _)| *it == named).map_or(Unit::Unknown, |(_, unit)| *unit)
 }
 
-/// A unit as rules name it; `None` for one that is not known.
+/// The unit of rules for one of Envoy; `None` for an unknown one.
 pub(super) fn to_rules(unit: Unit) -> Option<Named> {
     NAMES.iter().find(|(_, it)| *it == unit).map(|(named, _)| *named)
 }
 
-/// How long a unit is; `None` for one that is not known.
+/// The length of a unit; `None` for an unknown one.
 pub(super) fn period(unit: Unit) -> Option<Duration> {
     let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
     Some(Duration::from_secs((*seconds).into()))
 }
 
-/// A limit in Envoy's words: exactly where its period is one of Envoy's units, else the same rate in
-/// the shortest unit that is longer, rounded down, but at least 1.
+/// A limit in Envoy's units: exact if its period is one of them, otherwise the same rate per
+/// the shortest longer unit, rounded down, but at least 1.
 pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
     let (units, period) = limit.rate();
     if let Some(unit) = limit.calendar_unit() {

@@ -13,7 +13,7 @@ use sluicegate_core::{Operation, Timestamp};
 use super::{json, problem::Problem, route::Verb};
 use crate::HttpHeaders;
 
-/// What is asked of one key. Which members do depends on what is asked.
+/// A request about one key. The operation decides which members are valid.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ask<'a> {
@@ -55,7 +55,7 @@ impl<'a> Ask<'a> {
     pub(super) fn key(&self) -> Result<Cow<'_, [u8]>, Problem> {
         let key = match (&self.key, &self.key_base64) {
             (Some(key), None) => Cow::Borrowed(key.as_bytes()),
-            (None, Some(text)) => Cow::Owned(decoded(text)?),
+            (None, Some(text)) => Cow::Owned(decode_base64(text)?),
             (None, None) => {
                 return Err(Problem::unprocessable(
                     "missing `key`: expected a string, or bytes in Base64 as `key_base64`",
@@ -82,7 +82,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// What is asked, at `verb`, of those members that do there.
+    /// The operation, of the members that are valid at `verb`.
     #[inline]
     pub(super) fn operation(&self, verb: Verb) -> Result<Operation, Problem> {
         let cost = self.cost.unwrap_or(1);
@@ -104,7 +104,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// How long the answer may be held back, if at all.
+    /// How long the request may wait, if it may.
     pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
         if self.wait_us.is_some() && self.at_us.is_some() {
             return Err(Problem::unprocessable(
@@ -120,18 +120,18 @@ impl<'a> Ask<'a> {
         self.cost.unwrap_or(1)
     }
 
-    /// When, if the request says so and may.
+    /// The time of the decision, if the request gives one and the server allows that.
     #[inline]
     pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
         time(self.at_us, test_clock)
     }
 
-    /// Which fields the response is to have.
+    /// The rate limit headers of the response, if the request chooses.
     pub(super) const fn headers(&self) -> Option<HttpHeaders> {
         self.headers
     }
 
-    /// Refuses members that say nothing where only a key is asked for.
+    /// Rejects members that have no meaning where only a key is expected.
     pub(super) fn only_key(&self) -> Result<(), Problem> {
         let others = [
             ("policy", self.policy.is_some()),
@@ -146,7 +146,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Refuses members that say nothing in one of several takes.
+    /// Rejects members that have no meaning in one of several takes.
     pub(super) fn one_of_many(&self) -> Result<(), Problem> {
         let others = [
             ("wait_us", self.wait_us.is_some()),
@@ -166,13 +166,13 @@ impl<'a> AskMany<'a> {
         read(body)
     }
 
-    /// When, if the request says so and may.
+    /// The time of the decision, if the request gives one and the server allows that.
     pub(super) fn at(&self, test_clock: bool) -> Result<Option<Timestamp>, Problem> {
         time(self.at_us, test_clock)
     }
 }
 
-/// An object. Those who take one by its members would take an array of their values as well.
+/// An object. The derived deserialization would also accept an array of the values.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -197,9 +197,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     let read = match str::from_utf8(body) {
-        // Looked at once, not once a text.
+        // UTF-8 is checked once, not for each string.
         Ok(text) => serde_json::from_str(text),
-        // It says where.
+        // Its error names the position.
         Err(_) => serde_json::from_slice(body),
     };
     read.map(|Object(it)| it).map_err(|error| json::problem(&error))
@@ -218,13 +218,13 @@ fn out_of_place(name: &str, place: &str) -> Problem {
     Problem::unprocessable(format!("unexpected `{name}`: it is only valid for {place}"))
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, Problem> {
+fn decode_base64(text: &str) -> Result<Vec<u8>, Problem> {
     STANDARD.decode(text).map_err(|_| {
         Problem::unprocessable("invalid `key_base64`: expected standard Base64 with padding")
     })
 }
 
-// A member that is given must have a value, and null is none.
+// A member must have a value; null is rejected.
 
 fn key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
     from.deserialize_str(Str { name: "key" }).map(Some)
@@ -320,7 +320,7 @@ impl Visitor<'_> for Number {
     }
 }
 
-/// At most [`MAX_MANY`]: what is beyond is not even read.
+/// At most [`MAX_MANY`]; the rest is not even parsed.
 fn requests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ask<'de>>, D::Error> {
     struct Requests;
 
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_borrowed_where_they_are_plain() {
+    fn ask_plain_strings_are_borrowed() {
         let body = br#"{"key":"user7","policy":"gcra:30/1m","cost":2}"#;
         let ask = Ask::read(body).unwrap();
         assert!(matches!(ask.key, Some(Cow::Borrowed("user7"))));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_bounded() {
+    fn ask_many_is_bounded() {
         let many = |count| format!(r#"{{"requests":[{}]}}"#, vec!["{}"; count].join(","));
         assert!(AskMany::read(many(MAX_MANY).as_bytes()).is_ok());
         for count in [0, MAX_MANY + 1] {

@@ -17,11 +17,11 @@ use tokio::{task::spawn_local, time::timeout};
 use super::problem::Problem;
 use crate::net::web::{BodyError, DRAIN, RequestBody};
 
-/// The longest body, in bytes.
+/// Longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
-/// The most that is read of a body, on HTTP/1.1, once its request is decided.
+/// Most bytes of a body that are drained on HTTP/1.1 after the decision.
 const MAX_REST: usize = 64 * 1024;
-/// For how long at most, since its request came.
+/// Longest time for that, since the request arrived.
 const REST_TIME: Duration = Duration::from_secs(5);
 
 /// How long the body of a request may take.
@@ -32,7 +32,7 @@ pub(super) struct BodyLimits {
     pub(super) clock: SystemClock,
 }
 
-/// All of a body that says that it is JSON, and when it was there. Its request came at `now`.
+/// A complete JSON body, and the time at which it was complete. Its request arrived at `now`.
 pub(super) async fn json(
     limits: BodyLimits,
     content_type: Option<&HeaderValue>,
@@ -46,7 +46,7 @@ pub(super) async fn json(
         return Err(Problem::too_large(MAX_BODY));
     }
     let mut collecting = pin!(collect(body));
-    // Most bodies came together with their head: only what did not needs a timer.
+    // Most bodies arrive together with their head and need no timer.
     match poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await {
         Poll::Ready(body) => Ok((body?, now)),
         Poll::Pending => {
@@ -61,13 +61,13 @@ pub(super) async fn json(
     }
 }
 
-/// Whether a request says that its body is JSON. That nothing is said does not do: browsers let any
-/// page send that, and the types of forms, to anybody.
+/// Whether the type of the body is JSON. A missing type is not enough: browsers let any page
+/// send requests without one, and with the types of forms, to any server.
 pub(super) fn is_json_type(content_type: Option<&HeaderValue>) -> bool {
     content_type.is_some_and(|kind| is_json(kind.as_bytes()))
 }
 
-/// `application/json`, or a type that is built on it; parameters say nothing.
+/// `application/json`, or a type that ends in `+json`; parameters are ignored.
 fn is_json(kind: &[u8]) -> bool {
     if kind == b"application/json" {
         return true;
@@ -78,13 +78,12 @@ fn is_json(kind: &[u8]) -> bool {
         || kind.len() > json.len() && kind[kind.len() - json.len()..].eq_ignore_ascii_case(json)
 }
 
-/// Reads and drops what is left of a body whose request, which came at `start`, is decided. Whether the connection may
-/// go on, as far as is seen here.
+/// Drains the rest of the body of a decided request, which arrived at `start`. Whether the connection may be used again.
 ///
-/// A client of HTTP/1.1 that sends its head first, and finds the request refused, is not to lose the connection, and a
-/// request that it sends next, for a few bytes that are on their way. One of HTTP/2 may send all: many take it for an
-/// error when they may not, and never look at the answer, which is not held back for that.
-pub(super) async fn pass(
+/// A rejected client of HTTP/1.1 keeps its connection, and its next request, if only a few bytes of the body are on their
+/// way. A client of HTTP/2 may send all of it, because many treat an early end as an error and never read the response,
+/// which is sent meanwhile.
+pub(super) async fn drain_rest(
     limits: BodyLimits,
     head: &Parts,
     mut body: RequestBody,
@@ -96,30 +95,30 @@ pub(super) async fn pass(
         most => most,
     };
     if head.version == Version::HTTP_2 {
-        // Whether that was all or not, it is over.
-        drop(spawn_local(async move { timeout(most, drop_some(&mut body, DRAIN)).await }));
+        // The result does not matter, because the stream ends anyway.
+        drop(spawn_local(async move { timeout(most, drain(&mut body, DRAIN)).await }));
         return true;
     }
-    // Proxies that ask whether a request may pass tell its length, and keep its body to themselves.
+    // Proxies pass the length of the original request to the gate, without its body.
     if !refused {
         return true;
     }
     let most = match body.size_hint().exact() {
-        // Who asks whether to send a body at all is told by the answer, and by the end of the connection.
+        // With `Expect`, the client has not sent the body yet, and the response tells it not to.
         Some(_) if head.headers.contains_key(EXPECT) => return false,
         Some(length) if length > MAX_REST as u64 => return false,
         Some(_) => {
             let taken = limits.clock.now().as_micros().saturating_sub(start.as_micros());
             most.min(REST_TIME).saturating_sub(Duration::from_micros(taken))
         }
-        // Of one that does not say how long it is, the end may be there.
+        // A body of unknown length may have arrived completely.
         None => Duration::ZERO,
     };
-    timeout(most, drop_some(&mut body, MAX_REST)).await.unwrap_or(false)
+    timeout(most, drain(&mut body, MAX_REST)).await.unwrap_or(false)
 }
 
-/// Whether that was all of it.
-async fn drop_some(body: &mut RequestBody, most: usize) -> bool {
+/// Whether the body was drained to its end.
+async fn drain(body: &mut RequestBody, most: usize) -> bool {
     let mut dropped = 0;
     while dropped <= most {
         match data(body).await {
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_that_it_is_json() {
+    fn is_json_accepts_json_types_only() {
         for (kind, expected) in [
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),

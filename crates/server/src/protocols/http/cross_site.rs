@@ -1,9 +1,9 @@
-//! Which requests are refused because a web page of somebody else may have sent them.
+//! Rejects requests that a web page of another site may have sent.
 //!
-//! A browser on the same machine, or in the same network, sends what any page tells it to. Three
-//! things tell such a request apart, none of which a page can change: `Sec-Fetch-Site` and `Origin`,
-//! which name the page's site, and `Host`, which names the server as the page does. The last one
-//! finds pages whose name was made to point here (DNS rebinding): the browser takes those for ours.
+//! A browser on the same machine, or in the same network, sends requests for any page. Three headers
+//! identify them, none of which a page can change: `Sec-Fetch-Site` and `Origin`
+//! name the site of the page, and `Host` is the name of the server in the page. `Host` exposes
+//! pages whose name was made to resolve to this server (DNS rebinding), which the browser considers ours.
 //! See [ADR 29](../../../../docs/adr/0029-pages-of-others.md).
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,12 +21,12 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// What the server is called, and may be called.
+/// The names of the server.
 #[derive(Debug)]
 pub(crate) struct HostNames {
-    /// Whether requests by other names are refused.
+    /// Whether requests by other names are rejected.
     is_checked: bool,
-    /// How most clients on this machine call it: found without a look at the parts of a name.
+    /// The usual names on this machine, compared without parsing.
     usual: [String; 4],
     allowed: Vec<String>,
     /// The port that it listens on.
@@ -36,22 +36,22 @@ pub(crate) struct HostNames {
     has_tls: bool,
 }
 
-/// What a request is for, as far as other people's pages are concerned.
+/// Who may send a request, as far as pages of other sites are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// Whether the server runs, which anybody may know.
+    /// Anyone: health is public.
     Anybody,
-    /// The gate: proxies ask it with the fields of a request that may be of any page, to any host.
+    /// Proxies at the gate, with headers of a request that any page may have sent to any host.
     Proxies,
-    /// The page of the dashboard, which may be opened from anywhere, as by a link.
+    /// Visitors of the dashboard page, which any page may link to.
     Visitors,
-    /// All else.
+    /// Clients: all other requests.
     Clients,
 }
 
 impl HostNames {
-    /// Names are checked where some are given; and at an address of this machine alone, unless a
-    /// token is asked for: no page knows that.
+    /// Names are checked if some are configured, and on a loopback address without a token, which no
+    /// page could know.
     pub(crate) fn new(settings: &HttpConfig, address: Option<SocketAddr>, has_token: bool) -> Self {
         let is_local = address.is_some_and(|address| address.ip().is_loopback());
         let allowed: Vec<_> =
@@ -72,7 +72,7 @@ impl HostNames {
         }
     }
 
-    /// Whether the server may be called so.
+    /// Whether `authority` is a name of the server.
     fn allows(&self, authority: &str) -> bool {
         if self.usual.iter().any(|usual| usual == authority) {
             return true;
@@ -86,8 +86,8 @@ impl HostNames {
             })
     }
 
-    /// Whether a browser that was sent here by this name may have asked: one says the port that it
-    /// has connected to. A proxy says the port of its own.
+    /// Whether `authority` has the port of this server, as a browser that connects here sends it. A proxy sends
+    /// a port of its own.
     fn is_by_our_port(&self, authority: &str) -> bool {
         match split(authority).1 {
             None => self.port == self.default_port,
@@ -95,8 +95,8 @@ impl HostNames {
         }
     }
 
-    /// Whether a page of this server may have this scheme. Without TLS, `https` is that of a proxy, which has
-    /// a port of its own.
+    /// Whether a page of this server may have this scheme. Without TLS, `https` is the scheme of a proxy, which has
+    /// another port.
     fn is_own_scheme(&self, scheme: &str, authority: &str) -> bool {
         match (scheme, self.has_tls) {
             ("http", false) | ("https", true) => true,
@@ -134,7 +134,7 @@ pub(super) fn check_fields(
             return Err(Problem::no_host(foreign.as_bytes()));
         }
     }
-    // What a proxy passes along was said to the proxy. A page cannot send what the gate asks for.
+    // A proxy passes on headers that were sent to the proxy. A page cannot send those that the gate needs.
     if audience == Audience::Proxies {
         return Ok(());
     }
@@ -155,7 +155,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// One pass over the few headers of a request costs less than four look-ups.
+    /// One pass over the few headers of a request is faster than four lookups.
     #[inline(always)]
     pub(super) fn of(headers: &'a HeaderMap) -> Self {
         let mut fields = Self::default();
@@ -173,7 +173,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Refuses requests of pages of another origin: any `Origin` or `Sec-Fetch-Site` that says so is enough.
+/// Rejects requests of pages of another origin, by any `Origin` or `Sec-Fetch-Site`.
 fn check_site(
     names: &HostNames,
     audience: Audience,
@@ -200,7 +200,7 @@ fn check_site(
     }
 }
 
-/// Whether somebody opens a page in a tab of its own, as by a link.
+/// Whether a page is opened in its own tab, as by a link.
 fn is_visit(head: &Parts) -> bool {
     let is = |name, value: &[u8]| is_value(&head.headers, name, value);
     head.method == Method::GET && is(MODE, b"navigate") && is(DESTINATION, b"document")
@@ -230,7 +230,7 @@ mod tests {
         HostNames::new(&settings, Some(address.parse().unwrap()), settings.token.is_some())
     }
 
-    fn is_refused(names: &HostNames, audience: Audience, fields: &[(&str, &str)]) -> bool {
+    fn is_rejected(names: &HostNames, audience: Audience, fields: &[(&str, &str)]) -> bool {
         let mut request = Request::get("/").version(Version::HTTP_11);
         for (name, value) in fields {
             request = request.header(*name, *value);
@@ -266,10 +266,10 @@ mod tests {
             ("", [true, true]),
         ] {
             let fields = [("host", host)];
-            let of = |names| is_refused(names, Audience::Clients, &fields);
+            let of = |names| is_rejected(names, Audience::Clients, &fields);
             assert_eq!([of(&local), of(&named)], expected, "{host}");
             assert!(!of(&token) && !of(&open), "{host}");
-            assert!(!is_refused(&local, Audience::Anybody, &fields), "{host}");
+            assert!(!is_rejected(&local, Audience::Anybody, &fields), "{host}");
         }
     }
 
@@ -286,7 +286,7 @@ mod tests {
             ("localhost:8080", [false, false]),
         ] {
             let fields = [("host", host), ("origin", "http://x"), ("sec-fetch-site", "cross-site")];
-            let of = |names| is_refused(names, Audience::Proxies, &fields);
+            let of = |names| is_rejected(names, Audience::Proxies, &fields);
             assert_eq!([of(&local), of(&at_80)], expected, "{host}");
         }
     }
@@ -314,7 +314,7 @@ mod tests {
             (&[("origin", "null")], true),
         ] {
             let fields = [&[("host", "localhost:8080")], fields].concat();
-            assert_eq!(is_refused(&local, Audience::Clients, &fields), expected, "{fields:?}");
+            assert_eq!(is_rejected(&local, Audience::Clients, &fields), expected, "{fields:?}");
         }
         let visit = [
             ("host", "localhost:8080"),
@@ -322,9 +322,9 @@ mod tests {
             ("sec-fetch-mode", "navigate"),
             ("sec-fetch-dest", "document"),
         ];
-        assert!(!is_refused(&local, Audience::Visitors, &visit));
-        assert!(is_refused(&local, Audience::Clients, &visit));
-        assert!(is_refused(&local, Audience::Visitors, &visit[..3]), "a frame is no visit");
+        assert!(!is_rejected(&local, Audience::Visitors, &visit));
+        assert!(is_rejected(&local, Audience::Clients, &visit));
+        assert!(is_rejected(&local, Audience::Visitors, &visit[..3]), "a frame is no visit");
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         ] {
             let origin = format!("{scheme}://{host}");
             let fields = [("host", host), ("origin", &*origin)];
-            let of = |names| is_refused(names, Audience::Clients, &fields);
+            let of = |names| is_rejected(names, Audience::Clients, &fields);
             assert_eq!([of(&plain), of(&at_80), of(&tls)], expected, "{origin}");
         }
     }
@@ -354,7 +354,7 @@ mod tests {
         let local = names(|_| {}, "127.0.0.1:8080");
         let twice = [("host", "localhost"), ("host", "localhost")];
         for audience in [Audience::Anybody, Audience::Clients, Audience::Proxies] {
-            assert!(is_refused(&local, audience, &[]) && is_refused(&local, audience, &twice));
+            assert!(is_rejected(&local, audience, &[]) && is_rejected(&local, audience, &twice));
         }
     }
 }

@@ -1,27 +1,24 @@
-//! From what is asked to what is answered.
+//! Decisions: from the body of a request to its response.
 
 use std::rc::Rc;
 
 use sluicegate_commands::PolicyText;
-use sluicegate_core::{Answer, Operation, Policy, Source, Timestamp};
+use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Timestamp};
 use sluicegate_headers::Fields;
-use sluicegate_memory::Request;
 
 use super::{
     ask::{Ask, AskMany},
     problem::Problem,
-    reply::{self, Told, shown},
+    reply::{self, DecisionReply, shown},
     response::Reply,
     route::Verb,
     worker::HttpWorker,
 };
 use crate::{
     HttpHeaders,
-    decide::Decider,
     net::web::RequestBody,
-    policies::policy_cache::Known,
+    policies::policy_cache::PolicyId,
     stats::Cause,
-    store::home::{HomeRule, Question, Trouble},
     wait::{self, Waiting},
 };
 
@@ -35,38 +32,42 @@ pub(super) async fn one(
     let context = &worker.context;
     let ask = Ask::read(body)?;
     let key = ask.key()?;
-    // It comes from memory while the rest is read.
-    context.decider.store.touch(&key);
+    // The entry is fetched into the cache while the rest is parsed.
+    context.decider.prefetch(&key);
     let operation = ask.operation(verb)?;
     let now = ask.at(context.test_clock)?.unwrap_or(now);
     let style = ask.headers().unwrap_or(context.settings.headers);
     let timeout = ask.wait()?;
-    let known = rule(worker, ask.policy()?, now)?;
+    let known = rule(worker, ask.policy()?)?;
     if timeout.is_none()
-        && let Some(answer) = here(worker, &key, known, operation, now)
+        && let Some(answer) = decide_local(worker, &key, known, operation, now)
     {
         let answer = answer?;
-        let mut rules = worker.rules.borrow_mut();
-        let of = (rules.get(known).policy(), &**rules.fields(known));
-        let reply = tell(worker, &key, answer, of, (style, verb));
-        rules.settle();
+        let mut policies = worker.policies.borrow_mut();
+        let of = (policies.get(known).policy(), &**policies.fields(known));
+        let reply = respond(worker, &key, answer, of, (style, verb));
+        policies.evict();
         return Ok(reply);
     }
-    // What was looked up is kept until the answer is there: whatever becomes of the rules meanwhile,
-    // a request that was charged is told so.
+    // The policy is kept until the answer arrives, so that the response is about the policy that was charged, even if
+    // the rules change meanwhile.
     let (held, policy, fields) = {
-        let mut rules = worker.rules.borrow_mut();
-        let held = rules.get(known);
-        let kept = (held.clone(), held.policy().clone(), Rc::clone(rules.fields(known)));
-        rules.settle();
+        let mut policies = worker.policies.borrow_mut();
+        let held = policies.get(known);
+        let kept = (held.clone(), held.policy().clone(), Rc::clone(policies.fields(known)));
+        policies.evict();
         kept
     };
-    // In a box of its own: most requests are answered above, and need not keep room for it.
+    // Boxed, because most requests are answered above and need no room for it.
     let answer = Box::pin(async {
         match timeout {
-            None => elsewhere(&context.decider, &key, &held, operation, now).await,
+            None => {
+                let answer = context.decider.decide(&key, &held, operation, now).await?;
+                context.decider.queues.asked(&key, held.policy(), operation);
+                Ok(answer)
+            }
             Some(timeout) => {
-                // A client that leaves takes its request back.
+                // A client that leaves withdraws its request.
                 let _held_back = request.hold_back().ok_or_else(Problem::half_closed)?;
                 let waiting = Waiting { key: (*key).into(), rule: held, cost: ask.cost(), timeout };
                 Ok::<_, Problem>(
@@ -76,12 +77,12 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(tell(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
+    Ok(respond(worker, &key, answer.await?, (&policy, &fields), (style, verb)))
 }
 
-/// The reply to a request that was decided.
+/// The response to a decided request.
 #[inline]
-fn tell(
+fn respond(
     worker: &HttpWorker,
     key: &[u8],
     Answer { decision, source }: Answer,
@@ -90,11 +91,11 @@ fn tell(
 ) -> Reply {
     worker.stats().decided(source, &decision);
     worker.stats().sampler.note(key, &decision, Cause::policy(policy));
-    let told = Told::new(worker, &decision, source, fields, style);
+    let told = DecisionReply::new(worker, &decision, source, fields, style);
     reply::decision(&told.query(verb == Verb::Peek))
 }
 
-/// Several takes, each for itself.
+/// Several independent takes.
 pub(super) async fn many(
     worker: &HttpWorker,
     body: &[u8],
@@ -102,38 +103,42 @@ pub(super) async fn many(
 ) -> Result<Reply, Problem> {
     let many = AskMany::read(body)?;
     let now = many.at(worker.context.test_clock)?.unwrap_or(now);
-    // All are looked at before any is decided: what is wrong in one stops all.
+    // All are validated before any is decided.
     let mut takes = Vec::with_capacity(many.requests.len());
     for (index, ask) in many.requests.iter().enumerate() {
         let take = || {
             ask.one_of_many()?;
             let key = ask.key()?;
-            worker.context.decider.store.touch(&key);
-            Ok((key, rule(worker, ask.policy()?, now)?, ask.operation(Verb::Take)?))
+            worker.context.decider.prefetch(&key);
+            Ok((key, rule(worker, ask.policy()?)?, ask.operation(Verb::Take)?))
         };
         takes.push(take().map_err(|problem: Problem| problem.at(index))?);
     }
     let mut answers = Vec::with_capacity(takes.len());
-    // Decisions that may take long are made in turns, between which what was looked up may go.
+    // Slow decisions are made in turns, between which the cache may evict policies.
     let heavy = takes.iter().any(|(_, known, _)| known.is_heavy());
-    if worker.context.decider.store.memory().is_some() && !heavy {
+    if worker.context.decider.is_local() && !heavy {
         for (key, known, operation) in &takes {
-            let answer = here(worker, key, *known, *operation, now).transpose()?;
+            let answer = decide_local(worker, key, *known, *operation, now).transpose()?;
             if let Some(answer) = answer {
-                let rules = worker.rules.borrow();
-                let cause = Cause::policy(rules.get(*known).policy());
+                let policies = worker.policies.borrow();
+                let cause = Cause::policy(policies.get(*known).policy());
                 worker.stats().sampler.note(key, &answer.decision, cause);
                 answers.push(answer);
             }
         }
     } else {
-        let rules: Vec<_> = {
-            let rules = worker.rules.borrow();
-            takes.iter().map(|(_, known, _)| rules.get(*known).clone()).collect()
+        let prepared: Vec<_> = {
+            let policies = worker.policies.borrow();
+            takes.iter().map(|(_, known, _)| policies.get(*known).clone()).collect()
         };
-        let questions = takes.iter().zip(&rules);
+        let questions = takes.iter().zip(&prepared);
         let questions: Vec<_> = questions
-            .map(|((key, _, operation), rule)| Question { key, rule, operation: *operation })
+            .map(|((key, _, operation), policy)| KeyedOperation {
+                key,
+                policy,
+                operation: *operation,
+            })
             .collect();
         for (answer, question) in worker
             .context
@@ -145,16 +150,16 @@ pub(super) async fn many(
         {
             worker.context.decider.queues.asked(
                 question.key,
-                question.rule.policy(),
+                question.policy.policy(),
                 question.operation,
             );
             let answer = answer?;
-            let cause = Cause::policy(question.rule.policy());
+            let cause = Cause::policy(question.policy.policy());
             worker.stats().sampler.note(question.key, &answer.decision, cause);
             answers.push(answer);
         }
     }
-    worker.rules.borrow_mut().settle();
+    worker.policies.borrow_mut().evict();
     let told = answers.iter().map(|answer| {
         worker.stats().decided(answer.source, &answer.decision);
         (&answer.decision, shown(worker, answer.source))
@@ -162,7 +167,7 @@ pub(super) async fn many(
     Ok(reply::decisions(told))
 }
 
-/// Makes a key as if never used.
+/// Resets a key.
 pub(super) async fn reset(
     worker: &HttpWorker,
     body: &[u8],
@@ -173,54 +178,37 @@ pub(super) async fn reset(
     let key = ask.key()?;
     let context = &worker.context;
     let now = ask.at(context.test_clock)?.unwrap_or(now);
-    let existed = context.decider.store.reset(&key, now).await?;
+    let existed = context.decider.reset(&key, now).await?;
     context.decider.queues.changed(&key);
     Ok(reply::reset(existed))
 }
 
-/// The rule that a text says, or that the rules call so (`@name`), by the worker's table.
+/// The policy of a text or a name (`@name`), from the cache of the worker.
 #[inline]
-fn rule(worker: &HttpWorker, text: &[u8], now: Timestamp) -> Result<Known, Problem> {
+fn rule(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
     let decider = &worker.context.decider;
-    let prepare = |policy: &Policy| decider.prepare(policy, now);
-    Ok(worker.rules.borrow_mut().known(PolicyText::Text(text), &decider.rules, prepare)?)
+    let prepare = |policy: &Policy| decider.prepare(policy);
+    Ok(worker.policies.borrow_mut().find(PolicyText::Text(text), &decider.rules, prepare)?)
 }
 
-/// Decides where the state is in this process; `None`: it is elsewhere.
+/// Decides now, if the store is local.
 #[inline]
-fn here(
+fn decide_local(
     worker: &HttpWorker,
     key: &[u8],
-    known: Known,
+    known: PolicyId,
     operation: Operation,
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
-    let context = &worker.context;
-    let store = context.decider.store.memory()?;
-    let rules = worker.rules.borrow();
-    let rule = rules.get(known).memory()?;
-    let decision = match context.decider.blocks.denial(key, rule.policy(), operation, now) {
-        Some(denial) => denial,
-        None => match store.apply_prepared(Request { key, policy: rule, operation }, now) {
-            Ok(decision) => decision,
-            Err(error) => return Some(Err(Trouble::from(error).into())),
-        },
-    };
-    if context.decider.queues.waiting() > 0 {
-        context.decider.queues.asked(key, rule.policy(), operation);
+    let decider = &worker.context.decider;
+    if !decider.is_local() {
+        return None;
     }
-    Some(Ok(Answer { decision, source: Source::Store }))
-}
-
-/// Decides wherever the state is.
-async fn elsewhere(
-    decider: &Decider,
-    key: &[u8],
-    rule: &HomeRule,
-    operation: Operation,
-    now: Timestamp,
-) -> Result<Answer, Problem> {
-    let answer = decider.decide(key, rule, operation, now).await?;
-    decider.queues.asked(key, rule.policy(), operation);
-    Ok(answer)
+    let policies = worker.policies.borrow();
+    let policy = policies.get(known);
+    let answer = decider.decide(key, policy, operation, now).now()?;
+    if answer.is_ok() && decider.queues.waiting() > 0 {
+        decider.queues.asked(key, policy.policy(), operation);
+    }
+    Some(answer.map_err(Problem::from))
 }

@@ -17,7 +17,7 @@ use sluicegate_rules::{Headers, Match, Request, RuleOperation, RuleOutcome};
 
 use super::{
     problem::Problem,
-    reply::{self, Told},
+    reply::{self, DecisionReply},
     response::{Reply, ReplyBody},
     worker::{Client, HttpWorker},
 };
@@ -95,7 +95,7 @@ fn reply_to(worker: &HttpWorker, matches: &[Match<'_>], outcome: &RuleOutcome) -
     };
     let fields = Fields::new(&name, &charge.policy);
     let style = worker.context.settings.headers;
-    let data = Told::new(worker, decision, bound.source, &fields, style);
+    let data = DecisionReply::new(worker, decision, bound.source, &fields, style);
     if outcome.allowed { reply::pass(Some(&data)) } else { reply::decision(&data) }
 }
 

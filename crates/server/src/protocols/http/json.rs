@@ -23,9 +23,9 @@ pub(super) fn problem(error: &serde_json::Error) -> Problem {
     Problem::malformed(format!("the body is not valid JSON: {text} (line {line}, column {column})"))
 }
 
-/// The text of an error about a value, as ours are.
+/// The text of an error about a value, in the form of our errors.
 fn explain(text: &str) -> String {
-    // `requests[3]: ` was put before it by whoever reads them.
+    // The deserialization of several requests adds `requests[3]: `.
     if let Some((index, inner)) = text.split_once("]: ")
         && index.strip_prefix("requests[").is_some_and(|it| it.parse::<usize>().is_ok())
     {

@@ -54,7 +54,7 @@ use crate::{
         web::{self, MAX_HEAD, RequestBody, WebPort},
         worker::{Service, ServiceFactory},
     },
-    policies::policy_cache::Rules,
+    policies::policy_cache::PolicyCache,
 };
 
 pub(crate) static PROTOCOL: Protocol = Protocol {
@@ -72,7 +72,7 @@ pub(crate) fn service(context: HttpContext, web: web::Settings) -> ServiceFactor
     Box::new(move |port| {
         let web = Rc::new(WebPort::new(port, web.clone()));
         let context = Arc::clone(&context);
-        let worker = HttpWorker { context, web, rules: Rules::default().into() };
+        let worker = HttpWorker { context, web, policies: PolicyCache::default().into() };
         Rc::new(HttpService(Rc::new(worker)))
     })
 }
@@ -107,7 +107,7 @@ async fn answer(
     } else if let Some(found) = find(path) {
         carry_out(&client, found, &head, &mut body, start).await.map(|it| it.map(Either::Left))
     } else {
-        // It is long: in a box, so that it is not moved with every other request.
+        // Boxed, so that its state is not part of every other request.
         Box::pin(call_mount(&client, &head, &mut body)).await
     };
     let refused = replied.is_err();
@@ -119,7 +119,9 @@ async fn answer(
         gate::reject_with_403(&mut reply);
     }
     let limits = worker.body_limits();
-    if !body.is_end_stream() && !Box::pin(body::pass(limits, &head, body, (start, refused))).await {
+    if !body.is_end_stream()
+        && !Box::pin(body::drain_rest(limits, &head, body, (start, refused))).await
+    {
         reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if client.reserved {
@@ -212,7 +214,7 @@ async fn call_mount(
     (mount.handler)(Call { head, body, address: client.address, stop, limits }).await
 }
 
-/// Whether what is at `path` answers even clients beyond `--max-clients`.
+/// Whether `path` answers clients beyond `--max-clients` as well.
 fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
@@ -226,7 +228,7 @@ const fn audience(route: Route) -> Audience {
     }
 }
 
-/// Refuses a head that is too large: on HTTP/2 that was done before it came here.
+/// Rejects a head that is too large. hyper has done so on HTTP/2.
 fn check_size(body: &RequestBody) -> Result<(), Problem> {
     let (size, most) = (body.head_size(), usize::try_from(MAX_HEAD).unwrap_or(usize::MAX));
     if size <= most { Ok(()) } else { Err(Problem::head_too_large(size, most)) }

@@ -9,17 +9,18 @@ use hyper::{
     },
 };
 use sluicegate_commands::{CommandError, quote};
+use sluicegate_core::StoreError;
 
 use sluicegate_headers as headers;
 
 use super::response::{NO_STORE, PROBLEM_TYPE, Reply};
-use crate::{net::web::BodyError, store::home::Trouble, wait::Failure};
+use crate::{net::web::BodyError, store::error_reply, wait::Failure};
 
-/// What is wrong with a request.
+/// An error of a request.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
-    /// What kind of problem it is, where it is more than its status.
+    /// The URI of its type, or `about:blank`.
     kind: &'static str,
     detail: String,
     /// A header of the response.
@@ -39,12 +40,12 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// The request says two different things where one is expected.
+    /// The request contradicts itself.
     pub(super) fn contradictory(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// What was said cannot be done, whatever the state of keys.
+    /// The request is invalid, whatever the state of keys.
     pub(crate) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
@@ -105,21 +106,21 @@ impl Problem {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
     }
 
-    /// Who ends its side of the connection is taken to have left when the answer is to wait.
+    /// A client that closes its side of the connection cannot wait, because that looks like leaving.
     pub(super) fn half_closed() -> Self {
         let detail = "the client has closed its side of the connection: expected it open until the response, \
                       because of `wait_us`";
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// A page of somebody else has its reader's browser ask.
+    /// A page of another site has made a browser send the request.
     pub(super) fn cross_site() -> Self {
         let detail = "the request comes from a web page of another origin (`Sec-Fetch-Site`, `Origin`): \
                       expected a page of this server, or a client that is not a browser";
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// The server is not called so.
+    /// The server does not have this name.
     pub(super) fn no_host(host: &[u8]) -> Self {
         let detail = format!(
             "invalid host `{}`: expected `localhost`, a loopback address, or a name in \
@@ -129,17 +130,17 @@ impl Problem {
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
-    /// What HTTP/1.1 asks of each request.
+    /// HTTP/1.1 requires exactly one `Host`.
     pub(super) fn host_count() -> Self {
         Self::new(StatusCode::BAD_REQUEST, "`Host` is missing or repeated: expected it once")
     }
 
-    /// The server buffers as much for its clients as it may.
+    /// The memory budget is used up.
     pub(crate) fn no_memory() -> Self {
         Self::unavailable("the memory for requests and replies is used up: retry later")
     }
 
-    /// Nobody can tell now.
+    /// No answer is possible now.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         let kind = headers::Problem::ReducedCapacity.kind();
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
@@ -184,7 +185,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The class word of an error is for those who speak RESP.
+/// An error text without the class word of RESP.
 pub(crate) fn without_class(text: &str) -> &str {
     text.split_once(' ').map_or(text, |(_, text)| text)
 }
@@ -195,12 +196,14 @@ impl From<CommandError> for Problem {
     }
 }
 
-impl From<Trouble> for Problem {
-    fn from(trouble: Trouble) -> Self {
-        let text = trouble.to_string();
-        match trouble {
-            Trouble::Reserve(_) | Trouble::State(_) => Self::unprocessable(without_class(&text)),
-            Trouble::Away(_) => Self::unavailable(without_class(&text)),
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let text = error_reply(&error);
+        match error {
+            StoreError::Reserve(_) | StoreError::Corrupt(..) | StoreError::Key(_) => {
+                Self::unprocessable(without_class(&text))
+            }
+            _ => Self::unavailable(without_class(&text)),
         }
     }
 }
@@ -210,7 +213,7 @@ impl From<Failure> for Problem {
         match failure {
             Failure::Refused(refusal) => Self::unavailable(refusal.to_string()),
             Failure::NoMemory => Self::no_memory(),
-            Failure::Trouble(trouble) => trouble.into(),
+            Failure::Store(error) => error.into(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Replies, written byte by byte.
+//! Responses, written byte by byte.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -23,24 +23,24 @@ use crate::{FallbackDenial, HttpHeaders};
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// What is written. Most of it has its place on the stack.
+/// A body in the making, on the stack up to a usual length.
 type Text = SmallVec<[u8; 480]>;
 
-/// A decision, and how it is told.
-pub(super) struct Told<'a> {
+/// A decision, and the form of its response.
+pub(super) struct DecisionReply<'a> {
     pub(super) decision: &'a Decision,
-    /// Who decided, where that is to be told.
+    /// The source, if the response names it.
     pub(super) source: Option<&'static str>,
     pub(super) fields: &'a Fields,
     pub(super) style: HttpHeaders,
     /// The status of a denial that was decided because the store is unavailable.
     pub(super) fallback: Option<FallbackDenial>,
-    /// Whether nothing was taken: then a denial is an answer like any other.
+    /// Whether nothing was taken: a denial is then status 200.
     pub(super) is_query: bool,
 }
 
-impl<'a> Told<'a> {
-    /// An answer, as `worker` tells it.
+impl<'a> DecisionReply<'a> {
+    /// The response to a take, by the settings of `worker`.
     #[inline]
     pub(super) fn new(
         worker: &HttpWorker,
@@ -59,7 +59,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// The same, of a request that takes nothing.
+    /// The same for a request that takes nothing, if `is_query`.
     #[inline]
     pub(super) const fn query(mut self, is_query: bool) -> Self {
         self.is_query = is_query;
@@ -67,14 +67,14 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Who decided, where there is a choice.
+/// The source, where there are several.
 pub(super) fn shown(worker: &HttpWorker, source: Source) -> Option<&'static str> {
-    worker.context.decider.store.memory().is_none().then(|| source.word())
+    (!worker.context.decider.is_local()).then(|| source.word())
 }
 
 /// One decision: 200, or 429 with a problem where something was to be taken. A denial because the store is unavailable is another problem.
 #[inline]
-pub(super) fn decision(told: &Told<'_>) -> Reply {
+pub(super) fn decision(told: &DecisionReply<'_>) -> Reply {
     let decision = told.decision;
     let mut body = Text::new();
     body.push(b'{');
@@ -98,12 +98,12 @@ pub(super) fn decision(told: &Told<'_>) -> Reply {
         reply
     };
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-    tell(told, reply.headers_mut());
+    respond(told, reply.headers_mut());
     reply
 }
 
-/// A denial because the store is unavailable. What is left of the limit is not known, and not told.
-fn unavailable(told: &Told<'_>, fallback: FallbackDenial) -> Reply {
+/// A denial because the store is unavailable. It has no rate limit headers, because the usage is unknown.
+fn unavailable(told: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
     let (problem, status) = (Problem::ReducedCapacity, fallback.status());
     let mut body = Text::new();
     let text = format!(
@@ -126,15 +126,15 @@ fn unavailable(told: &Told<'_>, fallback: FallbackDenial) -> Reply {
     reply
 }
 
-/// A response with a body, which is copied at its exact length: a text that has room behind it would be kept with a
-/// count of its owners.
+/// A response with a copy of `body` at its exact length, because spare capacity would cost an allocation for
+/// a reference count.
 fn whole(body: &[u8]) -> Reply {
     Response::new(Bytes::copy_from_slice(body).into())
 }
 
-/// What is left, as fields.
+/// Sets the rate limit headers.
 #[inline]
-fn tell(told: &Told<'_>, fields: &mut HeaderMap) {
+fn respond(told: &DecisionReply<'_>, fields: &mut HeaderMap) {
     let decision = told.decision;
     match told.style {
         HttpHeaders::Ietf => {
@@ -150,17 +150,17 @@ fn tell(told: &Told<'_>, fields: &mut HeaderMap) {
     }
 }
 
-/// A request of a proxy may pass: what is left is told in fields, as its own response may say it.
-pub(super) fn pass(told: Option<&Told<'_>>) -> Reply {
+/// Lets a request of a proxy pass, with rate limit headers that the proxy may copy to its response.
+pub(super) fn pass(told: Option<&DecisionReply<'_>>) -> Reply {
     let mut reply = Reply::default();
     reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     if let Some(told) = told {
-        tell(told, reply.headers_mut());
+        respond(told, reply.headers_mut());
     }
     reply
 }
 
-/// A request of a proxy may not pass, whatever is left.
+/// Rejects a request of a proxy by a blocking rule.
 pub(super) fn blocked(rule: &str) -> Reply {
     let body = serde_json::json!({
         "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
@@ -175,8 +175,8 @@ pub(super) fn blocked(rule: &str) -> Reply {
     reply
 }
 
-/// The members of a denial, the problem's first.
-fn denial(told: &Told<'_>, out: &mut Text) {
+/// The members of a denial: those of the problem, then those of the decision.
+fn denial(told: &DecisionReply<'_>, out: &mut Text) {
     let (problem, detail) = (Problem::QuotaExceeded, Detail::of(told.decision));
     let (seconds, mut number) = (detail.seconds, itoa::Buffer::new());
     let texts = [
@@ -221,7 +221,7 @@ fn members(decision: &Decision, source: Option<&str>, out: &mut Text) {
 /// Upper bound on the members of a decision, in bytes: their names, and six numbers of up to 20 characters.
 const MAX_MEMBERS: usize = 256;
 
-/// Text of a bounded length. Names whose length the compiler knows are copied without a call.
+/// Text of a bounded length. Copies of constants are inlined.
 struct Line {
     bytes: [u8; MAX_MEMBERS],
     length: usize,
@@ -259,7 +259,7 @@ pub(super) fn decisions<'a>(
     json(body.into_vec())
 }
 
-/// Whether there was state to be forgotten.
+/// The response to a reset: whether there was state.
 pub(crate) fn reset(existed: bool) -> Reply {
     json(format!("{{\"existed\":{existed}}}").into())
 }
@@ -276,7 +276,7 @@ fn json(body: Vec<u8>) -> Reply {
     reply
 }
 
-/// A document.
+/// A document of type `kind`.
 pub(crate) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
     let mut reply: Reply = Response::new(Full::new(text.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -284,7 +284,7 @@ pub(crate) fn text(kind: &'static str, text: impl Into<Bytes>) -> Reply {
     reply
 }
 
-/// A few words.
+/// A short plain text.
 pub(super) fn plain(text: &'static str) -> Reply {
     let mut reply: Reply = Response::new(text.into());
     reply.headers_mut().insert(CONTENT_TYPE, TEXT);

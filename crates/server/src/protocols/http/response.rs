@@ -1,4 +1,4 @@
-//! What responses consist of.
+//! The types of responses.
 
 use std::{convert::Infallible, pin::Pin};
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::{Response, body::Frame, header::HeaderValue};
 
-/// A response, all of which is there.
+/// A response with a complete body.
 pub(crate) type Reply = Response<Full<Bytes>>;
 
-/// The body of a response, whether all of it is there or it goes on.
+/// The body of a response, complete or streamed.
 pub(crate) type ReplyBody = Either<Full<Bytes>, StreamBody<Stream>>;
 
-/// The parts of a body that goes on.
+/// The parts of a streamed body.
 pub(crate) type Stream =
     Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>>>>;
 

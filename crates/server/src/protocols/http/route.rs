@@ -1,29 +1,29 @@
-//! What is asked, by path and method.
+//! The routes of this protocol, by path and method.
 
 use hyper::Method;
 
 use super::problem::Problem;
 
-/// What is asked.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// One decision.
     Decide(Verb),
     /// Several takes.
     TakeMany,
-    /// That a key be as if never used.
+    /// Reset a key.
     Reset,
-    /// Whether a request may pass that a proxy asks about.
+    /// Decide about a request that a proxy describes.
     Gate,
     /// Whether the server runs.
     Health,
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     Ready,
-    /// What is where.
+    /// The description of all routes.
     OpenApi,
 }
 
-/// What is asked of a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Take,
@@ -33,11 +33,11 @@ pub(super) enum Verb {
     Reserve,
 }
 
-/// The gate for proxies that take only the status 403 for a denial. A path and no parameter, because some
-/// proxies (Caddy) pass the query of the client on.
+/// The gate for proxies that accept only status 403 as a denial. It is a path instead of a parameter, because some
+/// proxies (Caddy) pass on the query of the client.
 pub(super) const GATE_403: &str = "/v1/gate/403";
 
-/// The paths, each with its one method.
+/// The routes. Each has one method.
 static ROUTES: [(&str, Method, Route); 12] = [
     ("/v1/take", Method::POST, Route::Decide(Verb::Take)),
     ("/v1/peek", Method::POST, Route::Decide(Verb::Peek)),
@@ -54,13 +54,13 @@ static ROUTES: [(&str, Method, Route); 12] = [
 ];
 
 impl Route {
-    /// Whether no token is asked for.
+    /// Whether it needs no token.
     pub(super) const fn is_open(self) -> bool {
         matches!(self, Self::Health | Self::Ready | Self::OpenApi)
     }
 }
 
-/// What stands at `path`, and its method. `None`: nothing of this protocol.
+/// The route at `path`, and its method.
 #[inline]
 pub(super) fn find(path: &str) -> Option<(Route, &'static Method)> {
     let found = ROUTES.iter().find(|(known, ..)| *known == path);

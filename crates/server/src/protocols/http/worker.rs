@@ -1,4 +1,4 @@
-//! What the connections of HTTP have in common, on the server and on one worker.
+//! The state that connections of HTTP share, on the server and on one worker.
 
 use std::{cell::RefCell, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
@@ -9,18 +9,18 @@ use crate::{
     FallbackDenial, HttpConfig,
     decide::Decider,
     net::{secret::Secret, web::WebPort},
-    policies::policy_cache::Rules,
+    policies::policy_cache::PolicyCache,
     stats::Stats,
 };
 
-/// What requests of HTTP need of the server.
+/// The parts of the server that requests of HTTP need.
 pub(crate) struct HttpContext {
     pub(crate) decider: Arc<Decider>,
     pub(crate) settings: HttpConfig,
     pub(crate) fallback_denial: FallbackDenial,
     /// How long a body may take; zero: any time.
     pub(crate) input_timeout: Duration,
-    /// Whether requests may say what time it is.
+    /// Whether requests may set the time of a decision.
     pub(crate) test_clock: bool,
     /// The names of the server that requests may use.
     pub(crate) hosts: HostNames,
@@ -30,25 +30,25 @@ pub(crate) struct HttpContext {
     pub(crate) mounts: Vec<Mount>,
 }
 
-/// What the connections of one worker have in common.
+/// The state that connections of one worker share.
 pub(super) struct HttpWorker {
     pub(super) context: Arc<HttpContext>,
     pub(super) web: Rc<WebPort>,
     /// The policies that requests name, parsed.
-    pub(super) rules: RefCell<Rules>,
+    pub(super) policies: RefCell<PolicyCache>,
 }
 
-/// What all requests of one client have in common.
+/// The state that requests of one client share.
 pub(super) struct Client {
     pub(super) worker: Rc<HttpWorker>,
-    /// Where it comes from, as far as the connection tells.
+    /// Its address, if it is connected by TCP.
     pub(super) address: Option<IpAddr>,
     /// Whether it may only ask about the health of the server.
     pub(super) reserved: bool,
 }
 
 impl HttpWorker {
-    /// What this worker counts for HTTP.
+    /// The counters of this worker for HTTP.
     #[inline]
     pub(super) fn stats(&self) -> &Stats {
         &self.web.port.stats

@@ -1,122 +1,114 @@
-//! Decisions that are gathered and then made together.
+//! Batches of decisions on state in this process.
 //!
-//! Commands that decide at the time of the batch are gathered as they are read; before any other
-//! command is carried out, and at the end of what was read, all are decided and answered, in order.
+//! Commands that are decided at the time of the batch are collected as they are read. All of them are decided and
+//! answered, in order, before any other command runs and at the end of what was read.
 
-use sluicegate_core::{Decision, Operation, ReserveError, Source};
-use sluicegate_memory::Request;
+use sluicegate_commands::{DecisionFormat, TakeRequest};
+use sluicegate_core::{KeyedOperation, Operation, Source};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
 use super::{
-    job::{Asked, Job},
+    batch_entry::BatchEntry,
+    deferred_replies::{PendingDecision, StoreOperation},
     session::{Session, WORK},
 };
 use crate::{
-    policies::policy_cache::{Known, Rules},
+    policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
+    store::error_reply,
 };
 
-/// When so many are gathered they are decided.
-pub(super) const MOST: usize = 128;
-/// As many as the store brings near at a time.
+/// Entries of a batch that is decided before more is read.
+pub(super) const MAX_BATCH: usize = 128;
+/// Entries that the store prefetches at a time.
 const CHUNK: usize = 32;
 
 /// Decisions to be made.
 #[derive(Debug)]
-pub(super) struct Gathered<'a> {
-    gathers: SmallVec<[Gather<'a>; MOST]>,
-    /// The first that may take long.
-    heavy: Option<usize>,
+pub(super) struct Batch<'a> {
+    entries: SmallVec<[BatchEntry<'a>; MAX_BATCH]>,
+    /// Index of the first entry that may take long.
+    first_heavy: Option<usize>,
 }
 
-/// A decision to be made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gather<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) rule: Known,
-    pub(super) operation: Operation,
-    pub(super) reply: Reply,
-}
-
-/// What a decision is answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// Five integers.
-    Throttle,
-    /// Seven integers.
-    Decision,
-    /// Seven integers, the first of so many decisions in an array.
-    First(usize),
-}
-
-impl<'a> Gathered<'a> {
+impl<'a> Batch<'a> {
     #[inline]
     pub(super) fn new() -> Self {
-        Self { gathers: SmallVec::new(), heavy: None }
+        Self { entries: SmallVec::new(), first_heavy: None }
     }
 
     #[inline]
-    pub(super) fn push(&mut self, gather: Gather<'a>) {
-        if gather.rule.is_heavy() {
-            self.heavy.get_or_insert(self.gathers.len());
+    pub(super) fn push(&mut self, entry: BatchEntry<'a>) {
+        if entry.policy.is_heavy() {
+            self.first_heavy.get_or_insert(self.entries.len());
         }
-        self.gathers.push(gather);
+        self.entries.push(entry);
     }
 
-    /// How many there are.
+    /// Adds takes whose replies are one array.
+    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, PolicyId>]) {
+        let mut begins_array = takes.len();
+        for &TakeRequest { key, policy, cost } in takes {
+            let (key, operation) = (key.bytes, Operation::Take(cost));
+            let format = DecisionFormat::Sluicegate;
+            self.push(BatchEntry { key, policy, operation, format, begins_array });
+            begins_array = 0;
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.gathers.len()
+        self.entries.len()
     }
 
-    /// The last one.
-    pub(super) fn last(&self) -> Option<&Gather<'a>> {
-        self.gathers.last()
+    pub(super) fn last(&self) -> Option<&BatchEntry<'a>> {
+        self.entries.last()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.gathers.is_empty()
+        self.entries.is_empty()
     }
 
+    /// Whether the batch is to be decided before another command is read.
     pub(super) fn is_full(&self) -> bool {
-        self.heavy.is_some() || self.gathers.len() >= MOST
+        self.first_heavy.is_some() || self.entries.len() >= MAX_BATCH
     }
 
-    /// Decides and answers all that was gathered; or, where that takes longer than a turn, puts the rest
-    /// off and ends the batch.
+    /// Decides all entries and appends the replies to `out`. If that takes longer than a turn, it defers the rest and
+    /// ends the turn.
     #[inline]
-    pub(super) fn answer(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
-        if !self.gathers.is_empty() {
-            self.answer_some(session, out);
+    pub(super) fn decide(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
+        if !self.entries.is_empty() {
+            self.decide_entries(session, out);
         }
     }
 
-    fn answer_some(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
+    fn decide_entries(&mut self, session: &Session<'_>, out: &mut Vec<u8>) {
         let shared = session.shared;
         let stats = session.worker.stats();
         let watch = stats.sampler.active();
-        session.worker.gathered.set(session.worker.gathered.get() + self.gathers.len());
-        // Of a heavy one nothing is known beforehand: the clock tells.
-        let first_heavy = self.heavy.take();
+        session.worker.gathered.set(session.worker.gathered.get() + self.entries.len());
+        // How long a heavy entry takes is unknown, so that the clock is read after it.
+        let first_heavy = self.first_heavy.take();
         let work = match first_heavy {
             Some(_) => WORK,
-            None => u32::try_from(self.gathers.len()).unwrap_or(WORK),
+            None => u32::try_from(self.entries.len()).unwrap_or(WORK),
         };
         session.add_work(work);
-        let rules = session.worker.rules.borrow();
-        let Some(store) = shared.decider.store.memory() else {
-            put_off(&self.gathers, &rules, session, out.len());
-            return self.gathers.clear();
-        };
+        let policies = session.worker.policies.borrow();
+        if !shared.decider.is_local() {
+            defer(&self.entries, &policies, session, out.len());
+            return self.entries.clear();
+        }
         let writer = &mut Writer::new(out, session.version);
-        let gathers = self.gathers.as_slice();
-        let light = first_heavy.unwrap_or(gathers.len());
-        // One long take is made at once; several, only while few connections do that.
-        let must_wait = gathers.len() > light + 1
+        let entries = self.entries.as_slice();
+        let light = first_heavy.unwrap_or(entries.len());
+        // One long take is decided immediately; several, only while few connections do that.
+        let must_wait = entries.len() > light + 1
             && session.worker.turns().are_many()
             && !session.turn.is_in_lane();
         let mut decided = 0;
-        while decided < gathers.len() {
+        while decided < entries.len() {
             let end = if decided < light {
                 light.min(decided + CHUNK)
             } else if must_wait || decided > light && shared.decider.is_late(session.now) {
@@ -124,89 +116,58 @@ impl<'a> Gathered<'a> {
             } else {
                 decided + 1
             };
-            let chunk = &gathers[decided..end];
+            let chunk = &entries[decided..end];
             decided = end;
-            // Not collected, which would copy all of it once more.
-            let mut requests = SmallVec::<[Request<'_>; CHUNK]>::new();
-            for gather in chunk {
-                let rule = rules.get(gather.rule).memory().expect("rules are those of their home");
-                requests.push(Request {
-                    key: gather.key,
-                    policy: rule,
-                    operation: gather.operation,
-                });
+            let mut operations = SmallVec::<[KeyedOperation<'_>; CHUNK]>::new();
+            for &BatchEntry { key, policy, operation, .. } in chunk {
+                operations.push(KeyedOperation { key, policy: policies.get(policy), operation });
             }
-            let mut replies = chunk.iter().map(|gather| gather.reply);
-            let mut tell = |request: &Request<'_>, answer: Result<Decision, ReserveError>| {
-                let reply = replies.next().unwrap_or(Reply::Decision);
-                match answer {
+            let mut replied = chunk.iter();
+            shared.decider.decide_batch(&operations, session.now, |operation, decision| {
+                let Some(entry) = replied.next() else { return };
+                match decision {
                     Ok(decision) => {
                         stats.decided(Source::Store, &decision);
                         if let Some(watch) = watch {
-                            let cause = Cause::policy(request.policy.policy());
-                            watch.decided(request.key, &decision, cause);
+                            let cause = Cause::policy(operation.policy.policy());
+                            watch.decided(operation.key, &decision, cause);
                         }
-                        reply.write(&decision, writer);
+                        entry.reply(&decision, writer);
                     }
                     Err(error) => {
                         stats.errors.add();
-                        writer.error(format!("ERR {error}"));
+                        writer.error(error_reply(&error.into()));
                     }
                 }
-            };
-            if shared.decider.blocks.is_used() {
-                for request in &requests {
-                    let Request { key, policy: rule, operation } = *request;
-                    let denial =
-                        shared.decider.blocks.denial(key, rule.policy(), operation, session.now);
-                    let answer =
-                        denial.map_or_else(|| store.apply_prepared(*request, session.now), Ok);
-                    tell(request, answer);
-                }
-            } else {
-                store.apply_many(&requests, session.now, tell);
-            }
+            });
         }
-        // Looked at after all was decided: who comes to wait from now on sees what was.
+        // After the decisions, because requests that begin to wait from now on see them.
         if shared.decider.queues.waiting() > 0 {
-            for gather in &gathers[..decided] {
+            for entry in &entries[..decided] {
                 shared.decider.queues.asked(
-                    gather.key,
-                    rules.get(gather.rule).policy(),
-                    gather.operation,
+                    entry.key,
+                    policies.get(entry.policy).policy(),
+                    entry.operation,
                 );
             }
         }
-        if decided < gathers.len() {
-            put_off(&gathers[decided..], &rules, session, out.len());
+        if decided < entries.len() {
+            defer(&entries[decided..], &policies, session, out.len());
             session.end_turn();
         }
-        self.gathers.clear();
+        self.entries.clear();
     }
 }
 
-/// Has `gathers` decided when the batch has ended; the replies belong at `place`.
-fn put_off(gathers: &[Gather<'_>], rules: &Rules, session: &Session<'_>, place: usize) {
-    let questions = gathers.iter().map(|gather| Asked {
-        key: gather.key.into(),
-        rule: rules.get(gather.rule).clone(),
-        operation: gather.operation,
-        reply: gather.reply,
+/// Has `entries` decided after the batch; their replies belong at `offset`.
+fn defer(entries: &[BatchEntry<'_>], policies: &PolicyCache, session: &Session<'_>, offset: usize) {
+    let pending = entries.iter().map(|entry| PendingDecision {
+        key: entry.key.into(),
+        policy: policies.get(entry.policy).clone(),
+        operation: entry.operation,
+        format: entry.format,
+        begins_array: entry.begins_array,
     });
-    let asked = Job::Decide(questions.collect());
-    session.worker.deferred.borrow_mut().push(session, asked, place);
-}
-
-impl Reply {
-    #[inline]
-    pub(super) fn write(self, decision: &Decision, writer: &mut Writer<'_>) {
-        match self {
-            Self::Throttle => {
-                return writer.integers(&sluicegate_commands::throttle_integers(decision));
-            }
-            Self::Decision => {}
-            Self::First(count) => writer.array(count),
-        }
-        writer.integers(&decision.to_integers());
-    }
+    let operation = StoreOperation::Decide(pending.collect());
+    session.defer(operation, offset);
 }

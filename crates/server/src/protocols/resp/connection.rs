@@ -1,38 +1,41 @@
-//! One connection: what comes in, in batches, and what goes out.
+//! One connection: reads commands in batches, runs them, and sends the replies.
 //!
-//! All that one read brought is parsed, decided at one time and answered with one write. Where the
-//! client does not take its replies, nothing more is read from it.
+//! Everything that one read brings is parsed, decided at one time and answered with one write. Nothing more is read
+//! from a client that does not take its replies.
 //!
 //! Invariants:
-//! - a connection that waits, for its client or for others of its worker, holds no buffer, but for what it
-//!   must keep: that is reserved from the server's budget, or the client is closed;
+//! - a connection that waits, for its client or for others of its worker, holds no buffer except for data that
+//!   it must keep: that is reserved from the server's budget, or the client is closed;
 //! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first
 //!   ([`turn`](crate::budgets::turn)).
 
 mod deferred;
 mod transfer;
+mod turns;
 
 use std::{
     future::poll_fn,
     io,
     pin::{Pin, pin},
+    sync::atomic::Ordering,
     task::Poll,
     time::Duration,
 };
 
-use sluicegate_core::Timestamp;
-use sluicegate_resp::{Arguments, Limits, Parser, Writer};
+use sluicegate_core::{Source, Timestamp};
+use sluicegate_resp::{Arguments, Parser, Writer};
 use tokio::{
     sync::watch,
     task::yield_now,
     time::{Instant, Sleep, sleep},
 };
 
-use self::transfer::MAX_READ_AHEAD;
 use super::{
-    batch::Gathered,
-    pool::{CHUNK, SMALL},
-    session::{Next, Session},
+    batch::Batch,
+    call::{Call, CommandTable, Next},
+    commands,
+    pool::{CHUNK, MAX_READ_AHEAD, MAX_UNREAD},
+    session::Session,
     worker::RespWorker,
 };
 use crate::{
@@ -42,73 +45,67 @@ use crate::{
     wait::{self, Waiting},
 };
 
-/// The most that is kept of what a client sent and was not answered yet, in bytes.
-const MAX_UNREAD: usize = 1024 * 1024;
-/// When so much is pending for a client, it is sent before the next command is carried out. A single
-/// reply is shorter than 1 MiB, and so is all that is ever pending.
+/// Bytes of pending replies that are sent before the next command runs. A single reply is shorter than 1 MiB, and so
+/// are all pending replies.
 const FLUSH: usize = 64 * 1024;
-/// How long a client waits for the reply to a wrong password, and for all that it sent behind it.
+/// Delay of the reply to a wrong password, and of all commands after it.
 const LOGIN_DELAY: Duration = Duration::from_millis(5);
-/// How often at least is looked after a client that may have to be closed: what it began meanwhile
-/// may be due before that for which the timer was set.
-const LOOK: Duration = Duration::from_secs(10);
+/// Upper bound on the time between two checks of whether a client must be closed: a command that it has begun since the
+/// timer was set may be due earlier.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What clients may send. An argument may be twice as long as a key, so that a key which is a
-/// little too long is answered rather than cut off.
-pub(super) const LIMITS: Limits =
-    Limits { max_arguments: 1024, max_bulk: 131_072, max_inline: 65_536, authenticated: true };
-
-/// A client that is served.
+/// The connection of a client.
 pub(super) struct Connection<'a> {
     stream: Stream,
-    /// What was received; what lies before `start` was carried out.
+    /// Bytes received; those before `start` have been run.
     unread: Vec<u8>,
     start: usize,
-    /// For `unread`, where more of it than [`SMALL`] is kept between two reads.
+    /// For `unread`, if more of it than [`SMALL`] is kept between two reads.
     unread_reserved: Reservation,
-    /// What was answered and is to be sent.
+    /// Replies to be sent.
     out: Vec<u8>,
-    /// How much of it was sent already.
+    /// Bytes of `out` that were sent already.
     sent: usize,
     /// For `out`, while the client does not take it.
     out_reserved: Reservation,
     /// Whether it keeps its buffers while it is idle: few connections of a worker do.
     keeps: bool,
-    /// Whether what the client sent while it waited was more than is kept.
+    /// Whether the client sent more while it waited than is kept.
     overrun: bool,
-    /// Bytes that were read since the worker turned to this connection.
+    /// Bytes read in this turn.
     turn: usize,
-    /// When it last asked: bytes that finish no command do not count.
-    asked: Timestamp,
-    /// Since when a command has been there in part.
-    begun: Option<Timestamp>,
+    /// Time of the last complete command.
+    last_command: Timestamp,
+    /// Time of the first bytes of an incomplete command.
+    incomplete_since: Option<Timestamp>,
     parser: Parser,
     session: Session<'a>,
     worker: &'a RespWorker,
+    table: &'static CommandTable,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
-/// Why a client that sends nothing is looked after.
-enum Woken {
-    /// It has sent something, or will not any more.
+/// Why an idle connection continues.
+enum WakeReason {
+    /// The client has sent bytes (0: it has closed), or reading failed.
     Read(io::Result<usize>),
-    /// The server is to stop.
+    /// The server stops.
     Stop,
-    /// The timer has rung.
-    Late,
+    /// The timer is due.
+    Timer,
 }
 
 /// Why a batch ended.
-enum Batch {
-    /// All commands that are complete were carried out.
+enum BatchEnd {
+    /// No complete command is left.
     Done,
-    /// Much is pending: it is to be sent first.
+    /// Pending replies are to be sent first.
     Full,
-    /// The turn of the connection is over, though not what it asks.
+    /// The turn is over, with commands left.
     Turn,
-    /// A password was wrong: the reply has to wait.
+    /// A password was wrong: the reply is delayed.
     Delay,
-    /// A command waits for its turn.
+    /// A command waits.
     Wait(Box<Waiting>),
     /// The client is to be closed.
     Close,
@@ -121,9 +118,8 @@ impl<'a> Connection<'a> {
         client: &'a Client,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let limits =
-            if worker.shared.asks_for_password() { Limits::UNAUTHENTICATED } else { LIMITS };
         let buffers = &worker.shared.buffers;
+        let session = Session::new(worker, client);
         Self {
             stream,
             unread: Vec::new(),
@@ -135,19 +131,20 @@ impl<'a> Connection<'a> {
             keeps: worker.buffers.keep(),
             overrun: false,
             turn: 0,
-            asked: client.since,
-            begun: None,
-            parser: Parser::new(limits),
-            session: Session::new(worker, client),
+            last_command: client.since,
+            incomplete_since: None,
+            parser: Parser::new(session.limits()),
+            session,
             worker,
+            table: commands::table(),
             stopping,
         }
     }
 
     /// Serves until the client leaves or is to be closed.
     pub(super) async fn run(&mut self) -> io::Result<()> {
-        let (shared, worker) = (self.session.shared(), self.worker);
-        let mut patience = pin!(sleep(Duration::ZERO));
+        let (shared, worker) = (self.session.shared, self.worker);
+        let mut timer = pin!(sleep(Duration::ZERO));
         loop {
             if !self.answer().await? {
                 return Ok(());
@@ -168,8 +165,8 @@ impl<'a> Connection<'a> {
             if self.has_read_enough() && !self.give_way().await {
                 return Ok(());
             }
-            match self.wake(patience.as_mut()).await {
-                Woken::Read(read) => match read {
+            match self.wake(timer.as_mut()).await {
+                WakeReason::Read(read) => match read {
                     Ok(0) => return Ok(()),
                     Ok(count) => self.turn += count,
                     Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
@@ -178,30 +175,31 @@ impl<'a> Connection<'a> {
                     }
                     Err(error) => return Err(error),
                 },
-                Woken::Stop => {}
-                Woken::Late => {
-                    // One timer a client, set anew when it rings, costs nothing a request.
-                    let left = self.due().map_or(LOOK, |due| elapsed(shared.decider.now(), due));
+                WakeReason::Stop => {}
+                WakeReason::Timer => {
+                    // One timer per client, which is only set when it is due, costs nothing per request.
+                    let left =
+                        self.due().map_or(CHECK_INTERVAL, |due| elapsed(shared.decider.now(), due));
                     if left.is_zero() {
                         worker.stats().idle.add();
                         return Ok(());
                     }
-                    patience.as_mut().reset(Instant::now() + left.min(LOOK));
+                    timer.as_mut().reset(Instant::now() + left.min(CHECK_INTERVAL));
                 }
             }
         }
     }
 
-    /// Waits until there is something to do. `patience` rings only for a client that may be due.
-    async fn wake(&mut self, mut patience: Pin<&mut Sleep>) -> Woken {
+    /// Waits until there is something to do. `timer` is used only for a client that may have to be closed.
+    async fn wake(&mut self, mut timer: Pin<&mut Sleep>) -> WakeReason {
         let (timed, worker) = (self.due().is_some(), self.worker);
         poll_fn(|context| match self.poll_read(context) {
-            Poll::Ready(read) => Poll::Ready(Woken::Read(read)),
-            Poll::Pending if worker.is_stopping() => Poll::Ready(Woken::Stop),
+            Poll::Ready(read) => Poll::Ready(WakeReason::Read(read)),
+            Poll::Pending if worker.is_stopping() => Poll::Ready(WakeReason::Stop),
             Poll::Pending => {
                 self.pause();
                 if timed {
-                    patience.as_mut().poll(context).map(|()| Woken::Late)
+                    timer.as_mut().poll(context).map(|()| WakeReason::Timer)
                 } else {
                     Poll::Pending
                 }
@@ -210,53 +208,55 @@ impl<'a> Connection<'a> {
         .await
     }
 
-    /// When the client is to be closed, if nothing else comes: it asks nothing, or does not finish
-    /// what it began to ask.
+    /// When the client is to be closed if it sends nothing more: it is idle, or does not finish a command.
     fn due(&self) -> Option<Timestamp> {
-        let timeouts = &self.session.shared().timeouts;
+        let timeouts = &self.session.shared.timeouts;
         let after = |since: Option<Timestamp>, most: Duration| {
             since.filter(|_| !most.is_zero()).map(|since| since + most)
         };
-        let due = [after(Some(self.asked), timeouts.idle), after(self.begun, timeouts.input)];
+        let due = [
+            after(Some(self.last_command), timeouts.idle),
+            after(self.incomplete_since, timeouts.input),
+        ];
         due.into_iter().flatten().min()
     }
 
-    /// Carries out all that is complete and sends the replies. `false`: the client is to be closed.
+    /// Runs all complete commands and sends the replies. `false`: the client is to be closed.
     async fn answer(&mut self) -> io::Result<bool> {
         loop {
             let start = self.start;
             let before = self.worker.stats().requests.count();
-            let batch = self.batch();
+            let end = self.run_batch();
             let commands = self.worker.stats().requests.count().wrapping_sub(before);
             let gathered = self.worker.gathered.take();
-            self.note(start, &batch);
-            if !self.worker.deferred.borrow().is_empty() && !self.ask().await {
+            self.record_times(start, &end);
+            if !self.worker.deferred.borrow().is_empty() && !self.apply_deferred().await {
                 return Ok(false);
             }
-            // One that waits has no reply yet.
-            let waiting = u64::from(matches!(batch, Batch::Wait(_)));
+            // A command that waits has no reply yet.
+            let waiting = u64::from(matches!(end, BatchEnd::Wait(_)));
             self.measure(commands.saturating_sub(waiting), gathered);
-            match batch {
-                Batch::Done => {
+            match end {
+                BatchEnd::Done => {
                     if !self.try_flush() {
                         Box::pin(self.flush()).await?;
                     }
                     return Ok(self.compact());
                 }
-                Batch::Full => {
+                BatchEnd::Full => {
                     self.flush().await?;
-                    let now = self.session.shared().decider.now();
+                    let now = self.session.shared.decider.now();
                     if self.session.turn.is_over(now) && !self.give_way().await {
                         return Ok(false);
                     }
                 }
-                Batch::Turn => {
+                BatchEnd::Turn => {
                     self.flush().await?;
                     if !self.give_way().await {
                         return Ok(false);
                     }
                 }
-                Batch::Delay => {
+                BatchEnd::Delay => {
                     self.pause();
                     if !self.compact() {
                         return Ok(false);
@@ -264,185 +264,153 @@ impl<'a> Connection<'a> {
                     sleep(LOGIN_DELAY).await;
                     self.flush().await?;
                 }
-                Batch::Wait(waiting) => {
+                BatchEnd::Wait(waiting) => {
                     self.flush().await?;
-                    // Seldom, and long: in a box, so that it is no part of each connection.
+                    // Rare and large: boxed, so that not every connection has the space for it.
                     if !self.compact() || !Box::pin(self.wait(*waiting)).await? {
                         return Ok(false);
                     }
-                    // It was we who let it wait.
-                    self.asked = self.measure(1, 0);
-                    // One that is answered at once is part of the turn.
-                    if self.session.turn.is_over(self.asked) && !self.give_way().await {
+                    // The server let it wait: the client was not idle.
+                    self.last_command = self.measure(1, 0);
+                    // A reply without a wait is part of the turn.
+                    if self.session.turn.is_over(self.last_command) && !self.give_way().await {
                         return Ok(false);
                     }
                 }
-                Batch::Close => return Ok(false),
+                BatchEnd::Close => return Ok(false),
             }
         }
     }
 
-    /// Carries out commands, at one time, until one of the reasons to stop.
-    fn batch(&mut self) -> Batch {
+    /// Runs commands, all at one time, until the batch ends.
+    fn run_batch(&mut self) -> BatchEnd {
         let mut unread = &mut self.unread[self.start..];
         if unread.is_empty() {
-            return Batch::Done;
+            return BatchEnd::Done;
         }
-        self.session.tick();
+        self.session.begin_batch();
         if self.out.capacity() == 0 {
             self.out = self.worker.buffers.take();
         }
         let mut arguments = Arguments::new();
-        let mut gathered = Gathered::new();
-        let again = &mut *self.worker.again.borrow_mut();
-        again.keep_to(self.session.generation());
+        let mut batch = Batch::new();
+        let policies = &self.worker.policies;
+        let repeats = &mut *self.worker.repeats.borrow_mut();
+        repeats.set_epoch(policies.borrow().epoch());
         let end = loop {
             let before = unread.len();
-            if self.session.authenticated
-                && self.parser.is_at_start()
-                && let Some((index, gather)) = again.take(&mut unread)
-            {
+            let repeated = if self.session.authenticated && self.parser.is_at_start() {
+                repeats.take(&mut unread)
+            } else {
+                None
+            };
+            if let Some((index, entry)) = repeated {
                 self.start += before - unread.len();
-                self.session.note_call(index);
-                gathered.push(gather);
-                if gathered.is_full() {
-                    gathered.answer(&self.session, &mut self.out);
-                    if is_full(&self.out, self.worker) {
-                        break Batch::Full;
+                self.session.count_call(index);
+                batch.push(entry);
+                if !batch.is_full() {
+                    continue;
+                }
+            } else {
+                match self.parser.parse(&mut unread, &mut arguments) {
+                    Ok(true) => {}
+                    Ok(false) => break BatchEnd::Done,
+                    Err(error) => {
+                        batch.decide(&self.session, &mut self.out);
+                        Writer::new(&mut self.out, self.session.version)
+                            .error(format!("ERR {error}"));
+                        break BatchEnd::Close;
                     }
-                    if self.session.is_over() {
-                        break Batch::Turn;
+                }
+                let read = before - unread.len();
+                self.start += read;
+                if arguments.is_empty() {
+                    continue;
+                }
+                let decisions = batch.len();
+                let mut call = Call {
+                    session: &mut self.session,
+                    table: self.table,
+                    batch: &mut batch,
+                    out: &mut self.out,
+                    arguments: &arguments,
+                };
+                match call.run() {
+                    Next::Go => {}
+                    Next::Later => {
+                        self.start -= read;
+                        break BatchEnd::Turn;
                     }
+                    Next::Limits(limits) => self.parser.set_limits(limits),
+                    Next::Wait(waiting) => break BatchEnd::Wait(waiting),
+                    Next::Close => break BatchEnd::Close,
                 }
-                continue;
-            }
-            match self.parser.parse(&mut unread, &mut arguments) {
-                Ok(true) => {}
-                Ok(false) => break Batch::Done,
-                Err(error) => {
-                    gathered.answer(&self.session, &mut self.out);
-                    Writer::new(&mut self.out, self.session.version())
-                        .error(format!("ERR {error}"));
-                    break Batch::Close;
+                match batch.last() {
+                    Some(entry) if batch.len() == decisions + 1 => {
+                        let index = self.session.client.command.load(Ordering::Relaxed);
+                        repeats.remember(index, &arguments, entry);
+                    }
+                    _ => repeats.forget(),
                 }
             }
-            let read = before - unread.len();
-            self.start += read;
-            if arguments.is_empty() {
-                continue;
+            if batch.is_full() {
+                batch.decide(&self.session, &mut self.out);
             }
-            let length = gathered.len();
-            match self.session.execute(&arguments, &mut gathered, &mut self.out) {
-                Next::Go => {}
-                Next::Later => {
-                    self.start -= read;
-                    break Batch::Turn;
-                }
-                Next::Limits(limits) => self.parser.set_limits(limits),
-                Next::Wait(waiting) => break Batch::Wait(waiting),
-                Next::Close => break Batch::Close,
-            }
-            match gathered.last() {
-                Some(gather) if gathered.len() == length + 1 => {
-                    again.note(self.session.called(), &arguments, gather);
-                }
-                _ => again.forget(),
-            }
-            if gathered.is_full() {
-                gathered.answer(&self.session, &mut self.out);
-            }
-            if gathered.is_empty() {
-                self.session.settle();
-                again.keep_to(self.session.generation());
+            if batch.is_empty() {
+                policies.borrow_mut().evict();
+                repeats.set_epoch(policies.borrow().epoch());
                 if is_full(&self.out, self.worker) {
-                    break Batch::Full;
+                    break BatchEnd::Full;
                 }
-                if self.session.take_login_failed() {
-                    break Batch::Delay;
+                if std::mem::take(&mut self.session.login_failed) {
+                    break BatchEnd::Delay;
                 }
-                if self.session.is_over() {
-                    break Batch::Turn;
+                if self.session.is_turn_over() {
+                    break BatchEnd::Turn;
                 }
             }
         };
-        gathered.answer(&self.session, &mut self.out);
-        self.session.settle();
+        batch.decide(&self.session, &mut self.out);
+        policies.borrow_mut().evict();
         end
     }
 
-    /// Whether so much was read since the turn began that others go first. While many connections wait, a long
-    /// command is finished first, because it would be kept.
-    #[inline]
-    fn has_read_enough(&self) -> bool {
-        if !self.worker.turns().are_many() {
-            return self.turn >= CHUNK;
-        }
-        if !self.session.turn.is_in_lane() {
-            return self.turn >= SMALL;
-        }
-        self.turn >= CHUNK && self.unread.len() <= SMALL || self.turn >= MAX_READ_AHEAD
-    }
-
-    /// Ends the turn, before the connection waits for something else than a turn.
-    #[inline]
-    fn pause(&mut self) {
-        self.turn = 0;
-        self.session.turn.end();
-    }
-
-    /// Lets other connections of the worker go first, and continues in the lane. `false`: there is no memory
-    /// for what is kept until then, and the client is to be closed.
-    async fn give_way(&mut self) -> bool {
-        self.turn = 0;
-        if !self.session.turn.try_lane() {
-            if !self.compact() {
-                return false;
-            }
-            // Seldom, and therefore in a box, so that it is no part of each connection.
-            Box::pin(self.session.turn.lane()).await;
-        }
-        yield_now().await;
-        true
-    }
-
-    /// Does what the batch has put off, as questions to a store elsewhere. `false`: there is no memory for it, and
-    /// the client is to be closed.
-    async fn ask(&mut self) -> bool {
+    /// Applies the deferred operations of the batch. `false`: there is no memory for them, and the client is to be
+    /// closed.
+    async fn apply_deferred(&mut self) -> bool {
         let deferred = self.worker.deferred.take();
         Box::pin(self.answer_deferred(deferred)).await
     }
 
-    /// Records how long `commands` of the last batch took, which made so many `decisions`. Reads the clock
-    /// once, unless there are none; returns what it read.
+    /// Records how long `commands` of the last batch took, which made `decisions`. Reads and returns the clock; returns
+    /// the time of the batch if there are no commands.
     #[inline]
     fn measure(&self, commands: u64, decisions: usize) -> Timestamp {
         let (stats, start) = (self.worker.stats(), self.session.now);
         if commands == 0 {
             return start;
         }
-        let now = self.session.shared().decider.now();
+        let now = self.session.shared.decider.now();
         let micros = now.as_micros().saturating_sub(start.as_micros());
         stats.latency.record(commands, micros);
         stats.sampler.answered(decisions, start, now);
         now
     }
 
-    /// Notes when the client asked: the last batch carried out what lies between `start` and
-    /// `self.start`.
-    fn note(&mut self, start: usize, batch: &Batch) {
+    /// Records when the client sent commands: the last batch ran the bytes between `start` and `self.start`.
+    fn record_times(&mut self, start: usize, end: &BatchEnd) {
         if self.start > start {
-            self.asked = self.session.now;
-            self.begun = None;
+            self.last_command = self.session.now;
+            self.incomplete_since = None;
         }
-        if matches!(batch, Batch::Done) && self.start < self.unread.len() {
-            self.begun.get_or_insert(self.session.now);
+        if matches!(end, BatchEnd::Done) && self.start < self.unread.len() {
+            self.incomplete_since.get_or_insert(self.session.now);
         }
     }
 
-    /// Waits for a request's turn and answers it. `false`: the client has left, and its turn goes
-    /// to others.
+    /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
     async fn wait(&mut self, waiting: Waiting) -> io::Result<bool> {
-        let shared = self.session.shared();
+        let shared = self.session.shared;
         let stopping = self.stopping.clone();
         let watch = self.worker.stats().sampler.active();
         let watched = watch.map(|watch| {
@@ -450,7 +418,7 @@ impl<'a> Connection<'a> {
             (watch, waiting.key.clone(), policy)
         });
         let answer = tokio::select! {
-            // Most are answered at once, and nothing need be read for them.
+            // Most are answered immediately, without a read.
             biased;
             answer = wait::wait(&shared.decider, waiting, stopping) => answer.map(|it| it.decision),
             left = self.left() => return left.map(|()| false),
@@ -458,13 +426,23 @@ impl<'a> Connection<'a> {
         if let (Some((watch, key, policy)), Ok(decision)) = (watched, &answer) {
             watch.decided(&key, decision, Cause::policy(&policy));
         }
-        self.session.waited(answer, &mut self.out);
+        let writer = &mut Writer::new(&mut self.out, self.session.version);
+        match answer {
+            Ok(decision) => {
+                self.worker.stats().decided(Source::Store, &decision);
+                writer.integers(&decision.to_integers());
+            }
+            Err(failure) => {
+                self.worker.stats().errors.add();
+                writer.error(failure.to_string());
+            }
+        }
         Ok(true)
     }
 
-    /// Answers what had arrived when the server was told to stop, and no more.
+    /// Answers the commands that had arrived when the server stopped, and no more.
     async fn answer_the_rest(&mut self) -> io::Result<()> {
-        // Beneath TLS only the runtime can tell what there is; once round, it has been told.
+        // Only the runtime knows whether bytes have arrived, and it learns that when it runs.
         yield_now().await;
         for _ in 0..MAX_UNREAD / CHUNK {
             let read = poll_fn(|context| Poll::Ready(self.poll_read(context))).await;
@@ -477,19 +455,19 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Says why the client is closed.
-    fn reject(&mut self, why: &str) {
-        Writer::new(&mut self.out, self.session.version()).error(why);
+    /// Replies with the reason why the client is closed.
+    fn reject(&mut self, reason: &str) {
+        Writer::new(&mut self.out, self.session.version).error(reason);
         self.worker.stats().errors.add();
     }
 }
 
-/// Whether enough is pending for the client, or for a store elsewhere.
+/// Whether enough is pending for the client, or for the store.
 fn is_full(out: &[u8], worker: &RespWorker) -> bool {
     out.len() >= FLUSH || worker.deferred.borrow().is_full(&worker.shared.buffers)
 }
 
-/// From `then` to `now`.
+/// The time from `then` to `now`.
 fn elapsed(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_micros(now.as_micros().saturating_sub(then.as_micros()))
 }

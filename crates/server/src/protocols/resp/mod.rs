@@ -1,23 +1,24 @@
-//! RESP: decodes commands, calls what carries them out, encodes replies.
+//! RESP: reads commands, runs them, and writes replies.
+//!
+//! - `serve` runs a connection until it ends; `connection` reads batches of commands and sends replies.
+//! - `call` finds a command in the table and runs it; `commands/` has those that only the server has.
+//! - `batch` collects decisions and makes them together; `store_operation` applies everything else to the store.
+//! - `session` is the state of a connection, `repeat` a fast path for repeated commands, `pool` has the buffers.
 
-mod again;
 mod batch;
-mod client;
-mod command;
+mod batch_entry;
+mod call;
+mod commands;
 mod connection;
 mod context;
-mod greeting;
-mod info;
-mod job;
-mod keys;
-mod limiter;
-mod list;
+mod deferred_replies;
 mod pool;
+mod repeat;
+mod resp_reply;
 mod serve;
 mod service;
 mod session;
-mod settings;
-mod table;
+mod store_operation;
 mod worker;
 
 pub(crate) use self::{

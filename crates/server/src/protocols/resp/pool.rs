@@ -6,10 +6,14 @@
 
 use std::cell::{Cell, RefCell};
 
-/// How much is read at once, in bytes.
+/// Bytes read at a time.
 pub(super) const CHUNK: usize = 16 * 1024;
-/// The most of an unfinished command that a connection keeps without a reservation, in bytes.
+/// Upper bound on the bytes of an unfinished command that a connection keeps without a reservation.
 pub(super) const SMALL: usize = 1024;
+/// Upper bound on the bytes that a connection keeps of commands that have not run.
+pub(super) const MAX_UNREAD: usize = 1024 * 1024;
+/// Upper bound on the bytes that a connection keeps of commands behind one that waits (`SG.WAIT`).
+pub(super) const MAX_READ_AHEAD: usize = 256 * 1024;
 /// How many free buffers a worker keeps.
 const MAX_FREE: usize = 16;
 /// The largest buffer that is kept, in bytes.

@@ -1,4 +1,4 @@
-//! What the connections of RESP on one worker have in common.
+//! State that the RESP connections of one worker share.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,7 +7,9 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{again::Again, context::RespContext, job::Deferred, pool::BufferPool};
+use super::{
+    context::RespContext, deferred_replies::DeferredReplies, pool::BufferPool, repeat::RepeatCache,
+};
 use crate::{
     budgets::turn::Turns,
     net::{
@@ -15,26 +17,26 @@ use crate::{
         stream::{Socket, Stream},
         worker::Port,
     },
-    policies::policy_cache::Rules,
+    policies::policy_cache::PolicyCache,
     stats::Stats,
 };
 
-/// What the connections of one worker have in common.
+/// State that the connections of one worker share.
 #[derive(Debug)]
 pub(super) struct RespWorker {
     pub(super) shared: Arc<RespContext>,
     port: Port,
     /// The policies that commands name, parsed.
-    pub(super) rules: RefCell<Rules>,
+    pub(super) policies: RefCell<PolicyCache>,
     /// The last command.
-    pub(super) again: RefCell<Again>,
-    /// What the batch that is being read asks of a store elsewhere.
-    pub(super) deferred: RefCell<Deferred>,
+    pub(super) repeats: RefCell<RepeatCache>,
+    /// Deferred operations of the batch that is being read.
+    pub(super) deferred: RefCell<DeferredReplies>,
     /// Read and reply buffers that the connections share.
     pub(super) buffers: BufferPool,
-    /// Work since the clock was last read for it: a decision is 1.
+    /// Work since the clock was last read. A decision is 1.
     pub(super) work: Cell<u32>,
-    /// Decisions that the batch which is being read has asked for.
+    /// Decisions of the batch that is being read.
     pub(super) gathered: Cell<usize>,
 }
 
@@ -43,8 +45,8 @@ impl RespWorker {
         Self {
             shared,
             port,
-            rules: RefCell::default(),
-            again: RefCell::default(),
+            policies: RefCell::default(),
+            repeats: RefCell::default(),
             deferred: RefCell::default(),
             buffers: BufferPool::default(),
             work: Cell::new(0),

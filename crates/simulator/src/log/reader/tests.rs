@@ -86,7 +86,7 @@ fn lines_that_lie_near_each_other_are_put_in_order() {
 
 #[test]
 fn reader_late_line_gets_time_reached() {
-    // Enough lines that the first ones are handed out before the late one is read.
+    // Enough lines that the first ones are returned before the late one is read.
     let mut log = String::new();
     for index in 0..40_000 {
         log += &line("a", index / 100, "/");

@@ -1,9 +1,8 @@
 //! The request that a proxy describes to the gate: target, method and address.
 //!
-//! A client may send any of the headers that a proxy describes it by, and a proxy passes on those that it
-//! does not set itself. So a header counts if the settings name it; without settings, all headers that are
-//! known for the same thing must agree, or the request is rejected. The client then gains nothing by adding
-//! one.
+//! A client may send any of the headers with which a proxy describes a request, and a proxy passes on those that it
+//! does not set itself. Therefore only the header in the settings counts; without settings, all known headers
+//! for the same property must agree, or the request is rejected. A client gains nothing by adding one.
 
 use std::net::IpAddr;
 
@@ -25,11 +24,11 @@ static METHOD: [HeaderName; 2] =
 static ADDRESS: [HeaderName; 3] = [
     HeaderName::from_static("x-forwarded-for"),
     FORWARDED,
-    // One address: what the proxy itself has seen.
+    // One address, which the proxy itself has seen.
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Longest path. Rules read an unusual one up to twelve times, and this bounds what that takes.
+/// Longest path, in bytes. It bounds the time of rules, which read an unusual path up to twelve times.
 const MAX_PATH: usize = 8192;
 
 /// Path and query.
@@ -67,7 +66,7 @@ pub(super) fn method<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<
     text.ok_or_else(|| Problem::unprocessable(format!("invalid {name}: expected a method")))
 }
 
-/// The address that the farthest of `hops` trusted proxies saw; `None` if no header gives it.
+/// The address that the outermost of `hops` trusted proxies saw; `None` if no header gives it.
 pub(super) fn address(
     headers: &HeaderMap,
     config: &GateConfig,
@@ -99,13 +98,13 @@ pub(super) fn address(
     let address = by(first);
     match found.find(|other| by(other) != address) {
         Some(other) => Err(contradiction(first, other, "gate-address-header")),
-        // A client alone may have sent it.
+        // The client itself may have sent it.
         None if *first == ADDRESS[2] => Ok(None),
         None => Ok(address),
     }
 }
 
-/// Refuses a header that says several addresses where a proxy writes one.
+/// Rejects a header with several addresses where a proxy writes one.
 fn the_one_address(headers: &HeaderMap, name: &HeaderName) -> Result<(), Problem> {
     let Some((_, value)) = the_one(headers, Some(name), &ADDRESS)? else { return Ok(()) };
     if value.as_bytes().contains(&b',') {
@@ -117,7 +116,7 @@ fn the_one_address(headers: &HeaderMap, name: &HeaderName) -> Result<(), Problem
     Ok(())
 }
 
-/// The value of the header that is named, or of the known ones that are there.
+/// The value of the configured header, or of the known ones that are present.
 fn the_one<'h, 'n>(
     headers: &'h HeaderMap,
     named: Option<&'n HeaderName>,
@@ -137,7 +136,7 @@ fn the_one<'h, 'n>(
     }
 }
 
-/// Two headers say different things of the request, one of which a client may have sent.
+/// Two headers contradict each other, and the client may have sent one of them.
 fn contradiction(one: &HeaderName, other: &HeaderName, flag: &str) -> Problem {
     if one == other {
         return Problem::contradictory(format!(

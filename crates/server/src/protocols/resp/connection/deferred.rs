@@ -1,14 +1,17 @@
-//! What a batch has put off: done while the connection waits, with as little kept as for any other wait.
+//! Deferred operations of a batch: applied while the connection waits, with as little kept as in any other wait.
 
 use std::mem;
 
-use super::{Connection, NO_MEMORY};
-use crate::protocols::resp::job::Deferred;
+use super::Connection;
+use crate::{
+    budgets::buffers::NO_MEMORY,
+    protocols::resp::{deferred_replies::DeferredReplies, store_operation::answer_deferred},
+};
 
 impl Connection<'_> {
-    /// Does what was put off, and puts the replies where they belong. `false`: there is no memory for what is kept
+    /// Applies the operations, and inserts the replies where they belong. `false`: there is no memory for what is kept
     /// until then, and the client is to be closed.
-    pub(super) async fn answer_deferred(&mut self, deferred: Deferred) -> bool {
+    pub(super) async fn answer_deferred(&mut self, deferred: DeferredReplies) -> bool {
         self.pause();
         let mut known = mem::take(&mut self.out);
         let mut reserved = self.worker.shared.buffers.reserve_nothing();
@@ -20,7 +23,7 @@ impl Connection<'_> {
             fits
         };
         if !fits {
-            // Nothing of it was done: the error stands where the first of its replies would.
+            // None was applied: the error replaces the first of their replies.
             known.truncate(deferred.start());
             known.append(&mut self.out);
             self.out = known;
@@ -30,7 +33,7 @@ impl Connection<'_> {
             let few = known.as_slice().to_vec();
             self.worker.buffers.put(mem::replace(&mut known, few));
         }
-        deferred.answer(self.worker, &known, &mut self.out).await;
+        answer_deferred(deferred, self.worker, &known, &mut self.out).await;
         true
     }
 }

@@ -15,14 +15,13 @@ use tokio::{
     time::{error::Elapsed, sleep, timeout},
 };
 
-use super::{Connection, MAX_UNREAD, NO_MEMORY};
+use super::Connection;
 use crate::{
+    budgets::buffers::NO_MEMORY,
     net::stream::Stream,
-    protocols::resp::pool::{CHUNK, MAX_KEPT, SMALL},
+    protocols::resp::pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, SMALL},
 };
 
-/// The most that is kept of what a client sends while it waits (`SG.WAIT`), in bytes.
-pub(super) const MAX_READ_AHEAD: usize = 256 * 1024;
 /// How long such a client is not read from before what it sends is dropped.
 const MAX_STALL: Duration = Duration::from_secs(2);
 
@@ -169,7 +168,7 @@ impl Connection<'_> {
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            let most = self.session.shared().timeouts.output;
+            let most = self.session.shared.timeouts.output;
             if send(&mut self.stream, &self.out, &mut self.sent, most).await?.is_err() {
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::TimedOut.into());

@@ -1,0 +1,162 @@
+//! What a command is: a description, and arguments that become an [`Action`].
+
+use std::time::Duration;
+
+use sluicegate_core::{Entry, Operation, Policy, Timestamp};
+
+use crate::{
+    CommandError, DecisionFormat, PolicyText,
+    arguments::{GivenOptions, KeyArgument, OptionName, Options, parse_options},
+    spec::CommandSpec,
+};
+
+/// A command.
+pub trait Command {
+    /// The description that clients get.
+    const SPEC: &'static CommandSpec;
+
+    /// Parses `arguments`, which start with the name of the command.
+    ///
+    /// # Errors
+    /// [`CommandError`], whose text is the whole error reply.
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H>;
+}
+
+/// A value made of each command of the [table](crate::table).
+pub trait FromCommand {
+    /// The value for the command `C`.
+    fn from_command<C: Command>() -> Self;
+}
+
+impl FromCommand for &'static CommandSpec {
+    fn from_command<C: Command>() -> Self {
+        C::SPEC
+    }
+}
+
+/// The program for which a command is parsed, and which then carries the [`Action`] out.
+pub trait Host<'a> {
+    /// A policy that was looked up.
+    type Policy;
+
+    /// What arguments may contain.
+    fn options(&self) -> Options;
+
+    /// Looks up a policy by its text.
+    ///
+    /// # Errors
+    /// The policy is invalid, or its name is unknown.
+    fn policy(&mut self, text: PolicyText<'a>) -> Result<Self::Policy, CommandError>;
+}
+
+/// Parses policies without a cache.
+impl<'a> Host<'a> for Options {
+    type Policy = Policy;
+
+    fn options(&self) -> Options {
+        *self
+    }
+
+    fn policy(&mut self, text: PolicyText<'a>) -> Result<Policy, CommandError> {
+        text.parse()
+    }
+}
+
+/// An action, or why the arguments are invalid.
+pub type Parsed<'a, H> = Result<Action<'a, <H as Host<'a>>::Policy>, CommandError>;
+
+/// What a command does, and how it replies. `at` is the time of the operation, if the command sets it.
+#[derive(Clone, Debug)]
+pub enum Action<'a, P> {
+    /// Applies `operation` to `key`. The reply is the decision in `format`.
+    Apply {
+        /// The key.
+        key: KeyArgument<'a>,
+        /// The policy to decide under.
+        policy: P,
+        /// The operation.
+        operation: Operation,
+        /// The time.
+        at: Option<Timestamp>,
+        /// How the reply shows the decision.
+        format: DecisionFormat,
+    },
+    /// Takes from several keys, independently. The reply is an array of decisions or errors, in order.
+    TakeBatch {
+        /// The takes: 1 to [`MAX_MANY`](crate::MAX_MANY).
+        takes: Vec<TakeRequest<'a, P>>,
+        /// The time.
+        at: Option<Timestamp>,
+    },
+    /// Takes once that is allowed. The reply is the decision: a denial as soon as the take is sure to miss `timeout`.
+    Wait {
+        /// The take.
+        take: TakeRequest<'a, P>,
+        /// Upper bound on the wait: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
+        timeout: Duration,
+    },
+    /// Resets `key`. The reply is 1 if it had state, otherwise 0.
+    Reset {
+        /// The key.
+        key: KeyArgument<'a>,
+        /// The time.
+        at: Option<Timestamp>,
+    },
+    /// Reads the state of `key`. `reply` writes the reply.
+    Read {
+        /// The key.
+        key: KeyArgument<'a>,
+        /// The time.
+        at: Option<Timestamp>,
+        /// Writes the reply.
+        reply: EntryReply,
+    },
+}
+
+/// One take of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakeRequest<'a, P> {
+    /// The key.
+    pub key: KeyArgument<'a>,
+    /// The policy to decide under.
+    pub policy: P,
+    /// Units to take.
+    pub cost: u32,
+}
+
+/// Writes a reply from the state of a key at a time. `None` is a key without state.
+pub type EntryReply = fn(Option<&Entry>, Timestamp, &mut dyn ReplyWriter);
+
+/// Writes one reply, part by part.
+pub trait ReplyWriter {
+    /// A whole number.
+    fn integer(&mut self, value: i64);
+    /// A string.
+    fn string(&mut self, bytes: &[u8]);
+    /// No value.
+    fn null(&mut self);
+    /// The start of an array of `length` parts.
+    fn array(&mut self, length: usize);
+    /// The start of a map of `length` pairs.
+    fn map(&mut self, length: usize);
+}
+
+/// Parses the arguments `key policy` and `options`, for one operation on one key.
+#[inline]
+pub(crate) fn parse_apply<'a, H: Host<'a>>(
+    host: &mut H,
+    arguments: &[&'a [u8]],
+    spec: &'static CommandSpec,
+    options: &'static [OptionName],
+    operation: impl FnOnce(&GivenOptions) -> Operation,
+) -> Parsed<'a, H> {
+    let [_, key, policy, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
+    let given = parse_options(spec, options, host.options(), rest)?;
+    Ok(Action::Apply {
+        key: KeyArgument::new(key, 1)?,
+        policy: host.policy(PolicyText::Text(policy))?,
+        operation: operation(&given),
+        at: given.at,
+        format: DecisionFormat::Sluicegate,
+    })
+}

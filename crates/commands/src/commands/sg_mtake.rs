@@ -1,0 +1,94 @@
+//! `SG.MTAKE n key policy [COST] cost [key policy [COST] cost ...] [AT us]`: takes from several keys, independently.
+
+use crate::{
+    CommandError, PolicyText,
+    arguments::{KeyArgument, OptionName::At, is_unknown_option, number, parse_options, units},
+    command::{Action, Command, Host, Parsed, TakeRequest},
+    limits::MAX_MANY,
+    spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
+};
+
+/// `SG.MTAKE`.
+pub(crate) struct SgMtake;
+
+/// The arguments of one take, unchecked.
+struct RawTake<'a> {
+    key: &'a [u8],
+    /// Index of the key among the arguments of the command.
+    index: usize,
+    policy: &'a [u8],
+    cost: &'a [u8],
+}
+
+impl Command for SgMtake {
+    const SPEC: &'static CommandSpec = &CommandSpec {
+        name: "SG.MTAKE",
+        arity: -5,
+        flags: &["write", "denyoom", "movablekeys"],
+        keys: Keys::Counted,
+        summary: "Takes from several keys, independently of each other.",
+        arguments: &[
+            Argument::new("n", ArgumentKind::Integer),
+            Argument::repeated(
+                "take",
+                &[
+                    KEY,
+                    POLICY,
+                    Argument::word("COST"),
+                    Argument::new("cost", ArgumentKind::Integer),
+                ],
+            ),
+        ],
+        ..ONE_KEY
+    };
+
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
+        let (count, rest) = match arguments {
+            [_, count, rest @ ..] if rest.len() >= 3 => (count, rest),
+            _ => return Err(CommandError::Arity(Self::SPEC)),
+        };
+        let count = number("n", count, 1, MAX_MANY as u64)?;
+        let count = usize::try_from(count).expect("`number` checks the bounds");
+        // The count is checked first, because with a wrong one every later error would be misleading.
+        let (raw_takes, options) = split_takes(count, rest)?;
+        let allowed = host.options();
+        if options.len() >= 3 && is_unknown_option(Self::SPEC, &[At], allowed, options[0]) {
+            let (more, incomplete) = (options.len() / 3, !options.len().is_multiple_of(3));
+            return Err(wrong_count(count, count + more, incomplete));
+        }
+        let given = parse_options(Self::SPEC, &[At], allowed, options)?;
+        let mut takes = Vec::with_capacity(raw_takes.len());
+        for RawTake { key, index, policy, cost } in raw_takes {
+            takes.push(TakeRequest {
+                key: KeyArgument::new(key, index)?,
+                policy: host.policy(PolicyText::Text(policy))?,
+                cost: units("cost", cost, 0)?,
+            });
+        }
+        Ok(Action::TakeBatch { takes, at: given.at })
+    }
+}
+
+/// The first `count` takes among `arguments`, which follow the count, and the arguments after them.
+fn split_takes<'r, 'a>(
+    count: usize,
+    arguments: &'r [&'a [u8]],
+) -> Result<(Vec<RawTake<'a>>, &'r [&'a [u8]]), CommandError> {
+    let mut takes = Vec::with_capacity(count.min(arguments.len() / 3));
+    let mut rest = arguments;
+    while takes.len() < count {
+        let index = 2 + arguments.len() - rest.len();
+        let (key, policy, cost);
+        (key, policy, cost, rest) = match *rest {
+            [key, policy, word, cost, ref rest @ ..] if is_cost(word) => (key, policy, cost, rest),
+            [key, policy, cost, ref rest @ ..] => (key, policy, cost, rest),
+            _ => return Err(wrong_count(count, takes.len(), !rest.is_empty())),
+        };
+        takes.push(RawTake { key, index, policy, cost });
+    }
+    Ok((takes, rest))
+}
+
+fn wrong_count(announced: usize, given: usize, incomplete: bool) -> CommandError {
+    CommandError::TakeCount { spec: SgMtake::SPEC, announced, given, incomplete }
+}

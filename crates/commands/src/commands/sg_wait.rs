@@ -1,0 +1,39 @@
+//! `SG.WAIT key policy [COST cost] [TIMEOUT us]`: takes units once they fit.
+
+use crate::{
+    CommandError, PolicyText,
+    arguments::{
+        KeyArgument,
+        OptionName::{Cost, Timeout},
+        parse_options,
+    },
+    command::{Action, Command, Host, Parsed, TakeRequest},
+    limits::DEFAULT_TIMEOUT,
+    spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
+};
+
+/// `SG.WAIT`.
+pub(crate) struct SgWait;
+
+impl Command for SgWait {
+    const SPEC: &'static CommandSpec = &CommandSpec {
+        name: "SG.WAIT",
+        flags: &["write", "denyoom", "blocking"],
+        summary: "Takes units, and replies when they fit or when the timeout is sure to be missed.",
+        arguments: &[KEY, POLICY, COST, Argument::option("TIMEOUT", "microseconds")],
+        ..DECISION
+    };
+
+    fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
+        let [_, key, policy, options @ ..] = arguments else {
+            return Err(CommandError::Arity(Self::SPEC));
+        };
+        let given = parse_options(Self::SPEC, &[Cost, Timeout], host.options(), options)?;
+        let take = TakeRequest {
+            key: KeyArgument::new(key, 1)?,
+            policy: host.policy(PolicyText::Text(policy))?,
+            cost: given.cost(),
+        };
+        Ok(Action::Wait { take, timeout: given.timeout.unwrap_or(DEFAULT_TIMEOUT) })
+    }
+}

@@ -1,0 +1,280 @@
+//! The activity of a connection: input that its client has not finished, and replies that it does not read.
+//!
+//! A request costs a few plain stores here and no clock read: a timer checks the activity from time to time
+//! ([`timeouts`](super::timeouts)).
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
+
+use sluicegate_core::Timestamp;
+
+use super::{
+    chunks::Chunks,
+    held_bytes::{ConnectionBuffers, Held},
+    input::Input,
+    limits::{MAX_STREAMS, SLOT},
+};
+
+/// Bytes of unfinished input, and of unsent output, up to which nothing is reserved: what a
+/// connection is charged for covers them.
+const FREE_INPUT: usize = 2 * 1024;
+const FREE_OUTPUT: usize = 8 * 1024;
+
+/// Concurrent requests on HTTP/2 whose slots are covered by that charge as well.
+const FREE_SLOTS: usize = 4;
+
+/// The activity of a connection.
+#[derive(Debug)]
+pub(super) struct ConnectionActivity {
+    connection: Arc<ConnectionBuffers>,
+    input: RefCell<Input>,
+    /// Bytes held for unfinished input, and for unsent output.
+    unfinished: RefCell<Held>,
+    unsent: RefCell<Held>,
+    /// Bytes held for complete replies that may be unsent, because the client reads nothing.
+    ended: RefCell<Held>,
+    /// Bytes held for the slots of requests on HTTP/2. They never shrink, because the tables of h2 do not.
+    slots: RefCell<Held>,
+    /// Upper bound on the requests in flight on HTTP/2, rejected and malformed ones included.
+    open: Cell<usize>,
+    /// Chunks of replies, on HTTP/2, that the client has not read.
+    chunks: RefCell<Chunks>,
+    /// Changes whenever a request starts to arrive.
+    begun: Cell<u64>,
+    /// Requests so far.
+    requests: Cell<u64>,
+    /// Requests without a complete reply.
+    in_flight: Cell<u64>,
+    /// Whether the client reads nothing.
+    write_blocked: Cell<bool>,
+    /// Changes when the client reads something.
+    taken: Cell<u64>,
+}
+
+/// Keeps a request in flight until dropped: its reply is incomplete, or the client has not read it.
+#[derive(Debug)]
+pub(super) struct InFlightGuard {
+    activity: Rc<ConnectionActivity>,
+    held: Held,
+}
+
+/// A chunk of a reply that the client has not read, until dropped.
+#[derive(Debug)]
+pub(super) struct SentChunk {
+    activity: Rc<ConnectionActivity>,
+    at: usize,
+}
+
+impl ConnectionActivity {
+    pub(super) fn new(connection: Arc<ConnectionBuffers>) -> Rc<Self> {
+        let held = || RefCell::new(connection.hold_nothing());
+        Rc::new(Self {
+            unfinished: held(),
+            unsent: held(),
+            ended: held(),
+            slots: held(),
+            open: Cell::default(),
+            connection,
+            input: RefCell::default(),
+            chunks: RefCell::default(),
+            begun: Cell::default(),
+            requests: Cell::default(),
+            in_flight: Cell::default(),
+            write_blocked: Cell::default(),
+            taken: Cell::default(),
+        })
+    }
+
+    /// A request has arrived.
+    #[inline]
+    pub(super) fn begin(self: &Rc<Self>) -> InFlightGuard {
+        self.requests.set(self.requests.get() + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.input.borrow_mut().finished();
+        InFlightGuard { activity: Rc::clone(self), held: self.connection.hold_nothing() }
+    }
+
+    /// These bytes have arrived. `false`: more is unfinished than may be held.
+    #[inline]
+    #[must_use]
+    pub(super) fn read(&self, bytes: &[u8]) -> bool {
+        let mut input = self.input.borrow_mut();
+        let before = input.begun();
+        input.read(bytes);
+        if !before {
+            self.begun.set(self.begun.get() + 1);
+        }
+        // The reader of a body counts its bytes.
+        let unfinished = match *input {
+            Input::One { .. } if self.in_flight.get() > 0 => 0,
+            ref input => input.unfinished(),
+        };
+        let new = input.take_new();
+        hold(&self.unfinished, unfinished, FREE_INPUT) && (new == 0 || self.hold_slots(new))
+    }
+
+    /// Holds slots for `new` more requests on HTTP/2. `false`: they are more than may be held.
+    /// A rejected request takes up a slot as well.
+    fn hold_slots(&self, new: usize) -> bool {
+        let open = self.open.get() + new;
+        self.open.set(open);
+        let slots = open.min(MAX_STREAMS as usize).next_power_of_two();
+        let mut held = self.slots.borrow_mut();
+        let bytes = slots * SLOT;
+        slots <= FREE_SLOTS || bytes <= held.bytes() || held.resize_for_slots(bytes)
+    }
+
+    /// Whether more is held than for a client with few requests at a time.
+    pub(super) fn holds_slots(&self) -> bool {
+        self.slots.borrow().bytes() > 0
+    }
+
+    /// All input is processed, and output is sent as far as the client reads it.
+    #[inline]
+    pub(super) fn settle(&self) {
+        if self.open.get() > 0 && !self.write_blocked.get() {
+            self.open.set(usize::try_from(self.in_flight.get()).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// A write has left `unsent` bytes. `false`: they are more than may be held.
+    #[inline]
+    #[must_use]
+    pub(super) fn wrote(&self, write_blocked: bool, unsent: usize) -> bool {
+        self.write_blocked.set(write_blocked);
+        if !write_blocked {
+            self.taken.set(self.taken.get() + 1);
+            hold(&self.ended, 0, 0);
+        }
+        hold(&self.unsent, unsent, FREE_OUTPUT)
+    }
+
+    /// Whether no more than one request is in flight.
+    pub(super) fn is_alone(&self) -> bool {
+        self.in_flight.get() <= 1
+    }
+
+    /// A flush waits for the client to read.
+    pub(super) fn block_flush(&self) {
+        self.write_blocked.set(true);
+    }
+
+    /// Whether the client reads nothing.
+    pub(super) fn is_write_blocked(&self) -> bool {
+        self.write_blocked.get()
+    }
+
+    /// The first bytes of a request have already arrived.
+    pub(super) fn has_begun(&self, bytes: usize) {
+        *self.input.borrow_mut() = Input::One { begun: true, bytes };
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    /// Whether HTTP/2 is spoken; `None`: the first bytes leave it open.
+    pub(super) fn is_http2(&self) -> Option<bool> {
+        match *self.input.borrow() {
+            Input::Unknown(_) => None,
+            Input::One { .. } => Some(false),
+            Input::Two(_) => Some(true),
+        }
+    }
+
+    /// Whether a connection of HTTP/1.1 is idle.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.rests() && matches!(*self.input.borrow(), Input::One { begun: false, .. })
+    }
+
+    /// While the client reads nothing: a number that changes once it does.
+    pub(super) fn write_blocked(&self) -> Option<u64> {
+        self.write_blocked.get().then(|| self.taken.get())
+    }
+
+    /// The time since which the oldest unread chunk of a reply waits, by the checks so far and one at `now`.
+    pub(super) fn oldest_chunk(&self, now: Timestamp) -> Option<Timestamp> {
+        self.chunks.borrow_mut().check(now)
+    }
+
+    /// Whether no request is in flight and nothing is to be sent.
+    pub(super) fn rests(&self) -> bool {
+        self.in_flight.get() == 0 && !self.write_blocked.get()
+    }
+
+    /// While a request is incomplete: a number that changes with the next one.
+    pub(super) fn begun(&self) -> Option<u64> {
+        self.input.borrow().begun().then(|| self.begun.get())
+    }
+
+    /// The number of requests so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// The client has closed its side. Whether that can be ignored for now, because a request will
+    /// be answered. A request that waits is withdrawn instead.
+    pub(super) fn close_read(&self) -> bool {
+        let is_answered = self.in_flight.get() > 0
+            && !self.connection.is_waiting()
+            && self.is_http2() == Some(false);
+        if is_answered {
+            self.connection.close_read();
+        }
+        is_answered
+    }
+}
+
+/// Holds `bytes`, unless they are at most `free`. `false`: they do not fit.
+#[inline]
+fn hold(held: &RefCell<Held>, bytes: usize, free: usize) -> bool {
+    let mut held = held.borrow_mut();
+    let bytes = if bytes > free { bytes } else { 0 };
+    held.bytes() == bytes || held.resize_for_connection(bytes)
+}
+
+impl InFlightGuard {
+    /// Holds `bytes` more for the request. `false`: they do not fit.
+    #[must_use]
+    pub(super) fn hold(&mut self, bytes: usize) -> bool {
+        bytes == 0 || self.held.resize(self.held.bytes() + bytes)
+    }
+
+    /// A reservation for the body of the request, still empty.
+    pub(super) fn hold_nothing(&self) -> Held {
+        self.activity.connection.hold_nothing()
+    }
+
+    /// Hands a chunk of the reply to the connection.
+    pub(super) fn send_chunk(&self) -> SentChunk {
+        let at = self.activity.chunks.borrow_mut().add();
+        SentChunk { activity: Rc::clone(&self.activity), at }
+    }
+
+    /// Whether the client reads nothing.
+    pub(super) fn is_write_blocked(&self) -> bool {
+        self.activity.is_write_blocked()
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        let activity = &self.activity;
+        activity.in_flight.set(activity.in_flight.get() - 1);
+        activity.input.borrow_mut().finished();
+        let bytes = self.held.bytes();
+        if bytes > 0 && activity.write_blocked.get() && self.held.resize(0) {
+            let mut ended = activity.ended.borrow_mut();
+            let _fits = {
+                let sum = ended.bytes() + bytes;
+                ended.resize_for_connection(sum)
+            };
+        }
+    }
+}
+
+impl Drop for SentChunk {
+    fn drop(&mut self) {
+        self.activity.chunks.borrow_mut().remove(self.at);
+    }
+}

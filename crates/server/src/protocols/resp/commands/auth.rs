@@ -1,0 +1,56 @@
+//! `AUTH [user] password`: authenticates the connection. There is one user, `default`.
+
+use sluicegate_commands::{Argument, ArgumentKind};
+
+use super::spec::EARLY;
+use crate::protocols::resp::{
+    call::{Call, CallResult, Next, ServerCommand},
+    session::Session,
+};
+
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+pub(super) const AUTH: ServerCommand = ServerCommand::new(
+    "AUTH",
+    -2,
+    EARLY,
+    &[
+        Argument::optional("username", ArgumentKind::Text),
+        Argument::new("password", ArgumentKind::Text),
+    ],
+    "Authenticates the connection.",
+    run,
+);
+
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    match *call.rest() {
+        [_] if !call.session.shared.asks_for_password() => {
+            return Err("ERR AUTH <password> called without any password configured for the \
+                        default user. Are you sure your configuration is correct?"
+                .into());
+        }
+        [password] => authenticate(call.session, b"default", password)?,
+        [user, password] => authenticate(call.session, user, password)?,
+        _ => return Err("ERR syntax error".into()),
+    }
+    call.writer().simple("OK");
+    Ok(Next::Limits(call.session.limits()))
+}
+
+/// Checks the password, and records the result in the session.
+pub(super) fn authenticate(
+    session: &mut Session<'_>,
+    user: &[u8],
+    password: &[u8],
+) -> Result<(), String> {
+    // The password is compared whatever the user, so that the duration does not show which is wrong.
+    let is_right = session.shared.knows(password);
+    if user != b"default" || !is_right {
+        session.login_failed = true;
+        session.shared.incidents.note(session.client, session.now, "wrong password");
+        session.worker.stats().login_failures.add();
+        return Err(WRONG_PASSWORD.into());
+    }
+    session.authenticated = true;
+    Ok(())
+}

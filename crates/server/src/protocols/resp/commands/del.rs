@@ -1,0 +1,18 @@
+//! `DEL key [key ...]`: resets keys. The reply is the number of those that had state.
+
+use sluicegate_commands::Keys;
+
+use super::spec::EACH_KEY;
+use crate::protocols::resp::{
+    call::{Call, CallResult, Next, ServerCommand},
+    deferred_replies::StoreOperation,
+};
+
+pub(super) const DEL: ServerCommand =
+    ServerCommand::new("DEL", -2, &["write"], EACH_KEY, "Resets keys.", run).on_keys(Keys::All);
+
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let keys = call.rest().iter().map(|&key| key.into()).collect();
+    call.session.apply(StoreOperation::Reset(keys), call.out);
+    Ok(Next::Go)
+}

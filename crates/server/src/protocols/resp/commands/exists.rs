@@ -1,0 +1,25 @@
+//! `EXISTS key [key ...]`: the number of keys that have state.
+
+use sluicegate_commands::Keys;
+
+use super::spec::EACH_KEY;
+use crate::protocols::resp::{
+    call::{Call, CallResult, Next, ServerCommand},
+    deferred_replies::StoreOperation,
+};
+
+pub(super) const EXISTS: ServerCommand = ServerCommand::new(
+    "EXISTS",
+    -2,
+    &["readonly", "fast"],
+    EACH_KEY,
+    "Counts the keys that have state.",
+    run,
+)
+.on_keys(Keys::All);
+
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let keys = call.rest().iter().map(|&key| key.into()).collect();
+    call.session.apply(StoreOperation::CountExisting(keys), call.out);
+    Ok(Next::Go)
+}

@@ -1,0 +1,59 @@
+//! The commands that only the server has: one file each.
+
+mod auth;
+mod client;
+mod cluster;
+mod command;
+mod config;
+mod dbsize;
+mod del;
+mod echo;
+mod exists;
+mod hello;
+mod info;
+mod latency;
+mod ping;
+mod quit;
+mod reset;
+mod role;
+mod select;
+mod sg_keys;
+mod slowlog;
+mod spec;
+mod time;
+mod ttl;
+
+use std::sync::LazyLock;
+
+use super::call::CommandTable;
+
+/// All commands: those of `sluicegate_commands`, then these.
+pub(super) fn table() -> &'static CommandTable {
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
+        CommandTable::new([
+            &auth::AUTH,
+            &client::CLIENT,
+            &cluster::CLUSTER,
+            &command::COMMAND,
+            &config::CONFIG,
+            &dbsize::DBSIZE,
+            &del::DEL,
+            &echo::ECHO,
+            &exists::EXISTS,
+            &hello::HELLO,
+            &info::INFO,
+            &latency::LATENCY,
+            &sg_keys::SG_KEYS,
+            &ping::PING,
+            &ttl::PTTL,
+            &quit::QUIT,
+            &reset::RESET,
+            &role::ROLE,
+            &select::SELECT,
+            &slowlog::SLOWLOG,
+            &time::TIME,
+            &ttl::TTL,
+        ])
+    });
+    &TABLE
+}

@@ -1,0 +1,21 @@
+//! `RESET`: resets the connection to the state of a new one.
+
+use sluicegate_resp::Version;
+
+use super::spec::EARLY;
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+
+pub(super) const RESET: ServerCommand =
+    ServerCommand::new("RESET", 1, EARLY, &[], "Resets the connection.", run);
+
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    call.writer().simple("RESET");
+    let session = &mut *call.session;
+    session.version = Version::Resp2;
+    session.authenticated = !session.shared.asks_for_password();
+    let mut details = session.client.details.lock();
+    details.version = Version::Resp2;
+    details.name.clear();
+    drop(details);
+    Ok(Next::Limits(session.limits()))
+}

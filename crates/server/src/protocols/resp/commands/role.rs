@@ -1,0 +1,23 @@
+//! `ROLE`: the server is a primary without replicas.
+
+use super::spec::FAST;
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+
+pub(super) const ROLE: ServerCommand = ServerCommand::new(
+    "ROLE",
+    1,
+    FAST,
+    &[],
+    "Reports that this server is a primary without replicas.",
+    run,
+)
+.of_server();
+
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let mut writer = call.writer();
+    writer.array(3);
+    writer.bulk("master");
+    writer.integer(0);
+    writer.array(0);
+    Ok(Next::Go)
+}

@@ -1,0 +1,16 @@
+//! `TIME`: the time of the server, in seconds and microseconds.
+
+use super::spec::FAST;
+use crate::protocols::resp::call::{Call, CallResult, Next, ServerCommand};
+
+pub(super) const TIME: ServerCommand =
+    ServerCommand::new("TIME", 1, FAST, &[], "Returns the time of the server.", run).of_server();
+
+fn run(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let now = call.session.now.as_micros();
+    let mut writer = call.writer();
+    writer.array(2);
+    writer.bulk((now / 1_000_000).to_string());
+    writer.bulk((now % 1_000_000).to_string());
+    Ok(Next::Go)
+}

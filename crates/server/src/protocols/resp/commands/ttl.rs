@@ -1,0 +1,53 @@
+//! `TTL key` and `PTTL key`: the time until a key has recovered.
+
+use sluicegate_commands::{EntryReply, Keys, ReplyWriter};
+use sluicegate_core::{Entry, Timestamp};
+
+use super::spec::KEY;
+use crate::protocols::resp::{
+    call::{Call, CallResult, Next, ServerCommand},
+    deferred_replies::StoreOperation,
+};
+
+pub(super) const TTL: ServerCommand = ServerCommand::new(
+    "TTL",
+    2,
+    &["readonly", "fast"],
+    KEY,
+    "Tells until when a key is kept, in seconds.",
+    ttl,
+)
+.on_keys(Keys::First);
+
+fn ttl(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let [key] = *call.rest() else { return Err(call.arity_error()) };
+    let reply: EntryReply = |entry, now, writer| reply(entry, now, 1_000_000, writer);
+    call.session.apply(StoreOperation::Read(key.into(), reply), call.out);
+    Ok(Next::Go)
+}
+
+pub(super) const PTTL: ServerCommand = ServerCommand::new(
+    "PTTL",
+    2,
+    &["readonly", "fast"],
+    KEY,
+    "Returns the expiry time of a key, in milliseconds.",
+    pttl,
+)
+.on_keys(Keys::First);
+
+fn pttl(call: &mut Call<'_, '_, '_>) -> CallResult {
+    let [key] = *call.rest() else { return Err(call.arity_error()) };
+    let reply: EntryReply = |entry, now, writer| reply(entry, now, 1_000, writer);
+    call.session.apply(StoreOperation::Read(key.into(), reply), call.out);
+    Ok(Next::Go)
+}
+
+/// Writes the time in units of `unit_us` microseconds, rounded up; -2 if the key has recovered.
+fn reply(entry: Option<&Entry>, now: Timestamp, unit_us: u128, writer: &mut dyn ReplyWriter) {
+    let lifetime = entry.map_or(0, |entry| entry.lifetime(now).as_micros());
+    writer.integer(match lifetime.div_ceil(unit_us) {
+        0 => -2,
+        units => i64::try_from(units).unwrap_or(i64::MAX),
+    });
+}

@@ -1,0 +1,106 @@
+//! Operations on the store that wait until everything that was read has been parsed.
+
+use sluicegate_commands::{DecisionFormat, EntryReply};
+use sluicegate_core::{Operation, PreparedPolicy, Timestamp};
+use sluicegate_resp::Version;
+
+use crate::budgets::buffers::BufferBudget;
+
+/// Keys in deferred operations from which on these are applied before more is read.
+const MAX_KEYS: usize = 1024;
+/// The same while memory is scarce.
+const MAX_KEYS_WHEN_SCARCE: usize = 128;
+/// Approximate bytes of an operation besides its key: until the reply, and while it is sent, when its key exists three
+/// times more, in a command and in a pipeline of them.
+const OPERATION_BYTES: usize = 192;
+const SENT_OPERATION_BYTES: usize = 768;
+const KEY_COPIES_WHEN_SENT: usize = 3;
+
+/// An operation on the store, with its reply.
+#[derive(Debug)]
+pub(super) enum StoreOperation {
+    /// Independent decisions.
+    Decide(Vec<PendingDecision>),
+    /// Resets the keys. The reply is the number of keys that had state.
+    Reset(Vec<Box<[u8]>>),
+    /// The reply is the number of keys that have state.
+    CountExisting(Vec<Box<[u8]>>),
+    /// Reads the state of the key, and replies.
+    Read(Box<[u8]>, EntryReply),
+}
+
+/// A decision to be made.
+#[derive(Debug)]
+pub(super) struct PendingDecision {
+    pub(super) key: Box<[u8]>,
+    pub(super) policy: PreparedPolicy,
+    pub(super) operation: Operation,
+    pub(super) format: DecisionFormat,
+    /// Length of the array whose first element is the reply; 0 for none.
+    pub(super) begins_array: usize,
+}
+
+/// Operations that were deferred.
+#[derive(Debug, Default)]
+pub(super) struct DeferredReplies {
+    replies: Vec<DeferredReply>,
+    keys: usize,
+    /// Bytes of all operations, and those that the largest needs besides while it is sent.
+    bytes: usize,
+    largest: usize,
+}
+
+/// A reply to be made.
+#[derive(Debug)]
+pub(super) struct DeferredReply {
+    /// Where the reply belongs among those that are known.
+    pub(super) offset: usize,
+    pub(super) version: Version,
+    /// Time of the operation.
+    pub(super) now: Timestamp,
+    pub(super) operation: StoreOperation,
+}
+
+impl DeferredReplies {
+    /// Defers an operation.
+    pub(super) fn push(&mut self, reply: DeferredReply) {
+        let (keys, bytes) = match &reply.operation {
+            StoreOperation::Decide(pending) => {
+                (pending.len(), pending.iter().map(|it| it.key.len()).sum())
+            }
+            StoreOperation::Reset(keys) | StoreOperation::CountExisting(keys) => {
+                (keys.len(), keys.iter().map(|it| it.len()).sum())
+            }
+            StoreOperation::Read(key, _) => (1, key.len()),
+        };
+        self.keys += keys;
+        self.bytes += keys * OPERATION_BYTES + bytes;
+        self.largest = self.largest.max(keys * SENT_OPERATION_BYTES + bytes * KEY_COPIES_WHEN_SENT);
+        self.replies.push(reply);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// Whether there are enough operations to apply them.
+    pub(super) fn is_full(&self, buffers: &BufferBudget) -> bool {
+        self.keys >= MAX_KEYS
+            || self.keys >= MAX_KEYS_WHEN_SCARCE && buffers.used() > buffers.max() / 2
+    }
+
+    /// Bytes until all replies are there.
+    pub(super) const fn size(&self) -> usize {
+        self.bytes + self.largest
+    }
+
+    /// Where the first reply belongs.
+    pub(super) fn start(&self) -> usize {
+        self.replies.first().map_or(0, |reply| reply.offset)
+    }
+
+    /// The replies to be made, in order.
+    pub(super) fn into_replies(self) -> Vec<DeferredReply> {
+        self.replies
+    }
+}

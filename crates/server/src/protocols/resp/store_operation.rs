@@ -1,0 +1,147 @@
+//! Operations on the store other than the batches of decisions on state in this process.
+//!
+//! With state in this process, an operation is applied immediately, except decisions that take longer than a turn:
+//! those that are left end the batch and are deferred. With any other store, an operation is deferred until
+//! everything that was read has been parsed. Deferred operations are applied one after the other, and each reply is
+//! inserted where it belongs among those of the batch.
+
+use futures_util::FutureExt;
+use sluicegate_commands::EntryReply;
+use sluicegate_core::{Entry, KeyedOperation, StoreError, Timestamp};
+use sluicegate_resp::Writer;
+
+use super::{
+    deferred_replies::{DeferredReplies, DeferredReply, PendingDecision, StoreOperation},
+    resp_reply::RespReply,
+    session::Session,
+    worker::RespWorker,
+};
+use crate::{decide::Decider, stats::Cause, store::error_reply};
+
+/// Applies all deferred operations, and merges their replies with those that are `known` into `out`.
+pub(super) async fn answer_deferred(
+    deferred: DeferredReplies,
+    worker: &RespWorker,
+    known: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let mut copied = 0;
+    for DeferredReply { offset, version, now, operation } in deferred.into_replies() {
+        out.extend_from_slice(&known[copied..offset]);
+        copied = offset;
+        operation.answer(worker, now, &mut Writer::new(out, version)).await;
+    }
+    out.extend_from_slice(&known[copied..]);
+}
+
+impl Session<'_> {
+    /// Applies `operation` and appends its reply to `out`, or defers it.
+    pub(super) fn apply(&self, operation: StoreOperation, out: &mut Vec<u8>) {
+        self.add_work(operation.work());
+        if !self.shared.decider.is_local() {
+            return self.defer(operation, out.len());
+        }
+        let writer = &mut Writer::new(out, self.version);
+        let answered = operation.answer(self.worker, self.now, writer);
+        answered.now_or_never().expect("a local store answers now");
+    }
+}
+
+impl StoreOperation {
+    /// Work of the operation on state in this process. A decision is 1.
+    fn work(&self) -> u32 {
+        let count = match self {
+            Self::Decide(pending) => pending.len(),
+            Self::Reset(keys) | Self::CountExisting(keys) => keys.len(),
+            Self::Read(..) => 1,
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    async fn answer(self, worker: &RespWorker, now: Timestamp, writer: &mut Writer<'_>) {
+        let decider = &*worker.shared.decider;
+        let done = match self {
+            Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
+            Self::Reset(keys) => {
+                reset(&keys, decider, now).await.map(|count| writer.integer(count))
+            }
+            Self::CountExisting(keys) => {
+                count_existing(&keys, decider, now).await.map(|count| writer.integer(count))
+            }
+            Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
+        };
+        if let Err(error) = done {
+            worker.stats().errors.add();
+            writer.error(error_reply(&error));
+        }
+    }
+}
+
+async fn decide<'a>(
+    pending: &'a [PendingDecision],
+    worker: &RespWorker,
+    now: Timestamp,
+    writer: &mut Writer<'_>,
+) {
+    let (decider, stats) = (&*worker.shared.decider, worker.stats());
+    let operation = |it: &'a PendingDecision| KeyedOperation {
+        key: &it.key,
+        policy: &it.policy,
+        operation: it.operation,
+    };
+    let operations: Vec<_> = pending.iter().map(operation).collect();
+    let answers = decider.decide_many(worker.turns(), &operations, now).await;
+    for (answer, pending) in answers.into_iter().zip(pending) {
+        if pending.begins_array > 0 {
+            writer.array(pending.begins_array);
+        }
+        match answer {
+            Ok(answer) => {
+                let policy = pending.policy.policy();
+                stats.decided(answer.source, &answer.decision);
+                stats.sampler.note(&pending.key, &answer.decision, Cause::policy(policy));
+                pending.format.write(&answer.decision, &mut RespReply(writer));
+                decider.queues.asked(&pending.key, policy, pending.operation);
+            }
+            Err(error) => {
+                stats.errors.add();
+                writer.error(error_reply(&error));
+            }
+        }
+    }
+}
+
+async fn reset(keys: &[Box<[u8]>], decider: &Decider, now: Timestamp) -> Result<i64, StoreError> {
+    let mut count = 0;
+    for key in keys {
+        count += i64::from(decider.reset(key, now).await?);
+        decider.queues.changed(key);
+    }
+    Ok(count)
+}
+
+async fn count_existing(
+    keys: &[Box<[u8]>],
+    decider: &Decider,
+    now: Timestamp,
+) -> Result<i64, StoreError> {
+    let mut count = 0;
+    for key in keys {
+        count += i64::from(decider.read(key, now, |_, _| ()).await?.is_some());
+    }
+    Ok(count)
+}
+
+async fn read(
+    key: &[u8],
+    reply: EntryReply,
+    decider: &Decider,
+    now: Timestamp,
+    writer: &mut Writer<'_>,
+) -> Result<(), StoreError> {
+    let read = |entry: &Entry, now| reply(Some(entry), now, &mut RespReply(writer));
+    if decider.read(key, now, read).await?.is_none() {
+        reply(None, now, &mut RespReply(writer));
+    }
+    Ok(())
+}
