@@ -56,14 +56,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advance_by_several_threads_adds_all_spans() {
+    fn advance_clone_adds_up_to_the_maximum() {
         let clock = ManualClock::default();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..1000).for_each(|_| clock.advance(Duration::from_micros(1))));
-            }
-        });
-        assert_eq!(clock.now().as_micros(), 4000);
+        for _ in 0..3 {
+            clock.clone().advance(Duration::from_micros(5));
+        }
+        assert_eq!(clock.now().as_micros(), 15);
         clock.advance(Duration::MAX);
         assert_eq!(clock.now(), Timestamp::MAX);
     }
