@@ -52,7 +52,7 @@ impl fmt::Display for CalendarUnit {
 }
 
 /// A calendar unit in a time zone.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,

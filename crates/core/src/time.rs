@@ -1,17 +1,9 @@
-//! Points in time, and who tells them.
+//! Points in time, and clocks.
 //!
-//! Time enters the core only as an argument. Whoever holds the state reads a clock and passes what
-//! it said; spans of time are [`std::time::Duration`]s of whole microseconds.
+//! Time enters the core only as an argument: the owner of the state reads a clock and passes the time. Spans
+//! of time are [`std::time::Duration`]s of whole microseconds.
 
-use std::{
-    fmt,
-    ops::Add,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, ops::Add, sync::Arc, time::Duration};
 
 /// A point in time: whole microseconds since the Unix epoch, `0..=2^52` (until the year 2112).
 ///
@@ -23,7 +15,7 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
-    /// The last point in time that can be told.
+    /// The last point in time.
     pub const MAX: Self = Self(1 << 52);
 
     /// The point `micros` microseconds after the Unix epoch.
@@ -68,14 +60,15 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A time that no [`Timestamp`] can tell.
+/// A time beyond [`Timestamp::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid time `{micros}us`: expected 0us to {}us", Timestamp::MAX.0)]
 pub struct TimestampError {
     micros: u64,
 }
 
-/// Tells the time. The one implementation that asks the system lives with the in-memory store.
+/// A source of the current time. The system clock is in the crate `sluicegate-memory`; tests use
+/// [`ManualClock`](crate::ManualClock).
 pub trait Clock {
     /// The time now.
     fn now(&self) -> Timestamp;
@@ -85,34 +78,6 @@ pub trait Clock {
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Timestamp {
         C::now(self)
-    }
-}
-
-/// A clock that is moved by hand: for tests and for simulations.
-#[derive(Debug, Default)]
-pub struct ManualClock(AtomicU64);
-
-impl ManualClock {
-    /// A clock that stands at `now`.
-    #[must_use]
-    pub const fn new(now: Timestamp) -> Self {
-        Self(AtomicU64::new(now.0))
-    }
-
-    /// Moves the clock to `now`, forwards or back.
-    pub fn set(&self, now: Timestamp) {
-        self.0.store(now.0, Ordering::SeqCst);
-    }
-
-    /// Moves the clock forwards by `span`.
-    pub fn advance(&self, span: Duration) {
-        self.set(self.now() + span);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::SeqCst))
     }
 }
 
@@ -127,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_beyond_the_domain_are_refused_by_name() {
+    fn timestamp_beyond_its_domain_is_an_error() {
         assert_eq!(Timestamp::from_micros(1 << 52), Ok(Timestamp::MAX));
         let error = Timestamp::from_micros((1 << 52) + 1).unwrap_err();
         assert_eq!(
@@ -135,14 +100,5 @@ mod tests {
             "invalid time `4503599627370497us`: expected 0us to 4503599627370496us"
         );
         assert_eq!(Timestamp::MAX + Duration::MAX, Timestamp::MAX);
-    }
-
-    #[test]
-    fn a_manual_clock_moves_when_told() {
-        let clock = ManualClock::new(Timestamp::EPOCH);
-        clock.advance(Duration::from_millis(5));
-        assert_eq!(clock.now().as_micros(), 5000);
-        clock.set(Timestamp::EPOCH);
-        assert_eq!(clock.now(), Timestamp::EPOCH);
     }
 }

@@ -1,5 +1,26 @@
 //! State in Redis or Valkey: one decision is one script call on one key, by the clock of the server.
 //!
+//! With the crate `sluicegate`, a limiter that many processes share:
+//!
+//! ```no_run
+//! use sluicegate::{Limiter, OnError, PreparedPolicy, Share};
+//! use sluicegate_redis::RedisStore;
+//!
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1/").await?);
+//! let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
+//! // Take up to 8 units at once for busy keys; a quarter of the policy while the store is unavailable.
+//! let policy = policy.lease(8)?.on_error(OnError::Local(Share::of(1, 4)?));
+//!
+//! if !limiter.take("user7", &policy, 1).await?.allowed() {
+//!     println!("denied");
+//! }
+//! limiter.close().await; // gives unused leases back
+//! # Ok::<(), sluicegate::Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! - [`RedisStore`]: one server, a cluster, or a primary that sentinels monitor; over TLS; with a deadline
 //!   for each decision.
 //! - [`Options`]: its settings.
@@ -39,3 +60,8 @@ pub use net::breaker::PROBE_EVERY;
 pub use options::{Options, TestClock, TlsOptions};
 pub use status::{Problem, ServerStatus, Status};
 pub use store::RedisStore;
+
+/// The programs of the page on the library are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+mod library {}

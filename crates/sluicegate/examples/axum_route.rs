@@ -15,12 +15,8 @@ use sluicegate::{Limiter, OnError, PreparedPolicy, Retry};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let limiter = match std::env::args().nth(1) {
-        Some(url) => Limiter::connect(&url).await?,
-        None => Limiter::in_memory(),
-    };
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 3000)).await?;
-    Ok(axum::serve(listener, app(limiter, "gcra:5/10s")?).await?)
+    Ok(axum::serve(listener, app(Limiter::in_memory(), "gcra:5/10s")?).await?)
 }
 
 /// The routes, with a limit.

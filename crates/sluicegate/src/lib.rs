@@ -1,49 +1,120 @@
-//! Exact rate limits, in this process or shared through Redis, Valkey or a cluster of them.
+//! Exact rate limits, in this process or shared by many through Redis or Valkey.
+//!
+//! One limit for the whole program:
+//!
+//! ```
+//! use std::time::Duration;
+//! use sluicegate::{Limiter, Policy};
+//!
+//! let limiter = Limiter::single(Policy::gcra(30).per(Duration::from_secs(60)).burst(16).build()?);
+//! assert!(limiter.check().allowed());
+//! # Ok::<(), sluicegate::Error>(())
+//! ```
+//!
+//! A limit for each key, with the policy as text or as calls:
+//!
+//! ```
+//! use sluicegate::{LocalLimiter, PreparedPolicy, Retry};
+//!
+//! let limiter = LocalLimiter::new();
+//! let policy: PreparedPolicy = "fixed-window:2/1h".parse()?;
+//!
+//! let answer = limiter.take("user7", &policy, 1);
+//! assert!(answer.allowed());
+//! assert_eq!(answer.remaining, 1);
+//!
+//! // A denial is an answer, never an error.
+//! let denied = limiter.take("user7", &policy, 2);
+//! assert!(matches!(denied.retry(), Some(Retry::After(wait)) if wait.as_secs() < 3600));
+//! # Ok::<(), sluicegate::Error>(())
+//! ```
+//!
+//! Several limits on the same key, decided together:
+//!
+//! ```
+//! use std::time::Duration;
+//! use sluicegate::{CalendarUnit, Policy};
+//!
+//! let policy = Policy::gcra(10)
+//!     .per(Duration::from_secs(1))
+//!     .and(Policy::fixed_window(500).per_calendar(CalendarUnit::Day).time_zone("Europe/Paris"))
+//!     .build()?;
+//! assert_eq!(policy, "gcra:10/1s,fixed-window:500/day:tz=Europe/Paris".parse()?);
+//! # Ok::<(), sluicegate::Error>(())
+//! ```
+//!
+//! Waiting until a request passes, on a task (`until_ready`) or on a thread (`blocking_until_ready`):
+//!
+//! ```
+//! use std::time::Duration;
+//! use sluicegate::{Limiter, Policy};
+//!
+//! let limiter = Limiter::single("leaky-queue:100/1s".parse::<Policy>()?);
+//! for _ in 0..3 {
+//!     assert!(limiter.blocking_until_ready(1, Duration::from_secs(60)).allowed());
+//!     println!("request"); // 10 ms apart
+//! }
+//! # Ok::<(), sluicegate::Error>(())
+//! ```
+//!
+//! Testing without sleeping:
+//!
+//! ```
+//! use std::time::Duration;
+//! use sluicegate::{ManualClock, Policy, SingleLimiter};
+//!
+//! let clock = ManualClock::default();
+//! let limiter = SingleLimiter::with_clock("gcra:1/1m".parse::<Policy>()?, clock.clone());
+//! assert!(limiter.check().allowed());
+//! assert!(!limiter.check().allowed());
+//! clock.advance(Duration::from_secs(60));
+//! assert!(limiter.check().allowed());
+//! # Ok::<(), sluicegate::Error>(())
+//! ```
+//!
+//! Limits that several processes share need the crate `sluicegate-redis`, and `.await?`. The calls are the same:
 //!
 //! ```
 //! use sluicegate::{Limiter, PreparedPolicy};
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let limiter = Limiter::in_memory(); // or Limiter::connect("redis://127.0.0.1/").await?
+//! let limiter = Limiter::in_memory(); // or Limiter::new(RedisStore::connect("redis://127.0.0.1/").await?)
 //! let policy: PreparedPolicy = "gcra:30/60s:burst=16".parse()?;
-//!
-//! let answer = limiter.take("user7", &policy, 1).await?;
-//! assert!(answer.allowed());
-//! assert_eq!(answer.remaining, 15);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! assert_eq!(limiter.take("user7", &policy, 1).await?.remaining, 15);
+//! # Ok::<(), sluicegate::Error>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Limiter`]: take, peek, charge, refund, reserve and reset, in memory or in Redis or Valkey.
-//! - [`LocalLimiter`]: the same in this process, without async and without errors.
-//! - [`PreparedPolicy`]: a policy with its settings, such as the decision while the store is unavailable.
+//! - [`SingleLimiter`]: one limit without a key.
+//! - [`LocalLimiter`]: a limit for each key, in this process, without async and without errors.
+//! - [`Limiter`]: a limit for each key in any [`Store`], with async.
 //! - [`Shaper`]: a queue that releases items at the rate of a `leaky-queue`.
+//! - [`Policy`]: how much is allowed, as text or by [`builder`]s. [`PreparedPolicy`]: a policy with its settings, such
+//!   as the decision while the store is unavailable. Prepare a policy once and keep it.
 //! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
-//!
-//! A [`Policy`] says how much is allowed: `gcra:30/60s:burst=16`, `sliding-log:1000/1h`,
-//! `fixed-window:500/day:tz=Europe/Paris`, or several limits separated by commas. A denial is an answer,
-//! never an error.
 
+mod error;
 mod limiter;
 mod local;
 mod shaper;
+mod single;
+mod wait;
 
+pub use error::Error;
 pub use limiter::Limiter;
 pub use local::LocalLimiter;
-pub use shaper::{Full, Shaper};
+pub use shaper::{PushError, Shaper};
+pub use single::SingleLimiter;
 pub use sluicegate_core::{
-    Answer, Applied, Counters, Decision, KeyedOperation, OnError, Operation, Outcome, Policy,
-    PolicyError, PreparedPolicy, ReserveError, Retry, Share, Source, Store, StoreError as Error,
+    Answer, Applied, AsStore, CalendarUnit, Clock, Counters, Decision, KeyedOperation, LimitError,
+    ManualClock, OnError, Operation, Outcome, Policy, PolicyError, PreparedPolicy, ReserveError,
+    Retry, Share, Source, Store, StoreError, Timestamp, builder,
 };
-pub use sluicegate_redis::{Options, RedisStore, TlsOptions};
+pub use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
+pub use wait::{Jitter, WaitOptions};
 
 /// The programs of the page on migration are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from.md")]
 mod coming_from {}
-
-/// The programs of the page on this crate are compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/library.md")]
-mod library {}

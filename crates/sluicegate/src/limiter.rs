@@ -1,79 +1,63 @@
-//! Limits in memory, or in Redis or Valkey.
+//! Limits in any store.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
-    StoreStatus, Timestamp,
-    wait::{Event, Step, WaitRequest, Waiter},
+    Answer, AsStore, Clock, Counters, KeyedOperation, Operation, PreparedPolicy, Store, StoreError,
+    StoreStatus,
 };
-use sluicegate_memory::{ClockedStore, SystemClock};
-use sluicegate_redis::{Options, RedisStore};
-use tokio::time::{Instant, sleep};
 
-use crate::LocalLimiter;
+use crate::{
+    LocalLimiter, SingleLimiter,
+    wait::{self, WaitOptions},
+};
 
-/// Limits in this process, or in Redis or Valkey for all processes together.
+/// Limits in any store: in this process, or in Redis or Valkey for all processes together (the crate
+/// `sluicegate-redis`).
 ///
 /// Cheap to clone; all clones share their state. Keys are any bytes. The usage of a key carries over from one
 /// policy to another. A key should therefore name the client and what is limited: `login:user7`.
 #[derive(Clone, Debug)]
 pub struct Limiter(Arc<dyn Store<Error = StoreError>>);
 
-/// Opens the store at a URL.
-async fn open(
-    url: &str,
-    options: Options,
-) -> Result<Arc<dyn Store<Error = StoreError>>, StoreError> {
-    Ok(match url.split_once(':') {
-        Some(("memory", "")) => Arc::new(ClockedStore::<SystemClock>::default()),
-        _ => Arc::new(RedisStore::connect_with(url, options).await?),
-    })
-}
-
 impl Limiter {
-    /// Limits in this process, with up to 1 GiB of state.
+    /// Limits in `store`: for example a `RedisStore` of the crate `sluicegate-redis`, or a [`LocalLimiter`].
+    ///
+    /// ```
+    /// use sluicegate::{Limiter, LocalLimiter};
+    ///
+    /// // Limiter::new(sluicegate_redis::RedisStore::connect("redis://127.0.0.1/").await?)
+    /// let limiter = Limiter::new(LocalLimiter::bounded(64 << 20));
+    /// ```
+    #[must_use]
+    pub fn new(store: impl Store<Error = StoreError> + 'static) -> Self {
+        Self(Arc::new(store))
+    }
+
+    /// Limits in this process, with up to 1 GiB of state. [`LocalLimiter`] has the same calls without async.
     #[must_use]
     pub fn in_memory() -> Self {
         LocalLimiter::new().into()
     }
 
-    /// Connects to Redis or Valkey at `url`: `redis://[[user]:password@]host[:port][/db]`,
-    /// `rediss://` for TLS, `redis+cluster://host,host`, `redis+sentinel://host,host/name`. `memory:` keeps limits in
-    /// this process, as [`Limiter::in_memory`] does.
+    /// One limit without a key, in this process, without async.
     ///
-    /// ```no_run
-    /// use sluicegate::{Limiter, OnError, PreparedPolicy};
-    ///
-    /// # tokio::runtime::Runtime::new()?.block_on(async {
-    /// let limiter = Limiter::connect("redis://127.0.0.1/").await?;
-    /// let policy = "gcra:30/60s:burst=16".parse::<PreparedPolicy>()?.on_error(OnError::Allow);
-    /// if !limiter.take("user7", &policy, 1).await?.allowed() {
-    ///     println!("too many");
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    /// use sluicegate::{Limiter, Policy};
     ///
-    /// # Errors
-    /// [`StoreError::Settings`] if the URL is invalid, [`StoreError::Unavailable`] if the store does not answer.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        Self::connect_with(url, Options::default()).await
-    }
-
-    /// [`Limiter::connect`] with options: deadline, key prefix, bounds, TLS.
-    ///
-    /// # Errors
-    /// As [`Limiter::connect`].
-    pub async fn connect_with(url: &str, options: Options) -> Result<Self, StoreError> {
-        open(url, options).await.map(Self)
+    /// let limiter = Limiter::single("gcra:30/1m".parse::<Policy>()?);
+    /// assert!(limiter.check().allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn single(policy: impl Into<PreparedPolicy>) -> SingleLimiter {
+        SingleLimiter::new(policy)
     }
 
     /// Takes `cost` units, all or none.
     ///
     /// ```
-    /// use sluicegate::{Limiter, Retry, PreparedPolicy};
+    /// use sluicegate::{Limiter, PreparedPolicy, Retry};
     ///
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// let limiter = Limiter::in_memory();
@@ -81,7 +65,7 @@ impl Limiter {
     /// assert!(limiter.take("user7", &policy, 3).await?.allowed());
     /// let denied = limiter.take("user7", &policy, 1).await?;
     /// assert!(matches!(denied.retry(), Some(Retry::After(wait)) if wait.as_secs_f64() <= 1.0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -150,7 +134,7 @@ impl Limiter {
     /// let first = limiter.reserve("api", &policy, 1, Duration::from_secs(5)).await?;
     /// let second = limiter.reserve("api", &policy, 1, Duration::from_secs(5)).await?;
     /// assert!(first.delay().is_zero() && second.delay().as_secs_f64() > 0.9);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -168,12 +152,14 @@ impl Limiter {
         self.0.apply(key.as_ref(), policy, Operation::Reserve { cost, max_wait }).await
     }
 
-    /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed before
-    /// `timeout`.
+    /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
+    /// `wait`, which is a [`Duration`] or [`WaitOptions`].
     ///
     /// With limits of the gcra family and `leaky-queue`, this is one reservation: waiting requests pass in
-    /// arrival order and evenly spaced, those of other processes included. A future that is dropped while it
-    /// waits has used its units. With other limits, this tries again after each retry time.
+    /// arrival order and evenly spaced, those of other processes included. With other limits, this tries again after
+    /// each retry time; [`Jitter`](crate::Jitter) then separates requests that wait for the same window.
+    ///
+    /// A future that is dropped while it waits may have used its units.
     ///
     /// ```
     /// use std::time::Duration;
@@ -185,50 +171,32 @@ impl Limiter {
     /// for _ in 0..3 {
     ///     assert!(limiter.until_ready("api", &policy, 1, Duration::from_secs(60)).await?.allowed());
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// As [`Limiter::take`].
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
     pub async fn until_ready(
         &self,
         key: impl AsRef<[u8]>,
         policy: &PreparedPolicy,
         cost: u32,
-        timeout: Duration,
+        wait: impl Into<WaitOptions>,
     ) -> Result<Answer, StoreError> {
-        let (key, start) = (key.as_ref(), Instant::now());
-        let now = || Timestamp::EPOCH + start.elapsed();
-        let deadline = Timestamp::EPOCH + timeout;
-        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
-        let (mut waiter, mut event) = (Waiter::alone(request), Event::Start);
-        loop {
-            event = match waiter.poll(now(), event) {
-                Step::Apply(operation) => {
-                    Event::Answered(self.0.apply(key, policy, operation).await?)
-                }
-                Step::Observe => Event::Observed(None),
-                Step::SleepUntil(then) => {
-                    sleep(then.since(now())).await;
-                    Event::Woken
-                }
-                Step::Done(answer) => return Ok(answer),
-            };
-        }
+        wait::until_ready(&*self.0, key.as_ref(), policy, cost, wait.into()).await
     }
 
-    /// Resets the key, for every policy.
+    /// Resets the key, for every policy. Whether it had units in use.
     ///
     /// # Errors
     /// As [`Limiter::charge`].
-    pub async fn reset(
-        &self,
-        key: impl AsRef<[u8]>,
-        policy: &PreparedPolicy,
-    ) -> Result<Answer, StoreError> {
-        self.0.apply(key.as_ref(), policy, Operation::Reset).await
+    pub async fn reset(&self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
+        self.0.reset(key.as_ref()).await
     }
 
     /// Makes independent takes from several keys in one round trip. The answers are in the same order.
@@ -239,27 +207,28 @@ impl Limiter {
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// let limiter = Limiter::in_memory();
     /// let policy: PreparedPolicy = "gcra:30/60s".parse()?;
-    /// let answers = limiter.take_many(&[("user7", &policy, 1), ("user8", &policy, 31)]).await;
-    /// assert!(answers[0].as_ref().unwrap().allowed());
-    /// assert!(!answers[1].as_ref().unwrap().allowed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let answers = limiter.take_many([("user7", &policy, 1), ("user8", &policy, 31)]).await;
+    /// let allowed = answers.into_iter().map(|it| it.map(|answer| answer.allowed()));
+    /// assert_eq!(allowed.collect::<Result<Vec<_>, _>>()?, [true, false]);
+    /// # Ok::<(), sluicegate::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn take_many<K: AsRef<[u8]>>(
+    pub async fn take_many<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
-        takes: &[(K, &PreparedPolicy, u32)],
+        takes: impl IntoIterator<Item = (K, P, u32)>,
     ) -> Vec<Result<Answer, StoreError>> {
+        let takes: Vec<_> = takes.into_iter().collect();
         let operations = takes.iter().map(|(key, policy, cost)| KeyedOperation {
             key: key.as_ref(),
-            policy,
+            policy: policy.borrow(),
             operation: Operation::Take(*cost),
         });
         let operations: Vec<_> = operations.collect();
         self.0.apply_many(&operations).await
     }
 
-    /// Decisions by source, and other counts; all zero without Redis.
+    /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.
     #[must_use]
     pub fn counters(&self) -> Counters {
         match self.0.status() {
@@ -284,14 +253,9 @@ impl AsStore for Limiter {
     }
 }
 
-impl From<LocalLimiter> for Limiter {
-    fn from(local: LocalLimiter) -> Self {
+/// A limiter that shares the keys of `local`.
+impl<C: Clock + Debug + Send + Sync + 'static> From<LocalLimiter<C>> for Limiter {
+    fn from(local: LocalLimiter<C>) -> Self {
         Self(local.0)
-    }
-}
-
-impl From<RedisStore> for Limiter {
-    fn from(store: RedisStore) -> Self {
-        Self(Arc::new(store))
     }
 }

@@ -1,17 +1,17 @@
 //! Limits in this process.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
-use sluicegate_core::{
-    AsStore, Clock, Decision, Operation, PreparedPolicy, ReserveError, Timestamp,
-    wait::{Event, Step, WaitRequest, Waiter},
-};
+use sluicegate_core::{Answer, AsStore, Clock, Operation, PreparedPolicy, ReserveError};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
-/// Limits in this process: no async, and no errors, except for a reserve that the policy does not support.
+use crate::wait::{self, WaitOptions};
+
+/// Limits in this process: the calls of [`Limiter`](crate::Limiter) without async, and without errors, except for a
+/// reserve that the policy does not support.
 ///
-/// Cheap to clone; all clones share their keys. Memory is bounded: with one limit of the gcra family, or most
-/// fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
+/// Cheap to clone; all clones share their keys. Keys are any bytes. Memory is bounded: with one limit of the gcra
+/// family, or most fixed windows, a key takes sixteen bytes. A key is forgotten once it is unused again.
 ///
 /// ```
 /// use sluicegate::{LocalLimiter, PreparedPolicy};
@@ -20,47 +20,69 @@ use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 /// let policy: PreparedPolicy = "fixed-window:2/1h".parse()?;
 /// assert!(limiter.take("user7", &policy, 2).allowed());
 /// assert!(!limiter.take("user7", &policy, 1).allowed());
-/// limiter.refund("user7", &policy, 1);
+/// assert_eq!(limiter.refund("user7", &policy, 1).remaining, 1);
 /// assert!(limiter.take("user7", &policy, 1).allowed());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), sluicegate::Error>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct LocalLimiter(pub(crate) Arc<ClockedStore>);
+#[derive(Debug)]
+pub struct LocalLimiter<C = SystemClock>(pub(crate) Arc<ClockedStore<C>>);
 
 impl LocalLimiter {
-    /// Up to 1 GiB of state. When it is full, new keys are denied.
+    /// A limiter with up to 1 GiB of state. When it is full, new keys are denied.
     #[must_use]
     pub fn new() -> Self {
         Self::bounded(MemoryStore::DEFAULT_MAX_BYTES)
     }
 
-    /// Up to `max_bytes` of state, at least 2 MiB.
+    /// A limiter with up to `max_bytes` of state, at least 2 MiB.
     #[must_use]
     pub fn bounded(max_bytes: usize) -> Self {
         let store = MemoryStore::bounded(max_bytes, WhenFull::default());
-        Self(Arc::new(ClockedStore::new(store, SystemClock::new())))
+        ClockedStore::new(store, SystemClock::new()).into()
+    }
+}
+
+impl<C: Clock + Debug + Send + Sync> LocalLimiter<C> {
+    /// A limiter in the time of `clock`, with up to 1 GiB of state.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{LocalLimiter, ManualClock, PreparedPolicy};
+    ///
+    /// let clock = ManualClock::default();
+    /// let limiter = LocalLimiter::with_clock(clock.clone());
+    /// let policy: PreparedPolicy = "fixed-window:1/1h".parse()?;
+    /// assert!(limiter.take("user7", &policy, 1).allowed());
+    /// clock.advance(Duration::from_secs(3599));
+    /// assert!(!limiter.take("user7", &policy, 1).allowed());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.take("user7", &policy, 1).allowed());
+    /// # Ok::<(), sluicegate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_clock(clock: C) -> Self {
+        ClockedStore::new(MemoryStore::new(), clock).into()
     }
 
     /// Takes `cost` units, all or none.
-    pub fn take(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Decision {
+    pub fn take(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
         self.infallible(key.as_ref(), policy, Operation::Take(cost))
     }
 
     /// Returns what [`LocalLimiter::take`] would return, and changes nothing.
-    pub fn peek(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Decision {
+    pub fn peek(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
         self.infallible(key.as_ref(), policy, Operation::Peek(cost))
     }
 
-    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
-    #[expect(unused_must_use, reason = "a charge is always made")]
-    pub fn charge(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) {
-        self.infallible(key.as_ref(), policy, Operation::Charge(cost));
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards. Later requests
+    /// wait until the units are available again.
+    pub fn charge(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
+        self.infallible(key.as_ref(), policy, Operation::Charge(cost))
     }
 
     /// Gives back up to `cost` of the units in use.
-    #[expect(unused_must_use, reason = "a refund is always made")]
-    pub fn refund(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) {
-        self.infallible(key.as_ref(), policy, Operation::Refund(cost));
+    pub fn refund(&self, key: impl AsRef<[u8]>, policy: &PreparedPolicy, cost: u32) -> Answer {
+        self.infallible(key.as_ref(), policy, Operation::Refund(cost))
     }
 
     /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
@@ -73,17 +95,64 @@ impl LocalLimiter {
         policy: &PreparedPolicy,
         cost: u32,
         max_wait: Duration,
-    ) -> Result<Decision, ReserveError> {
-        self.decide(key.as_ref(), policy, Operation::Reserve { cost, max_wait })
+    ) -> Result<Answer, ReserveError> {
+        let operation = Operation::Reserve { cost, max_wait };
+        self.0.decide(key.as_ref(), policy, operation).map(Answer::from)
     }
 
-    /// Resets the key.
-    pub fn reset(&self, key: impl AsRef<[u8]>) {
-        self.0.store().reset(key.as_ref(), self.0.clock().now());
+    /// Resets the key, for every policy. Whether it had units in use.
+    pub fn reset(&self, key: impl AsRef<[u8]>) -> bool {
+        self.0.store().reset(key.as_ref(), self.0.clock().now())
     }
 
-    /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed
-    /// before `timeout`.
+    /// Makes independent takes from several keys. The answers are in the same order.
+    #[must_use]
+    pub fn take_many<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+        &self,
+        takes: impl IntoIterator<Item = (K, P, u32)>,
+    ) -> Vec<Answer> {
+        let takes = takes.into_iter();
+        takes.map(|(key, policy, cost)| self.take(key, policy.borrow(), cost)).collect()
+    }
+
+    /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
+    /// `wait`, which is a [`Duration`] or [`WaitOptions`].
+    ///
+    /// It waits on the timers of tokio, also with a [`ManualClock`]. A future that is dropped while it waits may have
+    /// used its units.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::{LocalLimiter, PreparedPolicy};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let limiter = LocalLimiter::new();
+    /// let policy: PreparedPolicy = "leaky-queue:100/1s".parse()?;
+    /// for _ in 0..3 {
+    ///     assert!(limiter.until_ready("api", &policy, 1, Duration::from_secs(60)).await.allowed());
+    /// }
+    /// # Ok::<(), sluicegate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// A wait is needed outside of a tokio runtime with timers.
+    ///
+    /// [`ManualClock`]: crate::ManualClock
+    pub async fn until_ready(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &PreparedPolicy,
+        cost: u32,
+        wait: impl Into<WaitOptions>,
+    ) -> Answer {
+        let answer = wait::until_ready(&*self.0, key.as_ref(), policy, cost, wait.into()).await;
+        answer.expect("only a reserve that the policy does not support can fail")
+    }
+
+    /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed within the
+    /// timeout of `wait`, which is a [`Duration`] or [`WaitOptions`]. Waits in real time, whatever the clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -91,39 +160,23 @@ impl LocalLimiter {
     ///
     /// let (limiter, policy) = (LocalLimiter::new(), "gcra:100/1s:burst=1".parse::<PreparedPolicy>()?);
     /// for _ in 0..3 {
-    ///     assert!(limiter.until_ready("user7", &policy, 1, Duration::from_secs(60)).allowed());
+    ///     assert!(limiter.blocking_until_ready("user7", &policy, 1, Duration::from_secs(60)).allowed());
     /// }
     /// // The next unit is available in 10 ms.
-    /// assert!(!limiter.until_ready("user7", &policy, 1, Duration::from_millis(1)).allowed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert!(!limiter.blocking_until_ready("user7", &policy, 1, Duration::from_millis(1)).allowed());
+    /// # Ok::<(), sluicegate::Error>(())
     /// ```
-    pub fn until_ready(
+    pub fn blocking_until_ready(
         &self,
         key: impl AsRef<[u8]>,
         policy: &PreparedPolicy,
         cost: u32,
-        timeout: Duration,
-    ) -> Decision {
-        let (key, clock) = (key.as_ref(), self.0.clock());
-        let start = clock.uptime();
-        let elapsed = || Timestamp::EPOCH + clock.uptime().saturating_sub(start);
-        let deadline = Timestamp::EPOCH + timeout;
-        let request = WaitRequest { policy: policy.policy().clone(), cost, deadline };
-        let (mut waiter, mut now, mut event) = (Waiter::alone(request), elapsed(), Event::Start);
-        loop {
-            event = match waiter.poll(now, event) {
-                Step::Apply(operation) => {
-                    Event::Answered(self.infallible(key, policy, operation).into())
-                }
-                Step::Observe => Event::Observed(None),
-                Step::SleepUntil(then) => {
-                    std::thread::sleep(then.since(elapsed()));
-                    now = elapsed();
-                    Event::Woken
-                }
-                Step::Done(answer) => return answer.decision,
-            };
-        }
+        wait: impl Into<WaitOptions>,
+    ) -> Answer {
+        let key = key.as_ref();
+        wait::blocking_until_ready(policy, cost, wait.into(), |operation| {
+            self.infallible(key, policy, operation)
+        })
     }
 
     /// Number of stored keys.
@@ -138,19 +191,10 @@ impl LocalLimiter {
         self.len() == 0
     }
 
-    /// Applies an operation that cannot fail: only a reserve can, unless the policy supports it.
-    fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Decision {
-        self.decide(key, policy, operation)
-            .expect("only a reserve can fail, and only under a policy that does not support it")
-    }
-
-    fn decide(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-    ) -> Result<Decision, ReserveError> {
-        self.0.decide(key, policy, operation)
+    /// Applies an operation other than a reserve that the policy does not support.
+    fn infallible(&self, key: &[u8], policy: &PreparedPolicy, operation: Operation) -> Answer {
+        let decision = self.0.decide(key, policy, operation);
+        decision.expect("only a reserve that the policy does not support can fail").into()
     }
 }
 
@@ -160,12 +204,25 @@ impl Default for LocalLimiter {
     }
 }
 
+impl<C> Clone for LocalLimiter<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// A limiter over a table with settings of its own: what happens when it is full, and keys of a state file.
+impl<C> From<ClockedStore<C>> for LocalLimiter<C> {
+    fn from(store: ClockedStore<C>) -> Self {
+        Self(Arc::new(store))
+    }
+}
+
 /// A limiter is a [`Store`](sluicegate_core::Store).
-impl AsStore for LocalLimiter {
-    type Inner = ClockedStore;
+impl<C: Clock + Debug + Send + Sync> AsStore for LocalLimiter<C> {
+    type Inner = ClockedStore<C>;
 
     #[inline]
-    fn as_store(&self) -> &ClockedStore {
+    fn as_store(&self) -> &ClockedStore<C> {
         &self.0
     }
 }

@@ -8,15 +8,15 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_core::{GcraName, Outcome, Retry};
+use sluicegate_core::{GcraName, Outcome, PreparedPolicy, Retry, StoreError};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::{Error, Limiter, PreparedPolicy};
+use crate::Limiter;
 
-/// How long to wait where nobody says for how long.
+/// Pause before the next try after a denial that names no time, such as a fallback decision.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A bounded FIFO queue that releases items at the rate of a `leaky-queue`: alone, or together with the
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// not taken out therefore delays no other.
 ///
 /// ```
-/// use sluicegate::{Limiter, PreparedPolicy, Shaper};
+/// use sluicegate::{Limiter, PreparedPolicy, PushError, Shaper};
 ///
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let policy: PreparedPolicy = "leaky-queue:100/1s".parse()?;
@@ -34,12 +34,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// for request in 1..=3 {
 ///     shaper.push(request)?;
 /// }
-/// assert_eq!(shaper.push(4).unwrap_err().0, 4); // full
+/// assert_eq!(shaper.push(4), Err(PushError::Full(4)));
 /// shaper.close();
 /// while let Some(request) = shaper.next().await? {
 ///     println!("{request}"); // 10 ms apart
 /// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), sluicegate::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -47,45 +47,56 @@ pub struct Shaper<T> {
     limiter: Limiter,
     key: Vec<u8>,
     policy: PreparedPolicy,
-    room: usize,
+    capacity: usize,
     queue: Mutex<VecDeque<T>>,
     arrived: Notify,
     closed: AtomicBool,
-    /// Held by whoever waits for the first item; the departure that was taken for it.
-    departure: tokio::sync::Mutex<Option<Instant>>,
+    /// The send time that was taken for the first item. Locked by the task that waits for it.
+    send_time: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// The item that a full or closed queue did not accept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Full<T>(pub T);
+/// The item that a queue did not accept, and why.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError<T> {
+    /// The queue is full.
+    #[error("the queue is full")]
+    Full(T),
+    /// The queue is closed.
+    #[error("the queue is closed")]
+    Closed(T),
+}
 
-impl<T> fmt::Debug for Full<T> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Full")
+impl<T> PushError<T> {
+    /// The item.
+    pub fn into_item(self) -> T {
+        match self {
+            Self::Full(item) | Self::Closed(item) => item,
+        }
     }
 }
 
-impl<T> fmt::Display for Full<T> {
+impl<T> fmt::Debug for PushError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the queue is full, or closed")
+        formatter.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Closed(_) => "Closed(..)",
+        })
     }
 }
-
-impl<T> std::error::Error for Full<T> {}
 
 impl<T> Shaper<T> {
-    /// An empty queue for up to `room` items.
+    /// An empty queue for up to `capacity` items, at the rate of `key` under `policy`.
     ///
     /// # Errors
-    /// [`Error::Settings`] unless the policy is one `leaky-queue`.
+    /// [`StoreError::Settings`] unless the policy is one `leaky-queue`.
     pub fn new(
         limiter: Limiter,
         key: impl Into<Vec<u8>>,
         policy: &PreparedPolicy,
-        room: usize,
-    ) -> Result<Self, Error> {
+        capacity: usize,
+    ) -> Result<Self, StoreError> {
         if policy.policy().as_gcra().is_none_or(|it| it.name() != GcraName::LeakyQueue) {
-            return Err(Error::Settings(format!(
+            return Err(StoreError::Settings(format!(
                 "invalid policy `{}`: expected one `leaky-queue`",
                 policy.policy()
             )));
@@ -94,22 +105,25 @@ impl<T> Shaper<T> {
             limiter,
             key: key.into(),
             policy: policy.clone(),
-            room,
+            capacity,
             queue: Mutex::default(),
             arrived: Notify::new(),
             closed: AtomicBool::new(false),
-            departure: tokio::sync::Mutex::default(),
+            send_time: tokio::sync::Mutex::default(),
         })
     }
 
     /// Adds an item at the end of the queue.
     ///
     /// # Errors
-    /// [`Full`] returns the item if the queue is full or closed.
-    pub fn push(&self, item: T) -> Result<(), Full<T>> {
+    /// [`PushError`] returns the item if the queue is full or closed.
+    pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         let mut queue = self.queue.lock();
-        if queue.len() >= self.room || self.closed.load(Ordering::Relaxed) {
-            return Err(Full(item));
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(PushError::Closed(item));
+        }
+        if queue.len() >= self.capacity {
+            return Err(PushError::Full(item));
         }
         queue.push_back(item);
         drop(queue);
@@ -119,7 +133,7 @@ impl<T> Shaper<T> {
 
     /// Closes the queue for new items. Items in the queue are still released.
     pub fn close(&self) {
-        // Under the lock, so that nothing is pushed that nobody would wait for.
+        // Under the lock, because `next` must see every item that was pushed before.
         let queue = self.queue.lock();
         self.closed.store(true, Ordering::Relaxed);
         drop(queue);
@@ -131,33 +145,33 @@ impl<T> Shaper<T> {
     /// this future loses neither the item nor its send time.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the key holds a value that Sluicegate did not write.
-    pub async fn next(&self) -> Result<Option<T>, Error> {
-        let mut departure = self.departure.lock().await;
+    /// [`StoreError::Corrupt`] if the key holds a value that Sluicegate did not write.
+    pub async fn next(&self) -> Result<Option<T>, StoreError> {
+        let mut send_time = self.send_time.lock().await;
         while self.queue.lock().is_empty() {
             if self.closed.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             self.arrived.notified().await;
         }
-        let at = match *departure {
+        let at = match *send_time {
             Some(at) => at,
-            None => *departure.insert(self.depart().await?),
+            None => *send_time.insert(self.reserve_send_time().await?),
         };
         sleep_until(at).await;
-        *departure = None;
+        *send_time = None;
         Ok(self.queue.lock().pop_front())
     }
 
-    /// When the next item may go.
-    async fn depart(&self) -> Result<Instant, Error> {
+    /// Takes a unit, and returns the time when the next item can be sent.
+    async fn reserve_send_time(&self) -> Result<Instant, StoreError> {
         loop {
-            let asked = Instant::now();
+            let start = Instant::now();
             let answer = self.limiter.reserve(&self.key, &self.policy, 1, Duration::MAX).await?;
             match answer.outcome {
-                // From when it was answered, so as not to be too early.
+                // From the time of the answer, because an item must not be too early.
                 Outcome::Allow { delay } => {
-                    return Ok(Instant::now().checked_add(delay).unwrap_or(asked));
+                    return Ok(Instant::now().checked_add(delay).unwrap_or(start));
                 }
                 Outcome::Deny { retry: Retry::After(wait) } => sleep(wait).await,
                 Outcome::Deny { retry: Retry::Never } => sleep(PAUSE).await,

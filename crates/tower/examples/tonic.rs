@@ -4,6 +4,7 @@
 //! in `x-caller`, has five calls a minute.
 
 use sluicegate::Limiter;
+use sluicegate_redis::RedisStore;
 use sluicegate_tower::{ClientAddress, Grpc, KeyPart, NamedPolicy, RateLimitLayer};
 use tonic::transport::{
     Server,
@@ -13,7 +14,7 @@ use tonic::transport::{
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = match std::env::args().nth(1) {
-        Some(url) => Limiter::connect(&url).await?,
+        Some(url) => Limiter::new(RedisStore::connect(&url).await?),
         None => Limiter::in_memory(),
     };
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 50051).into())?;

@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rules", &["core", "headers"]),
     ("tower", &["core", "headers"]),
     ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
-    ("sluicegate", &["core", "memory", "redis"]),
+    ("sluicegate", &["core", "memory"]),
     (
         "cli",
         &["core", "resp", "commands", "rules", "simulator", "plot", "memory", "redis", "server"],
@@ -48,7 +48,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Further roles that the tests and examples of a role may use.
-const IN_TESTS: &[(&str, &[&str])] = &[("tower", &["sluicegate"])];
+const IN_TESTS: &[(&str, &[&str])] =
+    &[("redis", &["sluicegate"]), ("tower", &["sluicegate", "redis"])];
 
 /// Crates that only tests use.
 const FOR_TESTS: [&str; 2] = ["conformance", "testing"];
@@ -117,6 +118,7 @@ mod tests {
         assert_eq!(fault("tower", "sluicegate", DependencyKind::Development), None);
         assert!(fault("tower", "sluicegate", DependencyKind::Normal).is_some());
         assert!(fault("core", "sluicegate", DependencyKind::Development).is_some());
+        assert!(fault("sluicegate", "redis", DependencyKind::Normal).is_some());
     }
 
     #[test]

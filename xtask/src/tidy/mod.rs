@@ -9,6 +9,7 @@ mod licences;
 pub(crate) mod links;
 mod machine_paths;
 mod manifests;
+mod packages;
 mod rust_style;
 mod scenarios;
 mod sizes;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<()> {
     manifests::check(&metadata, &root, &mut findings)?;
     arrows::check(&metadata, &mut findings);
     circles::check(&files, &mut findings);
+    packages::check(&root, &mut findings)?;
     versions::check(&metadata, &mut findings);
     licences::check(&metadata, &root, &mut findings)?;
     rust_style::check(&files, &mut findings);

@@ -39,7 +39,7 @@ pub enum Align {
 }
 
 /// How long a window is and where it begins.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Window {
     /// A period of always the same length.
     Span {
@@ -58,14 +58,14 @@ pub enum Window {
 }
 
 /// `N` units a window.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     limit: u32,
     kind: WindowKind,
     count_all: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum WindowKind {
     Span { period: u64, align: Align },
     Calendar(Calendar),

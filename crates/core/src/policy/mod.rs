@@ -1,5 +1,6 @@
 //! One to eight limits on the same key, and their text form.
 
+pub mod builder;
 mod hint;
 mod parse;
 
@@ -22,11 +23,16 @@ use crate::{
 /// let policy: Policy = "leaky-bucket:120/60s:burst=120,sliding-log:1000/1440m".parse()?;
 /// assert_eq!(policy.to_string(), "leaky-bucket:120/1m,sliding-log:1000/1d");
 ///
+/// // The same by calls, which cannot have the options of another algorithm.
+/// let minute = std::time::Duration::from_secs(60);
+/// let day = Policy::sliding_log(1000).per(1440 * minute);
+/// assert_eq!(policy, Policy::leaky_bucket(120).per(minute).and(day).build()?);
+///
 /// let error = "gcra:30/0s".parse::<Policy>().unwrap_err();
 /// assert_eq!(error.to_string(), "invalid period `0s`: expected 1ms to 366d");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Policy(Arc<[Limit]>);
 
 impl Policy {

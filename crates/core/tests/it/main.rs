@@ -8,6 +8,7 @@ use sluicegate_core::{Decision, Operation, Timestamp};
 
 mod algorithms;
 mod bounds;
+mod builder;
 mod check;
 mod drift;
 mod encoding;

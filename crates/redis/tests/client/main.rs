@@ -9,6 +9,7 @@ mod demoted;
 mod fallback;
 mod late;
 mod leases;
+mod library;
 mod load;
 mod logs;
 mod module;

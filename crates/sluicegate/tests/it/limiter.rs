@@ -1,93 +1,69 @@
-//! The same answers in this process and over Redis.
+//! Limits in this process, with and without async.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sluicegate::{Error, Limiter, LocalLimiter, PreparedPolicy, Retry, Source, Store};
-
-use sluicegate_testing::{Engine, Server};
-
-use crate::server::limiter;
+use sluicegate::{
+    Answer, Limiter, LocalLimiter, ManualClock, PreparedPolicy, SingleLimiter, Source, Store,
+};
 
 fn policy(text: &str) -> PreparedPolicy {
     text.parse().unwrap()
 }
 
-async fn answers(limiter: &Limiter) {
+#[tokio::test]
+async fn local_limiter_answers_as_limiter_and_single_limiter() {
     let policy = policy("gcra:10/1h:burst=5");
-    assert_eq!(limiter.take("k", &policy, 2).await.unwrap().remaining, 3);
-    assert_eq!(limiter.peek("k", &policy, 4).await.unwrap().remaining, 3);
-    assert!(!limiter.peek("k", &policy, 4).await.unwrap().allowed());
-    assert_eq!(limiter.charge("k", &policy, 3).await.unwrap().remaining, 0);
-    assert!(!limiter.take("k", &policy, 1).await.unwrap().allowed());
-    assert_eq!(limiter.refund("k", &policy, 2).await.unwrap().remaining, 2);
+    let clock = ManualClock::default();
+    let local = LocalLimiter::with_clock(clock.clone());
+    let shared = Limiter::from(LocalLimiter::with_clock(clock.clone()));
+    let single = SingleLimiter::with_clock(policy.clone(), clock);
     let hours = Duration::from_secs(7200);
-    assert!(
-        limiter.reserve("k", &policy, 4, hours).await.unwrap().delay() > Duration::from_secs(700)
-    );
-    assert_eq!(limiter.reset("k", &policy).await.unwrap().remaining, 5);
-    assert_eq!(limiter.take("k", &policy, 6).await.unwrap().retry(), Some(Retry::Never));
-    let window = "fixed-window:1/1h".parse().unwrap();
-    assert!(matches!(limiter.reserve("w", &window, 1, hours).await, Err(Error::Reserve(_))));
-    let many = limiter.take_many(&[("a", &policy, 5), ("a", &policy, 1), ("b", &policy, 1)]).await;
-    let allowed: Vec<_> = many.iter().map(|it| it.as_ref().unwrap().allowed()).collect();
-    assert_eq!(allowed, [true, false, true]);
+    let check = |answers: [Answer; 3]| {
+        assert_eq!(answers[0], answers[1]);
+        assert_eq!(answers[0], answers[2]);
+        assert_eq!(answers[0].source, Source::Store);
+        answers[0].remaining
+    };
+    let answers =
+        [local.take("k", &policy, 1), shared.take("k", &policy, 1).await.unwrap(), single.check()];
+    assert_eq!(check(answers), 4);
+    let answers =
+        [local.take("k", &policy, 2), shared.take("k", &policy, 2).await.unwrap(), single.take(2)];
+    assert_eq!(check(answers), 2);
+    let answers =
+        [local.peek("k", &policy, 3), shared.peek("k", &policy, 3).await.unwrap(), single.peek(3)];
+    assert_eq!(check(answers), 2);
+    let answers = [
+        local.charge("k", &policy, 4),
+        shared.charge("k", &policy, 4).await.unwrap(),
+        single.charge(4),
+    ];
+    assert_eq!(check(answers), 0);
+    let answers = [
+        local.refund("k", &policy, 3),
+        shared.refund("k", &policy, 3).await.unwrap(),
+        single.refund(3),
+    ];
+    assert_eq!(check(answers), 1);
+    let answers = [
+        local.reserve("k", &policy, 2, hours).unwrap(),
+        shared.reserve("k", &policy, 2, hours).await.unwrap(),
+        single.reserve(2, hours).unwrap(),
+    ];
+    assert_eq!(check(answers), 0);
+    for had_units in [true, false] {
+        assert_eq!(local.reset("k"), had_units);
+        assert_eq!(shared.reset("k").await.unwrap(), had_units);
+        assert_eq!(single.reset(), had_units);
+    }
+    let takes = || [("a", &policy, 5), ("a", &policy, 1), ("b", &policy, 1)];
+    let many: Vec<_> = shared.take_many(takes()).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(local.take_many(takes()), many);
+    assert_eq!(many.iter().map(|it| it.allowed()).collect::<Vec<_>>(), [true, false, true]);
 }
 
 #[tokio::test]
-async fn both_answer_alike() {
-    answers(&Limiter::in_memory()).await;
-    let redis = Server::start(Engine::Redis70);
-    answers(&limiter(&redis).await).await;
-}
-
-async fn waits(limiter: &Limiter) {
-    let queue = policy("leaky-queue:50/1s:capacity=100");
-    #[expect(clippy::disallowed_methods, reason = "how long it waited is what is tested")]
-    let start = Instant::now();
-    let tasks: Vec<_> = (0..10)
-        .map(|_| {
-            let (limiter, queue) = (limiter.clone(), queue.clone());
-            tokio::spawn(async move {
-                let answer = limiter.until_ready("q", &queue, 1, Duration::from_secs(60)).await;
-                assert!(answer.unwrap().allowed());
-                start.elapsed()
-            })
-        })
-        .collect();
-    let mut departures = Vec::new();
-    for task in tasks {
-        departures.push(task.await.unwrap());
-    }
-    departures.sort_unstable();
-    // The n-th is no earlier than n times 20 ms after the first.
-    for (place, departure) in departures.iter().enumerate() {
-        assert!(
-            *departure >= Duration::from_millis(20) * u32::try_from(place).unwrap(),
-            "{departures:?}"
-        );
-    }
-    // Who cannot pass in time is told at once.
-    let slow = policy("gcra:1/1h:burst=1");
-    assert!(limiter.until_ready("s", &slow, 1, Duration::MAX).await.unwrap().allowed());
-    assert!(!limiter.until_ready("s", &slow, 1, Duration::from_secs(60)).await.unwrap().allowed());
-    // A window is asked again when it is told to.
-    let window = policy("fixed-window:1/100ms");
-    for _ in 0..3 {
-        assert!(
-            limiter.until_ready("w", &window, 1, Duration::from_secs(60)).await.unwrap().allowed()
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_is_in_order_and_spaced() {
-    waits(&Limiter::in_memory()).await;
-    let redis = Server::start(Engine::Redis70);
-    waits(&limiter(&redis).await).await;
-}
-
-#[tokio::test]
-async fn clones_share_and_two_limiters_do_not() {
+async fn local_limiter_clones_share_keys_and_others_do_not() {
     let (one, two) = (LocalLimiter::new(), LocalLimiter::bounded(4 << 20));
     let policy = policy("gcra:2/1h");
     for limiter in [&one, &one.clone(), &two, &two] {
@@ -97,7 +73,7 @@ async fn clones_share_and_two_limiters_do_not() {
     let shared = Limiter::from(one.clone());
     let answer = shared.take("k", &policy, 1).await.unwrap();
     assert!(!answer.allowed() && answer.source == Source::Store);
-    one.reset("k");
+    assert!(one.reset("k"));
     assert!(shared.take("k", &policy, 1).await.unwrap().allowed());
     assert!(Store::take(&one, b"k", &policy, 1).await.unwrap().allowed());
     assert!(!one.is_empty());

@@ -1,8 +1,10 @@
-//! The library as its users see it, in this process and over a real Redis; and the examples, run.
+//! The library as its users see it, in this process; and the examples, run. Over Redis it is tested in the crate
+//! `sluicegate-redis`.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
 mod examples;
 mod limiter;
-mod server;
 mod shaper;
+mod types;
+mod wait;

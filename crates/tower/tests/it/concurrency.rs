@@ -50,7 +50,7 @@ async fn many_tasks_on_one_key_admit_exactly_the_burst() {
     admits_exactly(limiter.clone(), named(), 32, 20).await;
     let prepared: PreparedPolicy = "gcra:100/1d".parse().unwrap();
     // Another key space: the first has used up its own.
-    let _ = limiter.reset("7:default,", &prepared).await.unwrap();
+    limiter.reset("7:default,").await.unwrap();
     let prepared = prepared.lease(10).unwrap().on_error(OnError::Allow);
     admits_exactly(limiter, NamedPolicy::prepared("default", prepared), 32, 20).await;
 }

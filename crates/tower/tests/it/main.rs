@@ -6,7 +6,6 @@ mod concurrency;
 mod examples;
 mod layer;
 mod refusals;
-#[path = "../../../sluicegate/tests/it/server.rs"]
 mod server;
 mod store;
 mod waiting;

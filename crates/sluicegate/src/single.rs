@@ -1,0 +1,104 @@
+//! One limit without a key.
+
+use std::{fmt::Debug, time::Duration};
+
+use sluicegate_core::{Answer, Clock, PreparedPolicy, ReserveError};
+use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
+
+use crate::{LocalLimiter, WaitOptions};
+
+/// The key of a limiter that has one.
+const KEY: &[u8] = b"";
+/// The least that a table may take; one key takes much less.
+const MAX_BYTES: usize = 2 << 20;
+
+/// One limit without a key, in this process: for a whole program, a client or a connection pool.
+///
+/// Cheap to clone; all clones share the limit.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate::{Limiter, Policy};
+///
+/// let limiter = Limiter::single(Policy::gcra(30).per(Duration::from_secs(60)).burst(2).build()?);
+/// assert!(limiter.check().allowed());
+/// assert!(limiter.check().allowed());
+/// assert!(!limiter.check().allowed());
+/// # Ok::<(), sluicegate::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SingleLimiter<C = SystemClock> {
+    limiter: LocalLimiter<C>,
+    policy: PreparedPolicy,
+}
+
+impl SingleLimiter {
+    /// A limiter of one key under `policy`: a [`Policy`](crate::Policy) or a [`PreparedPolicy`].
+    #[must_use]
+    pub fn new(policy: impl Into<PreparedPolicy>) -> Self {
+        Self::with_clock(policy, SystemClock::new())
+    }
+}
+
+impl<C: Clock + Debug + Send + Sync> SingleLimiter<C> {
+    /// A limiter in the time of `clock`.
+    #[must_use]
+    pub fn with_clock(policy: impl Into<PreparedPolicy>, clock: C) -> Self {
+        let store = MemoryStore::bounded(MAX_BYTES, WhenFull::default());
+        Self { limiter: ClockedStore::new(store, clock).into(), policy: policy.into() }
+    }
+
+    /// The policy.
+    #[must_use]
+    pub const fn policy(&self) -> &PreparedPolicy {
+        &self.policy
+    }
+
+    /// Takes one unit, if it is available.
+    pub fn check(&self) -> Answer {
+        self.take(1)
+    }
+
+    /// Takes `cost` units, all or none.
+    pub fn take(&self, cost: u32) -> Answer {
+        self.limiter.take(KEY, &self.policy, cost)
+    }
+
+    /// Returns what [`SingleLimiter::take`] would return, and changes nothing.
+    pub fn peek(&self, cost: u32) -> Answer {
+        self.limiter.peek(KEY, &self.policy, cost)
+    }
+
+    /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards.
+    pub fn charge(&self, cost: u32) -> Answer {
+        self.limiter.charge(KEY, &self.policy, cost)
+    }
+
+    /// Gives back up to `cost` of the units in use.
+    pub fn refund(&self, cost: u32) -> Answer {
+        self.limiter.refund(KEY, &self.policy, cost)
+    }
+
+    /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
+    ///
+    /// # Errors
+    /// As [`LocalLimiter::reserve`].
+    pub fn reserve(&self, cost: u32, max_wait: Duration) -> Result<Answer, ReserveError> {
+        self.limiter.reserve(KEY, &self.policy, cost, max_wait)
+    }
+
+    /// Makes all units available. Whether some were in use.
+    pub fn reset(&self) -> bool {
+        self.limiter.reset(KEY)
+    }
+
+    /// Waits until `cost` units are taken, as [`LocalLimiter::until_ready`] does.
+    pub async fn until_ready(&self, cost: u32, wait: impl Into<WaitOptions>) -> Answer {
+        self.limiter.until_ready(KEY, &self.policy, cost, wait).await
+    }
+
+    /// Blocks the thread until `cost` units are taken, as [`LocalLimiter::blocking_until_ready`] does.
+    pub fn blocking_until_ready(&self, cost: u32, wait: impl Into<WaitOptions>) -> Answer {
+        self.limiter.blocking_until_ready(KEY, &self.policy, cost, wait)
+    }
+}

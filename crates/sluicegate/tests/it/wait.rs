@@ -1,0 +1,91 @@
+//! Waiting in virtual time: timeouts, retries and jitter.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use sluicegate::{Jitter, Limiter, LocalLimiter, ManualClock, PreparedPolicy, WaitOptions};
+use tokio::time::Instant;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn policy(text: &str) -> PreparedPolicy {
+    text.parse().unwrap()
+}
+
+#[test]
+fn jitter_delay_is_below_its_maximum_and_repeats_with_its_seed() {
+    let max = Duration::from_millis(50);
+    let delays: BTreeSet<_> =
+        (0..1000).map(|seed| Jitter::up_to(max).seeded(seed).delay()).collect();
+    assert!(delays.iter().all(|delay| *delay < max));
+    // They cover the range, and hardly two are equal.
+    assert!(delays.len() > 990);
+    assert!(*delays.first().unwrap() < MILLISECOND && *delays.last().unwrap() > 49 * MILLISECOND);
+    let seeded = Jitter::up_to(max).seeded(7);
+    assert_eq!(seeded.delay(), seeded.delay());
+    let random: BTreeSet<_> = (0..100).map(|_| Jitter::up_to(max).delay()).collect();
+    assert!(random.len() > 90 && random.iter().all(|delay| *delay < max));
+    assert_eq!(Jitter::NONE.delay(), Duration::ZERO);
+}
+
+/// With a clock that stands still and one unit taken, the second request waits a second of virtual time.
+async fn second_waits(policy: &PreparedPolicy, wait: WaitOptions) -> Duration {
+    let limiter = LocalLimiter::with_clock(ManualClock::default());
+    assert!(limiter.until_ready("k", policy, 1, wait).await.allowed());
+    let start = Instant::now();
+    assert!(limiter.until_ready("k", policy, 1, wait).await.allowed());
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_with_jitter_is_delayed_within_the_timeout() {
+    let queue = policy("gcra:1/1s:burst=1");
+    let timeout = WaitOptions::up_to(Duration::from_secs(5));
+    let second = Duration::from_secs(1);
+    // Timers are rounded up to whole milliseconds.
+    let rounded = |waited: Duration, expected: Duration| {
+        assert!(waited >= expected && waited <= expected + 2 * MILLISECOND, "{waited:?}");
+    };
+    rounded(second_waits(&queue, timeout).await, second);
+    let jitter = Jitter::up_to(Duration::from_secs(2)).seeded(7);
+    assert!(jitter.delay() > 10 * MILLISECOND);
+    rounded(second_waits(&queue, timeout.jitter(jitter)).await, second + jitter.delay());
+    // The timeout ends the jitter.
+    let long = Jitter::up_to(Duration::from_secs(1000)).seeded(7);
+    assert!(long.delay() > Duration::from_secs(5));
+    rounded(second_waits(&queue, timeout.jitter(long)).await, Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_window_is_tried_again_until_the_timeout() {
+    let window = policy("fixed-window:1/1s:count=all");
+    let clock = ManualClock::default();
+    let limiter = LocalLimiter::with_clock(clock.clone());
+    assert!(limiter.take("k", &window, 1).allowed());
+    let timeout = Duration::from_millis(2500);
+    let start = Instant::now();
+    // The clock of the limiter stands still: no try succeeds.
+    assert!(!limiter.until_ready("k", &window, 1, timeout).await.allowed());
+    assert!(start.elapsed() >= Duration::from_secs(2) && start.elapsed() <= timeout);
+    let waiting = tokio::spawn({
+        let (limiter, window) = (limiter.clone(), window.clone());
+        async move { limiter.until_ready("k", &window, 1, timeout).await }
+    });
+    tokio::task::yield_now().await;
+    clock.advance(Duration::from_secs(1));
+    assert!(waiting.await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn until_ready_too_late_is_denied_immediately() {
+    let slow = policy("gcra:1/1h:burst=1");
+    let (local, limiter) = (LocalLimiter::new(), Limiter::in_memory());
+    let timeout = Duration::from_secs(60);
+    for expected in [true, false] {
+        assert_eq!(local.until_ready("k", &slow, 1, timeout).await.allowed(), expected);
+        assert_eq!(limiter.until_ready("k", &slow, 1, timeout).await.unwrap().allowed(), expected);
+        assert_eq!(local.blocking_until_ready("b", &slow, 1, timeout).allowed(), expected);
+    }
+    // Nothing to take needs no wait.
+    assert!(local.until_ready("k", &slow, 0, timeout).await.allowed());
+    assert!(local.until_ready("w", &policy("fixed-window:1/1h"), 0, timeout).await.allowed());
+}
