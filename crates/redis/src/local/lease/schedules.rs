@@ -78,7 +78,9 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
     let schedules = usize::try_from(size("SLUICEGATE_SCHEDULES", 5_000)).unwrap();
     let rules: Vec<PlannedPolicy> = ["gcra:1000/1s", "gcra:2000/1s"]
         .map(|policy| {
-            PlannedPolicy::new(&policy.parse::<PreparedPolicy>().unwrap().lease(8).unwrap())
+            PlannedPolicy::new(
+                &policy.parse::<sluicegate_core::PreparedPolicy>().unwrap().lease(8).unwrap(),
+            )
         })
         .into();
     shuttle::check_random(
