@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Clock, Timestamp};
 
 /// The processor's time stamp counter, as points in time and as nanoseconds between two readings.
 #[derive(Debug)]
@@ -26,14 +26,6 @@ impl TscClock {
         Self { start, started: clock.raw(), step, clock }
     }
 
-    #[inline]
-    pub(crate) fn now(&self) -> Timestamp {
-        let steps = u128::from(self.raw().wrapping_sub(self.started));
-        let micros = (steps * u128::from(self.step)) >> 64;
-        // A run of 2^64 microseconds has not been seen.
-        Timestamp::saturating_from_micros(self.start + u64::try_from(micros).unwrap_or_default())
-    }
-
     /// The counter itself.
     #[inline]
     pub(crate) fn raw(&self) -> u64 {
@@ -44,6 +36,16 @@ impl TscClock {
     #[inline]
     pub(crate) fn nanos(&self, from: u64, to: u64) -> u64 {
         self.clock.delta_as_nanos(from, to)
+    }
+}
+
+impl Clock for TscClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let steps = u128::from(self.raw().wrapping_sub(self.started));
+        let micros = (steps * u128::from(self.step)) >> 64;
+        // The counter does not reach 2^64 microseconds.
+        Timestamp::saturating_from_micros(self.start + u64::try_from(micros).unwrap_or_default())
     }
 }
 

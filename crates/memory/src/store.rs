@@ -209,21 +209,6 @@ impl MemoryStore {
         self.apply_hashed::<true, _>(self.hash(request.key), request.policy, now, request.operation)
     }
 
-    /// As [`MemoryStore::apply_prepared`], at the time that `now` returns. The clock is read while the slot of the key
-    /// is loaded, so that a key that is in no cache does not pay for both.
-    ///
-    /// # Errors
-    /// As [`MemoryStore::apply`].
-    #[inline(always)]
-    pub fn apply_at<E: From<ReserveError>>(
-        &self,
-        request: Request<'_>,
-        now: impl FnOnce() -> Timestamp,
-    ) -> Result<Decision, E> {
-        let hash = self.prefetch_hashed(request.key);
-        self.apply_hashed::<true, E>(hash, request.policy, now(), request.operation)
-    }
-
     /// Prefetches the slot of a key, for a request that follows soon.
     pub fn prefetch(&self, key: &[u8]) {
         let _ = self.prefetch_hashed(key);

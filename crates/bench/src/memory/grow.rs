@@ -8,7 +8,7 @@ use std::{
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use hashbrown::HashMap;
-use sluicegate_core::{Operation, Policy, Timestamp};
+use sluicegate_core::{Clock as _, Operation, Policy, Timestamp};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, Request};
 use throttlecrab::PeriodicStore;
 

@@ -3,8 +3,8 @@
 use std::{hint::black_box, num::NonZeroU32, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use sluicegate_core::{Operation, Policy, ReserveError};
-use sluicegate_memory::{MemoryStore, Request};
+use sluicegate_core::{Clock as _, Operation, PreparedPolicy};
+use sluicegate_memory::{ClockedStore, MemoryStore, Request};
 
 use super::sizes::Sizes;
 use crate::{
@@ -20,10 +20,11 @@ const BURST: u32 = 1000;
 const BATCH: usize = 32;
 
 pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
-    let clock = TscClock::new();
-    let policy: Policy = POLICY.parse().expect("a policy");
+    let policy: PreparedPolicy = POLICY.parse().expect("a policy");
     let store = MemoryStore::bounded(4 << 30, Default::default());
-    let rule = store.prepare(&policy, clock.now());
+    let clocked_store = ClockedStore::new(store, TscClock::new());
+    let (store, clock) = (clocked_store.store(), clocked_store.clock());
+    let rule = store.prepare(policy.policy(), clock.now());
     let burst = NonZeroU32::new(BURST).expect("not zero");
     let quota = Quota::with_period(HOUR).expect("not zero").allow_burst(burst);
     let governor: DefaultKeyedRateLimiter<[u8; 16]> = RateLimiter::keyed(quota);
@@ -48,8 +49,7 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
             allowed += u64::from(black_box(&ask(&draw(), now)).allowed());
         }));
         clocked.push(per_call(sizes.random_calls, || {
-            let request = Request { key: &draw(), policy: &rule, operation: take };
-            let decision = store.apply_at::<ReserveError>(request, || clock.now());
+            let decision = clocked_store.decide(&draw(), &policy, take);
             allowed += u64::from(black_box(&decision).is_ok_and(|it| it.allowed()));
         }));
         peer.push(per_call(sizes.random_calls, || {

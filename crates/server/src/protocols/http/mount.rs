@@ -33,11 +33,11 @@ pub(crate) struct Mount {
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Anyone who opens it in a browser, as by a link: it is the same for everybody.
+    /// All clients, also browsers that follow a link: the response does not depend on the client.
     Visitors,
-    /// Clients that give the token, where one is set.
+    /// Clients with the token; all clients if no token is set.
     Clients,
-    /// Clients that give the token, and nobody where none is set.
+    /// Clients with the token; no client if no token is set.
     TokenHolders,
 }
 
