@@ -4,7 +4,7 @@
 //! identify them, none of which a page can change: `Sec-Fetch-Site` and `Origin`
 //! name the site of the page, and `Host` is the name of the server in the page. `Host` exposes
 //! pages whose name was made to resolve to this server (DNS rebinding), which the browser considers ours.
-//! See [ADR 29](../../../../docs/adr/0029-pages-of-others.md).
+//! See [ADR 29](../../../../docs/adr/0029-cross-site-requests.md).
 
 use std::net::{IpAddr, SocketAddr};
 
