@@ -1,6 +1,6 @@
-//! Random histories of one key: every operation, changes of rule, times that hit every edge.
+//! Random histories of one key: every operation, policy changes, and times at every boundary.
 //!
-//! A history follows from its seed: a failure prints a history that can be run again.
+//! A seed determines its history, and a failure prints both, so that it can be repeated.
 
 use std::{fmt, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{CoreSubject, Invocation, Subject, compare};
 pub struct Shape {
     /// Steps in a history.
     pub steps: usize,
-    /// Whether the rule changes under the live key.
+    /// Whether the policy changes while the key is in use.
     pub changes: bool,
     /// Whether the clock may step back.
     pub steps_back: bool,
@@ -34,14 +34,14 @@ impl Default for Shape {
 pub struct Step {
     /// The time.
     pub now: Timestamp,
-    /// Under which policy.
+    /// The policy.
     pub policy: Policy,
     /// The operation.
     pub operation: Operation,
 }
 
 impl Step {
-    /// The invocation as that of `key`.
+    /// This step as an invocation on `key`.
     #[must_use]
     pub fn of<'a>(&'a self, key: &'a [u8]) -> Invocation<'a> {
         let Self { now, policy, operation } = self;
@@ -60,7 +60,7 @@ impl fmt::Display for Step {
 pub struct History(pub Vec<Step>);
 
 impl History {
-    /// The history that belongs to `seed`.
+    /// The history for `seed`.
     #[must_use]
     pub fn random(seed: u64, shape: Shape) -> Self {
         let mut draw = SeededRng::new(seed);
@@ -86,8 +86,8 @@ impl History {
     }
 }
 
-/// Runs `count` histories from `seed` on, each under a key of its own, and compares every answer
-/// with that of the core.
+/// Runs `count` histories from `seed` on, each on its own key, and compares every answer with that
+/// of the core.
 ///
 /// # Panics
 /// At the first answer that differs, with the history so far.
@@ -106,8 +106,8 @@ fn check_history(core: &mut CoreSubject, subject: &mut impl Subject, seed: u64, 
         let expected = core.apply(invocation);
         let found = subject.apply(invocation);
         if let Err(difference) = compare(&expected, &found) {
-            let told: Vec<_> = history.0[..=index].iter().map(Step::to_string).collect();
-            panic!("history {seed}: {difference}, after\n{}", told.join("\n"));
+            let steps: Vec<_> = history.0[..=index].iter().map(Step::to_string).collect();
+            panic!("history {seed}: {difference}, after\n{}", steps.join("\n"));
         }
     }
 }
@@ -156,7 +156,7 @@ impl SeededRng {
         loop {
             let count = if self.one_in(3) { 2 + self.below(3) } else { 1 };
             let limits: Vec<_> = (0..count).map(|_| self.limit(shape)).collect();
-            // A bucket may be too slow to drain; another is drawn then.
+            // A bucket that drains too slowly is invalid: try again.
             if let Ok(policy) = limits.join(",").parse() {
                 return policy;
             }
@@ -219,7 +219,7 @@ impl SeededRng {
             7 => span + 1,
             8 => span / 3,
             9 => span / 2,
-            // To just before, at and just after an edge of the clock.
+            // Just before, at, or just after the next multiple of the span.
             10 => (span - now % span + self.below(3)).saturating_sub(1),
             11 => self.below(2 * span),
             12 => self.below(1_000_000),

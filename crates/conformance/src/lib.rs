@@ -1,7 +1,8 @@
 //! The conformance kit: every store must answer as `sluicegate_core::apply`, to the microsecond.
 //!
-//! A store with a test clock joins by calling [`check_traces`], [`check_histories`] and [`check_together`] with a
-//! [`StoreSubject`]; everything else implements [`Subject`] for a small adapter. The same histories compare the core with a second, naive implementation (the [`oracle`]).
+//! A store with a test clock calls [`check_traces`], [`check_histories`] and [`check_together`] with a
+//! [`StoreSubject`]; everything else implements [`Subject`] for a small adapter. The same histories compare the core
+//! with a second, naive implementation (the [`oracle`]).
 
 mod history;
 pub mod oracle;

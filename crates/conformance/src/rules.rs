@@ -1,4 +1,4 @@
-//! Cases of rules, which every runner of rules must decide alike: the evaluation itself and the server.
+//! Cases of rules that every evaluator must decide alike: the evaluation itself and the server.
 //!
 //! The format is described at the top of `rules.txt`.
 
@@ -45,7 +45,7 @@ pub struct ObservedMatch {
     pub decision: Option<Decision>,
 }
 
-/// A runner of rules under test, new for each case.
+/// An evaluator of rules under test; each case has a new one.
 pub trait RuleSubject {
     /// Evaluates the rules for a request.
     fn evaluate(&mut self, request: &RuleRequest<'_>) -> ObservedOutcome;
@@ -69,12 +69,12 @@ pub fn check_rules<S: RuleSubject>(subject: impl Fn(&str) -> S) {
         let mut subject = subject(rules);
         let mut at = Duration::ZERO;
         for step in steps.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (asked, expected) = step.split_once("->").expect("what is expected");
-            let found = match asked.trim().strip_prefix("count ") {
+            let (query, expected) = step.split_once("->").expect("an expected result");
+            let found = match query.trim().strip_prefix("count ") {
                 Some(rule) => events(&subject.events(rule)),
                 None => {
-                    let request = request(asked, &mut at);
-                    shown(&subject.evaluate(&request))
+                    let request = request(query, &mut at);
+                    describe(&subject.evaluate(&request))
                 }
             };
             if found != expected.trim() {
@@ -101,7 +101,7 @@ fn request<'c>(text: &'c str, at: &mut Duration) -> RuleRequest<'c> {
     RuleRequest { at: *at, operation, hits, path, user: Some(user).filter(|user| *user != "-") }
 }
 
-fn shown(outcome: &ObservedOutcome) -> String {
+fn describe(outcome: &ObservedOutcome) -> String {
     let mut text = word(outcome.allowed).to_owned();
     if let Some(binding) = outcome.binding {
         text += &format!(" by {}", outcome.matches[binding].rule);

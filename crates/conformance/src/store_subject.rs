@@ -1,4 +1,4 @@
-//! Any store with a test clock as a subject.
+//! Adapts any store with a test clock to [`Subject`].
 
 use std::{fmt, sync::Arc};
 
@@ -20,7 +20,7 @@ pub struct StoreSubject<S> {
 }
 
 impl<S: Store> StoreSubject<S> {
-    /// `store`, which reads `clock`; `block_on` runs the futures of a store that answers later.
+    /// Tests `store`, which reads `clock`; `block_on` runs the futures of a store that answers later.
     pub fn new(
         store: S,
         clock: Arc<ManualClock>,
@@ -42,7 +42,7 @@ impl<S: Store> StoreSubject<S> {
     }
 }
 
-/// Every fourth microsecond, the operation is a batch of one.
+/// At every fourth microsecond, the operation is applied as a batch of one.
 impl<S: Store> Subject for StoreSubject<S> {
     fn apply(&mut self, invocation: Invocation<'_>) -> Answer {
         let Invocation { key, policy, now, operation } = invocation;

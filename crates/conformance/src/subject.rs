@@ -102,10 +102,10 @@ impl Subject for OracleSubject {
     }
 }
 
-/// Whether two answers to the same invocation agree; the difference in words if they do not.
+/// Compares two answers to the same invocation.
 ///
 /// # Errors
-/// The fields that differ, or that one side failed.
+/// The fields that differ, or the error of the side that failed alone.
 pub fn compare(expected: &Answer, found: &Answer) -> Result<(), String> {
     match (expected, found) {
         (Err(_), Err(_)) => Ok(()),
@@ -124,10 +124,10 @@ pub fn compare(expected: &Answer, found: &Answer) -> Result<(), String> {
     }
 }
 
-/// Keys are bytes of any kind, whatever they stand for, and none has to do with another.
+/// Checks that keys are arbitrary bytes, and that no key affects another.
 ///
 /// # Panics
-/// Where a key is refused, or one takes from another.
+/// If the subject rejects a key, or two keys share a limit.
 pub fn check_keys(subject: &mut impl Subject) {
     let policy: &Policy = &"gcra:2/1m".parse().expect("a policy");
     let operation = Operation::Take(1);

@@ -7,12 +7,12 @@ use crate::{CoreSubject, Invocation, Shape, Subject, compare, history::SeededRng
 /// One key of a multi-key take: the key, its policy, and the cost.
 pub type JointTake = (Vec<u8>, Policy, u32);
 
-/// A store that decides on several keys together.
+/// A store under test that supports multi-key takes.
 pub trait JointSubject: Subject {
     /// Takes from all of these distinct keys, or from none.
     ///
     /// # Errors
-    /// Any trouble, in words.
+    /// A description of the failure.
     fn take_together(&mut self, takes: &[JointTake], now: Timestamp) -> Result<Joint, String>;
 }
 
@@ -32,8 +32,8 @@ impl JointSubject for CoreSubject {
     }
 }
 
-/// Runs `count` histories of up to five keys from `seed` on, and compares every answer with that of
-/// the core.
+/// Runs `count` histories of up to five keys from `seed` on, and compares every answer with that of the
+/// core.
 ///
 /// # Panics
 /// At the first answer that differs.
@@ -63,7 +63,7 @@ pub fn check_together(subject: &mut impl JointSubject, seed: u64, count: u64, sh
                 }
                 continue;
             }
-            // From any key on, in turn.
+            // Distinct keys in order, from a random one.
             let mut order: Vec<_> = (0..keys).collect();
             order.rotate_left(index);
             order.truncate(1 + usize::try_from(draw.below(keys)).unwrap_or(0));

@@ -7,10 +7,9 @@
 //! 99ms take 1 -> deny retry=1ms
 //! ```
 //!
-//! A line that begins with `#` names a new case with a fresh key. Times count from a whole minute
-//! of the clock, or are dates (`@2026-03-29T12:00Z`). After the arrow stand the outcome and the
-//! fields that are asserted: `limit`, `remaining`, `retry` (or `never`), `reset`, `delay`,
-//! `binding`.
+//! A line that begins with `#` names a new case with a new key. Times are offsets from a whole minute
+//! of the clock, or dates (`@2026-03-29T12:00Z`). The arrow is followed by the outcome and the expected
+//! fields: `limit`, `remaining`, `retry` (or `never`), `reset`, `delay`, `binding`.
 
 use std::time::Duration;
 
@@ -18,10 +17,10 @@ use sluicegate_core::{Operation, Policy, Timestamp};
 
 use crate::{CoreSubject, Invocation, Subject, compare};
 
-/// The time that offsets count from: a whole minute.
+/// Start of all offsets: a whole minute.
 const START: u64 = 1_700_000_040_000_000;
 
-/// The traces of this crate: what users expect of a limiter, each with a name.
+/// The traces of this crate, with their names: the behaviour that users expect of a limiter.
 const TRACES: [(&str, &str); 5] = [
     ("buckets", include_str!("../traces/buckets.txt")),
     ("windows", include_str!("../traces/windows.txt")),
@@ -46,7 +45,7 @@ pub fn cases() -> impl Iterator<Item = &'static str> {
     lines.filter_map(|line| line.strip_prefix('#').map(str::trim))
 }
 
-/// Runs the one case of the kit that has this name.
+/// Runs the case of the kit with this name.
 ///
 /// # Panics
 /// At the first line with another result, and if there is no such case.
@@ -58,16 +57,16 @@ pub fn check_case(subject: &mut impl Subject, name: &str) {
     check_script(subject, name, &rest[..end]);
 }
 
-/// Runs one trace: every result must be that of the line, and that of the core.
+/// Runs one trace: every result must equal that of the line and that of the core.
 ///
 /// # Panics
-/// At the first line that is answered otherwise, and at one that cannot be read.
+/// At the first line with another result, and at an invalid line.
 pub fn check_script(subject: &mut impl Subject, name: &str, text: &str) {
     let mut core = CoreSubject::default();
     let mut case = String::new();
     let mut policy: Option<Policy> = None;
     for (number, line) in text.lines().enumerate() {
-        let place = format!("{name}, line {}, `{case}`: `{line}`", number + 1);
+        let location = format!("{name}, line {}, `{case}`: `{line}`", number + 1);
         let line = line.trim();
         if line.is_empty() {
             continue;
@@ -76,12 +75,12 @@ pub fn check_script(subject: &mut impl Subject, name: &str, text: &str) {
             title.trim().clone_into(&mut case);
             policy = None;
         } else if let Some(text) = line.strip_prefix("policy ") {
-            policy = Some(text.parse().unwrap_or_else(|error| panic!("{place}: {error}")));
+            policy = Some(text.parse().unwrap_or_else(|error| panic!("{location}: {error}")));
         } else {
-            let policy = policy.as_ref().unwrap_or_else(|| panic!("{place}: no policy"));
+            let policy = policy.as_ref().unwrap_or_else(|| panic!("{location}: no policy"));
             let key = format!("{name}:{case}").into_bytes();
             let checked = check_line(&mut core, subject, &key, policy, line);
-            checked.unwrap_or_else(|fault| panic!("{place}: {fault}"));
+            checked.unwrap_or_else(|fault| panic!("{location}: {fault}"));
         }
     }
 }
@@ -102,7 +101,8 @@ fn check_line(
     let found = subject.apply(invocation);
     compare(&core.apply(invocation), &found)?;
     if answer.trim() == "error" {
-        return found.map_or(Ok(()), |decision| Err(format!("is no error: {decision:?}")));
+        return found
+            .map_or(Ok(()), |decision| Err(format!("expected an error, found {decision:?}")));
     }
     let found = found?.to_integers();
     for word in answer.split_whitespace() {
@@ -117,7 +117,7 @@ fn check_line(
             "reset" => (4, micros(expected)?),
             "delay" => (5, micros(expected)?),
             "binding" => (6, number(expected)?),
-            _ => return Err(format!("`{field}` is no field")),
+            _ => return Err(format!("unknown field `{field}`")),
         };
         if found[index] != expected {
             return Err(format!("{field} should be {expected} and is {}", found[index]));
@@ -141,14 +141,15 @@ fn operation(words: &[&str]) -> Result<Operation, String> {
             let wait = u64::try_from(micros(wait)?).map_err(|error| error.to_string())?;
             Ok(Operation::Reserve { cost, max_wait: Duration::from_micros(wait) })
         }
-        _ => Err(format!("{words:?} is no operation")),
+        _ => Err(format!("unknown operation {words:?}")),
     }
 }
 
 fn time(word: &str) -> Result<Timestamp, String> {
     let micros = match word.strip_prefix('@') {
         Some(date) => {
-            let date: jiff::Timestamp = date.parse().map_err(|_| format!("`{date}` is no date"))?;
+            let date: jiff::Timestamp =
+                date.parse().map_err(|_| format!("`{date}` is not a date"))?;
             u64::try_from(date.as_microsecond()).map_err(|error| error.to_string())?
         }
         None => START + u64::try_from(micros(word)?).map_err(|error| error.to_string())?,
@@ -157,7 +158,7 @@ fn time(word: &str) -> Result<Timestamp, String> {
 }
 
 fn number(word: &str) -> Result<i64, String> {
-    word.parse().map_err(|_| format!("`{word}` is no number"))
+    word.parse().map_err(|_| format!("`{word}` is not a number"))
 }
 
 /// A span like `1s`, `99.999ms`, `2h`, `0`.
@@ -172,7 +173,7 @@ fn micros(word: &str) -> Result<i64, String> {
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
         "" if count == "0" => 1,
-        _ => return Err(format!("`{word}` is no span")),
+        _ => return Err(format!("`{word}` is not a span")),
     };
     let (whole, part) = count.split_once('.').unwrap_or((count, ""));
     let places = u32::try_from(part.len()).map_err(|error| error.to_string())?;

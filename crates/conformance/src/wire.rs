@@ -4,14 +4,14 @@ use sluicegate_core::{Decision, Operation};
 
 use crate::{Answer, Invocation};
 
-/// Asks a server of the commands `SG.*` that takes `AT`: `ask` sends a command, `integers` reads the
-/// reply to one that decides.
+/// Applies an invocation to a server that supports the `SG.*` commands with `AT`. `ask` sends a command and returns
+/// its reply; `integers` returns the integers of a decision.
 ///
 /// # Errors
 /// Those of `ask`.
 ///
 /// # Panics
-/// Where the integers tell no decision.
+/// If the integers are not a decision.
 pub fn ask_over_the_wire<V>(
     invocation: Invocation<'_>,
     mut ask: impl FnMut(&[&[u8]]) -> Result<V, String>,
@@ -26,7 +26,7 @@ pub fn ask_over_the_wire<V>(
         Operation::Charge(cost) => ("SG.CHARGE", cost),
         Operation::Refund(cost) => ("SG.REFUND", cost),
         Operation::Reserve { cost, max_wait: span } => {
-            // No debt is longer: the longest wait that can be said is as good as any longer.
+            // No debt is longer; therefore a longer wait has the same effect as the maximum of the command.
             max_wait = span.as_micros().min(1 << 50).to_string();
             ("SG.RESERVE", cost)
         }
@@ -41,6 +41,6 @@ pub fn ask_over_the_wire<V>(
     if !max_wait.is_empty() {
         command.extend([b"MAXWAIT".as_slice(), max_wait.as_bytes()]);
     }
-    let told = integers(&ask(&command)?);
-    Ok(Decision::from_integers(&told).unwrap_or_else(|| panic!("no decision: {told:?}")))
+    let reply = integers(&ask(&command)?);
+    Ok(Decision::from_integers(&reply).unwrap_or_else(|| panic!("not a decision: {reply:?}")))
 }

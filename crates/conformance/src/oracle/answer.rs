@@ -5,7 +5,7 @@
 pub enum Op {
     /// Take the cost if it fits.
     Take,
-    /// Return the answer of `Take`; store nothing.
+    /// Return the answer of `Take` and store nothing.
     Peek,
     /// Take the cost whether or not it fits.
     Charge,
@@ -27,13 +27,13 @@ pub struct Answer {
     pub allowed: bool,
     /// Capacity of the binding limit.
     pub limit: u64,
-    /// Requests of cost 1 that would still pass at the same instant.
+    /// Number of requests of cost 1 that still pass at the same time.
     pub remaining: u64,
-    /// Zero when allowed, `None` for never.
+    /// Time after which the request passes: zero if allowed, `None` if it never does.
     pub retry_after_us: Option<u64>,
     /// Time until the key is unused.
     pub reset_after_us: u64,
-    /// How long the caller must delay the request.
+    /// Time by which the caller must delay the request.
     pub delay_us: u64,
     /// Index of the binding limit in the policy, from 0.
     pub binding: usize,

@@ -25,7 +25,7 @@ impl Parameters {
         &self.b - &self.a * (ceiling() / &self.i).floor()
     }
 
-    /// When enough was added for `tokens` to be there, counted from `now`.
+    /// Time from `now` until the bucket has `wanted` tokens.
     fn until(&self, wanted: &Q, state: &State, now: &Q) -> Q {
         let (tokens, last) = parts(state);
         last + ((wanted - tokens) / &self.a).ceil() * &self.i - now

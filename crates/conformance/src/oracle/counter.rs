@@ -1,4 +1,4 @@
-//! `sliding-counter`: the window before, weighed by how much of it is still within a period.
+//! `sliding-counter`: the previous window, weighted by its part that lies within the last period.
 
 use num_traits::Zero;
 
@@ -59,7 +59,7 @@ impl Machine for Parameters {
     fn at(&self, state: &State, now: &Q) -> State {
         let (start, prev, cur) = parts(state);
         let open = self.open(now);
-        // A window later than that of `now` is taken as that of `now`.
+        // A window later than that of `now` counts as that of `now`.
         if start >= &open {
             return State::Counter { start: open, prev: prev.clone(), cur: cur.clone() };
         }

@@ -20,16 +20,16 @@ pub(super) enum After {
     Recorded(Vec<Option<State>>),
 }
 
-/// Decides one operation, given all states as they stand at `now`.
+/// Decides one operation, given all states at `now`.
 pub(super) fn decide(
     limits: &[Limit],
-    standing: &[State],
+    current: &[State],
     now: &Q,
     op: Op,
     cost: &Q,
 ) -> (Answer, After) {
     let each = |change: &dyn Fn(&Limit, &State) -> State| -> Vec<State> {
-        limits.iter().zip(standing).map(|(limit, state)| change(limit, state)).collect()
+        limits.iter().zip(current).map(|(limit, state)| change(limit, state)).collect()
     };
     let charged = |limit: &Limit, state: &State| limit.machine().charge(state, now, cost);
     let trimmed = |limit: &Limit, state: &State| limit.machine().trim(charged(limit, state), now);
@@ -40,7 +40,7 @@ pub(super) fn decide(
             let unused = each(&|limit, _| limit.machine().unused(now));
             (allowed(limits, &unused, now, &zero), After::Reset)
         }
-        _ if cost.is_zero() => (allowed(limits, standing, now, &zero), After::Unchanged),
+        _ if cost.is_zero() => (allowed(limits, current, now, &zero), After::Unchanged),
         Op::Charge => {
             let after = each(&trimmed);
             (allowed(limits, &after, now, &zero), After::All(after))
@@ -50,15 +50,15 @@ pub(super) fn decide(
             (allowed(limits, &after, now, &zero), After::All(after))
         }
         Op::Peek => {
-            let answer = if all_pass(limits, standing, now, cost) {
-                allowed(limits, standing, now, &delay(limits, standing, now))
+            let answer = if all_pass(limits, current, now, cost) {
+                allowed(limits, current, now, &delay(limits, current, now))
             } else {
-                denied(limits, standing, now, &waits(limits, standing, now, cost))
+                denied(limits, current, now, &waits(limits, current, now, cost))
             };
             (answer, After::Unchanged)
         }
-        Op::Take if all_pass(limits, standing, now, cost) => {
-            let delay = delay(limits, standing, now);
+        Op::Take if all_pass(limits, current, now, cost) => {
+            let delay = delay(limits, current, now);
             let after = each(&charged);
             (allowed(limits, &after, now, &delay), After::All(after))
         }
@@ -66,16 +66,16 @@ pub(super) fn decide(
             let record = |(limit, state): (&Limit, &State)| {
                 limit.machine().records_denials().then(|| trimmed(limit, state))
             };
-            let recorded: Vec<Option<State>> = limits.iter().zip(standing).map(record).collect();
-            let stands = |(state, recorded): (&State, &Option<State>)| {
+            let recorded: Vec<Option<State>> = limits.iter().zip(current).map(record).collect();
+            let after_denial = |(state, recorded): (&State, &Option<State>)| {
                 recorded.as_ref().unwrap_or(state).clone()
             };
-            let after: Vec<State> = standing.iter().zip(&recorded).map(stands).collect();
+            let after: Vec<State> = current.iter().zip(&recorded).map(after_denial).collect();
             let waits = waits(limits, &after, now, cost);
             (denied(limits, &after, now, &waits), After::Recorded(recorded))
         }
         Op::Reserve { max_wait_us } => {
-            let waits_at = |then: &Q| reserve_waits(limits, standing, then, cost);
+            let waits_at = |then: &Q| reserve_waits(limits, current, then, cost);
             let max_wait = Wait::After(q(max_wait_us));
             let waits = waits_at(now);
             if let Some(Wait::After(longest)) = waits.iter().max()
@@ -95,7 +95,7 @@ pub(super) fn decide(
                 assert!(waits_at(&then).iter().all(|wait| wait <= &max_wait), "too soon");
                 assert!(waits_at(&(then - q(1))).iter().any(|wait| wait > &max_wait), "too late");
             }
-            (denied(limits, standing, now, &rests), After::Unchanged)
+            (denied(limits, current, now, &rests), After::Unchanged)
         }
     }
 }
@@ -110,22 +110,22 @@ fn delay(limits: &[Limit], states: &[State], now: &Q) -> Q {
     delays.max().expect("a policy has a limit")
 }
 
-/// For each limit, the time after which it would pass this cost.
+/// For each limit, the time after which it admits this cost.
 fn waits(limits: &[Limit], states: &[State], now: &Q, cost: &Q) -> Vec<Wait> {
     let pairs = limits.iter().zip(states);
     pairs.map(|(limit, state)| limit.retry_after(state, now, cost)).collect()
 }
 
-/// For each limit, how long a reserved request would have to wait.
+/// For each limit, the wait of a reserved request.
 fn reserve_waits(limits: &[Limit], states: &[State], now: &Q, cost: &Q) -> Vec<Wait> {
     let wait = |(limit, state): (&Limit, &State)| match limit {
-        Limit::Rate(rule) => rule.reserve_wait(state, now, cost),
-        _ => unreachable!("a reserve on another machine is refused before"),
+        Limit::Rate(parameters) => parameters.reserve_wait(state, now, cost),
+        _ => unreachable!("a reserve on another machine was rejected"),
     };
     limits.iter().zip(states).map(wait).collect()
 }
 
-/// The limit with the least remaining binds.
+/// The answer to an allowed request: the limit with the least remaining binds.
 fn allowed(limits: &[Limit], states: &[State], now: &Q, delay: &Q) -> Answer {
     let remaining = remaining(limits, states, now);
     let least = remaining.iter().min().expect("a policy has a limit");
@@ -133,7 +133,7 @@ fn allowed(limits: &[Limit], states: &[State], now: &Q, delay: &Q) -> Answer {
     Answer { delay_us: whole(delay), ..answer(limits, states, now, binding, true, Some(0)) }
 }
 
-/// The limit with the greatest wait binds.
+/// The answer to a denied request: the limit with the greatest wait binds.
 fn denied(limits: &[Limit], states: &[State], now: &Q, waits: &[Wait]) -> Answer {
     let greatest = waits.iter().max().expect("a policy has a limit");
     let binding = waits.iter().position(|w| w == greatest).expect("the greatest is one of them");

@@ -12,18 +12,18 @@ pub(super) fn q(integer: impl Into<BigInt>) -> Q {
     Q::from_integer(integer.into())
 }
 
-/// The span that no debt may take longer to drain than, in microseconds; also the greatest count.
+/// Upper bound on the time to drain a debt, in microseconds; also the greatest count.
 pub(super) fn ceiling() -> Q {
     q(1_u64 << 50)
 }
 
-/// `value`, but never under zero.
+/// `value`, or zero if it is negative.
 pub(super) fn at_least_zero(value: Q) -> Q {
     value.max(Q::zero())
 }
 
-/// A count or span that leaves the oracle.
+/// A count or span of an answer, as an integer.
 pub(super) fn whole(value: &Q) -> u64 {
-    assert!(value.is_integer(), "answers are rounded before they are given");
+    assert!(value.is_integer(), "answers are rounded");
     value.to_integer().to_u64().expect("a count or span is not negative and fits 64 bits")
 }

@@ -1,6 +1,6 @@
 //! A limit: one algorithm with its parameters.
 //!
-//! Each algorithm answers by its own formulas. [`Limit`] checks each answer against the definition of the word:
+//! Each algorithm answers by its own formulas. [`Limit`] checks each answer against its definition:
 //! `retry_after` is the *least* time after which the request passes, `remaining` the number of unit requests that
 //! still pass, `reset_after` the *least* time until the state equals none.
 
@@ -23,11 +23,11 @@ pub(super) enum Limit {
 impl Limit {
     pub(super) fn machine(&self) -> &dyn Machine {
         match self {
-            Self::Rate(rule) => rule,
-            Self::Bucket(rule) => rule,
-            Self::Window(rule) => rule,
-            Self::Log(rule) => rule,
-            Self::Counter(rule) => rule,
+            Self::Rate(parameters) => parameters,
+            Self::Bucket(parameters) => parameters,
+            Self::Window(parameters) => parameters,
+            Self::Log(parameters) => parameters,
+            Self::Counter(parameters) => parameters,
         }
     }
 

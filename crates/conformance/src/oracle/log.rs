@@ -1,4 +1,4 @@
-//! `sliding-log`: every request of the last period, one by one.
+//! `sliding-log`: an event for every request of the last period.
 
 use num_traits::Zero;
 
@@ -14,11 +14,11 @@ pub(super) struct Parameters {
     pub(super) keep: Option<Keep>,
 }
 
-/// Keep events for `span` microseconds, up to `most` units, even where the rule needs them no more.
+/// Keeps events for `span` microseconds, up to `max_units` units, even after they stop counting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keep {
     pub(super) span: Q,
-    pub(super) most: Q,
+    pub(super) max_units: Q,
 }
 
 impl Parameters {
@@ -31,13 +31,13 @@ impl Parameters {
         events.iter().filter(|event| self.live(event, now)).map(|event| &event.weight).sum()
     }
 
-    /// More is retained than `keep-max` allows. Without `keep` there is no such allowance.
+    /// Whether the log holds more than `keep-max` allows. Without `keep`, nothing is allowed.
     fn over_allowance(&self, events: &[Event]) -> bool {
-        self.keep.as_ref().is_none_or(|keep| total(events) > keep.most)
+        self.keep.as_ref().is_none_or(|keep| total(events) > keep.max_units)
     }
 
-    /// Carries the state of another log over: all that it retains. What of it is too old for this
-    /// rule is dropped as soon as the state is looked at.
+    /// Migrates the state from other parameters of this algorithm: all events that it retains. `at` drops events that
+    /// are too old for these parameters.
     pub(super) fn continued(&self, state: &State, now: &Q) -> State {
         self.at(state, now)
     }
@@ -69,11 +69,11 @@ impl Machine for Parameters {
             None => self.p.clone(),
         };
         let horizon = now - retained;
-        let believed = events(state).iter().map(|event| Event {
+        let clamped = events(state).iter().map(|event| Event {
             t: event.t.clone().min(now.clone()),
             weight: event.weight.clone(),
         });
-        State::Log { events: believed.filter(|event| event.t > horizon).collect() }
+        State::Log { events: clamped.filter(|event| event.t > horizon).collect() }
     }
 
     fn recovered(&self, state: &State, now: &Q) -> bool {
@@ -97,7 +97,7 @@ impl Machine for Parameters {
             events(state).iter().map(|event| at_least_zero(&event.t + &self.p - now)).collect();
         waits.sort();
         let least = waits.into_iter().find(|d| self.passes(state, &(now + d), cost));
-        Wait::After(least.expect("an empty log admits what is within its limit"))
+        Wait::After(least.expect("an empty log admits every cost within its limit"))
     }
 
     fn remaining(&self, state: &State, now: &Q) -> Q {

@@ -1,4 +1,4 @@
-//! The state machines of the five algorithms: what a limit keeps of a key, and the formulas of [`Machine`].
+//! The state machines of the five algorithms: the state of a key under a limit, and the formulas of [`Machine`].
 
 use std::fmt::Debug;
 
@@ -28,7 +28,7 @@ pub(super) struct Event {
     pub(super) weight: Q,
 }
 
-/// Time until a request would pass. The order of the variants makes `Never` the greatest.
+/// Time until a request passes. The order of the variants makes `Never` the greatest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wait {
     After(Q),
@@ -41,9 +41,9 @@ pub(super) trait Machine: Debug {
     fn capacity(&self) -> &Q;
     /// The explicit form of an absent state.
     fn unused(&self, now: &Q) -> State;
-    /// A stored state as it stands at `now`; times later than `now` are taken as `now`.
+    /// A stored state, updated to `now`; times later than `now` count as `now`.
     fn at(&self, state: &State, now: &Q) -> State;
-    /// Whether it decides as an absent state.
+    /// Whether decisions are the same as without a state.
     fn recovered(&self, state: &State, now: &Q) -> bool;
     /// Whether nothing has to be stored. Differs from `recovered` in a log with `keep`.
     fn forgotten(&self, state: &State, now: &Q) -> bool {
@@ -55,7 +55,7 @@ pub(super) trait Machine: Debug {
     fn retry_after(&self, state: &State, now: &Q, cost: &Q) -> Wait;
     fn remaining(&self, state: &State, now: &Q) -> Q;
     fn reset_after(&self, state: &State, now: &Q) -> Q;
-    /// How long an admitted request must be delayed: only by a queue.
+    /// Delay of an admitted request; zero except in a queue.
     fn delay(&self, _state: &State, _now: &Q) -> Q {
         Q::zero()
     }
@@ -67,11 +67,11 @@ pub(super) trait Machine: Debug {
     fn records_denials(&self) -> bool {
         false
     }
-    /// Removes what a log drops after a charge or a recorded denial.
+    /// Removes the events that a log drops after a charge or a recorded denial.
     fn trim(&self, state: State, _now: &Q) -> State {
         state
     }
-    /// Removes what a log with `keep` drops on every write.
+    /// Removes the events that a log with `keep` drops on every write.
     fn tidy(&self, state: State, _now: &Q) -> State {
         state
     }

@@ -7,13 +7,13 @@
 mod answer;
 mod bucket;
 mod calendar;
-mod carry;
 mod counter;
 mod decide;
 mod exact;
 mod limit;
 mod log;
 mod machine;
+mod migrate;
 mod policy;
 mod rate;
 #[cfg(test)]
@@ -52,8 +52,7 @@ impl Oracle {
     ///
     /// # Errors
     ///
-    /// Text that does not parse; `Reserve` on a policy that does not support it; a time that the
-    /// calendar does not reach.
+    /// An invalid policy; `Reserve` on a policy that does not support it; a time beyond the calendar.
     pub fn apply(
         &mut self,
         key: &[u8],
@@ -71,20 +70,20 @@ impl Oracle {
         }
         let entry = self.entries.get(key);
         let old_limits = entry.iter().flat_map(|entry| &entry.limits);
-        if now_us > calendar::LATEST_US && limits.iter().chain(old_limits).any(on_calendar) {
+        if now_us > calendar::MAX_TIME_US && limits.iter().chain(old_limits).any(on_calendar) {
             return Err(format!("{now_us}us is later than the calendar reaches"));
         }
 
-        let carries = entry.is_some_and(|entry| !same_policy(&entry.limits, &limits));
-        let standing: Vec<State> = match entry {
-            Some(entry) if carries => carry::carry(&entry.limits, &entry.states, &limits, now),
+        let migrates = entry.is_some_and(|entry| !same_policy(&entry.limits, &limits));
+        let current: Vec<State> = match entry {
+            Some(entry) if migrates => migrate::migrate(&entry.limits, &entry.states, &limits, now),
             Some(entry) => {
                 let pairs = limits.iter().zip(&entry.states);
                 pairs.map(|(limit, state)| limit.at(state.as_ref(), now)).collect()
             }
             None => limits.iter().map(|limit| limit.at(None, now)).collect(),
         };
-        let (answer, after) = decide(&limits, &standing, now, op, cost);
+        let (answer, after) = decide(&limits, &current, now, op, cost);
 
         let states: Vec<Option<State>> = match after {
             After::Unchanged => return Ok(answer),
@@ -97,7 +96,7 @@ impl Oracle {
                 // even with a time later than `now`.
                 let one = |(i, recorded): (usize, Option<State>)| match recorded {
                     Some(state) => limits[i].stored(state, now),
-                    None if carries => limits[i].stored(standing[i].clone(), now),
+                    None if migrates => limits[i].stored(current[i].clone(), now),
                     None => entry.and_then(|entry| entry.states[i].clone()),
                 };
                 recorded.into_iter().enumerate().map(one).collect()

@@ -9,9 +9,9 @@ use super::{bucket, counter, log, rate, window};
 
 const MS: u64 = 1_000;
 const DAY: u64 = 86_400_000 * MS;
-const LONGEST: u64 = 366 * DAY;
-/// The most units that `keep-max` may be.
-const MOST_KEPT: u64 = 1 << 20;
+const MAX_PERIOD: u64 = 366 * DAY;
+/// Upper bound on `keep-max`.
+const MAX_KEPT_UNITS: u64 = 1 << 20;
 
 /// Reads one to eight limits.
 pub(super) fn parse(text: &str) -> Result<Vec<Limit>, String> {
@@ -49,7 +49,7 @@ fn limit(text: &str) -> Result<Limit, String> {
         }
         _ => return Err(format!("unknown algorithm `{name}`")),
     };
-    options.none_left(name)?;
+    options.reject_unread(name)?;
     Ok(limit)
 }
 
@@ -64,13 +64,13 @@ fn bucket_like(name: &str, n: u64, period: &str, options: &mut Options) -> Resul
     let borrow = !queue && options.flag("borrow")?;
     let stepwise = name == "token-bucket" && options.one_of("refill", "continuous", "interval")?;
     let (limit, drains_in_time) = if stepwise {
-        let rule = bucket::Parameters { a: q(n), i: p, b, borrow };
-        let drains_in_time = rule.drains_in_time();
-        (Limit::Bucket(rule), drains_in_time)
+        let parameters = bucket::Parameters { a: q(n), i: p, b, borrow };
+        let drains_in_time = parameters.drains_in_time();
+        (Limit::Bucket(parameters), drains_in_time)
     } else {
-        let rule = rate::Parameters { n: q(n), p, b, borrow, queue };
-        let drains_in_time = rule.drains_in_time();
-        (Limit::Rate(rule), drains_in_time)
+        let parameters = rate::Parameters { n: q(n), p, b, borrow, queue };
+        let drains_in_time = parameters.drains_in_time();
+        (Limit::Rate(parameters), drains_in_time)
     };
     if drains_in_time { Ok(limit) } else { Err("takes more than 2^50us to drain".to_owned()) }
 }
@@ -93,19 +93,19 @@ fn window_span(period: &str, options: &mut Options) -> Result<window::Span, Stri
 }
 
 fn keep(n: u64, p: u64, options: &mut Options) -> Result<Option<log::Keep>, String> {
-    let most = options.value("keep-max")?;
+    let max_units = options.value("keep-max")?;
     let Some(span) = options.value("keep")? else {
-        return match most {
+        return match max_units {
             Some(_) => Err("`keep-max` without `keep`".to_owned()),
             None => Ok(None),
         };
     };
     let span = q(duration(&span)?);
-    let most = match most {
-        Some(most) => q(number(&most, 1, MOST_KEPT)?),
-        None => (q(n) * &span / q(p)).ceil().min(q(MOST_KEPT)),
+    let max_units = match max_units {
+        Some(units) => q(number(&units, 1, MAX_KEPT_UNITS)?),
+        None => (q(n) * &span / q(p)).ceil().min(q(MAX_KEPT_UNITS)),
     };
-    Ok(Some(log::Keep { span, most }))
+    Ok(Some(log::Keep { span, max_units }))
 }
 
 /// A limit, burst or capacity.
@@ -113,10 +113,10 @@ fn units(text: &str) -> Result<u64, String> {
     number(text, 1, u64::from(u32::MAX))
 }
 
-fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let value = text.parse().ok().filter(|value| digits && (least..=most).contains(value));
-    value.ok_or_else(|| format!("`{text}` is outside {least}..={most}"))
+    let value = text.parse().ok().filter(|value| digits && (min..=max).contains(value));
+    value.ok_or_else(|| format!("`{text}` is outside {min}..={max}"))
 }
 
 /// A span in microseconds; a unit alone means one.
@@ -134,11 +134,11 @@ fn duration(text: &str) -> Result<u64, String> {
         _ => return Err(format!("`{text}` has no unit of time")),
     };
     let count = if count.is_empty() { 1 } else { number(count, 0, u64::MAX)? };
-    let span = count.checked_mul(unit).filter(|span| (MS..=LONGEST).contains(span));
+    let span = count.checked_mul(unit).filter(|span| (MS..=MAX_PERIOD).contains(span));
     span.ok_or_else(|| format!("period `{text}` is outside 1ms..=366d"))
 }
 
-/// Options not asked for yet.
+/// Options that have not been read yet.
 struct Options(Vec<(String, Option<String>)>);
 
 impl Options {
@@ -193,7 +193,7 @@ impl Options {
         self.one_of("count", "allowed", "all")
     }
 
-    fn none_left(&self, algorithm: &str) -> Result<(), String> {
+    fn reject_unread(&self, algorithm: &str) -> Result<(), String> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(format!("`{algorithm}` has no `{name}`")))
     }
 }
@@ -203,7 +203,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn reads_every_form_of_the_page() {
+    fn parse_every_form_of_semantics_is_accepted() {
         for text in [
             "gcra:30/60s:burst=16",
             "token-bucket:10/1s:burst=20:refill=interval:borrow",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_the_page_refuses() {
+    fn parse_invalid_policy_is_rejected() {
         for text in [
             "",
             "gcra",

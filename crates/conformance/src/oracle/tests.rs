@@ -1,11 +1,11 @@
-//! Examples from the page on semantics, and the traces in `scenarios/`.
+//! Examples of SEMANTICS.md, and the traces in `scenarios/`.
 
 use super::{Answer, Op, Oracle};
 
 const S: u64 = 1_000_000;
 const NOW: u64 = 1_700_000_000 * S;
 
-/// One key, told what to do in seconds after `NOW`.
+/// One key; times are seconds after `NOW`.
 struct Key(Oracle);
 
 impl Key {
@@ -42,10 +42,10 @@ fn take_cl_throttle_readme_example_matches() {
 }
 
 #[test]
-fn raising_30_to_60_with_30_used_leaves_30_at_once() {
+fn policy_change_from_30_to_60_with_30_used_leaves_30() {
     for machine in ["gcra", "leaky-queue", "fixed-window", "sliding-log", "sliding-counter"] {
         let mut key = Key::new();
-        // A minute that begins with the first request, for the windows on the clock as well.
+        // The first request is at the start of a minute, which is also the start of clock-aligned windows.
         assert_eq!(counts(&key.at(40, &format!("{machine}:30/1m"), Op::Take, 30)).1, 0);
         let raised = key.at(40, &format!("{machine}:60/1m"), Op::Peek, 1);
         assert_eq!((raised.allowed, raised.remaining), (true, 30), "{machine}");
@@ -53,7 +53,7 @@ fn raising_30_to_60_with_30_used_leaves_30_at_once() {
 }
 
 #[test]
-fn lowering_30_to_20_denies_until_drained_to_19() {
+fn policy_change_from_30_to_20_with_30_used_denies_until_19_are_used() {
     let mut key = Key::new();
     key.at(0, "gcra:30/1m", Op::Take, 30);
     let denied = key.at(0, "gcra:20/1m", Op::Take, 1);
@@ -77,7 +77,7 @@ fn take_denied_after_policy_change_stores_migrated_state() {
         let mut key = Key::new();
         key.at(0, slow, Op::Take, 30);
         assert!(!key.at(0, fast, op, 30).allowed);
-        // Half a minute later: carried back from what is then in use.
+        // The first policy continues from the migrated state.
         assert_eq!(key.at(15, slow, Op::Peek, 1).reset_after_us, left * S, "{op:?}");
     }
 }
@@ -109,7 +109,7 @@ fn reserve_queue_delay_is_time_to_departure() {
 }
 
 #[test]
-fn borrowing_and_charging_go_below_zero() {
+fn take_borrow_and_charge_exceed_capacity() {
     for policy in ["gcra:10/10s:borrow", "token-bucket:10/10s:borrow:refill=interval"] {
         let mut key = Key::new();
         assert_eq!(counts(&key.at(0, policy, Op::Take, 25)), (true, 0, Some(0)), "{policy}");
@@ -122,7 +122,7 @@ fn borrowing_and_charging_go_below_zero() {
 }
 
 #[test]
-fn denials_are_recorded_by_every_limit_that_counts_all() {
+fn take_denied_is_recorded_by_every_count_all_limit() {
     let policy = "fixed-window:2/10s:count=all,sliding-log:1/60s";
     let mut key = Key::new();
     assert!(key.at(0, policy, Op::Take, 1).allowed);
@@ -150,17 +150,17 @@ fn log_old_events_are_dropped() {
 }
 
 #[test]
-fn new_limits_find_the_old_ones_that_they_continue() {
+fn policy_change_new_limits_continue_matching_old_ones() {
     let remaining = |old: &str, new: &str| {
         let mut key = Key::new();
         key.at(40, old, Op::Take, 3);
         key.at(40, new, Op::Peek, 1).remaining
     };
-    // The second goes on with the log, for its period; the first starts from a copy.
+    // The second limit continues the log, because the period is equal; the first starts with a copy.
     assert_eq!(remaining("sliding-log:10/1m", "sliding-log:20/1h,sliding-log:9/1m"), 6);
-    // Equally many: a bucket pairs up with a window.
+    // The same number of limits: a bucket is paired with a window.
     assert_eq!(remaining("fixed-window:10/1m", "gcra:10/1m"), 7);
-    // Not equally many: the window starts unused.
+    // A different number of limits: the window starts unused.
     assert_eq!(remaining("gcra:10/1m,gcra:10/1h", "fixed-window:10/1m"), 10);
 }
 
@@ -186,11 +186,11 @@ fn window_day_at_clock_change_has_local_length() {
     // 2015-10-18 in Sao Paulo begins at 01:00, which is 03:00Z.
     assert_eq!(opens("America/Sao_Paulo", 1_445_137_200), 23 * 3_600);
     assert_eq!(opens("America/Sao_Paulo", 1_445_137_199), 1);
-    // On 2007-11-04 clocks in St John's went from 00:01 back to 23:01: what was that day stays it.
+    // On 2007-11-04 clocks in St John's went from 00:01 back to 23:01: the new day continues.
     assert_eq!(opens("America/St_Johns", 1_194_143_400 - 1), 1);
     assert_eq!(opens("America/St_Johns", 1_194_143_400), 25 * 3_600);
     assert_eq!(opens("America/St_Johns", 1_194_143_400 + 90), 25 * 3_600 - 90);
-    // Apia left 2011-12-30 out: the 29th, 10:00Z to 10:00Z, is followed by the 31st.
+    // Apia skipped 2011-12-30: the 29th, 10:00Z to 10:00Z, is followed by the 31st.
     assert_eq!(opens("Pacific/Apia", 1_325_152_800), 86_400);
     assert_eq!(opens("Pacific/Apia", 1_325_239_200), 86_400);
 }
@@ -202,7 +202,7 @@ fn take_clock_set_back_delays_at_most_the_step() {
         let mut key = Key::new();
         key.at(20, policy, Op::Take, 5);
         assert_eq!(counts(&key.at(17, policy, Op::Take, 1)), (false, 0, Some(10 * S)), "{policy}");
-        // The denial changed nothing: the later time is still what is stored.
+        // The denial changed nothing: the stored time is still the later one.
         assert_eq!(key.at(29, policy, Op::Peek, 1).retry_after_us, Some(S), "{policy}");
     }
 }

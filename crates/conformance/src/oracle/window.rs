@@ -1,4 +1,4 @@
-//! `fixed-window`: opened by its first request, by the clock, or by the calendar.
+//! `fixed-window`: windows start at their first request, or are aligned to the clock or the calendar.
 
 use num_traits::Zero;
 
@@ -14,7 +14,7 @@ pub(super) struct Parameters {
     pub(super) count_all: bool,
 }
 
-/// Where windows open, and how long they are (microseconds).
+/// Start and length of windows, in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     First(Q),
@@ -23,7 +23,7 @@ pub(super) enum Span {
 }
 
 impl Span {
-    /// Opening of a window that is opened at `now`.
+    /// Start of a window that a request at `now` opens.
     fn open(&self, now: &Q) -> Q {
         match self {
             Self::First(_) => now.clone(),
@@ -32,7 +32,7 @@ impl Span {
         }
     }
 
-    /// End of a window that was opened at `start`, wherever that lies.
+    /// End of a window that started at `start`, which may be any time.
     fn end(&self, start: &Q) -> Q {
         match self {
             Self::First(p) | Self::Clock(p) => start + p,
@@ -40,7 +40,7 @@ impl Span {
         }
     }
 
-    /// The same period, as a duration: a calendar word is as long as its window at `now`.
+    /// Whether the periods are equal as durations: a calendar period is as long as its window at `now`.
     pub(super) fn same_period(&self, other: &Self, now: &Q) -> bool {
         match (self, other) {
             (Self::Calendar(a), Self::Calendar(b)) if a.word == b.word => true,
@@ -60,7 +60,7 @@ impl Parameters {
     /// Migrates the state from other parameters of this algorithm.
     pub(super) fn continued(&self, old: &Self, state: &State, now: &Q) -> State {
         let start = parts(state).0;
-        // A calendar window has no length of its own: its `start + P` is the boundary it ends at.
+        // A calendar window has no fixed length: its `start + P` is its final boundary.
         if now < &old.span.end(start).min(self.span.end(start)) {
             return state.clone();
         }

@@ -1,4 +1,4 @@
-//! The core against the traces, and against the naive reading of the semantics.
+//! Compares the core with the traces and with the oracle.
 
 use sluicegate_conformance::{CoreSubject, OracleSubject, Shape, check_histories, check_traces};
 
@@ -23,7 +23,7 @@ fn core_and_oracle_policy_changes_agree() {
     check_histories(&mut OracleSubject::default(), 1 << 40, histories(), Shape::default());
 }
 
-/// More than the usual number by the environment: `SLUICEGATE_HISTORIES=1000000`.
+/// Number of histories; the environment may set it: `SLUICEGATE_HISTORIES=1000000`.
 fn histories() -> u64 {
     let wanted = std::env::var("SLUICEGATE_HISTORIES").ok();
     wanted.and_then(|count| count.parse().ok()).unwrap_or(1_500)

@@ -1,20 +1,25 @@
-//! When the rule changes under a live key: which old limit a new one continues, and how.
+//! Policy changes of a key in use: which old limit a new one continues, and how.
 
 use super::exact::{Q, ceiling};
 use super::limit::Limit;
 use super::machine::State;
 
-/// The states, as they stand at `now` under the new limits, of a key last written under others.
-pub(super) fn carry(old: &[Limit], states: &[Option<State>], new: &[Limit], now: &Q) -> Vec<State> {
+/// The states under new limits, at `now`, of a key that was last written under others.
+pub(super) fn migrate(
+    old: &[Limit],
+    states: &[Option<State>],
+    new: &[Limit],
+    now: &Q,
+) -> Vec<State> {
     let from = matches(old, new, now);
-    let carry_one = |(limit, from): (&Limit, Option<usize>)| match from {
+    let migrate_limit = |(limit, from): (&Limit, Option<usize>)| match from {
         Some(index) => {
             let state = old[index].at(states[index].as_ref(), now);
             limit.at(Some(&continued(&old[index], &state, limit, now)), now)
         }
         None => limit.at(None, now),
     };
-    new.iter().zip(from).map(carry_one).collect()
+    new.iter().zip(from).map(migrate_limit).collect()
 }
 
 /// For each new limit, the old one that it continues.
@@ -89,7 +94,7 @@ fn longest_log(old: &[Limit]) -> Option<usize> {
     longest.map(|(i, _)| i)
 }
 
-/// What of `state`, which stands at `now`, goes on under `new`.
+/// The state under `new` that continues `state`, which is current at `now`.
 fn continued(old: &Limit, state: &State, new: &Limit, now: &Q) -> State {
     match (old, new) {
         (Limit::Rate(old), Limit::Rate(new)) => new.continued(old, state, now),
