@@ -7,7 +7,7 @@ use std::{
 
 use crate::PATIENCE;
 
-/// Targets that some server or application reads as `/login`.
+/// Targets that some servers or applications interpret as `/login`.
 pub const LOGIN_SPELLINGS: [&str; 38] = [
     "/login",
     "/login#x",
@@ -49,27 +49,27 @@ pub const LOGIN_SPELLINGS: [&str; 38] = [
     "/x#/../login",
 ];
 
-/// Targets that a rule on `/login` tells apart from it unless its options say otherwise.
+/// Targets that differ from `/login` for a rule, unless its options merge them.
 pub const LOGIN_VARIANTS: [&str; 6] =
     ["/LOGIN", "/Login", "/login/", "/login;x", "/login/;x", "/LOGIN;x=y/"];
 
-/// An application in another language, until dropped. It answers each request with the paths that its
-/// language makes of the target, one a line.
+/// An application in another language, which runs until it is dropped. Its replies list the paths that its language
+/// derives from the target, one per line.
 #[derive(Debug)]
 pub struct Application {
     child: Child,
-    /// Where it listens.
+    /// The address of its listener.
     pub address: SocketAddr,
 }
 
 impl Application {
-    /// One in Python, by `urllib.parse` and `posixpath`.
+    /// An application in Python, with `urllib.parse` and `posixpath`.
     #[must_use]
     pub fn python() -> Self {
         Self::start("python3", "app.py")
     }
 
-    /// One in Node, by `new URL` and `url.parse`.
+    /// An application in Node, with `new URL` and `url.parse`.
     #[must_use]
     pub fn node() -> Self {
         Self::start("node", "app.mjs")
@@ -77,7 +77,7 @@ impl Application {
 
     fn start(program: &str, file: &str) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("applications").join(file);
-        // It ends with the test, however that ends.
+        // It ends with the test, even if that is killed.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", program])
             .arg(file)
@@ -88,7 +88,8 @@ impl Application {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().unwrap_or_else(|_| panic!("{program} says `{line}`"));
+        let port: u16 =
+            line.trim().parse().unwrap_or_else(|_| panic!("{program} printed `{line}`"));
         Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)) }
     }
 }
@@ -100,8 +101,7 @@ impl Drop for Application {
     }
 }
 
-/// Status and body of the answer to a GET of `target` as it is, on a connection of its own; status 0 where
-/// there is none.
+/// Status and body of the reply to a GET of the unchanged `target`, on a new connection; status 0 without a reply.
 #[must_use]
 pub fn get(server: SocketAddr, target: &str, fields: &str) -> (u16, String) {
     let answer = || {
@@ -110,8 +110,8 @@ pub fn get(server: SocketAddr, target: &str, fields: &str) -> (u16, String) {
         let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
         stream.write_all(head.as_bytes())?;
         let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
-        // Envoy leaves connections open for a while behind its last answer.
-        while !is_whole(&answer) {
+        // Envoy keeps connections open for some time after its last reply.
+        while !is_complete(&answer) {
             match stream.read(&mut chunk)? {
                 0 => break,
                 count => answer.extend_from_slice(&chunk[..count]),
@@ -125,8 +125,8 @@ pub fn get(server: SocketAddr, target: &str, fields: &str) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// Whether an answer has as many bytes as it says; `false` where it does not say.
-fn is_whole(answer: &[u8]) -> bool {
+/// Whether a reply is as long as its `Content-Length`; `false` without that header.
+fn is_complete(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));

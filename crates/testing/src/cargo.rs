@@ -1,9 +1,9 @@
-//! Asking Cargo for what is built beside the tests.
+//! Cargo, as a command that tests run.
 
 use std::{env, process::Command};
 
-/// The Cargo that runs us, without what it says of us to its children: a build script that asks for the
-/// like (ring's does) would build anew each time that somebody else calls it.
+/// The Cargo that runs the test, without the variables that describe the crate of the test. Build scripts that read
+/// them (ring's) otherwise run again whenever another crate calls Cargo.
 #[must_use]
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

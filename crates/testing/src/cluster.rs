@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::{Engine, Folder, Server, free_port, rest, until};
 
 /// A cluster of three primaries, each with a replica: node `n + 3` is the replica of node `n` until
-/// it takes over.
+/// a failover.
 #[derive(Debug)]
 pub struct Cluster {
     /// The servers.
@@ -14,7 +14,7 @@ pub struct Cluster {
 const SLOTS: usize = 16_384;
 
 impl Cluster {
-    /// Three primaries and as many replicas, ready, each with arguments of its own.
+    /// Starts three primaries and three replicas, each with `arguments`, and waits until they are ready.
     #[must_use]
     pub fn start(engine: Engine, arguments: &[&str]) -> Self {
         let nodes: Vec<_> = (0..6).map(|_| Self::node(engine, arguments)).collect();
@@ -28,7 +28,7 @@ impl Cluster {
         }
         let ids: Vec<String> = nodes.iter().map(|node| node.ask("CLUSTER MYID")).collect();
         for (replica, id) in nodes[3..].iter().zip(&ids) {
-            until("a replica is told", || {
+            until("a node accepts its primary", || {
                 replica.try_ask::<()>(&format!("CLUSTER REPLICATE {id}")).is_ok()
             });
         }
@@ -37,28 +37,28 @@ impl Cluster {
         cluster
     }
 
-    /// A node that knows of no other.
+    /// A node that is not connected to others.
     ///
     /// # Panics
-    /// It ends by itself.
+    /// If the process exits.
     #[must_use]
     pub fn node(engine: Engine, arguments: &[&str]) -> Server {
         let own = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes"];
         let short = ["--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"];
-        let mut told = String::new();
+        let mut last_log = String::new();
         for _ in 0..5 {
-            // The bus has a port of its own, which another may take first, too.
+            // The bus has a separate port, which another process may take first, too.
             let bus = ["--cluster-port", &free_port().to_string()];
             let all = [&own[..], &short, &bus, arguments].concat();
             match Server::within(engine, Folder::new(), &all, &[]) {
                 Ok(node) => return node,
-                Err(log) => told = log,
+                Err(log) => last_log = log,
             }
         }
-        panic!("{told}");
+        panic!("{last_log}");
     }
 
-    /// Waits until every node that runs says that all is well, and every replica follows.
+    /// Waits until every running node reports a healthy cluster, and every replica is connected.
     pub fn settled(&self) {
         until("the cluster is up", || {
             rest(Duration::from_millis(20));
@@ -73,15 +73,14 @@ impl Cluster {
         });
     }
 
-    /// Whether that node is a primary, as it sees it.
+    /// Whether a node reports that it is a primary.
     #[must_use]
     pub fn is_primary(&self, node: usize) -> bool {
         let role = self.nodes[node].try_ask::<String>("INFO replication");
         role.is_ok_and(|it| it.contains("role:master"))
     }
 
-    /// Which of the first three nodes has the slot of `key`, and the slot, in a cluster where none has
-    /// moved.
+    /// The node with the slot of `key`, and the slot, in a cluster without moved slots and failovers.
     #[must_use]
     pub fn home(&self, key: &str) -> (usize, usize) {
         let slot: usize = self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"));

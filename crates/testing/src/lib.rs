@@ -1,16 +1,16 @@
-//! What tests and benchmarks have in common. Above all, servers of Redis and Valkey on free ports of the
-//! loopback: one alone, a cluster, sentinels. They end with whoever started them.
+//! Helpers of tests and benchmarks, mainly Redis and Valkey servers on free loopback ports: one node, a cluster,
+//! sentinels. The servers end with the thread that started them.
 //!
-//! - [`Engine`]: which server, and where its program is;
-//! - [`Server`]: one that runs; [`Cluster`]: six of them; [`Folder`]: where one keeps its files;
-//! - [`Peer`]: a connection that asks in words;
-//! - [`Application`]: what a rate limiter stands before, in other languages;
-//! - [`FakeClock`]: a wall clock that steps;
-//! - [`corpus()`], [`check_mutations`]: what fuzzing has found, for ordinary tests;
-//! - [`cargo()`], [`module()`]: what is built beside the tests;
-//! - [`eventually`], [`until`], [`now`], [`size`]: waiting with a deadline, and how much a test does.
+//! - [`Engine`]: kinds of servers, and their programs;
+//! - [`Server`]: a running server; [`Cluster`]: six of them; [`Folder`]: a temporary folder for their files;
+//! - [`Peer`]: a connection that sends commands given as text;
+//! - [`Application`]: an application in another language, behind a rate limiter;
+//! - [`FakeClock`]: a wall clock that a test sets;
+//! - [`corpus()`], [`check_mutations`]: the fuzzing corpora, for ordinary tests;
+//! - [`cargo()`], [`module()`]: Cargo, and the module that tests load;
+//! - [`eventually`], [`until`], [`now`], [`size`]: waiting with a deadline, and sizes of tests.
 //!
-//! Whatever goes wrong here panics: it fails the test.
+//! Every failure here panics, and thereby fails the test.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails its test")]
 
@@ -22,9 +22,9 @@ mod engine;
 mod fake_clock;
 mod folder;
 mod module;
-mod patience;
 mod peer;
 mod server;
+mod timeout;
 
 pub use application::{Application, LOGIN_SPELLINGS, LOGIN_VARIANTS, get};
 pub use cargo::cargo;
@@ -34,6 +34,6 @@ pub use engine::Engine;
 pub use fake_clock::FakeClock;
 pub use folder::Folder;
 pub use module::{module, target};
-pub use patience::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};
 pub use peer::{Peer, integers};
 pub use server::{Server, free_port};
+pub use timeout::{PATIENCE, SetOnDrop, eventually, eventually_within, now, rest, size, until};

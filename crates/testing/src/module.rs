@@ -1,4 +1,4 @@
-//! The module for Redis and Valkey, built.
+//! Builds the module for Redis and Valkey.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,21 +7,21 @@ use std::{
 
 use crate::cargo;
 
-/// Where Cargo puts what it builds.
+/// Cargo's target folder.
 #[must_use]
 pub fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().into()
 }
 
-/// The path of the module, as the code is now.
+/// The path of the module, built from the current code.
 ///
 /// # Panics
-/// Where it does not build.
+/// If the build fails.
 #[must_use]
 pub fn module() -> &'static str {
     static MODULE: OnceLock<String> = OnceLock::new();
     MODULE.get_or_init(|| {
-        // A `cdylib` is nobody's dependency, and a test of it is not given it: Cargo is asked for it here.
+        // No crate can depend on a `cdylib`, and Cargo does not give its tests the file. Therefore it is built here.
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../module/Cargo.toml");
         let mut build = cargo();
         build.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(manifest);

@@ -2,9 +2,9 @@ use redis::{Connection, Value};
 
 use crate::until;
 
-/// A connection that asks in words.
+/// A connection that sends commands given as text.
 pub struct Peer(
-    /// As the client library has it.
+    /// The connection of the client library.
     pub Connection,
 );
 
@@ -15,33 +15,33 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    /// Asks with these arguments.
+    /// Sends a command with these arguments, and returns the reply.
     ///
     /// # Errors
-    /// The whole text of the error that came.
+    /// The full text of an error reply.
     pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Value, String> {
         let mut command = redis::Cmd::new();
         for argument in arguments {
             command.arg(*argument);
         }
-        command.query(&mut self.0).map_err(|error| words(&error))
+        command.query(&mut self.0).map_err(|error| error_text(&error))
     }
 
-    /// Asks with the words of a line.
+    /// Sends a command whose arguments are separated by spaces, and returns the reply.
     ///
     /// # Errors
-    /// The whole text of the error that came.
+    /// The full text of an error reply.
     pub fn say(&mut self, line: &str) -> Result<Value, String> {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.ask(&words)
     }
 
-    /// The integers that a line is answered with.
+    /// The integers of the reply to a command.
     pub fn integers(&mut self, line: &str) -> Vec<i64> {
         integers(&self.say(line).unwrap_or_else(|error| panic!("{line}: {error}")))
     }
 
-    /// The text that a line is answered with.
+    /// The text of the reply to a command.
     pub fn text(&mut self, line: &str) -> String {
         match self.say(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
             Value::BulkString(bytes) => String::from_utf8(bytes).unwrap(),
@@ -51,39 +51,39 @@ impl Peer {
         }
     }
 
-    /// The error that a line is answered with.
+    /// The error reply to a command.
     pub fn error(&mut self, line: &str) -> String {
         self.say(line).expect_err(line)
     }
 
-    /// A number that `INFO` tells.
+    /// A number in the reply of `INFO`.
     pub fn told(&mut self, section: &str, name: &str) -> u64 {
         let text = self.text(&format!("INFO {section}"));
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
     }
 
-    /// Asks until `is_so`.
+    /// Repeats `is_so` until it is true.
     pub fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
-        until("what is asked for", || is_so(self));
+        until("the condition on the server", || is_so(self));
     }
 }
 
 /// The elements of an array of integers.
 ///
 /// # Panics
-/// It is something else.
+/// If it is another value.
 #[must_use]
 pub fn integers(value: &Value) -> Vec<i64> {
-    let Value::Array(elements) = value else { panic!("no array: {value:?}") };
+    let Value::Array(elements) = value else { panic!("not an array: {value:?}") };
     let integers = elements.iter().map(|element| match element {
         Value::Int(integer) => *integer,
-        other => panic!("no integer: {other:?}"),
+        other => panic!("not an integer: {other:?}"),
     });
     integers.collect()
 }
 
-fn words(error: &redis::RedisError) -> String {
+fn error_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),

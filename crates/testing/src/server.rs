@@ -8,7 +8,7 @@ use redis::{Client, Connection, FromRedisValue, RedisResult};
 
 use crate::{Engine, Folder, Peer, eventually};
 
-/// A server until dropped.
+/// A server, which runs until it is dropped.
 #[derive(Debug)]
 pub struct Server {
     engine: Engine,
@@ -20,25 +20,25 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that keeps nothing on disk.
+    /// Starts a server without persistence.
     #[must_use]
     pub fn start(engine: Engine) -> Self {
         Self::with(engine, &[])
     }
 
-    /// With arguments of its own.
+    /// Starts a server with `arguments`.
     ///
     /// # Panics
-    /// It ends by itself.
+    /// If the process exits.
     #[must_use]
     pub fn with(engine: Engine, arguments: &[&str]) -> Self {
-        Self::within(engine, Folder::new(), arguments, &[]).expect("it begins to serve")
+        Self::within(engine, Folder::new(), arguments, &[]).expect("the server starts")
     }
 
-    /// In a folder, with arguments and an environment of its own.
+    /// Starts a server in a folder, with `arguments` and `environment`.
     ///
     /// # Errors
-    /// What it logged, if it ends by itself.
+    /// Its log, if the process exits.
     pub fn within(
         engine: Engine,
         mut folder: Folder,
@@ -48,9 +48,9 @@ impl Server {
         let arguments: Vec<_> = arguments.iter().map(|&it| it.to_owned()).collect();
         let environment: Vec<_> =
             environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut told = String::new();
+        let mut last_log = String::new();
         for _ in 0..5 {
-            // A port that is free now may be taken by another before the server has it.
+            // Another process may take the free port before the server does.
             let port = free_port();
             let child = spawn(engine, port, &folder, &arguments, &environment);
             let (arguments, environment) = (arguments.clone(), environment.clone());
@@ -58,43 +58,43 @@ impl Server {
             if server.is_ready() {
                 return Ok(server);
             }
-            told = server.log();
+            last_log = server.log();
             folder = server.into_folder();
-            if !told.contains("Address already in use") {
+            if !last_log.contains("Address already in use") {
                 break;
             }
         }
-        Err(told)
+        Err(last_log)
     }
 
-    /// A sentinel of Redis 7.0, by the lines of its configuration.
+    /// Starts a sentinel of Redis 7.0 with the lines of its configuration.
     ///
     /// # Panics
-    /// It ends by itself.
+    /// If the process exits.
     #[must_use]
     pub fn sentinel(configuration: &str) -> Self {
         let folder = Folder::new();
         let file = folder.path().join("configuration");
         fs::write(&file, configuration).unwrap();
         let arguments = [file.to_str().unwrap(), "--sentinel"];
-        Self::within(Engine::Redis70, folder, &arguments, &[]).expect("it begins to serve")
+        Self::within(Engine::Redis70, folder, &arguments, &[]).expect("the server starts")
     }
 
-    /// Waits until it answers. False if it ended.
+    /// Waits until it replies. False if the process exits.
     fn is_ready(&mut self) -> bool {
-        eventually(&format!("{:?} answers", self.engine), || {
+        eventually(&format!("{:?} replies", self.engine), || {
             if self.child.try_wait().unwrap().is_some() {
                 return Ok(false);
             }
-            if self.answers() { Ok(true) } else { Err(self.log()) }
+            if self.replies() { Ok(true) } else { Err(self.log()) }
         })
     }
 
-    fn answers(&self) -> bool {
+    fn replies(&self) -> bool {
         let Ok(mut connection) = self.client().get_connection() else { return false };
         match redis::cmd("PING").query::<String>(&mut connection) {
             Ok(_) => true,
-            // It asks for a password, so it is there.
+            // It requires a password, so it is ready.
             Err(error) => error.code() == Some("NOAUTH"),
         }
     }
@@ -103,25 +103,25 @@ impl Server {
         Client::open(self.url()).unwrap()
     }
 
-    /// Where it listens, on the loopback.
+    /// Its port on loopback.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// As clients are told where it is.
+    /// Its URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Where it keeps its files.
+    /// The folder with its files.
     #[must_use]
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// What it has logged.
+    /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
@@ -133,7 +133,7 @@ impl Server {
         self.client().get_connection().unwrap()
     }
 
-    /// A new connection that asks in words.
+    /// A new connection that sends commands given as text.
     #[must_use]
     pub fn peer(&self) -> Peer {
         Peer(self.connect())
@@ -146,15 +146,15 @@ impl Server {
         Peer(client.unwrap().get_connection().unwrap())
     }
 
-    /// Asks it by words that are parted by blanks.
+    /// Sends a command whose arguments are separated by spaces, and returns its reply.
     pub fn ask<T: FromRedisValue>(&self, words: &str) -> T {
         self.try_ask(words).unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
-    /// The same, where an error is an answer.
+    /// The same, but returns errors.
     ///
     /// # Errors
-    /// It can't be asked, or answers with an error or with something else.
+    /// If the connection fails, or the reply is an error or of another type.
     pub fn try_ask<T: FromRedisValue>(&self, words: &str) -> RedisResult<T> {
         let mut words = words.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
@@ -164,26 +164,26 @@ impl Server {
         command.query(&mut self.client().get_connection()?)
     }
 
-    /// Stops it in its tracks, or lets it go on.
+    /// Sends a signal, such as `-STOP` or `-CONT`.
     pub fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(status.unwrap().success());
     }
 
-    /// Kills it. What it wrote is still there.
+    /// Kills it. Its files stay.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it anew at the same place, with the files that it wrote.
+    /// Starts it again on the same port, with its files.
     pub fn restart(&mut self) {
         let Self { engine, port, folder, arguments, environment, .. } = self;
         self.child = spawn(*engine, *port, folder, arguments, environment);
         assert!(self.is_ready(), "{}", self.log());
     }
 
-    /// Kills it, and gives its folder.
+    /// Kills it, and returns its folder.
     #[must_use]
     pub fn into_folder(mut self) -> Folder {
         std::mem::take(&mut self.folder)
@@ -192,13 +192,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended by itself is no concern.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What goes before the server's own arguments. It is killed with this thread, however that ends.
+/// Starts the program with the common arguments before its own. The process is killed when this thread ends.
 fn spawn(
     engine: Engine,
     port: u16,
@@ -209,7 +209,7 @@ fn spawn(
     let program = engine.program().unwrap_or_else(|error| panic!("{engine:?}: {error}"));
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).current_dir(folder.path());
-    // A file of configuration comes first.
+    // The configuration file must be the first argument.
     let (file, arguments) = match arguments {
         [file, rest @ ..] if !file.starts_with('-') => (Some(file), rest),
         all => (None, all),
@@ -232,7 +232,7 @@ fn spawn(
     })
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 #[must_use]
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()

@@ -4,12 +4,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What does not come about fails its test after so long.
+/// Time after which a wait fails its test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The clock, for what has to do with processes: a test of time takes its time from elsewhere.
+/// The system's clock, for deadlines on processes. Tests about time use a manual clock.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "what never comes about must fail its test")]
+#[expect(clippy::disallowed_methods, reason = "a wait without a deadline hangs its test")]
 pub fn now() -> Instant {
     Instant::now()
 }
@@ -17,11 +17,10 @@ pub fn now() -> Instant {
 /// Pause between two attempts of [`eventually`].
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Repeats `attempt` until it succeeds, and returns its value. An attempt that fails returns what it
-/// saw instead.
+/// Repeats `attempt` until it succeeds, and returns its value. A failed attempt returns its observation.
 ///
 /// # Panics
-/// No attempt succeeded within [`PATIENCE`]: the message has `what`, and what the last attempt saw.
+/// If no attempt succeeds within [`PATIENCE`]. The message has `what` and the last observation.
 ///
 /// ```
 /// let mut attempts = 0;
@@ -35,12 +34,12 @@ pub fn eventually<T, S: Debug>(what: &str, attempt: impl FnMut() -> Result<T, S>
     eventually_within(PATIENCE, what, attempt)
 }
 
-/// [`eventually`] with a deadline of its own, for what is known to take long.
+/// [`eventually`] with another time limit, for waits that are known to be long.
 ///
 /// # Panics
 /// As [`eventually`].
 pub fn eventually_within<T, S: Debug>(
-    patience: Duration,
+    timeout: Duration,
     what: &str,
     mut attempt: impl FnMut() -> Result<T, S>,
 ) -> T {
@@ -48,22 +47,22 @@ pub fn eventually_within<T, S: Debug>(
     loop {
         match attempt() {
             Ok(value) => return value,
-            Err(seen) if start.elapsed() >= patience => {
-                panic!("not within {patience:?}: {what}; last seen: {seen:?}")
+            Err(seen) if start.elapsed() >= timeout => {
+                panic!("not within {timeout:?}: {what}; last seen: {seen:?}")
             }
             Err(_) => rest(PAUSE),
         }
     }
 }
 
-/// Repeats `is_so` until it is true, and returns how long that took: [`eventually`], where an attempt
-/// has nothing else to say.
+/// Repeats `condition` until it is true, and returns the time that this took: [`eventually`] without a value or
+/// observations.
 ///
 /// # Panics
-/// It never was within [`PATIENCE`].
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+/// If it is not true within [`PATIENCE`].
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let start = now();
-    eventually(what, || if is_so() { Ok(()) } else { Err("false") });
+    eventually(what, || if condition() { Ok(()) } else { Err("false") });
     start.elapsed()
 }
 
@@ -81,8 +80,8 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Leaves the processor to others for a moment: between requests, or while time passes that a test is
-/// about. Never to wait for something, which is asked for ([`until`]).
+/// Pauses the thread: between requests, or while the time passes that a test is about. To wait for a condition, use
+/// [`until`].
 pub fn rest(span: Duration) {
     std::thread::park_timeout(span);
 }
@@ -90,11 +89,11 @@ pub fn rest(span: Duration) {
 /// A size from the environment, for `cargo xtask chaos` and `soak`.
 ///
 /// # Panics
-/// It is there, but no number.
+/// If it is set, but not to a number.
 #[must_use]
-pub fn size(name: &str, usual: u64) -> u64 {
+pub fn size(name: &str, default: u64) -> u64 {
     let given = std::env::var(name).ok();
-    given.map_or(usual, |given| given.parse().unwrap_or_else(|_| panic!("{name}={given}")))
+    given.map_or(default, |given| given.parse().unwrap_or_else(|_| panic!("{name}={given}")))
 }
 
 #[cfg(test)]
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eventually_fails_with_what_the_last_attempt_saw() {
+    fn eventually_timeout_fails_with_last_observation() {
         let short = Duration::from_millis(5);
         let failed = catch_unwind(|| {
             let mut attempts = 0;
