@@ -1,4 +1,4 @@
-//! The clocks: the only file of this crate that reads one.
+//! The clocks. Other files of this crate read none, except for `replay/process.rs`.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,9 +8,9 @@ use sluicegate_core::{Clock, Timestamp};
 #[derive(Debug)]
 pub(crate) struct TscClock {
     clock: quanta::Clock,
-    /// What the wall clock said at the start, in microseconds.
+    /// Time of the wall clock at the start, in microseconds.
     start: u64,
-    /// What the counter said at the start.
+    /// The counter at the start.
     started: u64,
     /// Microseconds of a step of the counter, in 1/2^64.
     step: u64,
@@ -21,7 +21,7 @@ impl TscClock {
         let clock = quanta::Clock::new();
         let since = wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let start = u64::try_from(since.as_micros()).expect("the year is not yet 2112");
-        // From nanoseconds of 2^44 steps: an hour or so.
+        // From the nanoseconds of 2^44 steps, about an hour.
         let step = (clock.delta_as_nanos(0, 1 << 44) / 1000) << 20;
         Self { start, started: clock.raw(), step, clock }
     }
@@ -49,18 +49,18 @@ impl Clock for TscClock {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark is about the time it takes")]
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// For the peer that must be told the time of day.
+/// The wall clock, for a peer that takes it as an argument.
 #[expect(clippy::disallowed_methods, reason = "a peer takes the time as an argument of this type")]
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// Nanoseconds that one of `calls` calls takes.
+/// Mean nanoseconds of one of `calls` calls.
 pub(crate) fn per_call(calls: u64, mut call: impl FnMut()) -> f64 {
     let start = instant();
     for _ in 0..calls {

@@ -1,5 +1,5 @@
-//! What looking at the dashboard costs: the processor time of the server's threads with as many
-//! viewers as may look, beside that without any, under the same steady load.
+//! The cost of the dashboard: the processor time of the server's threads with the maximum number of
+//! viewers, compared with no viewers, under the same steady load.
 
 use std::{
     fs,
@@ -18,11 +18,11 @@ use crate::{
 };
 
 const VIEWERS: usize = 64;
-/// Of those, so many never take what is sent.
-const HANG: usize = 16;
-/// Decisions that are asked for at a time, and how often.
+/// Viewers that read nothing after their first frame's head.
+const STALLED: usize = 16;
+/// Decisions per batch, and time between two batches.
 const BATCH: usize = 200;
-const EVERY: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let (rounds, measured) =
@@ -32,14 +32,14 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let samples = thread::scope(|scope| {
         let load = scope.spawn(|| load(resp, &over));
         let samples = (0..rounds).map(|round| {
-            // Each second round the other way about, so that none always follows the other.
+            // Every second round in reverse order, so that neither always follows the other.
             let mut turns = [0, VIEWERS];
             if round % 2 == 1 {
                 turns.reverse();
             }
             let mut busy = [0.0; 2];
             for viewers in turns {
-                busy[usize::from(viewers > 0)] = look(http, viewers, measured)?;
+                busy[usize::from(viewers > 0)] = measure_busy(http, viewers, measured)?;
             }
             print!(".");
             io::stdout().flush()?;
@@ -50,7 +50,9 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         load.join().map_err(|_| io::Error::other("the load failed"))??;
         samples
     })?;
-    println!("\ndashboard: {rounds} rounds, 10 k decisions/s, {HANG} of {VIEWERS} viewers hang");
+    println!(
+        "\ndashboard: {rounds} rounds, 10 k decisions/s, {STALLED} of {VIEWERS} viewers stalled"
+    );
     let of = |index: usize| median(&samples.iter().map(|it| it[index]).collect::<Vec<_>>());
     let more = median(&samples.iter().map(|[without, with]| with - without).collect::<Vec<_>>());
     let percent = |part: f64| format!("{part:.2} % of a core");
@@ -61,64 +63,68 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for decisions at a steady pace until it is over.
+/// Requests decisions at a steady rate until `over`.
 fn load(address: SocketAddr, over: &AtomicBool) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let (mut random, start, mut turn) = (Random::new(1), instant(), 0);
-    let mut heard = vec![0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     while !over.load(Ordering::Relaxed) {
-        let mut asked = String::new();
+        let mut commands = String::new();
         for _ in 0..BATCH {
-            // A few keys often, many seldom.
+            // Few frequent keys, and many rare ones.
             let key = random.below(1000) * random.below(1000) / 1000;
-            asked.push_str(&format!("SG.TAKE user:{key} gcra:10/1s\r\n"));
+            commands.push_str(&format!("SG.TAKE user:{key} gcra:10/1s\r\n"));
         }
-        stream.write_all(asked.as_bytes())?;
-        // Seven integers a decision, each in a line, and a line that says that they are seven.
+        stream.write_all(commands.as_bytes())?;
+        // A reply has eight lines: the length of the array, and seven integers.
         let mut lines = 0;
         while lines < 8 * BATCH {
-            let count = stream.read(&mut heard)?;
-            lines += heard[..count].iter().filter(|&&byte| byte == b'\n').count();
+            let count = stream.read(&mut buffer)?;
+            lines += buffer[..count].iter().filter(|&&byte| byte == b'\n').count();
         }
         turn += 1;
-        thread::sleep((EVERY * turn).saturating_sub(start.elapsed()));
+        thread::sleep((INTERVAL * turn).saturating_sub(start.elapsed()));
     }
     Ok(())
 }
 
-/// How busy the server is, in hundredths of a core, while so many look.
-fn look(address: SocketAddr, viewers: usize, measured: Duration) -> io::Result<f64> {
+/// The load of the server with `viewers` viewers, in hundredths of a core.
+fn measure_busy(address: SocketAddr, viewers: usize, measured: Duration) -> io::Result<f64> {
     let connect = |_| {
         let mut stream = TcpStream::connect(address)?;
         stream.write_all(b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let mut first = [0; 15];
         stream.read_exact(&mut first)?;
         stream.set_nonblocking(true)?;
-        if &first == b"HTTP/1.1 200 OK" { Ok(stream) } else { Err(io::Error::other("no seat")) }
+        if &first == b"HTTP/1.1 200 OK" {
+            Ok(stream)
+        } else {
+            Err(io::Error::other("the server rejected a viewer"))
+        }
     };
     let mut streams = (0..viewers).map(connect).collect::<io::Result<Vec<_>>>()?;
-    let (start, before) = (instant(), used()?);
-    let mut heard = vec![0; 64 * 1024];
+    let (start, before) = (instant(), cpu_seconds()?);
+    let mut buffer = vec![0; 64 * 1024];
     while start.elapsed() < measured {
-        for stream in streams.iter_mut().skip(HANG) {
-            while stream.read(&mut heard).is_ok_and(|count| count > 0) {}
+        for stream in streams.iter_mut().skip(STALLED) {
+            while stream.read(&mut buffer).is_ok_and(|count| count > 0) {}
         }
         thread::sleep(Duration::from_millis(50));
     }
-    Ok((used()? - before) * 100.0 / start.elapsed().as_secs_f64())
+    Ok((cpu_seconds()? - before) * 100.0 / start.elapsed().as_secs_f64())
 }
 
-/// Seconds of processor time that the threads which serve clients have used.
-fn used() -> io::Result<f64> {
+/// Seconds of processor time used by the threads that serve clients.
+fn cpu_seconds() -> io::Result<f64> {
     let mut nanos = 0_u64;
     for task in fs::read_dir("/proc/self/task")? {
         let path = task?.path();
         let name = fs::read_to_string(path.join("comm"))?;
         if name.starts_with("sluicegate-") && !name.starts_with("sluicegate-bench") {
-            let told = fs::read_to_string(path.join("schedstat"))?;
-            let first = told.split_whitespace().next().and_then(|it| it.parse::<u64>().ok());
-            nanos += first.ok_or_else(|| io::Error::other(format!("cannot read {told}")))?;
+            let schedule = fs::read_to_string(path.join("schedstat"))?;
+            let first = schedule.split_whitespace().next().and_then(|it| it.parse::<u64>().ok());
+            nanos += first.ok_or_else(|| io::Error::other(format!("cannot read {schedule}")))?;
         }
     }
     Ok(nanos as f64 / 1e9)

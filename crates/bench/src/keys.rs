@@ -1,6 +1,6 @@
-//! Keys of sixteen bytes, and numbers at random.
+//! Keys of sixteen bytes, and random numbers.
 
-/// A xorshift generator: fast, and good enough to draw keys with.
+/// A xorshift generator: fast, and sufficient for drawing keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// The key with this number, as bytes: quick to make, so that a figure is not about making it.
+/// The key with this number, as bytes. It is cheap to create, so that figures do not measure that.
 #[inline]
 pub(crate) fn bytes(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
@@ -33,7 +33,7 @@ pub(crate) fn text(number: u64) -> String {
     format!("{:016x}", mixed(number))
 }
 
-/// The finaliser of SplitMix64: no two numbers give the same.
+/// The finaliser of SplitMix64, which is a bijection.
 const fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_differ_and_have_sixteen_bytes() {
+    fn keys_of_distinct_numbers_differ_and_have_16_bytes() {
         let texts: HashSet<_> = (0..1000).map(text).collect();
         let keys: HashSet<_> = (0..1000).map(bytes).collect();
         assert_eq!((texts.len(), keys.len()), (1000, 1000));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_below_their_bound_and_reach_all_of_it() {
+    fn random_below_bound_reaches_every_number() {
         let mut random = Random::new(7);
         let drawn: HashSet<_> = (0..1000).map(|_| random.below(10)).collect();
         assert_eq!(drawn, (0..10).collect());

@@ -1,9 +1,8 @@
-//! Measures the store and the server beside their peers, in one run, and prints the ratios with the
+//! Measures the store and the server beside other rate limiters, in one run, and prints the ratios with the
 //! bars that they must reach.
 //!
-//! What is compared runs in turn, round by round, so that a ratio survives a machine whose speed
-//! changes; a figure is the median of its rounds. `memory` is about the store in this process,
-//! `resp` about servers that it starts. Nothing here is optimised: it measures and prints.
+//! All subjects run alternately, round by round, because the speed of a machine changes during a run; a figure is the
+//! median of its rounds. `memory` measures the store in this process, `resp` servers that it starts.
 
 #[cfg(target_os = "linux")]
 mod clock;
@@ -42,26 +41,26 @@ const HELP: &str = "\
 sluicegate-bench WHAT [--quick]
 
   memory   the store in this process, beside governor, throttlecrab and a plain map
-  resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a server
-           that does nothing
+  resp     the server over TCP, beside Redis with redis-cell, throttlecrab-server and a baseline
+           server without limits
   http     the server over HTTP/1.1, beside a hyper server that only echoes, and throttlecrab-server;
-           and what `grpc` and `tower` are about
+           also runs `grpc` and `tower`
   grpc     the rate limit service of Envoy, beside one of tonic that only echoes
-  dashboard  the server with 64 viewers of its dashboard, beside none
+  dashboard  the server with 64 viewers of its dashboard, beside no viewers
   redis    the store on Redis and Valkey, beside the scripts of throttled-py and limits
   module   the module in Redis and Valkey, beside redis-cell, SET and our scripts
   tower    the layer of tower in memory, beside tower_governor
   replay   an access log through `sluicegate simulate`, beside GoAccess
   all      all of them
 
-With --quick everything is tiny and in this process: it shows that nothing is broken, and its
-figures mean nothing.
+With --quick all sizes are tiny and the servers run in this process. This checks that the benchmarks
+work; the figures are not meaningful.
 
-What they start themselves:
-  grow SUBJECT KEYS   one store, from empty to so many keys
+Commands that benchmarks start:
+  grow SUBJECT KEYS   one store, from empty to KEYS keys
   echo ADDRESS        the server that only echoes, over HTTP/1.1
   grpc-echo ADDRESS   the rate limit service that only echoes
-  nothing [ADDRESS]   the server that does nothing, on a free port if not told one";
+  baseline [ADDRESS]  the baseline server, by default on a free port";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -80,8 +79,8 @@ fn run(arguments: &[&str]) -> io::Result<()> {
     let (what, quick) = match arguments {
         ["grow", subject, keys] => return memory::grow_one(subject, keys),
         ["echo", address] => return http::serve_echo(address),
-        ["nothing"] => return resp::serve_nothing(None),
-        ["nothing", address] => return resp::serve_nothing(Some(address)),
+        ["baseline"] => return resp::serve_baseline(None),
+        ["baseline", address] => return resp::serve_baseline(Some(address)),
         ["grpc-echo", address] => return grpc::serve_echo(address),
         [what] => (*what, false),
         [what, "--quick"] => (*what, true),
@@ -116,7 +115,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
     let all = pin::cores()?;
     for run in runs {
         run(quick)?;
-        // One that was pinned to a core leaves all of them to the next.
+        // A benchmark may have pinned this thread to a core.
         pin::pin(&all)?;
     }
     Ok(())

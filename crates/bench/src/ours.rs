@@ -1,4 +1,4 @@
-//! Our server in this process, where it is measured by its threads or need not be measured alone.
+//! Our server in this process, for benchmarks that measure its threads or need no separate process.
 
 use std::{
     io,
@@ -10,16 +10,16 @@ use std::{
 
 use sluicegate_server::{Config, Server};
 
-/// Where it listens.
+/// The addresses of its listeners.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) resp: SocketAddr,
     pub(crate) http: SocketAddr,
 }
 
-/// Serves, with rules or without, in threads that end with the process.
+/// Starts the server, with or without rules, in threads that end with the process.
 pub(crate) fn serve(rules: Option<PathBuf>) -> io::Result<Addresses> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -29,11 +29,12 @@ pub(crate) fn serve(rules: Option<PathBuf>) -> io::Result<Addresses> {
                 (Some((Ipv4Addr::LOCALHOST, 0).into()), None);
             config.rules.extend(rules);
             let server = Server::bind(config).await?;
-            // Nobody waits for the addresses of a server that is not needed any more.
-            let _ = tell.send((server.local_addr()?, server.http_addr()));
+            // The receiver may be gone.
+            let _ = sender.send((server.local_addr()?, server.http_addr()));
             server.run(std::future::pending()).await
         })
     });
-    let addresses = told.recv().ok().and_then(|(resp, http)| Some(Addresses { resp, http: http? }));
+    let addresses =
+        receiver.recv().ok().and_then(|(resp, http)| Some(Addresses { resp, http: http? }));
     addresses.ok_or_else(|| io::Error::other("our server does not listen"))
 }

@@ -1,19 +1,19 @@
-//! Medians, and rows that say whether a bar was reached.
+//! Medians, and tables whose rows show whether a bar was reached.
 
 use std::fmt;
 
-/// What a figure is held against.
+/// The bar that a figure must reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bar {
     AtLeast(f64),
     AtMost(f64),
     Below(f64),
-    /// Only to be known.
+    /// No bar: the row is informative.
     None,
 }
 
 impl Bar {
-    fn verdict(self, figure: f64) -> &'static str {
+    fn result(self, figure: f64) -> &'static str {
         let reached = match self {
             Self::AtLeast(bar) => figure >= bar,
             Self::AtMost(bar) => figure <= bar,
@@ -35,7 +35,7 @@ impl fmt::Display for Bar {
     }
 }
 
-/// Rows under a heading, each cell as wide as the widest of its column.
+/// Rows below a heading; each column is as wide as its widest cell.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -46,7 +46,7 @@ impl Table {
         Self { rows: vec![heading.iter().map(|&it| it.to_owned()).collect()] }
     }
 
-    /// What was measured, ours and the peer's figure, and what is to be compared.
+    /// A table that compares our figures with those of a peer.
     pub(crate) fn comparison() -> Self {
         Self::new(&["work", "ours", "against", "peer", "figure", "bar", ""])
     }
@@ -70,14 +70,14 @@ impl Table {
             ours,
             against.to_owned(),
             peer,
-            // Near a bar below 1, a hundredth is much.
+            // Below 1, a hundredth is a large difference.
             if figure < 1.0 {
                 format!("{figure:.3} {unit}")
             } else {
                 format!("{figure:.2} {unit}")
             },
             bar.to_string(),
-            bar.verdict(figure).to_owned(),
+            bar.result(figure).to_owned(),
         ];
         self.rows.push(texts.into());
     }
@@ -94,7 +94,7 @@ impl fmt::Display for Table {
         for row in &self.rows {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
-                // Words to the left, figures to the right.
+                // Text is aligned left, and figures right.
                 let figure = cell.starts_with(|it: char| it.is_ascii_digit());
                 let cell =
                     if figure { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
@@ -107,20 +107,20 @@ impl fmt::Display for Table {
     }
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// What ours is of the peer's: the middle one of what it was in each round. Two that were measured right after one another
-/// had the same machine; ten seconds later it may be another.
+/// The median, over all rounds, of our figure divided by the peer's. Figures of one round are comparable, because the
+/// speed of the machine may change between rounds.
 pub(crate) fn ratio(ours: &[f64], peers: &[f64]) -> f64 {
     median(&ours.iter().zip(peers).map(|(ours, peer)| ours / peer).collect::<Vec<_>>())
 }
 
-/// Nanoseconds, in the unit that reads best.
+/// Nanoseconds, in a fitting unit.
 pub(crate) fn time(nanos: f64) -> String {
     match nanos {
         ..1e4 => format!("{nanos:.1} ns"),
@@ -134,31 +134,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_reached_or_not() {
-        for (bar, figure, verdict) in [
+    fn bar_figure_up_to_bar_is_ok_or_below() {
+        for (bar, figure, result) in [
             (Bar::AtLeast(2.0), 2.0, "ok"),
             (Bar::AtLeast(2.0), 1.9, "BELOW"),
             (Bar::AtMost(2.0), 2.0, "ok"),
             (Bar::Below(2.0), 2.0, "BELOW"),
             (Bar::None, 0.0, ""),
         ] {
-            assert_eq!(bar.verdict(figure), verdict, "{bar} {figure}");
+            assert_eq!(bar.result(figure), result, "{bar} {figure}");
         }
     }
 
     #[test]
-    fn the_median_is_the_middle_one() {
+    fn median_of_three_is_the_middle_figure() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn a_ratio_is_of_what_was_measured_together() {
+    fn ratio_is_median_of_ratios_of_rounds() {
         assert_eq!(ratio(&[8.0, 4.0, 30.0], &[10.0, 5.0, 10.0]), 0.8);
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn table_column_is_as_wide_as_its_widest_cell() {
         let mut table = Table::new(&["a", "b"]);
         table.row(vec!["long".to_owned(), "1".to_owned()]);
         table.row(vec!["x".to_owned(), "22".to_owned()]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_a_unit_that_fits() {
+    fn time_is_shown_in_fitting_unit() {
         assert_eq!(time(34.0), "34.0 ns");
         assert_eq!(time(99_000.0), "99.0 us");
         assert_eq!(time(21e6), "21.0 ms");

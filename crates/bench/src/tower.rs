@@ -1,8 +1,8 @@
 //! The time that a layer adds to a request, in memory: ours beside tower_governor's.
 //!
-//! Both find the peer's address where axum puts it, before a service that does nothing but answer when it is
-//! polled, as an async function does. What the bare service takes, with the request that is made for it, is measured
-//! too and subtracted.
+//! Both read the peer's address from axum's extension, and wrap a service that only replies when it is
+//! polled, like an async function. The time of the bare service, including the creation of its request, is measured
+//! too, and subtracted.
 
 use std::{
     convert::Infallible,
@@ -28,7 +28,7 @@ use crate::{
     report::{Bar, Table, median, time},
 };
 
-/// How much is run.
+/// Sizes of a run.
 struct Sizes {
     rounds: usize,
     calls: u64,
@@ -38,17 +38,17 @@ struct Sizes {
 const FULL: Sizes = Sizes { rounds: 9, calls: 1_000_000, clients: 100_000 };
 const QUICK: Sizes = Sizes { rounds: 2, calls: 1000, clients: 100 };
 
-/// What is limited: the policy, and the same as a period in milliseconds and a burst.
+/// A limit: as a policy, and as a period in milliseconds with a burst.
 struct Limit {
     policy: &'static str,
     millis: u64,
     burst: u32,
 }
 
-/// A unit a millisecond, and so deep that no run comes to its end.
+/// One unit per millisecond, with a burst that no run exhausts.
 const ALLOWED: Limit =
     Limit { policy: "gcra:1000/1s:burst=100000000", millis: 1, burst: 100_000_000 };
-/// One unit, and the next after a day.
+/// One unit per day.
 const DENIED: Limit = Limit { policy: "gcra:1/1d:burst=1", millis: 86_400_000, burst: 1 };
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
@@ -69,24 +69,25 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         ("allowed, many clients, headers", &ALLOWED, sizes.clients, HeaderStyle::Ietf),
         ("denied, one client", &DENIED, 1, HeaderStyle::None),
     ] {
-        let [nothing, ours, theirs] = compare(&sizes, limit, clients, headers, self::bare());
-        bare.push(nothing);
-        let (ours, theirs) = (ours - nothing, theirs - nothing);
+        let [base, ours, theirs] = compare(&sizes, limit, clients, headers, self::bare());
+        bare.push(base);
+        let (ours, theirs) = (ours - base, theirs - base);
         let peer = ("tower_governor 0.8", time(theirs));
         table.compare(what, time(ours), peer, ours / theirs, "of it", Bar::Below(1.0));
     }
-    let [nothing, ours, theirs] = compare(&sizes, &ALLOWED, 1, HeaderStyle::None, prompt());
-    let (ours, theirs) = (ours - nothing, theirs - nothing);
+    let [base, ours, theirs] = compare(&sizes, &ALLOWED, 1, HeaderStyle::None, prompt());
+    let (ours, theirs) = (ours - base, theirs - base);
     let peer = ("tower_governor 0.8", time(theirs));
-    let what = "allowed, one client, answer in hand";
+    let what = "allowed, one client, ready service";
     table.compare(what, time(ours), peer, ours / theirs, "of it", Bar::None);
-    let others = others.told(0.0);
+    let others = others.summary(0.0);
     println!("{table}");
     println!(
-        "what is added to the {} of a request to the bare service. Clients in turn, {} where there are\n\
-         many. `headers`: ours are RateLimit-Policy and RateLimit, theirs x-ratelimit-limit and\n\
+        "The figures are added to the {} of a request to the bare service. `many clients`: {} in turn.\n\
+         `headers`: ours are RateLimit-Policy and RateLimit, theirs x-ratelimit-limit and\n\
          x-ratelimit-remaining. `x-ratelimit`: ours are those two as well, and x-ratelimit-reset.\n\
-         `answer in hand`: the service has its answer before it is polled. `denied`: each with its own refusal, ours a problem as JSON.",
+         `ready service`: the service has its reply before it is polled. `denied`: each with its own\n\
+         response, ours a problem document in JSON.",
         time(median(&bare)),
         sizes.clients,
     );
@@ -94,7 +95,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a request: to the bare service, behind our layer, and behind theirs.
+/// Nanoseconds per request: of the bare service, with our layer, and with theirs.
 fn compare(
     sizes: &Sizes,
     limit: &Limit,
@@ -118,7 +119,7 @@ fn compare(
     }
 }
 
-/// The medians of rounds in turn.
+/// The medians of all rounds.
 fn rounds(
     sizes: &Sizes,
     clients: u32,
@@ -127,13 +128,13 @@ fn rounds(
     mut ours: impl Limited,
     mut theirs: impl Limited,
 ) -> [f64; 3] {
-    // Every client is known, and where there is but one unit, it is spent.
+    // Creates every key, and spends the unit of a limit of one.
     for client in 0..clients {
         let first = [ours.answer(client), theirs.answer(client)];
         assert_eq!(first, [200; 2], "the first request of each passes");
     }
     let expected = if limit.burst > 1 { 200 } else { 429 };
-    assert_eq!([ours.answer(0), theirs.answer(0)], [expected; 2], "both decide alike");
+    assert_eq!([ours.answer(0), theirs.answer(0)], [expected; 2], "both decide equally");
     let mut figures: [Vec<f64>; 3] = Default::default();
     for _ in 0..sizes.rounds {
         figures[0].push(requests(&mut bare, sizes.calls, clients));
@@ -143,7 +144,7 @@ fn rounds(
     figures.map(|figures| median(&figures))
 }
 
-/// What a request takes.
+/// Nanoseconds per request.
 fn requests(service: &mut impl Limited, calls: u64, clients: u32) -> f64 {
     let mut client = 0;
     per_call(calls, || {
@@ -160,8 +161,8 @@ fn bare() -> impl Bare {
     })
 }
 
-/// A service that has its answer before it is polled. No handler is like that; the compiler then leaves out most of what
-/// is between the call and the answer.
+/// A service that has its reply before it is polled. No real handler does; the compiler then removes most of the work
+/// between the call and the reply.
 fn prompt() -> impl Bare {
     service_fn(|request: Request<Body>| {
         drop(black_box(request));
@@ -169,7 +170,7 @@ fn prompt() -> impl Bare {
     })
 }
 
-/// What both layers are put before.
+/// The service that both layers wrap.
 trait Bare:
     Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
     + Clone
@@ -186,9 +187,9 @@ impl<S> Bare for S where
 {
 }
 
-/// Anything that answers a request of a client.
+/// A service that replies to a request of a client.
 trait Limited {
-    /// The status.
+    /// Status of the reply.
     fn answer(&mut self, client: u32) -> u16;
 }
 

@@ -1,6 +1,6 @@
-//! The yardstick: a service that answers without having looked, as tonic and hyper serve it on one
-//! thread. It decodes the request and encodes as many statuses as there are descriptors, so how near
-//! ours comes to it is what matching and deciding cost.
+//! The baseline service: it replies without rules, with tonic and hyper on one thread. It decodes the request and
+//! encodes one status per descriptor. The difference between our service and this baseline is the cost of matching and
+//! deciding.
 
 use std::{convert::Infallible, io, net::TcpListener};
 
@@ -41,17 +41,17 @@ impl RateLimitService for Echo {
     }
 }
 
-/// Runs what a connection starts on its thread.
+/// Runs the tasks of a connection on its thread.
 #[derive(Clone, Copy)]
-struct Here;
+struct LocalExecutor;
 
-impl<F: Future<Output: 'static> + 'static> Executor<F> for Here {
+impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
         spawn_local(future);
     }
 }
 
-/// Serves whoever connects, for ever.
+/// Serves all clients, forever.
 pub(super) fn serve(listener: TcpListener) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let runtime =
@@ -62,8 +62,10 @@ pub(super) fn serve(listener: TcpListener) -> io::Result<Infallible> {
             let (socket, _) = listener.accept().await?;
             socket.set_nodelay(true)?;
             let service = TowerToHyperService::new(RateLimitServiceServer::new(Echo));
-            // A client that leaves has been served.
-            spawn_local(http2::Builder::new(Here).serve_connection(TokioIo::new(socket), service));
+            // An error only means that the client has disconnected.
+            spawn_local(
+                http2::Builder::new(LocalExecutor).serve_connection(TokioIo::new(socket), service),
+            );
         }
     })
 }

@@ -1,4 +1,4 @@
-//! The load: one thread that keeps calls going on a few connections, as Envoys do.
+//! The load generator: one thread with concurrent calls on a few connections, like instances of Envoy.
 
 use std::{
     io,
@@ -12,30 +12,30 @@ use sluicegate_proto::{
     rls::RateLimitRequest,
 };
 
-use super::frames::{Answers, call, greeting};
+use super::frames::{Answers, call, preface};
 use crate::{
     clock::instant,
     keys::Random,
     resp::{
-        command::PATIENCE,
+        command::REPLY_TIMEOUT,
         load::Sample,
         poll::{Outgoing, Poll, READ, read},
     },
 };
 
-/// Digits of a user.
+/// Digits of a user's number.
 const DIGITS: usize = 7;
 
 /// Connections to one server, each with its calls.
 pub(super) struct Load {
     poll: Poll,
     clients: Vec<Client>,
-    /// One call, and where the user stands in it.
+    /// An encoded call, and the offset of the user in it.
     message: Vec<u8>,
     user: usize,
     random: Random,
     users: u64,
-    /// The next user of those that are asked about in turn.
+    /// The next user while users are in order; `None` while they are random.
     next: Option<u64>,
     drawn: Vec<u64>,
     calls: usize,
@@ -50,14 +50,14 @@ struct Client {
     socket: TcpStream,
     batch: Outgoing,
     answers: Answers,
-    /// The stream of the call that was made last; 0 before the first.
+    /// The stream of the last call; 0 before the first.
     stream: u32,
-    /// Calls made in all.
+    /// Total number of calls.
     made: u64,
 }
 
 impl Load {
-    /// Connects. Each connection makes `calls` calls at a time, about `users` users.
+    /// Connects. Each connection makes `calls` concurrent calls, for `users` users.
     pub(super) fn connect(
         address: SocketAddr,
         connections: usize,
@@ -71,7 +71,7 @@ impl Load {
             let socket = TcpStream::connect(address)?;
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            poll.watch(&socket, number)?;
+            poll.register(&socket, number)?;
             let batch = Outgoing::new(Vec::new());
             clients.push(Client { socket, batch, answers: Answers::default(), stream: 0, made: 0 });
         }
@@ -94,7 +94,7 @@ impl Load {
         })
     }
 
-    /// Asks about every user once.
+    /// Makes one call for every user.
     pub(super) fn fill(mut self) -> io::Result<()> {
         self.next = Some(0);
         (0..self.clients.len()).try_for_each(|number| self.send(number))?;
@@ -105,14 +105,14 @@ impl Load {
         Ok(())
     }
 
-    /// A user to ask about.
+    /// The user of the next call.
     fn draw(&mut self) -> u64 {
         let Some(next) = &mut self.next else { return self.random.below(self.users) };
         *next += 1;
         (*next - 1) % self.users
     }
 
-    /// Runs for a while, uncounted first. `cpu` tells the server's processor time so far.
+    /// Runs for `warm_up`, and then measures. `cpu` returns the server's processor time so far.
     pub(super) fn measure(
         mut self,
         warm_up: Duration,
@@ -149,7 +149,7 @@ impl Load {
         client.batch.rewind();
         client.batch.bytes.clear();
         if client.stream == 0 {
-            client.batch.bytes = greeting();
+            client.batch.bytes = preface();
         }
         for user in &self.drawn {
             let user = format!("{user:0DIGITS$}");
@@ -164,12 +164,12 @@ impl Load {
         Ok(())
     }
 
-    /// Waits once, and reads from whoever is ready.
+    /// Waits once, and reads from the sockets that are ready.
     fn turn(&mut self) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.poll.wait(&mut ready, PATIENCE)?;
+        self.poll.wait(&mut ready, REPLY_TIMEOUT)?;
         if ready.is_empty() {
-            return Err(io::Error::other(format!("no answer for {PATIENCE:?}")));
+            return Err(io::Error::other(format!("no reply for {REPLY_TIMEOUT:?}")));
         }
         for &number in &ready {
             let client = &mut self.clients[number];
@@ -197,7 +197,7 @@ impl Load {
     }
 }
 
-/// A call about a user, and about what is asked for; and where the user stands in it.
+/// A call with a descriptor for a user and one for a path, and the offset of the user.
 fn message() -> (Vec<u8>, usize) {
     let descriptor = |entries: &[(&str, &str)]| RateLimitDescriptor {
         entries: entries
@@ -217,5 +217,5 @@ fn message() -> (Vec<u8>, usize) {
     };
     let bytes = request.encode_to_vec();
     let at = bytes.windows(DIGITS).position(|it| it == user.as_bytes());
-    (bytes, at.expect("it stands there"))
+    (bytes, at.expect("the message contains the user"))
 }

@@ -1,4 +1,4 @@
-//! The rate limit service of Envoy beside one that only echoes.
+//! Envoy's rate limit service, compared with a service that only echoes.
 
 mod echo;
 mod frames;
@@ -28,12 +28,12 @@ use crate::{
     },
 };
 
-/// How much is run.
+/// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     rounds: usize,
     connections: usize,
-    /// Calls of a connection at a time.
+    /// Concurrent calls per connection.
     calls: usize,
     users: u64,
     warm_up: Duration,
@@ -57,7 +57,7 @@ const QUICK: Sizes = Sizes {
     measured: Duration::from_millis(10),
 };
 
-/// Rules for both descriptors of a call, in our own form and in envoyproxy/ratelimit's.
+/// Rules for both descriptors of a call, in our format and in that of envoyproxy/ratelimit.
 const FORMS: [(&str, &str); 2] = [
     (
         "our rules",
@@ -93,7 +93,7 @@ descriptors:
 ];
 const ECHO: &str = "only echoes";
 
-/// A service that is measured.
+/// A service with its measurements.
 struct Contender {
     name: &'static str,
     server: Server,
@@ -102,7 +102,7 @@ struct Contender {
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
-    let mut contenders = if quick { here()? } else { everywhere()? };
+    let mut contenders = if quick { in_process()? } else { as_processes()? };
     println!(
         "grpc: {} rounds, {} connections with {} calls of 2 descriptors at a time, {} users",
         sizes.rounds, sizes.connections, sizes.calls, sizes.users
@@ -114,7 +114,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         Load::connect(address, sizes.connections, sizes.calls, sizes.users, 0)?.fill()?;
     }
     for round in 0..sizes.rounds {
-        // Each second round the other way about, so that none always follows the same.
+        // In reverse order in every second round, so that none always follows the same one.
         contenders.reverse();
         for contender in &mut contenders {
             let seed = 1 + round as u64;
@@ -126,7 +126,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         io::stdout().flush()?;
     }
     println!();
-    let others = others.told(servers_cpu(&contenders)? - before);
+    let others = others.summary(servers_cpu(&contenders)? - before);
     print(&contenders);
     println!("{others}");
     Ok(())
@@ -166,10 +166,10 @@ fn print(contenders: &[Contender]) {
     println!("{table}");
 }
 
-/// All of them in this process.
-fn here() -> io::Result<Vec<Contender>> {
+/// All services, in this process.
+fn in_process() -> io::Result<Vec<Contender>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let server = Server::here(listener.local_addr()?);
+    let server = Server::in_process(listener.local_addr()?);
     // All end with the process.
     thread::spawn(move || echo::serve(listener));
     let mut contenders = vec![Contender { name: ECHO, server, samples: Vec::new() }];
@@ -178,16 +178,16 @@ fn here() -> io::Result<Vec<Contender>> {
         let file =
             folder.join(format!("sluicegate-bench-{}-{}.yaml", std::process::id(), name.len()));
         fs::write(&file, text)?;
-        let server = Server::here(serve_ours(&file)?);
+        let server = Server::in_process(serve_ours(&file)?);
         fs::remove_file(file)?;
         contenders.push(Contender { name, server, samples: Vec::new() });
     }
     Ok(contenders)
 }
 
-/// Serves ours in a thread. Where it listens.
+/// Starts our server in a thread, and returns its address.
 fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let mut config = Config::default();
     config.resp.address.set_port(0);
     config.http.address = None;
@@ -197,17 +197,17 @@ fn serve_ours(rules: &std::path::Path) -> io::Result<SocketAddr> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let server = OurServer::bind(config).await?;
-            // Nobody waits for the address of a server that is not needed any more.
-            let _ = tell.send(server.grpc_addr());
+            // The receiver may be gone.
+            let _ = sender.send(server.grpc_addr());
             server.run(std::future::pending()).await
         })
     });
-    let address = told.recv().map_err(|_| io::Error::other("our server does not listen"))?;
+    let address = receiver.recv().map_err(|_| io::Error::other("our server does not listen"))?;
     address.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// All of them, each a process on the servers' core.
-fn everywhere() -> io::Result<Vec<Contender>> {
+/// All services, each as a process on the servers' core.
+fn as_processes() -> io::Result<Vec<Contender>> {
     let (program, us) = (peers::ours()?, env::current_exe()?);
     let (load_core, core) = pin::load_and_server_core()?;
     let folder = peers::folder()?;
@@ -232,12 +232,12 @@ fn everywhere() -> io::Result<Vec<Contender>> {
         };
         contenders.push(start(name, &ours, &program)?);
     }
-    // From here on, this is the load.
+    // From here on, this thread is the load generator.
     pin::pin(&[load_core])?;
     Ok(contenders)
 }
 
-/// Serves what only echoes at an address.
+/// Runs the baseline service at an address.
 pub(crate) fn serve_echo(address: &str) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     println!("listening on {}", listener.local_addr()?);

@@ -1,6 +1,5 @@
-//! The yardstick: hyper on one core, as our server uses it, that reads each request to its end and
-//! answers all alike. Nothing is looked up, decided or written out: so how near a server comes to it
-//! is what its JSON, decisions and fields cost.
+//! The baseline server: hyper on one core, as in our server. It reads each request to its end and sends the same reply
+//! to all. The difference between a server and this baseline is the cost of its JSON, decisions and headers.
 
 use std::{convert::Infallible, io, net::TcpListener};
 
@@ -16,10 +15,10 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 
-/// As long as a real one.
+/// As long as a real body.
 const BODY: &[u8] = br#"{"allowed":true,"limit":10000,"remaining":9999,"retry_after_us":0,"reset_after_us":3600000000,"delay_us":0,"binding":0}"#;
 
-/// Serves whoever connects, for ever.
+/// Serves all clients, forever.
 pub(super) fn serve(listener: TcpListener) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -31,23 +30,23 @@ pub(super) fn serve(listener: TcpListener) -> io::Result<()> {
             tokio::spawn(async move {
                 let mut builder = Builder::new(TokioExecutor::new());
                 builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
-                // A client that leaves ends its connection, however it does.
+                // An error only means that the client has disconnected.
                 let _ = builder.serve_connection(TokioIo::new(socket), service_fn(answer)).await;
             });
         }
     })
 }
 
-/// The same fields as a real answer has.
+/// A reply with the headers of a real one.
 async fn answer(mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     while let Some(Ok(_)) = request.body_mut().frame().await {}
     let mut response = Response::new(Full::new(Bytes::from_static(BODY)));
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let policy = HeaderValue::from_static(r#""default";q=10000;w=36000000"#);
-    fields.insert(HeaderName::from_static("ratelimit-policy"), policy);
+    headers.insert(HeaderName::from_static("ratelimit-policy"), policy);
     let left = HeaderValue::from_static(r#""default";r=9999;t=3600"#);
-    fields.insert(HeaderName::from_static("ratelimit"), left);
+    headers.insert(HeaderName::from_static("ratelimit"), left);
     Ok(response)
 }

@@ -1,7 +1,7 @@
-//! The load: one thread that keeps many connections busy, one request at a time on each.
+//! The load generator: one thread that keeps many connections busy, with one request at a time on each.
 //!
-//! Requests are bytes made beforehand in which only the key changes. Of a response only its status
-//! and its length are looked at: a generator that does more is what it measures.
+//! Requests are prepared bytes in which only the key changes. Of a response only the status and the length are read,
+//! because a generator that does more work measures itself.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,7 +14,7 @@ use memchr::memmem;
 use crate::{
     clock::instant,
     resp::{
-        command::PATIENCE,
+        command::REPLY_TIMEOUT,
         load::Sample,
         poll::{Outgoing, Poll, READ, read},
     },
@@ -23,16 +23,16 @@ use crate::{
 /// The digits of a key's number.
 const DIGITS: usize = 6;
 
-/// A request, as it is sent.
+/// The bytes of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     bytes: Vec<u8>,
-    /// Where the number of the key stands.
+    /// Offset of the number of the key.
     number_at: usize,
 }
 
 impl Request {
-    /// A body of JSON, in which `######` is the number of the key.
+    /// A POST with a body of JSON, in which `######` is the number of the key.
     pub(super) fn post(path: &str, body: &str) -> Self {
         let length = body.len();
         let text = format!(
@@ -43,7 +43,7 @@ impl Request {
         Self { bytes: text.into_bytes(), number_at }
     }
 
-    /// A question of a proxy, about a path in which `######` is the number of the key.
+    /// A proxy's request to the gate for a path in which `######` is the number of the key.
     pub(super) fn gate() -> Self {
         let text =
             "GET /v1/gate HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-Uri: /p######/x\r\n\r\n";
@@ -59,10 +59,10 @@ impl Request {
     }
 }
 
-/// Sends one, and waits for its answer.
-pub(super) fn ask(address: SocketAddr, request: &Request) -> io::Result<()> {
+/// Sends one request, and waits for its reply.
+pub(super) fn send_one(address: SocketAddr, request: &Request) -> io::Result<()> {
     let mut socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut bytes = request.bytes.clone();
     request.draw(&mut bytes, 0);
     socket.write_all(&bytes)?;
@@ -79,7 +79,7 @@ pub(super) fn ask(address: SocketAddr, request: &Request) -> io::Result<()> {
     }
 }
 
-/// What a load draws its keys from.
+/// Returns the number of the next key.
 pub(super) type Draw = Box<dyn FnMut() -> u64>;
 
 /// Connections to one server.
@@ -112,7 +112,7 @@ impl Load {
             let socket = TcpStream::connect(address)?;
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            poll.watch(&socket, number)?;
+            poll.register(&socket, number)?;
             let outgoing = Outgoing::new(request.bytes.clone());
             clients.push(Client { socket, outgoing, answer: Answer::default() });
         }
@@ -128,8 +128,8 @@ impl Load {
         })
     }
 
-    /// Asks so often at least, and waits for all answers.
-    pub(super) fn ask_for(mut self, requests: u64, mut draw: Draw) -> io::Result<()> {
+    /// Sends at least `requests` requests, and waits for all replies.
+    pub(super) fn send_at_least(mut self, requests: u64, mut draw: Draw) -> io::Result<()> {
         self.start(&mut draw)?;
         while self.answered < requests {
             self.turn(&mut draw)?;
@@ -137,7 +137,7 @@ impl Load {
         self.stop(&mut draw)
     }
 
-    /// Runs for a while, uncounted first. `cpu` tells the server's processor time so far.
+    /// Runs for `warm_up`, and then measures. `cpu` returns the server's processor time so far.
     pub(super) fn measure(
         mut self,
         warm_up: Duration,
@@ -183,12 +183,12 @@ impl Load {
         Ok(())
     }
 
-    /// Waits once, and reads from whoever is ready.
+    /// Waits once, and reads from the sockets that are ready.
     fn turn(&mut self, draw: &mut Draw) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.poll.wait(&mut ready, PATIENCE)?;
+        self.poll.wait(&mut ready, REPLY_TIMEOUT)?;
         if ready.is_empty() {
-            return Err(io::Error::other(format!("no answer for {PATIENCE:?}")));
+            return Err(io::Error::other(format!("no reply for {REPLY_TIMEOUT:?}")));
         }
         for &number in &ready {
             let client = &mut self.clients[number];
@@ -212,21 +212,21 @@ impl Load {
     }
 }
 
-/// A response, as it comes.
+/// A response so far.
 #[derive(Debug, Default)]
 struct Answer {
-    /// Its head, as far as it has come in parts.
+    /// The incomplete head, if it arrived in parts.
     head: Vec<u8>,
-    /// How much of the body is to come, once the head is there.
-    to_come: Option<usize>,
+    /// Remaining bytes of the body, after the head.
+    body_left: Option<usize>,
 }
 
 impl Answer {
-    /// Whether it is complete with these bytes.
+    /// Whether these bytes complete it.
     fn complete(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        if let Some(to_come) = &mut self.to_come {
-            *to_come = to_come.checked_sub(bytes.len()).ok_or(io::ErrorKind::InvalidData)?;
-            return Ok(*to_come == 0);
+        if let Some(body_left) = &mut self.body_left {
+            *body_left = body_left.checked_sub(bytes.len()).ok_or(io::ErrorKind::InvalidData)?;
+            return Ok(*body_left == 0);
         }
         if self.head.is_empty()
             && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
@@ -246,17 +246,18 @@ impl Answer {
 
     fn begin(&mut self, bytes: &[u8], end: usize) -> io::Result<bool> {
         let (head, body) = bytes.split_at(end + 4);
-        let told = || io::Error::other(format!("unexpected: {}", String::from_utf8_lossy(bytes)));
+        let unexpected =
+            || io::Error::other(format!("unexpected: {}", String::from_utf8_lossy(bytes)));
         let name = b"content-length: ";
         if !head.starts_with(b"HTTP/1.1 200 ") {
-            return Err(told());
+            return Err(unexpected());
         }
-        let at = memmem::find(head, name).ok_or_else(told)? + name.len();
+        let at = memmem::find(head, name).ok_or_else(unexpected)? + name.len();
         let digits = head[at..].iter().take_while(|byte| byte.is_ascii_digit());
         let length = digits.fold(0, |length, digit| length * 10 + usize::from(digit - b'0'));
-        let to_come = length.checked_sub(body.len()).ok_or_else(told)?;
-        self.to_come = Some(to_come);
-        Ok(to_come == 0)
+        let body_left = length.checked_sub(body.len()).ok_or_else(unexpected)?;
+        self.body_left = Some(body_left);
+        Ok(body_left == 0)
     }
 }
 
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_complete_wherever_they_are_cut() {
+    fn answer_cut_anywhere_is_complete_at_its_end() {
         let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole";
         for cut in 1..whole.len() {
             let mut answer = Answer::default();
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_gets_its_key() {
+    fn draw_sets_key_of_request() {
         let request = Request::post("/", "{######}");
         let mut bytes = request.bytes.clone();
         request.draw(&mut bytes, 1234);

@@ -1,4 +1,4 @@
-//! Servers over HTTP/1.1, compared: Sluicegate, a server that only echoes, and throttlecrab-server.
+//! Comparison of servers over HTTP/1.1: Sluicegate, a server that only echoes, and throttlecrab-server.
 
 mod echo;
 mod load;
@@ -16,7 +16,7 @@ use std::{
 
 use self::{
     load::{Load, Request},
-    servers::{OURS, here_with, named, ours_with, start},
+    servers::{OURS, in_process_with, named, process_with, start},
     sizes::{FULL, QUICK, Sizes},
 };
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
 const ECHO: &str = "hyper, only echoes";
 const THROTTLECRAB: &str = "throttlecrab-server";
 
-/// A server, and its request.
+/// A server with the request that it receives.
 struct Contender {
     name: &'static str,
     server: Server,
@@ -43,15 +43,15 @@ struct Contender {
 }
 
 impl Contender {
-    /// Whether it answers at all is seen before anything is measured.
+    /// Sends one request first, so that a broken server fails before the measurement.
     fn new(name: &'static str, server: Server) -> io::Result<Self> {
         let request = request(name);
-        load::ask(server.address, &request).map_err(|error| named(name, &error))?;
+        load::send_one(server.address, &request).map_err(|error| named(name, &error))?;
         Ok(Self { name, server, request, samples: Vec::new() })
     }
 }
 
-/// A take of one unit from a limit of a unit an hour, and room for ten thousand: no key runs out.
+/// A take of one unit. The limit is one unit per hour with a burst of ten thousand, which no key exhausts.
 fn request(name: &str) -> Request {
     match name {
         THROTTLECRAB => Request::post(
@@ -68,7 +68,7 @@ fn request(name: &str) -> Request {
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
     let all_cores = pin::cores()?;
-    let mut contenders = if quick { here()? } else { everywhere()? };
+    let mut contenders = if quick { in_process()? } else { as_processes()? };
     let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);
     println!("http: {rounds} rounds, {connections} connections, {keys} keys at random");
     let others = Others::start();
@@ -80,7 +80,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
             next += 1;
             (next - 1) % keys
         });
-        let filled = load.and_then(|load| load.ask_for(keys, draw));
+        let filled = load.and_then(|load| load.send_at_least(keys, draw));
         filled.map_err(|error| named(contender.name, &error))?;
     }
     for round in 0..rounds {
@@ -97,7 +97,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         io::stdout().flush()?;
     }
     println!();
-    let others = others.told(servers_cpu(&contenders)? - before);
+    let others = others.summary(servers_cpu(&contenders)? - before);
     print(&contenders);
     println!("{others}");
     drop(contenders);
@@ -112,25 +112,25 @@ fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample
     load.measure(sizes.warm_up, sizes.measured, draw, || contender.server.cpu())
 }
 
-/// Ours and the one that echoes, in this process.
-fn here() -> io::Result<Vec<Contender>> {
+/// Our server and the echo server, in this process.
+fn in_process() -> io::Result<Vec<Contender>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let echo = Server::here(listener.local_addr()?);
+    let echo = Server::in_process(listener.local_addr()?);
     // It ends with the process.
     thread::spawn(move || echo::serve(listener));
-    let ours = here_with(None)?;
+    let ours = in_process_with(None)?;
     Ok(vec![Contender::new(ECHO, echo)?, Contender::new(OURS, ours)?])
 }
 
-/// All of them, each a process on the servers' core. A peer that cannot be had is left out.
-fn everywhere() -> io::Result<Vec<Contender>> {
+/// All servers, each as a process on the servers' core. Peers that cannot be installed are left out.
+fn as_processes() -> io::Result<Vec<Contender>> {
     let crab = peers::throttlecrab();
     let (load_core, _) = pin::load_and_server_core()?;
     let address = free_address()?;
     let mut echo = Program::new(env::current_exe()?);
     echo.arg("echo").arg(address.to_string());
     let mut contenders = vec![Contender::new(ECHO, start(ECHO, echo, address)?)?];
-    contenders.push(Contender::new(OURS, ours_with(None)?)?);
+    contenders.push(Contender::new(OURS, process_with(None)?)?);
     let started = crab.and_then(|program| {
         let address = free_address()?;
         let mut run = Program::new(program);
@@ -142,12 +142,12 @@ fn everywhere() -> io::Result<Vec<Contender>> {
         Ok(contender) => contenders.push(contender),
         Err(error) => println!("\n*** {THROTTLECRAB} IS LEFT OUT: {error} ***\n"),
     }
-    // From here on, this is the load.
+    // From here on, this thread is the load generator.
     pin::pin(&[load_core])?;
     Ok(contenders)
 }
 
-/// Serves the echo at an address.
+/// Runs the echo server at an address.
 pub(crate) fn serve_echo(address: &str) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     println!("listening on {}", listener.local_addr()?);
@@ -191,6 +191,6 @@ fn print(contenders: &[Contender]) {
         };
     compare("requests/s", [rate(OURS), rate(ECHO)], &thousands, ECHO, Bar::AtLeast(0.8));
     let cpus = [cpu(OURS), cpu(THROTTLECRAB)];
-    compare("CPU a request", cpus, &micros, THROTTLECRAB, Bar::AtMost(0.85));
+    compare("CPU per request", cpus, &micros, THROTTLECRAB, Bar::AtMost(0.85));
     println!("{table}");
 }

@@ -1,5 +1,5 @@
-//! Rules that change under load: requests of a proxy at `/v1/gate`, by 10 000 rules, while the file is
-//! replaced and read again as fast as the server can.
+//! Rule changes under load: requests of a proxy to `/v1/gate`, with 10 000 rules, while the rules file is
+//! replaced and reloaded as fast as possible.
 
 use std::{
     fs,
@@ -15,31 +15,31 @@ use memchr::memmem;
 use super::{
     load,
     load::{Load, Request},
-    servers::{here_with, named, ours_with},
+    servers::{in_process_with, named, process_with},
     sizes::Sizes,
 };
 use crate::{
     keys::Random,
     pin,
     report::{Bar, Table},
-    resp::{command::PATIENCE, load::Sample, peers},
+    resp::{command::REPLY_TIMEOUT, load::Sample, peers},
 };
 
-/// Measures the server alone, and then while its rules change.
+/// Measures the server without reloads, and then with them.
 pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     let count = if quick { 100 } else { 10_000 };
     let file = peers::folder()?.join(format!("rules-{}.yaml", std::process::id()));
     write(&file, count, 1)?;
     let server = if quick {
-        here_with(Some(file.clone()))?
+        in_process_with(Some(file.clone()))?
     } else {
         let (load_core, _) = pin::load_and_server_core()?;
-        let server = ours_with(Some(&file))?;
+        let server = process_with(Some(&file))?;
         pin::pin(&[load_core])?;
         server
     };
     let request = Request::gate();
-    load::ask(server.address, &request).map_err(|error| named("/v1/gate", &error))?;
+    load::send_one(server.address, &request).map_err(|error| named("/v1/gate", &error))?;
     let measure = || -> io::Result<Sample> {
         let mut random = Random::new(1);
         let load = Load::connect(server.address, sizes.connections, &request)?;
@@ -50,26 +50,26 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     let done = AtomicBool::new(false);
     let (changing, reloads) = thread::scope(|scope| {
         let reloads = scope.spawn(|| reload(server.address, &file, count, &done));
-        // Any other answer than 200, and any connection that breaks, is an error here.
+        // Any status other than 200, and any broken connection, is an error here.
         let changing = measure();
         done.store(true, Ordering::Relaxed);
-        let reloads = reloads.join().map_err(|_| io::Error::other("reloading has failed"))?;
+        let reloads = reloads.join().map_err(|_| io::Error::other("reloading failed"))?;
         Ok::<_, io::Error>((changing?, reloads?))
     })?;
     fs::remove_file(&file)?;
     let rate = |it: &Sample| it.requests / it.seconds;
-    let told = |it: &Sample| format!("{:.1} k/s", rate(it) / 1e3);
+    let rate_text = |it: &Sample| format!("{:.1} k/s", rate(it) / 1e3);
     let mut table = Table::comparison();
     table.compare(
         &format!("/v1/gate, {count} rules, {reloads} reloads"),
-        told(&changing),
-        ("no reloads", told(&calm)),
+        rate_text(&changing),
+        ("no reloads", rate_text(&calm)),
         rate(&changing) / rate(&calm),
         "x",
         Bar::None,
     );
     table.compare(
-        "requests that failed meanwhile",
+        "failed requests during reloads",
         "0".to_owned(),
         ("", String::new()),
         0.0,
@@ -80,10 +80,10 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the file and has it read, again and again: how often.
+/// Replaces and reloads the file until `done`. Returns the number of reloads.
 fn reload(address: SocketAddr, file: &Path, count: u64, done: &AtomicBool) -> io::Result<u64> {
     let mut socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut reloads = 0;
     while !done.load(Ordering::Relaxed) {
         write(file, count, 2 + reloads)?;
@@ -99,7 +99,7 @@ fn reload(address: SocketAddr, file: &Path, count: u64, done: &AtomicBool) -> io
     Ok(reloads)
 }
 
-/// A version of the rules, put in the place of the last in one step.
+/// Replaces the file atomically with another version of the rules.
 fn write(file: &Path, count: u64, version: u64) -> io::Result<()> {
     let mut text =
         format!("policies: {{plan: 'gcra:{}/1s:burst=1000000000'}}\nrules:\n", 1_000_000 + version);

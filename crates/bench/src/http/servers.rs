@@ -17,9 +17,9 @@ use crate::{
 
 pub(super) const OURS: &str = "sluicegate";
 
-/// Sluicegate in this process, with rules or without. It ends with the process.
-pub(super) fn here_with(rules: Option<PathBuf>) -> io::Result<Server> {
-    Ok(Server::here(ours::serve(rules)?.http))
+/// Sluicegate in this process, with or without rules. It ends with the process.
+pub(super) fn in_process_with(rules: Option<PathBuf>) -> io::Result<Server> {
+    Ok(Server::in_process(ours::serve(rules)?.http))
 }
 
 /// Starts a process on the servers' core.
@@ -29,8 +29,8 @@ pub(super) fn start(name: &str, mut run: Program, address: SocketAddr) -> io::Re
     Server::start(run, address, pin::load_and_server_core()?.1, &log)
 }
 
-/// Sluicegate as a process, with rules or without.
-pub(super) fn ours_with(rules: Option<&Path>) -> io::Result<Server> {
+/// Sluicegate as a separate process, with or without rules.
+pub(super) fn process_with(rules: Option<&Path>) -> io::Result<Server> {
     let address = free_address()?;
     let mut serve = Program::new(peers::ours()?);
     serve.args(["serve", "--listen", "127.0.0.1:0", "--grpc", "off"]);

@@ -1,5 +1,5 @@
-//! What it takes to grow from empty to very many keys: the worst decisions, and bytes a key. Each
-//! subject grows in a process of its own, so that no memory is handed on from one to the next.
+//! Growth from empty to many keys: the slowest decisions, and bytes per key. Each subject grows in a separate
+//! process, so that none reuses the memory of another.
 
 use std::{
     collections::BTreeMap, env, fs, hint::black_box, io, num::NonZeroU32, process::Command,
@@ -29,18 +29,18 @@ const GOVERNOR: &str = "governor-bytes";
 const SUBJECTS: [&str; 6] =
     [OURS, OURS_MANY, GOVERNOR, "governor-string", "hashbrown-mutex", "throttlecrab-mutex"];
 
-/// What one growth comes to: nanoseconds of a decision, bytes a key, and how often another process
-/// had the core meanwhile.
-const FIGURES: [&str; 6] = ["median", "p99.9", "p99.999", "worst", "bytes a key", "preempted"];
+/// Figures of one growth: nanoseconds per decision, bytes per key, and the number of preemptions by other
+/// processes.
+const FIGURES: [&str; 6] = ["median", "p99.9", "p99.999", "worst", "bytes per key", "preempted"];
 type Grown = [f64; FIGURES.len()];
 
-/// Grows each in turn. The table that it gives has all of the figures.
+/// Grows all subjects in turn. Returns a table of all figures.
 pub(super) fn measure(sizes: &Sizes, table: &mut Table) -> io::Result<Table> {
     let mut rounds: BTreeMap<&str, [Vec<f64>; FIGURES.len()]> = BTreeMap::new();
     for _ in 0..sizes.rounds {
         for subject in SUBJECTS {
             let figures = rounds.entry(subject).or_default();
-            for (figures, figure) in figures.iter_mut().zip(grow_elsewhere(subject, sizes.keys)?) {
+            for (figures, figure) in figures.iter_mut().zip(grow_in_process(subject, sizes.keys)?) {
                 figures.push(figure);
             }
         }
@@ -52,8 +52,8 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) -> io::Result<Table> {
     let peer = |figure: String| ("governor, [u8; 16]", figure);
     let bytes = |figure: f64| format!("{figure:.1}");
     for (work, ours, bar) in [
-        ("bytes a key, 1 rule", our_bytes, Bar::AtMost(32.0)),
-        ("bytes a key, 10000 rules", grown(OURS_MANY)[4], Bar::AtMost(40.0)),
+        ("bytes per key, 1 rule", our_bytes, Bar::AtMost(32.0)),
+        ("bytes per key, 10000 rules", grown(OURS_MANY)[4], Bar::AtMost(40.0)),
     ] {
         table.compare(work, bytes(ours), peer(bytes(governor_bytes)), ours, "bytes", bar);
     }
@@ -76,19 +76,19 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) -> io::Result<Table> {
     Ok(all)
 }
 
-/// Runs [`grow_one`] as a process.
-fn grow_elsewhere(subject: &str, keys: u64) -> io::Result<Grown> {
+/// Runs [`grow_one`] in a new process.
+fn grow_in_process(subject: &str, keys: u64) -> io::Result<Grown> {
     let output =
         Command::new(env::current_exe()?).args(["grow", subject, &keys.to_string()]).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let figures: Vec<f64> = text.split_whitespace().filter_map(|it| it.parse().ok()).collect();
     figures.try_into().map_err(|_| {
-        let told = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(format!("growing {subject} failed: {text}{told}"))
+        let error = String::from_utf8_lossy(&output.stderr);
+        io::Error::other(format!("growing {subject} failed: {text}{error}"))
     })
 }
 
-/// Grows one subject here, and prints its figures.
+/// Grows one subject in this process, and prints its figures.
 pub(crate) fn grow_one(subject: &str, keys: &str) -> io::Result<()> {
     let count = keys.parse().map_err(io::Error::other)?;
     if let Some(core) = pin::cores()?.last() {
@@ -102,19 +102,23 @@ pub(crate) fn grow_one(subject: &str, keys: &str) -> io::Result<()> {
         "governor-string" => grow(&clock, count, governor_string),
         "hashbrown-mutex" => grow(&clock, count, || hashbrown_mutex(&clock)),
         "throttlecrab-mutex" => grow(&clock, count, throttlecrab_mutex),
-        _ => return Err(io::Error::other(format!("no subject `{subject}`: {SUBJECTS:?}"))),
+        _ => {
+            return Err(io::Error::other(format!(
+                "unknown subject `{subject}`: expected one of {SUBJECTS:?}"
+            )));
+        }
     };
     println!("{}", grown.map(|figure| figure.to_string()).join(" "));
     Ok(())
 }
 
-/// Decides once for each of `count` new keys, and times each decision, its clock included.
+/// Makes one decision for each of `count` new keys, and measures its time, including its reading of the clock.
 fn grow<D: FnMut(&mut Key) -> bool>(
     clock: &TscClock,
     count: u64,
     build: impl FnOnce() -> D,
 ) -> Grown {
-    // Written to now, so that its pages count as memory that was there before.
+    // Its pages are written now, so that they do not count as growth.
     let mut nanos = vec![u32::MAX; usize::try_from(count).expect("keys fit in memory")];
     let (before, preempted) = (resident(), status("nonvoluntary_ctxt_switches:"));
     let mut decide = build();
@@ -128,7 +132,7 @@ fn grow<D: FnMut(&mut Key) -> bool>(
         *nanos = u32::try_from(clock.nanos(start, end)).unwrap_or(u32::MAX);
     }
     let bytes = resident().saturating_sub(before) as f64 / count as f64;
-    assert_eq!(allowed, count, "every key is new, and so allowed");
+    assert_eq!(allowed, count, "every key is new, and therefore allowed");
     let preempted = status("nonvoluntary_ctxt_switches:") - preempted;
     drop(decide);
 
@@ -141,13 +145,13 @@ fn grow<D: FnMut(&mut Key) -> bool>(
     [at(0.5), at(0.999), at(0.999_99), at(1.0), bytes, preempted as f64]
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a count of what is in memory")]
-#[expect(clippy::cast_sign_loss, reason = "a count of what is in memory")]
+#[expect(clippy::cast_possible_truncation, reason = "a number of items in memory")]
+#[expect(clippy::cast_sign_loss, reason = "a number of items in memory")]
 const fn rounded(count: f64) -> usize {
     count.round() as usize
 }
 
-/// A key in the form that each subject wants.
+/// A key in the forms that the subjects use.
 struct Key {
     number: u64,
     text: String,
@@ -157,7 +161,7 @@ fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
     let store = MemoryStore::new();
     let rules: Vec<NumberedPolicy> = (0..rules)
         .map(|index| {
-            // Units of half an hour to days.
+            // From one unit per hour to one in eight days.
             let text = format!("gcra:{}/{}h:burst={BURST}", 1 + index % 100, 100 + index / 100);
             let policy: Policy = text.parse().expect("a policy");
             store.prepare(&policy, clock.now())
@@ -170,7 +174,7 @@ fn ours(clock: &TscClock, rules: usize) -> impl FnMut(&mut Key) -> bool {
         let request = Request { key, policy: rule, operation: Operation::Take(1) };
         let decision =
             store.apply_prepared(request, clock.now()).expect("a take is always answered");
-        // A decision for lack of room would not be a decision.
+        // A full table would answer without storing the key.
         decision.allowed() && decision.remaining == BURST - 1
     }
 }
@@ -190,12 +194,12 @@ fn governor_string() -> impl FnMut(&mut Key) -> bool {
     move |key| governor.check_key(&key.text).is_ok()
 }
 
-/// The least that a limiter in a plain map can do.
+/// A minimal limiter in a plain map.
 fn hashbrown_mutex(clock: &TscClock) -> impl FnMut(&mut Key) -> bool {
     let map: Mutex<HashMap<[u8; 16], Timestamp>> = Mutex::default();
     move |key| {
         let now = clock.now();
-        let mut map = map.lock().expect("nobody panics holding it");
+        let mut map = map.lock().expect("no thread panics while it holds the lock");
         let tat = map.entry(keys::bytes(key.number)).or_insert(now);
         let next = (*tat).max(now) + HOUR;
         let allowed = next <= now + HOUR * BURST;
@@ -210,21 +214,21 @@ fn throttlecrab_mutex() -> impl FnMut(&mut Key) -> bool {
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(PeriodicStore::new()));
     let burst = i64::from(BURST);
     move |key| {
-        let mut limiter = limiter.lock().expect("nobody panics holding it");
-        let asked = limiter.rate_limit(&key.text, burst, 24, 86_400, 1, wall());
-        asked.is_ok_and(|(allowed, _)| allowed)
+        let mut limiter = limiter.lock().expect("no thread panics while it holds the lock");
+        let result = limiter.rate_limit(&key.text, burst, 24, 86_400, 1, wall());
+        result.is_ok_and(|(allowed, _)| allowed)
     }
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> u64 {
     status("VmRSS:") * 1024
 }
 
-/// A number that Linux tells of this process.
+/// A number from `/proc/self/status`.
 fn status(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.expect("Linux tells it of every process")
+    number.expect("Linux lists it for every process")
 }

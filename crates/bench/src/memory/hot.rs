@@ -1,4 +1,4 @@
-//! One hot key of sixteen bytes, by one thread and by two. Clocks are read for each call.
+//! One hot key of sixteen bytes, used by one or two threads. Clocks are read for each call.
 
 use std::{hint::black_box, num::NonZeroU32, sync::Barrier, thread, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
 };
 
 const KEY: &str = "a key of 16 byte";
-/// A unit a millisecond, and so deep that no run comes to its end.
+/// One unit per millisecond, with a burst that no run exhausts.
 const ALLOWED: (&str, Duration, u32) =
     ("gcra:1000/1s:burst=100000000", Duration::from_millis(1), 100_000_000);
-/// One unit, and the next after a day.
+/// One unit per day.
 const DENIED: (&str, Duration, u32) = ("gcra:1/1d:burst=1", Duration::from_secs(86_400), 1);
 
 pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
@@ -39,14 +39,14 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     }
 }
 
-/// Nanoseconds a call and thread: ours by either clock, governor with a `String` made and kept.
+/// Nanoseconds per call and thread: ours with either clock, governor with a new and a reused `String`.
 fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64; 4] {
     let (policy, interval, burst) = limit;
     let (tsc, system) = (TscClock::new(), SystemClock::new());
     let policy: Policy = policy.parse().expect("a policy");
     let store = MemoryStore::new();
     let rule = store.prepare(&policy, tsc.now());
-    let ask = |now| {
+    let decide = |now| {
         let request = Request {
             key: black_box(KEY).as_bytes(),
             policy: &rule,
@@ -60,17 +60,17 @@ fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64;
     let governor: DefaultKeyedRateLimiter<String> = RateLimiter::keyed(quota);
     let kept = KEY.to_owned();
 
-    // The unit there is, where there is but one.
-    let _ = (ask(tsc.now()), governor.check_key(&kept));
+    // Spends the unit of a limit of one.
+    let _ = (decide(tsc.now()), governor.check_key(&kept));
     let mut rounds: [Vec<f64>; 4] = Default::default();
     for _ in 0..sizes.rounds {
         let calls = sizes.hot_calls;
         rounds[0].push(on_threads(threads, calls, || {
-            // By reference: all of the decision is made, and not copied once more.
-            black_box(&ask(tsc.now()));
+            // By reference, so that the whole decision is computed but not copied again.
+            black_box(&decide(tsc.now()));
         }));
         rounds[1].push(on_threads(threads, calls, || {
-            black_box(&ask(system.now()));
+            black_box(&decide(system.now()));
         }));
         rounds[2].push(on_threads(threads, calls, || {
             let key = black_box(KEY).to_owned();
@@ -80,18 +80,18 @@ fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64;
             black_box(&governor.check_key(black_box(&kept)));
         }));
     }
-    let allowed = ask(tsc.now()).allowed();
-    assert_eq!(allowed, governor.check_key(&kept).is_ok(), "both decide alike");
-    assert_eq!(allowed, burst.get() > 1, "as the row says");
+    let allowed = decide(tsc.now()).allowed();
+    assert_eq!(allowed, governor.check_key(&kept).is_ok(), "both decide equally");
+    assert_eq!(allowed, burst.get() > 1, "the outcome matches the row");
     rounds.map(|figures| median(&figures))
 }
 
-/// What a call takes when so many threads make `calls` calls each, at once, a core each.
+/// Mean nanoseconds of a call when `threads` threads make `calls` calls each at the same time, each on its own core.
 fn on_threads(threads: usize, calls: u64, call: impl Fn() + Sync) -> f64 {
     let cores = pin::cores().unwrap_or_default();
     let start = Barrier::new(threads);
     let run = |index: usize| {
-        // A thread that cannot be pinned measures all the same.
+        // The measurement is valid without pinning, too.
         let _ = cores.get(index).map(|&core| pin::pin(&[core]));
         start.wait();
         per_call(calls, &call)

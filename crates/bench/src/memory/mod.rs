@@ -20,15 +20,15 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     hot::measure(&sizes, &mut table);
     random::measure(&sizes, &mut table);
     let grown = grow::measure(&sizes, &mut table)?;
-    let others = others.told(0.0);
+    let others = others.summary(0.0);
     println!("{table}");
-    println!("growing from empty to {} keys, each decision timed, a new key each:", sizes.keys);
+    println!("growth from empty to {} keys, a new key and a timing for each decision:", sizes.keys);
     println!("{grown}");
     println!(
-        "`governor, String`: keyed by `String`, made for each call from the text at hand, as `check_key`\n\
-         takes a `&String`; `kept`: the caller has it already. `quanta`: time by the library that governor\n\
-         asks too; `SystemClock`: by ours, which never drifts from the system's. `preempted`: how\n\
-         often another process had the core meanwhile; each time may have stretched a decision."
+        "`governor, String`: keyed by a `String` that each call creates, because `check_key` takes a\n\
+         `&String`; `kept`: the caller already has it. `quanta`: time from the library that governor uses,\n\
+         too; `SystemClock`: our clock, which never drifts from the system's. `preempted`: the number of\n\
+         times that another process took the core; each may have delayed a decision."
     );
     println!("{others}");
     Ok(())

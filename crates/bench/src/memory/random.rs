@@ -1,4 +1,4 @@
-//! Keys at random among very many, all of them known and allowed.
+//! Random keys among many existing keys, nearly all allowed.
 
 use std::{hint::black_box, num::NonZeroU32, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     report::{Bar, Table, median, time},
 };
 
-/// A unit an hour, and room for a thousand: no key runs out, and none recovers during the run.
+/// One unit per hour and a burst of a thousand: no key is exhausted, and none recovers during the run.
 const POLICY: &str = "gcra:24/1d:burst=1000";
 const HOUR: Duration = Duration::from_secs(3600);
 const BURST: u32 = 1000;
@@ -30,23 +30,23 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     let governor: DefaultKeyedRateLimiter<[u8; 16]> = RateLimiter::keyed(quota);
 
     let take = Operation::Take(1);
-    let ask = |key: &[u8], now| {
+    let decide_at = |key: &[u8], now| {
         let request = Request { key, policy: &rule, operation: take };
         store.apply_prepared(request, now).expect("a take is always answered")
     };
     for number in 0..sizes.keys {
-        assert!(ask(&bytes(number), clock.now()).allowed(), "each key is new");
+        assert!(decide_at(&bytes(number), clock.now()).allowed(), "each key is new");
         assert!(governor.check_key(&bytes(number)).is_ok(), "each key is new");
     }
 
     let mut random = Random::new(0x5eed);
     let mut draw = || bytes(random.below(sizes.keys));
     let (mut one, mut clocked, mut many, mut peer) = (vec![], vec![], vec![], vec![]);
-    let (mut allowed, mut asked) = (0_u64, 0_u64);
+    let (mut allowed, mut total) = (0_u64, 0_u64);
     for _ in 0..sizes.rounds {
         let now = clock.now();
         one.push(per_call(sizes.random_calls, || {
-            allowed += u64::from(black_box(&ask(&draw(), now)).allowed());
+            allowed += u64::from(black_box(&decide_at(&draw(), now)).allowed());
         }));
         clocked.push(per_call(sizes.random_calls, || {
             let decision = clocked_store.decide(&draw(), &policy, take);
@@ -65,10 +65,10 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
             });
         });
         many.push(batch / BATCH as f64);
-        asked += 2 * sizes.random_calls + batches * BATCH as u64;
+        total += 2 * sizes.random_calls + batches * BATCH as u64;
     }
-    assert!(allowed * 100 >= asked * 99, "all but a few are allowed: {allowed} of {asked}");
-    assert_eq!(store.usage().table_full, 0, "there is room for all");
+    assert!(allowed * 100 >= total * 99, "all but a few are allowed: {allowed} of {total}");
+    assert_eq!(store.usage().table_full, 0, "the table has space for all keys");
 
     let governor = median(&peer);
     let mut row = |work: &str, figures: &[f64], bar| {

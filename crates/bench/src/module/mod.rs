@@ -1,7 +1,7 @@
-//! The module in Redis and Valkey: beside redis-cell, beside a plain `SET`, beside our own script.
+//! The module in Redis and Valkey, compared with redis-cell, a plain `SET`, and our script.
 //!
-//! Each has a server process of its own, of the same kind, on the same core. Microseconds a call are
-//! what the server itself counts (`commandstats`).
+//! Each has a separate server process, of the same kind, on the same core. Microseconds per call are
+//! those that the server reports (`commandstats`).
 
 mod servers;
 
@@ -24,7 +24,7 @@ use crate::{
         servers::Server,
     },
 };
-use servers::{ask, told};
+use servers::{call, info_number};
 
 const FULL: Sizes = Sizes {
     rounds: 9,
@@ -41,7 +41,7 @@ const QUICK: Sizes = Sizes {
     measured: Duration::from_millis(20),
 };
 
-/// What is measured, each at a depth of the pipeline.
+/// The workloads, each with a depth of the pipeline.
 const ALLOWED: Work = Work { name: "1M keys, allowed", pipeline: 16, one_key: false };
 const DENIED: Work = Work { name: "one key, denied", pipeline: 16, one_key: true };
 const DENIED_DEEP: Work = Work { name: "one key, denied", pipeline: 128, one_key: true };
@@ -61,17 +61,17 @@ struct Work {
     one_key: bool,
 }
 
-/// A command on a server, and what was measured of it.
+/// A command on a server, with its measurements.
 struct Subject {
     name: &'static str,
     work: Work,
     server: Rc<Server>,
     command: Command,
-    /// The command as `commandstats` has it.
-    counted: &'static str,
-    /// Bytes that its server used before there were keys.
+    /// Name of the command in `commandstats`.
+    stats_name: &'static str,
+    /// Bytes that its server used without keys.
     before: f64,
-    /// Bytes a key: once each was asked for, and after that was measured.
+    /// Bytes per key: after the first take of each key, and after the measurement.
     bytes: Vec<f64>,
     rates: Vec<f64>,
     micros: Vec<f64>,
@@ -94,25 +94,25 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
             start(&["--loadmodule", &cell])?,
             start(&[])?,
         ];
-        // From here on, this is the load.
+        // From here on, this thread is the load generator.
         let all = pin::cores()?;
         pin::pin(&[pin::load_and_server_core()?.0])?;
         let mut subjects = subjects(&servers)?;
         fill(&mut subjects, &sizes)?;
         for round in 0..rounds {
             for index in 0..subjects.len() {
-                // Each second round the other way about, so that none always follows the same.
+                // Every second round in reverse order, so that none always follows the same one.
                 let index = if round % 2 == 0 { index } else { subjects.len() - 1 - index };
                 subjects[index].measure(&sizes, 1 + round as u64)?;
             }
         }
         for subject in &mut subjects {
-            subject.weigh(&sizes)?;
+            subject.measure_bytes(&sizes)?;
         }
         pin::pin(&all)?;
-        verdict(engine, &subjects, &mut table);
+        compare(engine, &subjects, &mut table);
         let written = written_by_denials(engine, &module)?;
-        let work = format!("{}: bytes of append-only file a denial", engine.name());
+        let work = format!("{}: bytes of append-only file per denial", engine.name());
         table.compare(
             &work,
             format!("{written} B"),
@@ -126,26 +126,26 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         }
     }
     println!("{table}");
-    println!("{}", others.told(cpu));
+    println!("{}", others.summary(cpu));
     Ok(())
 }
 
 fn subjects([ours, text, cell, plain]: &[Rc<Server>; 4]) -> io::Result<Vec<Subject>> {
-    // A unit an hour, and room for ten thousand: no key runs out, and none recovers meanwhile.
+    // One unit per hour and a burst of ten thousand: no key is exhausted, and none recovers during the run.
     let throttle = ["CL.THROTTLE", "sluicegate", "9999", "24", "86400"];
-    // A unit an hour, and room for one.
+    // One unit per hour and a burst of one.
     let hot = ["CL.THROTTLE", "hotsluice:", "0", "24", "86400"];
     let take = ["SG.TAKE", "sluicegate", "gcra:24/1d:burst=10000"];
     let log = ["SG.TAKE", "log-of-us:", "sliding-log:1000/1m"];
     let set = ["SET", "sluicegate", "1700000000000000000", "PX", "86400000"];
     let lua = script(plain)?;
     let lua: Vec<&[u8]> = lua.iter().map(Vec::as_slice).collect();
-    let of = |name, work, server: &Rc<Server>, counted, command| Subject {
+    let of = |name, work, server: &Rc<Server>, stats_name, command| Subject {
         name,
         work,
         server: Rc::clone(server),
         command,
-        counted,
+        stats_name,
         before: 0.0,
         bytes: Vec::new(),
         rates: Vec::new(),
@@ -156,7 +156,7 @@ fn subjects([ours, text, cell, plain]: &[Rc<Server>; 4]) -> io::Result<Vec<Subje
         of(OURS, ALLOWED, ours, cl, Command::new(&throttle)),
         of(CELL, ALLOWED, cell, cl, Command::new(&throttle)),
         of(OURS_TEXT, ALLOWED, text, "sg.take", Command::new(&take)),
-        of(SET, ALLOWED, plain, "set", Command::new(&set).answered_simply()),
+        of(SET, ALLOWED, plain, "set", Command::new(&set).with_simple_reply()),
         of(OURS, DENIED, ours, cl, Command::new(&hot)),
         of(CELL, DENIED, cell, cl, Command::new(&hot)),
         of(OURS, DENIED_DEEP, ours, cl, Command::new(&hot)),
@@ -170,14 +170,14 @@ fn subjects([ours, text, cell, plain]: &[Rc<Server>; 4]) -> io::Result<Vec<Subje
 fn script(server: &Server) -> io::Result<Vec<Vec<u8>>> {
     let policy: Policy = "sliding-log:1000/1m".parse().map_err(io::Error::other)?;
     let plan = Plan::new(&policy);
-    ask(server.address, &[b"SCRIPT", b"LOAD", plan.script().text().as_bytes()])?;
+    call(server.address, &[b"SCRIPT", b"LOAD", plan.script().text().as_bytes()])?;
     let arguments =
         plan.arguments(Operation::Take(1), Timestamp::EPOCH).map_err(io::Error::other)?;
     let words: [&[u8]; 4] = [b"EVALSHA", plan.script().sha1().as_bytes(), b"1", b"log-of-lua"];
     Ok(words.into_iter().chain(arguments.iter()).map(<[u8]>::to_vec).collect())
 }
 
-/// Asks once for every key.
+/// Sends at least one command for every key.
 fn fill(subjects: &mut [Subject], sizes: &Sizes) -> io::Result<()> {
     for subject in subjects {
         let address = subject.server.address;
@@ -186,20 +186,20 @@ fn fill(subjects: &mut [Subject], sizes: &Sizes) -> io::Result<()> {
         let draw =
             if subject.work.one_key { Draw::Random(Random::new(1), 1) } else { Draw::InOrder(0) };
         let load = Load::connect(address, sizes.connections, 16, &subject.command, draw)?;
-        load.ask_for(keys)?;
-        subject.weigh(sizes)?;
+        load.send_at_least(keys)?;
+        subject.measure_bytes(sizes)?;
     }
     Ok(())
 }
 
 /// Bytes that a server uses.
 fn used(address: SocketAddr) -> io::Result<f64> {
-    told(address, "memory", "used_memory:")
+    info_number(address, "memory", "used_memory:")
 }
 
 impl Subject {
-    /// Sees how many bytes a key has.
-    fn weigh(&mut self, sizes: &Sizes) -> io::Result<()> {
+    /// Measures the bytes per key.
+    fn measure_bytes(&mut self, sizes: &Sizes) -> io::Result<()> {
         self.bytes.push((used(self.server.address)? - self.before) / sizes.keys as f64);
         Ok(())
     }
@@ -210,13 +210,13 @@ impl Subject {
         let draw = Draw::Random(Random::new(seed), keys);
         let (pipeline, command) = (self.work.pipeline, &self.command);
         let load = Load::connect(address, sizes.connections, pipeline, command, draw)?;
-        ask(address, &[b"CONFIG", b"RESETSTAT"])?;
+        call(address, &[b"CONFIG", b"RESETSTAT"])?;
         let sample = load.measure(sizes.warm_up, sizes.measured, || Ok(None))?;
         self.rates.push(sample.requests / sample.seconds);
-        let counted = format!("cmdstat_{}:", self.counted);
-        let calls = told(address, "commandstats", &format!("{counted}calls="))?;
-        let usec = format!("{counted}calls={calls},usec=");
-        self.micros.push(told(address, "commandstats", &usec)? / calls);
+        let stats_name = format!("cmdstat_{}:", self.stats_name);
+        let calls = info_number(address, "commandstats", &format!("{stats_name}calls="))?;
+        let usec = format!("{stats_name}calls={calls},usec=");
+        self.micros.push(info_number(address, "commandstats", &usec)? / calls);
         Ok(())
     }
 }
@@ -227,10 +227,10 @@ fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
     let command = Command::new(&["CL.THROTTLE", "hotsluice:", "0", "24", "86400"]);
     let load = || {
         let draw = Draw::Random(Random::new(1), 1);
-        Load::connect(server.address, 1, 16, &command, draw)?.ask_for(1000)
+        Load::connect(server.address, 1, 16, &command, draw)?.send_at_least(1000)
     };
     load()?;
-    let written = || told(server.address, "persistence", "aof_current_size:");
+    let written = || info_number(server.address, "persistence", "aof_current_size:");
     let before = written()?;
     load()?;
     let each = (written()? - before) / 1000.0;
@@ -238,7 +238,8 @@ fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
     Ok(each)
 }
 
-fn verdict(engine: Engine, subjects: &[Subject], table: &mut Table) {
+/// Adds the rows of a server to the table.
+fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
     let of = |name: &str, work: Work| subjects.iter().find(|it| it.name == name && it.work == work);
     let rates_of = |name, work| of(name, work).map_or(&[][..], |it| &it.rates);
     let micros_of = |name, work| of(name, work).map_or(&[][..], |it| &it.micros);
@@ -263,19 +264,19 @@ fn verdict(engine: Engine, subjects: &[Subject], table: &mut Table) {
         (LOG, OURS_LOG, LUA, Bar::AtMost(1.0 / 8.0)),
     ];
     for (work, ours, peer, bar) in micros {
-        let title = format!("{}: {ours}, {}, us a call", engine.name(), work.name);
+        let title = format!("{}: {ours}, {}, us per call", engine.name(), work.name);
         let (own, theirs) = (micros_of(ours, work), micros_of(peer, work));
         let text = |micros: &[f64]| format!("{:.3} us", median(micros));
         table.compare(&title, text(own), (peer, text(theirs)), ratio(own, theirs), "x", bar);
     }
-    for (index, (asked, bar)) in
-        [("", Bar::AtMost(1.0)), (", asked again", Bar::None)].into_iter().enumerate()
+    for (index, (state, bar)) in
+        [("", Bar::AtMost(1.0)), (", after the run", Bar::None)].into_iter().enumerate()
     {
-        // Whole bytes: the rest is what the server keeps for connections and its statistics.
+        // Rounded: the fraction is memory for connections and statistics.
         let bytes = |name| of(name, ALLOWED).map_or(f64::NAN, |it| it.bytes[index].round());
         let (own, theirs) = (bytes(OURS), bytes(CELL));
         let text = |bytes: f64| format!("{bytes:.0} B");
-        let title = format!("{}: bytes a key{asked}", engine.name());
+        let title = format!("{}: bytes per key{state}", engine.name());
         table.compare(&title, text(own), (CELL, text(theirs)), own / theirs, "x", bar);
     }
 }

@@ -1,4 +1,4 @@
-//! Servers of each kind, with a module or without, and what they tell of themselves.
+//! Servers of each kind, with or without a module, and the numbers that they report.
 
 use std::{
     fs,
@@ -14,17 +14,16 @@ use sluicegate_testing::Engine;
 use crate::{
     pin,
     resp::{
-        command::PATIENCE,
+        command::REPLY_TIMEOUT,
         peers,
         servers::{Server, free_address},
     },
 };
 
-/// The allocator that Debian's Redis uses. Valkey from PyPI has none of its own but that of libc,
-/// which would be what is measured.
+/// The allocator of Debian's Redis. Valkey from PyPI uses that of libc, which distorts the measurement.
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
-/// One on the servers' core, in an empty folder, with `arguments` of its own.
+/// Starts a server on the servers' core, in an empty folder, with `arguments`.
 pub(super) fn start(engine: Engine, arguments: &[&str]) -> io::Result<Server> {
     let address = free_address()?;
     let folder = peers::folder()?.join(format!("server-{}", address.port()));
@@ -37,16 +36,17 @@ pub(super) fn start(engine: Engine, arguments: &[&str]) -> io::Result<Server> {
     }
     let server =
         Server::start(program, address, pin::load_and_server_core()?.1, &folder.join("log"));
-    // What it writes there it has open: nothing is left when it ends.
+    // The server has its files open; they disappear when it exits.
     if !arguments.contains(&"--appendonly") {
         fs::remove_dir_all(&folder)?;
     }
     server
 }
-/// Asks a server, which answers with a value or its error.
-pub(super) fn ask(address: SocketAddr, words: &[&[u8]]) -> io::Result<Value> {
+
+/// Sends a command to a server, and returns the reply or its error.
+pub(super) fn call(address: SocketAddr, words: &[&[u8]]) -> io::Result<Value> {
     let mut socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let (mut bytes, mut reply, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
     encode_command(words, &mut bytes);
     socket.write_all(&bytes)?;
@@ -66,10 +66,10 @@ pub(super) fn ask(address: SocketAddr, words: &[&[u8]]) -> io::Result<Value> {
     }
 }
 
-/// A number of `INFO section`: what stands behind `before`.
-pub(super) fn told(address: SocketAddr, section: &str, before: &str) -> io::Result<f64> {
-    let Value::Bulk(text) = ask(address, &[b"INFO", section.as_bytes()])? else {
-        return Err(io::Error::other("INFO is no text"));
+/// A number in `INFO section`: the one that follows `before`.
+pub(super) fn info_number(address: SocketAddr, section: &str, before: &str) -> io::Result<f64> {
+    let Value::Bulk(text) = call(address, &[b"INFO", section.as_bytes()])? else {
+        return Err(io::Error::other("the reply of INFO is not a string"));
     };
     let text = String::from_utf8_lossy(&text);
     let number = text.split_once(before).map(|(_, rest)| {

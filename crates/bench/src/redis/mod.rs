@@ -1,6 +1,6 @@
-//! The store on Redis and Valkey: scripts beside scripts on one server, and what is spared it.
+//! The store on Redis and Valkey: its scripts compared with others on one server, and the savings by its caches.
 //!
-//! The peers' scripts are read from their installed packages when this runs, and are no part of it.
+//! The scripts of the peers are read from their installed packages at run time.
 
 mod peers;
 mod store;
@@ -22,7 +22,7 @@ use peers::Peers;
 use subject::{FULL, PIPELINE, QUICK, Sizes, Subject};
 use wire::{Connection, Span, load};
 
-/// What any script must do: read the clock and the key, write the key, answer seven integers.
+/// The minimum of any script: read the clock and the key, write the key, return seven integers.
 const EMPTY: &str = "\
 redis.call('TIME')
 redis.call('GET', KEYS[1])
@@ -41,7 +41,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     for engine in Engine::NEWER {
         pin::pin(&all)?;
         let server = peers.start(engine)?;
-        // The load on the other core.
+        // This thread, the load generator, runs on the other core.
         pin::pin(&[load])?;
         gcra(engine, &server, &peers, &sizes, &mut table)?;
         logs(engine, &server, &peers, &sizes, &mut table)?;
@@ -53,10 +53,10 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     pin::pin(&all)?;
     print!("{table}");
     println!(
-        "Our script tells an everyday take by one integer, of which the client makes the decision; the\n\
-         empty one answers seven, as a decision has, and throttled-py's four."
+        "Our script returns one integer for a common take, from which the client derives the decision; the\n\
+         empty script returns the seven integers of a decision, and throttled-py's script four."
     );
-    println!("{}", others.told(cpu));
+    println!("{}", others.summary(cpu));
     Ok(())
 }
 
@@ -65,9 +65,9 @@ fn measure(server: &Server, subjects: &mut [Subject], keys: u64, sizes: &Sizes) 
     for round in 0..sizes.rounds {
         let count = subjects.len();
         for turn in 0..count {
-            // Each second round the other way about, so that none always follows the same.
-            let place = if round % 2 == 0 { turn } else { count - 1 - turn };
-            let subject = &mut subjects[place];
+            // Every second round in reverse order, so that none always follows the same one.
+            let index = if round % 2 == 0 { turn } else { count - 1 - turn };
+            let subject = &mut subjects[index];
             let span = Span::Time(sizes.measured);
             subject.figures.push(load(server.address, &subject.command, PIPELINE, keys, span)?);
         }
@@ -76,13 +76,13 @@ fn measure(server: &Server, subjects: &mut [Subject], keys: u64, sizes: &Sizes) 
 }
 
 fn flush(server: &Server) -> io::Result<()> {
-    Connection::new(server.address)?.ask(&[b"FLUSHALL"]).map(drop)
+    Connection::new(server.address)?.call(&[b"FLUSHALL"]).map(drop)
 }
 
 fn bytes(server: &Server, key: &str) -> io::Result<f64> {
     let mut connection = Connection::new(server.address)?;
     let words: [&[u8]; 5] = [b"MEMORY", b"USAGE", key.as_bytes(), b"SAMPLES", b"0"];
-    match connection.ask(&words)? {
+    match connection.call(&words)? {
         Value::Integer(bytes) => Ok(bytes as f64),
         other => Err(io::Error::other(format!("{key}: {other:?}"))),
     }
@@ -107,7 +107,7 @@ fn gcra(
         let words = [interval.as_bytes(), capacity.as_bytes(), b"1"];
         Subject::new(server, &script, key, &words)
     };
-    // Keys that live on until they are asked for again.
+    // Keys that do not expire before their next use.
     let mut subjects = [
         Subject::ours(server, "gcra:100/1h", "ours")?,
         theirs("36", "100", "throttled")?,
@@ -132,7 +132,7 @@ fn gcra(
     let ratio = ours.median() / empty.median();
     table.compare(&work, rate(ours), ("empty script", rate(empty)), ratio, "x", Bar::AtLeast(0.8));
     let key = bytes(server, "ours______000000")?;
-    let work = format!("{name}: bytes a key, gcra");
+    let work = format!("{name}: bytes per key, gcra");
     table.compare(
         &work,
         format!("{key:.0} B"),
@@ -173,10 +173,12 @@ fn logs(
     const KEYS: u64 = 50;
     let script = peers.script("limits/resources/redis/lua_scripts/acquire_moving_window.lua")?;
     let mut connection = Connection::new(server.address)?;
-    let Value::Array(time) = connection.ask(&[b"TIME"])? else {
-        return Err(io::Error::other("no time"));
+    let Value::Array(time) = connection.call(&[b"TIME"])? else {
+        return Err(io::Error::other("TIME returned no time"));
     };
-    let Some(Value::Bulk(seconds)) = time.first() else { return Err(io::Error::other("no time")) };
+    let Some(Value::Bulk(seconds)) = time.first() else {
+        return Err(io::Error::other("TIME returned no time"));
+    };
     let seconds = String::from_utf8_lossy(seconds).into_owned() + ".123456";
     // The client's time, the limit, the period in seconds, the cost.
     let words: [&[u8]; 4] = [seconds.as_bytes(), b"1000", b"600", b"1"];
@@ -195,7 +197,7 @@ fn logs(
     let work = format!("{name}: sliding log of 1000, full");
     table.compare(&work, rate(ours), ("limits", rate(limits)), ratio, "x", Bar::AtLeast(0.4));
     let (own, theirs) = (bytes(server, "ours______000000")?, bytes(server, "limits____000000")?);
-    let work = format!("{name}: bytes of that log");
+    let work = format!("{name}: bytes of the log");
     table.compare(
         &work,
         format!("{own:.0} B"),

@@ -16,10 +16,10 @@ use crate::{
     },
 };
 
-/// What is compared with, at these versions.
+/// The peers, with their versions.
 const PACKAGES: [&str; 2] = ["throttled-py==3.5.0", "limits==5.8.0"];
 
-/// Where a Python environment keeps its packages.
+/// The package folder of a Python environment.
 fn packages(environment: &Path) -> Option<PathBuf> {
     let mut versions = fs::read_dir(environment.join("lib")).ok()?.map_while(Result::ok);
     versions.find_map(|it| Some(it.path().join("site-packages")).filter(|it| it.exists()))
@@ -29,7 +29,7 @@ fn packages(environment: &Path) -> Option<PathBuf> {
 pub(super) struct Peers(PathBuf);
 
 impl Peers {
-    /// Installs them if they are not there.
+    /// Installs the packages if necessary.
     pub(super) fn installed() -> io::Result<Self> {
         let environment = folder()?.join("python");
         let stamp = environment.join("installed");
@@ -51,7 +51,7 @@ impl Peers {
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// A server on a core of its own.
+    /// Starts a server on the servers' core.
     pub(super) fn start(&self, engine: Engine) -> io::Result<Server> {
         let address = free_address()?;
         let mut command = process::Command::new(engine.program()?);

@@ -1,4 +1,4 @@
-//! The store as a program asks it: many tasks on one connection, and what spares the server questions.
+//! The store as a program uses it: many tasks on one connection, and decisions without a round trip.
 
 use sluicegate_core::{PreparedPolicy, Source, Store};
 use std::{io, time::Duration};
@@ -16,7 +16,7 @@ use crate::{
     resp::servers::Server,
 };
 
-/// Tasks that ask at the same time.
+/// Concurrent tasks.
 const TASKS: usize = 64;
 
 pub(super) fn measure(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Result<()> {
@@ -106,7 +106,7 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
     Ok(())
 }
 
-/// Decisions a second of many tasks.
+/// Decisions per second of many tasks.
 async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 {
     let start = instant();
     let (span, keys) = (sizes.measured, sizes.keys);
@@ -137,13 +137,13 @@ async fn tasks(store: &RedisStore, rule: &PreparedPolicy, sizes: &Sizes) -> f64 
     count as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Nanoseconds of one, one after the other.
-async fn each(sizes: &Sizes, ask: impl AsyncFn() -> bool) -> io::Result<f64> {
+/// Mean nanoseconds of one of many operations in sequence.
+async fn each(sizes: &Sizes, operation: impl AsyncFn() -> bool) -> io::Result<f64> {
     let (start, mut count) = (instant(), 0_u64);
     while start.elapsed() < sizes.measured {
         for _ in 0..32 {
-            if !ask().await {
-                return Err(io::Error::other("not the answer that is measured"));
+            if !operation().await {
+                return Err(io::Error::other("unexpected result of an operation"));
             }
         }
         count += 32;

@@ -1,4 +1,4 @@
-//! Scripts that are compared, and the sizes of a run.
+//! The scripts that are compared, and the sizes of a run.
 
 use std::{io, time::Duration};
 
@@ -38,8 +38,10 @@ impl Subject {
         arguments: &[&[u8]],
     ) -> io::Result<Self> {
         let mut connection = Connection::new(server.address)?;
-        let loaded = connection.ask(&[b"SCRIPT", b"LOAD", script.as_bytes()])?;
-        let Value::Bulk(sha1) = loaded else { return Err(io::Error::other("no SHA-1")) };
+        let loaded = connection.call(&[b"SCRIPT", b"LOAD", script.as_bytes()])?;
+        let Value::Bulk(sha1) = loaded else {
+            return Err(io::Error::other("SCRIPT LOAD returned no SHA-1"));
+        };
         let command = Command::new(&[b"EVALSHA", &sha1, b"1"], key, arguments);
         Ok(Self { command, figures: Vec::new() })
     }

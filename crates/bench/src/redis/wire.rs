@@ -1,4 +1,4 @@
-//! Speaking to a server: commands made beforehand, replies counted.
+//! Connections to a server: commands are prepared bytes, and replies are only counted.
 
 use std::{
     io::{self, Read, Write},
@@ -10,9 +10,9 @@ use sluicegate_resp::{Value, decode, encode_command};
 
 use crate::{clock::instant, keys::Random};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection, and what is still to be read from it.
+/// A connection, with input that is not yet parsed.
 pub(super) struct Connection {
     socket: TcpStream,
     rest: Vec<u8>,
@@ -23,12 +23,12 @@ impl Connection {
     pub(super) fn new(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         Ok(Self { socket, rest: Vec::new(), buffer: vec![0; 1 << 16] })
     }
 
-    /// Sends one command and gives what it is answered.
-    pub(super) fn ask(&mut self, words: &[&[u8]]) -> io::Result<Value> {
+    /// Sends one command and returns the reply.
+    pub(super) fn call(&mut self, words: &[&[u8]]) -> io::Result<Value> {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);
         self.socket.write_all(&bytes)?;
@@ -55,7 +55,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads so many replies, and throws them away.
+    /// Reads `count` replies, and discards them.
     fn skip(&mut self, mut count: usize) -> io::Result<()> {
         let mut at = 0;
         while count > 0 {
@@ -76,7 +76,7 @@ impl Connection {
     }
 }
 
-/// Where the reply that begins at `at` ends, if all of it is there.
+/// The end of the reply that begins at `at`, if it is complete.
 fn end(bytes: &[u8], mut at: usize) -> io::Result<Option<usize>> {
     let mut open = 1_u64;
     while open > 0 {
@@ -97,15 +97,15 @@ fn end(bytes: &[u8], mut at: usize) -> io::Result<Option<usize>> {
             }
             b'*' => open += u64::try_from(number()).unwrap_or(0),
             _ => {
-                let told = String::from_utf8_lossy(&rest[..line]);
-                return Err(io::Error::other(format!("unexpected answer: {told}")));
+                let excerpt = String::from_utf8_lossy(&rest[..line]);
+                return Err(io::Error::other(format!("unexpected reply: {excerpt}")));
             }
         }
     }
     Ok((at <= bytes.len()).then_some(at))
 }
 
-/// A command of which each time the key is another: sixteen bytes, of which the last six are digits.
+/// A command with a variable key: sixteen bytes, the last six of which are digits.
 #[derive(Clone)]
 pub(super) struct Command {
     bytes: Vec<u8>,
@@ -113,12 +113,12 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// The words before and behind a key that begins so (ten bytes).
-    pub(super) fn new(before: &[&[u8]], key: &str, behind: &[&[u8]]) -> Self {
+    /// A command from the words before and after its key. `key` is the prefix of the key, padded to ten bytes.
+    pub(super) fn new(before: &[&[u8]], key: &str, after: &[&[u8]]) -> Self {
         let key = format!("{key:_<10.10}000000");
         let mut words = before.to_vec();
         words.push(key.as_bytes());
-        words.extend(behind);
+        words.extend(after);
         let mut bytes = Vec::new();
         encode_command(&words, &mut bytes);
         let at = bytes.windows(16).position(|it| it == key.as_bytes()).unwrap_or_default();
@@ -133,7 +133,7 @@ impl Command {
     }
 }
 
-/// Keeps several connections busy, each with batches of so many commands. How many a second.
+/// Keeps several connections busy with batches of `pipeline` commands. Returns commands per second.
 pub(super) fn load(
     address: SocketAddr,
     command: &Command,
@@ -173,12 +173,12 @@ pub(super) fn load(
     Ok(sent as f64 / start.elapsed().as_secs_f64())
 }
 
-/// For how long.
+/// Length of a load.
 #[derive(Clone, Copy)]
 pub(super) enum Span {
-    /// Keys at random, for so long.
+    /// Random keys for this time.
     Time(Duration),
-    /// Each key in turn, so many times in all.
+    /// This number of commands, with the keys in order.
     Keys(u64),
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_end_where_they_end() {
+    fn end_of_complete_reply_is_found() {
         for reply in
             [":1\r\n", "$3\r\na\nb\r\n", "$-1\r\n", "*2\r\n$1\r\nx\r\n*1\r\n:5\r\n", "_\r\n"]
         {

@@ -1,4 +1,4 @@
-//! An access log of nginx, made up: the same for the same sizes.
+//! A synthetic access log of nginx, which is the same for the same sizes.
 
 use std::{
     fs::File,
@@ -8,8 +8,8 @@ use std::{
 
 use crate::keys::Random;
 
-/// As much is logged in a second, so that a longer log takes longer: 100 MB are an hour.
-const BYTES_A_SECOND: u64 = 27_778;
+/// Bytes per logged second; 100 MB are an hour. A longer log therefore covers more time.
+const BYTES_PER_SECOND: u64 = 27_778;
 
 const PATHS: [&str; 6] = [
     "/",
@@ -25,18 +25,18 @@ const AGENTS: [&str; 3] = [
     "curl/8.10.1",
 ];
 
-/// Writes a log of about so many bytes; gives its lines.
+/// Writes a log of about `bytes` bytes; returns the number of lines.
 pub(super) fn write(path: &Path, bytes: u64, addresses: u64) -> io::Result<u64> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut random = Random::new(7);
     let (mut written, mut line) = (0, 0);
     let mut text = Vec::new();
     while written < bytes {
-        // Some are much busier than others.
+        // Some addresses are much more frequent than others.
         let address = random.below(addresses).min(random.below(addresses));
         let [a, b, c, _] =
             u32::try_from(address).unwrap_or(0).wrapping_mul(2_654_435_761).to_le_bytes();
-        let second = written / BYTES_A_SECOND;
+        let second = written / BYTES_PER_SECOND;
         let path = PATHS[usize::try_from(random.below(6)).unwrap_or(0)];
         let agent = AGENTS[usize::try_from(random.below(3)).unwrap_or(0)];
         text.clear();

@@ -1,5 +1,5 @@
-//! Replaying an access log: `sluicegate simulate`, as people run it, beside GoAccess on the same
-//! file, and several policies at once beside one after the other.
+//! Replay of an access log: `sluicegate simulate` as a whole process, compared with GoAccess on the same
+//! file, and several policies at once, compared with one after the other.
 
 mod log;
 mod process;
@@ -12,7 +12,7 @@ use crate::{
     report::{Bar, Table, median},
 };
 
-/// How much is run.
+/// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     rounds: usize,
@@ -34,7 +34,7 @@ const POLICIES: [&str; 5] = [
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
     let Some(sluicegate) = sluicegate() else {
-        println!("replay: left out, as the program `sluicegate` is not built beside this one");
+        println!("replay: skipped, because the program `sluicegate` is not built beside this one");
         return Ok(());
     };
     let folder = env::temp_dir().join(format!("sluicegate-replay-{}", std::process::id()));
@@ -74,45 +74,52 @@ fn compare(sizes: Sizes, sluicegate: &PathBuf, folder: &std::path::Path) -> io::
     for _ in 0..sizes.rounds {
         one.push(simulate(&[POLICY], &log)?);
         peer.extend(goaccess().transpose()?);
-        let apart = POLICIES.iter().map(|policy| simulate(&[*policy], &log));
-        let apart: Vec<Ran> = apart.collect::<io::Result<_>>()?;
-        each.push(apart.iter().map(|ran| ran.seconds).sum::<f64>());
+        let separate = POLICIES.iter().map(|policy| simulate(&[*policy], &log));
+        let separate: Vec<Ran> = separate.collect::<io::Result<_>>()?;
+        each.push(separate.iter().map(|ran| ran.seconds).sum::<f64>());
         together.push(simulate(&POLICIES, &log)?);
     }
     let seconds = |ran: &[Ran]| median(&ran.iter().map(|it| it.seconds).collect::<Vec<_>>());
-    let told = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
+    let millis = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
     let mut table = Table::comparison();
     let one = seconds(&one);
     if peer.is_empty() {
-        println!("GoAccess is left out: `apt-get install goaccess` would do");
+        println!("GoAccess is left out: install it with `apt-get install goaccess`");
     } else {
         let theirs = seconds(&peer);
         let ratio = theirs / one;
         let bar = Bar::AtLeast(3.0);
-        table.compare("replay, one policy", told(one), ("GoAccess", told(theirs)), ratio, "x", bar);
+        table.compare(
+            "replay, one policy",
+            millis(one),
+            ("GoAccess", millis(theirs)),
+            ratio,
+            "x",
+            bar,
+        );
     }
     let (each, together) = (median(&each), seconds(&together));
     table.compare(
         "five policies at once",
-        told(together),
-        ("one after the other", told(each)),
+        millis(together),
+        ("one after the other", millis(each)),
         each / together,
         "x",
         Bar::AtLeast(2.0),
     );
     println!("{table}");
     println!("{}", memory(sizes, folder, |log| simulate(&[POLICY], log))?);
-    println!("{}", others.told(0.0));
+    println!("{}", others.summary(0.0));
     Ok(())
 }
 
-/// The most memory that a replay takes: by the length of the log, and by its addresses.
+/// Peak memory of a replay, by the length of the log and the number of its addresses.
 fn memory(
     sizes: Sizes,
     folder: &std::path::Path,
     simulate: impl Fn(&std::path::Path) -> io::Result<Ran>,
 ) -> io::Result<Table> {
-    let mut table = Table::new(&["log", "addresses", "most memory"]);
+    let mut table = Table::new(&["log", "addresses", "peak memory"]);
     for (bytes, addresses) in [
         (sizes.bytes / 4, 10_000),
         (sizes.bytes, 10_000),
@@ -132,7 +139,7 @@ fn memory(
     Ok(table)
 }
 
-/// The program, where Cargo puts it: beside this one.
+/// The program, which Cargo builds beside this one.
 fn sluicegate() -> Option<PathBuf> {
     let path = env::current_exe().ok()?.with_file_name("sluicegate");
     path.is_file().then_some(path)

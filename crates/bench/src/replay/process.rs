@@ -1,4 +1,4 @@
-//! Programs, run to their end: how long they took, and the most memory that they had.
+//! Runs programs to their end, and measures time and peak memory.
 
 use std::{
     fs, io,
@@ -6,14 +6,14 @@ use std::{
     time::Instant,
 };
 
-/// What a run took.
+/// Time and memory of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
     pub(super) peak_kib: u64,
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark is about the time it takes")]
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 pub(super) fn run(command: &mut Command) -> io::Result<Ran> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
@@ -21,7 +21,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ran> {
     let status = format!("/proc/{}/status", child.id());
     let mut peak_kib = 0;
     let ended = loop {
-        // The most until now only ever grows: the last look before the end is nearly the truth.
+        // The high-water mark only grows, so that the last value before the end is nearly exact.
         if let Some(kib) = fs::read_to_string(&status).ok().and_then(|text| high_water(&text)) {
             peak_kib = peak_kib.max(kib);
         }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_timed_and_its_memory_is_seen() {
+    fn run_program_is_timed_and_failure_is_an_error() {
         assert_eq!(high_water("Name:\tx\nVmHWM:\t    1234 kB\n"), Some(1234));
         let ran = run(Command::new("sh").args(["-c", "exit 0"])).unwrap();
         assert!(ran.seconds > 0.0);

@@ -1,4 +1,4 @@
-//! The commands that are sent, and what a first one is answered.
+//! The commands of the load, and the reply to the first one.
 
 use std::{
     io::{self, Read, Write},
@@ -10,38 +10,38 @@ use sluicegate_resp::{Value, decode, encode_command};
 
 use crate::keys::Random;
 
-/// How long a server may take for an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for a reply.
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number in a key, in decimal, in two parts of three digits.
 const DIGITS: usize = 6;
-/// How many keys there can be.
+/// Maximum number of keys.
 pub(crate) const MAX_KEYS: u64 = 1_000_000;
 
-/// A command with a key of sixteen bytes, as it is sent.
+/// The bytes of a command with a key of sixteen bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     bytes: Vec<u8>,
-    /// Where the number of the key begins.
+    /// Offset of the number of the key.
     number_at: usize,
     /// `000` to `999`.
     triples: Vec<[u8; 3]>,
-    /// What each reply begins with, and nothing else in it is.
+    /// First byte of each reply, which occurs nowhere else in it.
     pub(crate) mark: u8,
 }
 
 impl Command {
-    /// The words of a command, of which the second is the start of a key, ten bytes long.
+    /// A command from its words. The second word is the prefix of the key, ten bytes long.
     pub(crate) fn new(words: &[&str]) -> Self {
         let arguments: Vec<_> = words.iter().map(|it| it.as_bytes()).collect();
         Self::with_key_at(1, &arguments)
     }
 
-    /// The words of a command, of which that at `place` is the start of a key, ten bytes long.
-    pub(crate) fn with_key_at(place: usize, words: &[&[u8]]) -> Self {
-        let key = [words[place], &[b'0'; DIGITS]].concat();
+    /// A command from its words. The word at `index` is the prefix of the key, ten bytes long.
+    pub(crate) fn with_key_at(index: usize, words: &[&[u8]]) -> Self {
+        let key = [words[index], &[b'0'; DIGITS]].concat();
         assert_eq!(key.len(), 16, "the key has 16 bytes");
         let mut arguments = words.to_vec();
-        arguments[place] = &key;
+        arguments[index] = &key;
         let mut bytes = Vec::new();
         encode_command(&arguments, &mut bytes);
         let key_at = bytes.windows(16).position(|it| it == key);
@@ -53,17 +53,17 @@ impl Command {
         Self { bytes, number_at, triples, mark: b'*' }
     }
 
-    /// The same, where it is answered with a simple string.
-    pub(crate) fn answered_simply(self) -> Self {
+    /// The same command, if its reply is a simple string.
+    pub(crate) fn with_simple_reply(self) -> Self {
         Self { mark: b'+', ..self }
     }
 
-    /// So many of them, one after the other.
+    /// `count` copies of the command.
     pub(crate) fn batch(&self, count: usize) -> Vec<u8> {
         self.bytes.repeat(count)
     }
 
-    /// Gives each command of a batch the key that `draw` says.
+    /// Sets the key of each command of a batch to the number that `draw` returns.
     #[inline]
     pub(crate) fn draw(&self, batch: &mut [u8], mut draw: impl FnMut() -> u64) {
         for command in batch.chunks_exact_mut(self.bytes.len()) {
@@ -74,10 +74,10 @@ impl Command {
         }
     }
 
-    /// Sends one, and gives the integers that it is answered with.
-    pub(crate) fn ask(&self, address: SocketAddr) -> io::Result<Vec<i64>> {
+    /// Sends one command, and returns the integers of the reply.
+    pub(crate) fn call(&self, address: SocketAddr) -> io::Result<Vec<i64>> {
         let mut socket = TcpStream::connect(address)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         let mut command = self.bytes.clone();
         self.draw(&mut command, || 0);
         socket.write_all(&command)?;
@@ -90,7 +90,9 @@ impl Command {
             }
             reply.extend_from_slice(&buffer[..count]);
             if let Some((value, _)) = decode(&reply).map_err(io::Error::other)? {
-                let wrong = || io::Error::other(format!("the answer is no array: {value:?}"));
+                let wrong = || {
+                    io::Error::other(format!("the reply is not an array of integers: {value:?}"))
+                };
                 if let (Value::Simple(_), b'+') = (&value, self.mark) {
                     return Ok(Vec::new());
                 }
@@ -105,11 +107,11 @@ impl Command {
     }
 }
 
-/// Which key comes next.
+/// A sequence of keys.
 #[derive(Debug)]
 pub(crate) enum Draw {
     Random(Random, u64),
-    /// Each once, from 0.
+    /// Each key once, from 0.
     InOrder(u64),
 }
 
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_command_of_a_batch_gets_its_key() {
+    fn draw_sets_key_of_each_command() {
         let command = Command::new(&["GO", "ten bytes!", "1"]);
         let mut batch = command.batch(2);
         let mut draw = Draw::InOrder(123_456);

@@ -9,14 +9,15 @@ use std::{
 };
 
 use super::{
+    baseline,
     command::Command,
     load::Sample,
-    nothing, peers,
+    peers,
     servers::{Server, free_address},
 };
 use crate::{ours, pin};
 
-pub(super) const NOTHING: &str = "does nothing";
+pub(super) const BASELINE: &str = "baseline server";
 pub(super) const OURS: &str = "sluicegate";
 pub(super) const OURS_SMALL: &str = "sluicegate, CL.THROTTLE key 15 30 60";
 pub(super) const OURS_TEXT: &str = "sluicegate, SG.TAKE key gcra:30/60s:burst=16";
@@ -26,17 +27,17 @@ pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
 /// Depths of pipelines.
 pub(super) const PIPELINES: [usize; 3] = [1, 16, 128];
 
-/// A unit an hour, and room for ten thousand: no key runs out, and none recovers during the run.
+/// One unit per hour and a burst of ten thousand: no key is exhausted, and none recovers during the run.
 const LIMIT: [&str; 3] = ["9999", "24", "86400"];
 
-/// A server, and its command.
+/// A server with the command that it receives.
 #[derive(Debug)]
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) server: Rc<Server>,
     pub(super) command: Command,
     pub(super) pipelines: &'static [usize],
-    /// What was measured, with the depth of the pipeline.
+    /// Measurements, each with the depth of the pipeline.
     pub(super) samples: Vec<(usize, Sample)>,
 }
 
@@ -46,24 +47,24 @@ impl Contender {
         Self { name, server, command, pipelines: &PIPELINES, samples: Vec::new() }
     }
 
-    /// Only where commands are many: alone, one costs what the kernel costs.
+    /// Omits the pipeline of one command, because the kernel determines its cost.
     fn pipelined(mut self) -> Self {
         self.pipelines = &PIPELINES[1..];
         self
     }
 }
 
-/// Ours and the one that does nothing, in this process.
-pub(super) fn here() -> io::Result<Vec<Contender>> {
+/// Our server and the baseline server, in this process.
+pub(super) fn in_process() -> io::Result<Vec<Contender>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let nothing = Server::here(listener.local_addr()?);
+    let baseline = Server::in_process(listener.local_addr()?);
     // Both end with the process.
-    thread::spawn(move || nothing::serve(&listener));
-    Ok(ours(nothing, Server::here(ours::serve(None)?.resp)))
+    thread::spawn(move || baseline::serve(&listener));
+    Ok(ours(baseline, Server::in_process(ours::serve(None)?.resp)))
 }
 
-/// All of them, each a process on the servers' core. A peer that cannot be had is left out.
-pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
+/// All servers, each as a process on the servers' core. Peers that cannot be installed are left out.
+pub(super) fn as_processes() -> io::Result<Vec<Contender>> {
     let program = peers::ours()?;
     let peers = [
         (REDIS_CELL, peers::redis_cell().map(redis)),
@@ -77,9 +78,9 @@ pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
     };
 
     let us = env::current_exe()?;
-    let nothing: Run = Box::new(move |address| {
+    let baseline: Run = Box::new(move |address| {
         let mut run = Program::new(&us);
-        run.arg("nothing").arg(address.to_string());
+        run.arg("baseline").arg(address.to_string());
         run
     });
     let serve: Run = Box::new(move |address| {
@@ -87,13 +88,13 @@ pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
         run.args(["serve", "--listen", &address.to_string(), "--http", "off", "--grpc", "off"]);
         run
     });
-    let mut contenders = ours(start("nothing", nothing)?, start("sluicegate", serve)?);
+    let mut contenders = ours(start("baseline", baseline)?, start("sluicegate", serve)?);
     for (name, run) in peers {
         let words = if name == REDIS_CELL { "CL.THROTTLE" } else { "THROTTLE" };
         let started = run.and_then(|run| start(name, run)).and_then(|server| {
             let contender = Contender::new(name, &Rc::new(server), &with_limit(words));
-            let answer = contender.command.ask(contender.server.address)?;
-            // The first of five integers: the one says 0 for allow, the other 1.
+            let answer = contender.command.call(contender.server.address)?;
+            // The first of five integers is 0 for an allowed request in redis-cell, and 1 in throttlecrab-server.
             let works = answer.len() == 5 && (answer[0] == 0) == (name == REDIS_CELL);
             if works { Ok(contender) } else { Err(io::Error::other(format!("{answer:?}"))) }
         });
@@ -102,20 +103,20 @@ pub(super) fn everywhere() -> io::Result<Vec<Contender>> {
             Err(error) => println!("\n*** {name} IS LEFT OUT: {error} ***\n"),
         }
     }
-    // From here on, this is the load.
+    // From here on, this thread is the load generator.
     pin::pin(&[load_core])?;
     Ok(contenders)
 }
 
-/// What runs a server at an address.
+/// Creates the command that runs a server at an address.
 type Run = Box<dyn FnOnce(SocketAddr) -> Program>;
 
-fn ours(nothing: Server, server: Server) -> Vec<Contender> {
-    let (nothing, server) = (Rc::new(nothing), Rc::new(server));
+fn ours(baseline: Server, server: Server) -> Vec<Contender> {
+    let (baseline, server) = (Rc::new(baseline), Rc::new(server));
     let small = ["CL.THROTTLE", "throttled:", "15", "30", "60"];
     let text = ["SG.TAKE", "taken-key:", "gcra:30/60s:burst=16"];
     vec![
-        Contender::new(NOTHING, &nothing, &with_limit("CL.THROTTLE")),
+        Contender::new(BASELINE, &baseline, &with_limit("CL.THROTTLE")),
         Contender::new(OURS, &server, &with_limit("CL.THROTTLE")),
         Contender::new(OURS_SMALL, &server, &small).pipelined(),
         Contender::new(OURS_TEXT, &server, &text).pipelined(),

@@ -1,8 +1,8 @@
-//! The load: one thread that keeps many connections busy.
+//! The load generator: one thread that keeps many connections busy.
 //!
-//! Each connection sends a batch, reads until it is answered, and sends the next. Commands are
-//! bytes made beforehand in which only the key changes; of the replies only line ends and the marks
-//! that they begin with are counted: a generator that does more is what it measures.
+//! Each connection sends a batch, reads all replies, and sends the next. Commands are prepared bytes in which only
+//! the key changes, and of the replies only line ends and first bytes are counted, because a generator that does more
+//! work measures itself.
 
 use std::{
     io,
@@ -13,17 +13,17 @@ use std::{
 use memchr::memchr_iter;
 
 use super::{
-    command::{Command, Draw, PATIENCE},
+    command::{Command, Draw, REPLY_TIMEOUT},
     poll::{Outgoing, Poll, READ, read},
 };
 use crate::clock::instant;
 
-/// What a server did in a while.
+/// Measurement of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) requests: f64,
     pub(crate) seconds: f64,
-    /// Seconds of the server's processor time, where it is a process.
+    /// Seconds of the server's processor time, if it is a process.
     pub(crate) cpu: Option<f64>,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Load {
     command: Command,
     draw: Draw,
     pipeline: usize,
-    /// Line ends of one reply.
+    /// Line ends per reply.
     reply_lines: usize,
-    /// Line ends read from all.
+    /// Line ends of all replies so far.
     lines: u64,
     /// Connections that wait for replies.
     busy: usize,
@@ -52,7 +52,7 @@ struct Client {
 }
 
 impl Load {
-    /// Connects, after one command has told what replies look like.
+    /// Connects. First sends one command to find the form of the replies.
     pub(crate) fn connect(
         address: SocketAddr,
         connections: usize,
@@ -60,14 +60,14 @@ impl Load {
         command: &Command,
         draw: Draw,
     ) -> io::Result<Self> {
-        let integers = command.ask(address)?.len();
+        let integers = command.call(address)?.len();
         let poll = Poll::new()?;
         let mut clients = Vec::new();
         for number in 0..connections {
             let socket = TcpStream::connect(address)?;
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            poll.watch(&socket, number)?;
+            poll.register(&socket, number)?;
             let batch = Outgoing::new(command.batch(pipeline));
             clients.push(Client { socket, batch, replies: Replies::default() });
         }
@@ -86,8 +86,8 @@ impl Load {
         })
     }
 
-    /// Asks for so many keys at least, and waits for all answers.
-    pub(crate) fn ask_for(mut self, keys: u64) -> io::Result<()> {
+    /// Sends at least `keys` commands, and waits for all replies.
+    pub(crate) fn send_at_least(mut self, keys: u64) -> io::Result<()> {
         self.start()?;
         while self.requests() < keys as f64 {
             self.turn()?;
@@ -95,7 +95,7 @@ impl Load {
         self.stop()
     }
 
-    /// Runs for a while, uncounted first. `cpu` tells the server's processor time so far.
+    /// Runs for `warm_up`, and then measures. `cpu` returns the server's processor time so far.
     pub(crate) fn measure(
         mut self,
         warm_up: Duration,
@@ -118,7 +118,7 @@ impl Load {
         Ok(Sample { requests, seconds, cpu })
     }
 
-    /// Requests answered so far.
+    /// Requests with replies so far.
     fn requests(&self) -> f64 {
         self.lines as f64 / self.reply_lines as f64
     }
@@ -146,13 +146,14 @@ impl Load {
         Ok(())
     }
 
-    /// Waits once, and reads from whoever is ready.
+    /// Waits once, and reads from the sockets that are ready.
     fn turn(&mut self) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.poll.wait(&mut ready, PATIENCE)?;
+        self.poll.wait(&mut ready, REPLY_TIMEOUT)?;
         if ready.is_empty() {
-            let told = format!("no answer for {PATIENCE:?}, or one that is no array of integers");
-            return Err(io::Error::other(told));
+            let message =
+                format!("no reply for {REPLY_TIMEOUT:?}, or one that is not an array of integers");
+            return Err(io::Error::other(message));
         }
         for &number in &ready {
             let client = &mut self.clients[number];
@@ -178,7 +179,7 @@ impl Load {
     }
 }
 
-/// The replies of one batch, as they come.
+/// The replies to one batch so far.
 #[derive(Debug, Default)]
 struct Replies {
     lines: usize,
@@ -186,20 +187,19 @@ struct Replies {
 }
 
 impl Replies {
-    /// Whether `count` replies of `lines` lines each, which begin with `mark`, are complete with
-    /// these bytes.
+    /// Whether these bytes complete `count` replies of `lines` lines each, which begin with `mark`.
     fn complete(&mut self, bytes: &[u8], mark: u8, count: usize, lines: usize) -> io::Result<bool> {
-        let starts_well = self.lines > 0 || self.headers > 0 || bytes.first() == Some(&mark);
+        let valid_start = self.lines > 0 || self.headers > 0 || bytes.first() == Some(&mark);
         self.lines += memchr_iter(b'\n', bytes).count();
         self.headers += memchr_iter(mark, bytes).count();
         let complete = self.lines == count * lines;
         let too_many = self.lines > count * lines || self.headers > count;
-        let ends_well = !complete || (self.headers == count && bytes.last() == Some(&b'\n'));
-        if starts_well && ends_well && !too_many {
+        let valid_end = !complete || (self.headers == count && bytes.last() == Some(&b'\n'));
+        if valid_start && valid_end && !too_many {
             return Ok(complete);
         }
-        let told = String::from_utf8_lossy(&bytes[..bytes.len().min(100)]);
-        Err(io::Error::other(format!("unexpected in an answer: {told:?}")))
+        let excerpt = String::from_utf8_lossy(&bytes[..bytes.len().min(100)]);
+        Err(io::Error::other(format!("unexpected reply: {excerpt:?}")))
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_counted_wherever_they_are_cut() {
+    fn replies_cut_anywhere_are_counted() {
         let two = b"*2\r\n:1\r\n:-22\r\n".repeat(2);
         for cut in 1..two.len() {
             let mut replies = Replies::default();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_told() {
+    fn replies_of_another_form_are_errors() {
         for wrong in ["-ERR no\r\n", "*1\r\n:1\r\n*1\r\n", "*1\r\n:1\r\nx", "*1\r\n-ERR\r\n*"] {
             let replies = Replies::default().complete(wrong.as_bytes(), b'*', 1, 2);
             assert!(replies.is_err(), "{wrong:?}");

@@ -1,9 +1,9 @@
-//! Servers over TCP, compared: Sluicegate, a server that does nothing, and other rate limiters.
+//! Comparison of servers over TCP: Sluicegate, a baseline server without limits, and other rate limiters.
 
+mod baseline;
 pub(crate) mod command;
 mod contenders;
 pub(crate) mod load;
-mod nothing;
 pub(crate) mod peers;
 pub(crate) mod poll;
 mod results;
@@ -48,7 +48,8 @@ const QUICK: Sizes = Sizes {
 };
 pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
-    let mut contenders = if quick { contenders::here()? } else { contenders::everywhere()? };
+    let mut contenders =
+        if quick { contenders::in_process()? } else { contenders::as_processes()? };
     let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);
     println!("resp: {rounds} rounds, {connections} connections, {keys} keys at random");
     let others = Others::start();
@@ -56,7 +57,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
 
     for contender in &contenders {
         let load = connect(contender, &sizes, PIPELINES[2], Draw::InOrder(0));
-        load.and_then(|load| load.ask_for(keys)).map_err(|error| named(contender, &error))?;
+        load.and_then(|load| load.send_at_least(keys)).map_err(|error| named(contender, &error))?;
     }
     for round in 0..rounds {
         for pipeline in PIPELINES {
@@ -73,7 +74,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         io::stdout().flush()?;
     }
     println!();
-    let others = others.told(servers_cpu(&contenders)? - before);
+    let others = others.summary(servers_cpu(&contenders)? - before);
     results::print(&contenders);
     println!("{others}");
     Ok(())
@@ -110,9 +111,9 @@ fn named(contender: &Contender, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", contender.name))
 }
 
-/// Serves the server that does nothing, by default on a free port.
-pub(crate) fn serve_nothing(address: Option<&str>) -> io::Result<()> {
+/// Runs the baseline server, by default on a free port.
+pub(crate) fn serve_baseline(address: Option<&str>) -> io::Result<()> {
     let listener = TcpListener::bind(address.unwrap_or("127.0.0.1:0"))?;
     println!("listening on {}", listener.local_addr()?);
-    nothing::serve(&listener)
+    baseline::serve(&listener)
 }

@@ -1,5 +1,5 @@
-//! What is compared, built by Cargo under the target folder: ours from here, the peers from their
-//! packages. What is there already is not built again.
+//! The programs that are compared. Cargo builds them in the target folder: ours from this workspace, the peers from
+//! their packages, unless they exist already.
 
 use std::{
     env, fs, io,
@@ -10,26 +10,26 @@ use std::{
 /// The repository's manifest.
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
 const REDIS_CELL: &str = "redis-cell = \"=0.2.2\"";
-/// The compiler of protocol buffers that throttlecrab-server's build asks for.
+/// The compiler of protocol buffers that the build of throttlecrab-server needs.
 const PROTOC: &str = "protoc-bin-vendored = \"3\"";
 const PROTOC_MAIN: &str =
     "fn main() { print!(\"{}\", protoc_bin_vendored::protoc_bin_path().unwrap().display()) }";
 
-/// The folder that Cargo builds into: the one that we were built into.
+/// Cargo's target folder, in which this program was built.
 fn target() -> io::Result<PathBuf> {
-    let us = env::current_exe()?;
-    let folder = us.ancestors().nth(2).ok_or(io::ErrorKind::NotFound)?;
+    let program = env::current_exe()?;
+    let folder = program.ancestors().nth(2).ok_or(io::ErrorKind::NotFound)?;
     Ok(folder.to_owned())
 }
 
-/// The folder for the peers, and for what servers tell.
+/// The folder for the peers, and for the logs of servers.
 pub(crate) fn folder() -> io::Result<PathBuf> {
     let folder = target()?.join("bench-peers");
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// Our own server, as it is now.
+/// Our server, built from the current code.
 pub(crate) fn ours() -> io::Result<PathBuf> {
     let target = target()?;
     let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-cli"]);
@@ -37,7 +37,7 @@ pub(crate) fn ours() -> io::Result<PathBuf> {
     Ok(target.join("release/sluicegate"))
 }
 
-/// Our own module, as it is now.
+/// Our module, built from the current code.
 pub(crate) fn module() -> io::Result<PathBuf> {
     let target = target()?;
     let mut build = cargo(&["build", "--release", "--locked", "-p", "sluicegate-module"]);
@@ -45,8 +45,8 @@ pub(crate) fn module() -> io::Result<PathBuf> {
     Ok(target.join("release/libsluicegate_module.so"))
 }
 
-/// redis-cell, as a module that Redis loads. A dependency's `cdylib` is not built, so the package
-/// is laid out as a folder and built there.
+/// redis-cell, as a module that Redis loads. Cargo does not build the `cdylib` of a dependency; therefore the package
+/// is vendored and built in its own folder.
 pub(crate) fn redis_cell() -> io::Result<PathBuf> {
     let scratch = folder()?.join("redis-cell");
     let module = scratch.join("built/release/libredis_cell.so");
@@ -55,7 +55,7 @@ pub(crate) fn redis_cell() -> io::Result<PathBuf> {
         run(cargo(&["vendor", "--quiet", "vendor"]).current_dir(&scratch).stdout(Stdio::null()))?;
         let mut build = cargo(&["build", "--release", "--quiet", "--target-dir", "built"]);
         build.args(["--manifest-path", "vendor/redis-cell/Cargo.toml"]);
-        // It is years old: its warnings are of no use here.
+        // Warnings of this old package do not matter here.
         run(build.current_dir(&scratch).env("RUSTFLAGS", "--cap-lints=allow"))?;
     }
     Ok(module)
@@ -74,7 +74,7 @@ pub(crate) fn throttlecrab() -> io::Result<PathBuf> {
     Ok(program)
 }
 
-/// Where there is a `protoc`: the one that is set, or one from a package.
+/// The path of `protoc`: from the environment, or from a package.
 fn protoc(folder: &Path) -> io::Result<PathBuf> {
     if let Some(set) = env::var_os("PROTOC") {
         return Ok(set.into());
@@ -86,10 +86,10 @@ fn protoc(folder: &Path) -> io::Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()?;
     let path = String::from_utf8(output.stdout).map_err(io::Error::other)?;
-    if path.is_empty() { Err(io::Error::other("there is no `protoc`")) } else { Ok(path.into()) }
+    if path.is_empty() { Err(io::Error::other("`protoc` is unavailable")) } else { Ok(path.into()) }
 }
 
-/// A package of our own, only to have another one fetched.
+/// A package whose only purpose is to fetch a dependency.
 fn package(folder: &Path, dependency: &str, main: &str) -> io::Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     let manifest = format!(

@@ -1,4 +1,4 @@
-//! Waiting for many sockets at once, and writing what a socket takes.
+//! Waiting for many sockets at once, and writing without blocking.
 
 use std::{
     io::{self, Write},
@@ -15,7 +15,7 @@ use rustix::{
     },
 };
 
-/// Sockets by number, and which of them are ready.
+/// Numbered sockets, and the events of those that are ready.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
@@ -27,22 +27,27 @@ impl Poll {
         Ok(Self { epoll, events: Vec::with_capacity(256) })
     }
 
-    /// Watches for what can be read.
-    pub(crate) fn watch(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
+    /// Registers a socket, to be ready when it can be read.
+    pub(crate) fn register(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), EventFlags::IN)?)
     }
 
-    /// Watches for what can be read and, if asked to, for room to write.
-    pub(crate) fn rewatch(&self, socket: impl AsFd, number: usize, room: bool) -> io::Result<()> {
-        let flags = if room { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+    /// Changes the registration of a socket: ready when it can be read or, if `writable` is set, written.
+    pub(crate) fn reregister(
+        &self,
+        socket: impl AsFd,
+        number: usize,
+        writable: bool,
+    ) -> io::Result<()> {
+        let flags = if writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(number as u64), flags)?)
     }
 
-    /// Puts the numbers of those that are ready into `ready`: none if `patience` has passed.
-    pub(crate) fn wait(&mut self, ready: &mut Vec<usize>, patience: Duration) -> io::Result<()> {
+    /// Stores the numbers of the sockets that are ready in `ready`: none after `timeout`.
+    pub(crate) fn wait(&mut self, ready: &mut Vec<usize>, timeout: Duration) -> io::Result<()> {
         ready.clear();
-        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&patience)) {
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -52,13 +57,13 @@ impl Poll {
     }
 }
 
-/// Bytes on their way to a socket.
+/// Bytes to be sent to a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
-    /// How many of them are sent.
+    /// Number of bytes that were sent.
     sent: usize,
-    /// Whether the socket was full, and is watched for room.
+    /// Whether the socket was full, so that its registration includes writing.
     waits: bool,
 }
 
@@ -67,8 +72,8 @@ impl Outgoing {
         Self { bytes, sent: 0, waits: false }
     }
 
-    /// Writes what the socket takes, from the first byte that was not sent, and has the socket
-    /// watched for room while there is more. Whether all are sent.
+    /// Writes unsent bytes until the socket is full. If some remain, the socket is registered for writing. Returns
+    /// whether all bytes are sent.
     pub(crate) fn flush(
         &mut self,
         mut socket: &TcpStream,
@@ -86,13 +91,13 @@ impl Outgoing {
         }
         let waits = self.sent < self.bytes.len();
         if waits != self.waits {
-            poll.rewatch(socket, number, waits)?;
+            poll.reregister(socket, number, waits)?;
             self.waits = waits;
         }
         Ok(!waits)
     }
 
-    /// Sends the same bytes, or what has become of them, from the first.
+    /// Restarts at the first byte, which may have changed since.
     pub(crate) const fn rewind(&mut self) {
         self.sent = 0;
     }
@@ -102,7 +107,7 @@ impl Outgoing {
     }
 }
 
-/// Reads once from a socket that may have nothing: `None` then, 0 at its end.
+/// Reads once from a socket: `None` if there is no data, 0 at its end.
 pub(crate) fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match io::Read::read(&mut socket, buffer) {
@@ -114,5 +119,5 @@ pub(crate) fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Opti
     }
 }
 
-/// How much is read at a time, at both ends.
+/// Bytes per read, of load generators and servers.
 pub(crate) const READ: usize = 64 * 1024;

@@ -1,17 +1,17 @@
-//! Results, and whether they reach their bars.
+//! Tables of the results, with their bars.
 
 use super::{
     contenders::{
-        Contender, NOTHING, OURS, OURS_SMALL, OURS_TEXT, PIPELINES, REDIS_CELL, THROTTLECRAB,
+        BASELINE, Contender, OURS, OURS_SMALL, OURS_TEXT, PIPELINES, REDIS_CELL, THROTTLECRAB,
     },
     load::Sample,
 };
 use crate::report::{Bar, Table, median};
 
 const NO_DELAY: &str = "\
-throttlecrab-server stalls when it is sent more than one command at a time: it writes reply by reply\n\
-and does not set TCP_NODELAY, so replies wait some 40 ms for the client's delayed acknowledgement.\n\
-With TCP_NODELAY patched in it was measured at 148 and 143 thousand a second (pipeline 16 and 128).";
+throttlecrab-server stalls if a client sends several commands at a time: it writes reply by reply\n\
+without TCP_NODELAY, so that replies wait about 40 ms for the client's delayed acknowledgement.\n\
+With a patch for TCP_NODELAY it reached 148 and 143 thousand per second (pipeline 16 and 128).";
 
 pub(super) fn print(contenders: &[Contender]) {
     for pipeline in PIPELINES {
@@ -27,12 +27,12 @@ pub(super) fn print(contenders: &[Contender]) {
         println!("{table}");
     }
     let mut table = Table::comparison();
-    for (pipeline, over_cell, of_nothing, over_crab) in [
+    for (pipeline, over_cell, of_baseline, over_crab) in [
         (1, Bar::AtLeast(1.35), Bar::None, Bar::None),
         (16, Bar::AtLeast(6.0), Bar::AtLeast(0.7), Bar::AtLeast(50.0)),
         (128, Bar::AtLeast(15.0), Bar::AtLeast(0.45), Bar::AtLeast(30.0)),
     ] {
-        let bars = [(REDIS_CELL, over_cell), (NOTHING, of_nothing), (THROTTLECRAB, over_crab)];
+        let bars = [(REDIS_CELL, over_cell), (BASELINE, of_baseline), (THROTTLECRAB, over_crab)];
         for (peer, bar) in bars {
             compare_rates(contenders, pipeline, (OURS, peer), bar, &mut table);
         }
@@ -47,13 +47,13 @@ pub(super) fn print(contenders: &[Contender]) {
     println!("{NO_DELAY}");
 }
 
-/// Medians of one contender at one depth.
+/// Medians of one contender at one pipeline depth.
 struct Figures {
-    /// Requests a second.
+    /// Requests per second.
     rate: f64,
-    /// Microseconds of the server's processor time a request.
+    /// Microseconds of the server's processor time per request.
     cpu: Option<f64>,
-    /// The share of the time that the server was busy.
+    /// The share of the time in which the server was busy.
     busy: Option<f64>,
 }
 
@@ -64,18 +64,18 @@ impl Figures {
         if samples.is_empty() {
             return None;
         }
-        let middle = |figure: &dyn Fn(&Sample) -> Option<f64>| {
+        let median_of = |figure: &dyn Fn(&Sample) -> Option<f64>| {
             let figures: Vec<_> = samples.iter().filter_map(|it| figure(it)).collect();
             (!figures.is_empty()).then(|| median(&figures))
         };
         Some(Self {
-            rate: middle(&|it| Some(it.requests / it.seconds))?,
-            cpu: middle(&|it| it.cpu.map(|cpu| cpu * 1e6 / it.requests)),
-            busy: middle(&|it| it.cpu.map(|cpu| cpu / it.seconds)),
+            rate: median_of(&|it| Some(it.requests / it.seconds))?,
+            cpu: median_of(&|it| it.cpu.map(|cpu| cpu * 1e6 / it.requests)),
+            busy: median_of(&|it| it.cpu.map(|cpu| cpu / it.seconds)),
         })
     }
 
-    /// Those of the contender with this name, if it was there.
+    /// The figures of the contender with this name, if it took part.
     fn named(contenders: &[Contender], name: &str, pipeline: usize) -> Option<Self> {
         Self::of(contenders.iter().find(|it| it.name == name)?, pipeline)
     }
@@ -101,13 +101,13 @@ fn compare_rates(
 
 fn compare_cpu(contenders: &[Contender], pipeline: usize, bar: Bar, table: &mut Table) {
     let cpu = |name| Figures::named(contenders, name, pipeline).and_then(|it| it.cpu);
-    let (Some(ours), Some(nothing)) = (cpu(OURS), cpu(NOTHING)) else { return };
-    let work = format!("CPU a request, pipeline {pipeline}, {OURS}");
+    let (Some(ours), Some(baseline)) = (cpu(OURS), cpu(BASELINE)) else { return };
+    let work = format!("CPU per request, pipeline {pipeline}, {OURS}");
     let text = |figure: f64| format!("{figure:.3} us");
-    table.compare(&work, text(ours), (NOTHING, text(nothing)), ours / nothing, "x", bar);
+    table.compare(&work, text(ours), (BASELINE, text(baseline)), ours / baseline, "x", bar);
 }
 
-/// Requests a second, in thousands.
+/// Requests per second, in thousands.
 fn rate(rate: f64) -> String {
     format!("{:.1} k/s", rate / 1e3)
 }

@@ -1,4 +1,4 @@
-//! Servers as processes: started on a core of their own, watched, and ended.
+//! Servers as processes: started on a separate core, measured, and stopped.
 
 use std::{
     fs::{self, File},
@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use super::command::PATIENCE;
+use super::command::REPLY_TIMEOUT;
 use crate::{clock::instant, others::ticks, pin};
 
-/// A server that runs: as a process, which ends with this value, or in a thread of ours.
+/// A running server: a process, which ends with this value, or a thread of this process.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -21,12 +21,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One that a thread of this process serves.
-    pub(crate) const fn here(address: SocketAddr) -> Self {
+    /// A server that runs in a thread of this process.
+    pub(crate) const fn in_process(address: SocketAddr) -> Self {
         Self { address, process: None }
     }
 
-    /// Starts `command` on this core, and waits until it takes clients at `address`. What it tells
+    /// Starts `command` on this core, and waits until it accepts clients at `address`. Its output
     /// goes to the file `log`.
     pub(crate) fn start(
         mut command: Command,
@@ -36,7 +36,7 @@ impl Server {
     ) -> io::Result<Self> {
         let file = File::create(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // A process begins where the thread that starts it is pinned, so no thread of it escapes.
+        // A process inherits the core of the thread that starts it; therefore all its threads are pinned.
         let cores = pin::cores()?;
         pin::pin(&[core])?;
         let started = command.spawn();
@@ -46,16 +46,16 @@ impl Server {
         let start = instant();
         while TcpStream::connect(address).is_err() {
             let ended = server.process.as_mut().map(Child::try_wait).transpose()?.flatten();
-            if ended.is_some() || start.elapsed() > PATIENCE {
-                let told = fs::read_to_string(log).unwrap_or_default();
-                return Err(io::Error::other(format!("it does not take clients: {told}")));
+            if ended.is_some() || start.elapsed() > REPLY_TIMEOUT {
+                let output = fs::read_to_string(log).unwrap_or_default();
+                return Err(io::Error::other(format!("the server accepts no clients: {output}")));
             }
             thread::sleep(Duration::from_millis(10));
         }
         Ok(server)
     }
 
-    /// Seconds of processor time that it has used; `None` for a thread of ours.
+    /// Seconds of processor time that it has used; `None` for a thread of this process.
     pub(crate) fn cpu(&self) -> io::Result<Option<f64>> {
         let Some(process) = &self.process else { return Ok(None) };
         let text = fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
@@ -68,14 +68,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // One that has ended by itself is no concern.
+            // It may have exited already.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 }
 
-/// An address that nobody listens on.
+/// A loopback address without a listener.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(("127.0.0.1", 0))?.local_addr()
 }

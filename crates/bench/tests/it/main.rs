@@ -1,14 +1,14 @@
-//! Every benchmark, tiny: that it runs to its end and prints its rows. Nothing is said about time.
+//! Every benchmark with tiny sizes: it runs to its end and prints its rows. Times are not checked.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
 
 fn quick(what: &str) -> String {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
-    let output = bench.args([what, "--quick"]).output().expect("it was built");
+    let output = bench.args([what, "--quick"]).output().expect("the program runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
-    String::from_utf8(output.stdout).expect("it prints text")
+    String::from_utf8(output.stdout).expect("the output is UTF-8")
 }
 
 fn assert_rows(printed: &str, rows: &[&str]) {
@@ -24,8 +24,8 @@ fn memory_prints_all_rows() {
         "hot key, denied, 2 threads, SystemClock",
         "keys at random, one by one",
         "keys at random, 32 at a time",
-        "bytes a key, 1 rule",
-        "bytes a key, 10000 rules",
+        "bytes per key, 1 rule",
+        "bytes per key, 10000 rules",
         "growing, 99.999th percentile",
         "growing, worst decision",
         "hashbrown-mutex",
@@ -35,12 +35,12 @@ fn memory_prints_all_rows() {
 }
 
 #[test]
-fn resp_prints_what_does_not_need_a_peer() {
+fn resp_without_peers_prints_own_rows() {
     let rows = [
         "pipeline 1 ",
         "pipeline 16 ",
         "pipeline 128 ",
-        "does nothing",
+        "baseline server",
         "SG.TAKE key gcra:30/60s:burst=16",
         "requests/s, pipeline 128, sluicegate",
         "TCP_NODELAY",
@@ -49,17 +49,17 @@ fn resp_prints_what_does_not_need_a_peer() {
 }
 
 #[test]
-fn http_prints_what_does_not_need_a_peer() {
+fn http_without_peers_prints_own_rows() {
     let rows = ["requests/s", "hyper, only echoes", "sluicegate", "/v1/gate, 100 rules, "];
     assert_rows(&quick("http"), &rows);
 }
 
 #[test]
-fn dashboard_prints_its_row() {
+fn dashboard_prints_row() {
     assert_rows(&quick("dashboard"), &["64 viewers", "no viewer", "% of a core"]);
 }
 
-/// `cargo xtask test` installs what it needs.
+/// `cargo xtask test` installs the servers.
 #[test]
 fn redis_prints_all_rows() {
     let rows = [
@@ -67,7 +67,7 @@ fn redis_prints_all_rows() {
         "Valkey 9.1: gcra, denied",
         "throttled-py",
         "sliding log of 1000, full",
-        "bytes a key, gcra",
+        "bytes per key, gcra",
         "store, 64 tasks on one connection",
         "a denied key, cached",
         "a hot key, leases of 100",
@@ -99,17 +99,17 @@ fn grpc_prints_all_rows() {
 }
 
 #[test]
-fn a_word_that_means_nothing_is_answered_with_help() {
+fn unknown_benchmark_prints_help() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicegate-bench"));
     let output = bench.arg("help").output().unwrap();
     assert_rows(&String::from_utf8_lossy(&output.stdout), &["memory", "resp", "--quick"]);
 }
 
 #[test]
-fn replay_prints_all_rows_or_says_why_not() {
+fn replay_prints_all_rows_or_skips_without_program() {
     let printed = quick("replay");
-    if !printed.contains("left out, as the program") {
-        let rows = ["five policies at once", "one after the other", "most memory", "addresses"];
+    if !printed.contains("skipped, because the program") {
+        let rows = ["five policies at once", "one after the other", "peak memory", "addresses"];
         assert_rows(&printed, &rows);
     }
 }

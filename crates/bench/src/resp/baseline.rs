@@ -1,9 +1,9 @@
-//! The yardstick: a server that answers without having understood.
+//! The baseline server: it replies without decisions.
 //!
-//! One thread, epoll, one read and one write for all that has arrived. It finds where each command
-//! ends, as whoever speaks RESP must (the lengths say it; a line end may be a part of a key), and
-//! answers each with the same five integers: nothing is looked up, decided or written out. So how
-//! near a server comes to it is what its commands, decisions and replies cost.
+//! One thread, epoll, one read and one write for all commands that have arrived. It finds the end of each command by
+//! the lengths in it, as every RESP server must (a key may contain a line end), and replies to each with the same five
+//! integers. It looks up, decides and formats nothing. The difference between a server and this baseline is the cost
+//! of its commands, decisions and replies.
 
 use std::{
     collections::BTreeMap,
@@ -14,26 +14,26 @@ use std::{
 
 use super::poll::{Outgoing, Poll, READ, read};
 
-/// As long as a real one.
+/// As long as a real reply.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:10000\r\n:9999\r\n:-1\r\n:3600\r\n";
 
-/// Serves whoever connects, for ever.
+/// Serves all clients, forever.
 pub(super) fn serve(listener: &TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut poll = Poll::new()?;
-    poll.watch(listener, 0)?;
+    poll.register(listener, 0)?;
     let mut clients = BTreeMap::new();
     let mut ready = Vec::new();
     let mut buffer = vec![0; READ];
     for last in 1.. {
-        // Each turn accepts at most one client, so a number a turn is enough.
+        // Each turn accepts at most one client, so that one number per turn is enough.
         poll.wait(&mut ready, Duration::from_secs(60))?;
         for &number in &ready {
             if number == 0 {
                 let Ok((socket, _)) = listener.accept() else { continue };
                 socket.set_nonblocking(true)?;
                 socket.set_nodelay(true)?;
-                poll.watch(&socket, last)?;
+                poll.register(&socket, last)?;
                 clients.insert(last, Client::new(socket));
             } else if let Some(client) = clients.get_mut(&number)
                 && client.answer(number, &poll, &mut buffer).is_none()
@@ -56,9 +56,9 @@ impl Client {
         Self { socket, replies: Outgoing::default(), commands: Commands::default() }
     }
 
-    /// Reads once, and answers. `None` when the client has gone.
+    /// Reads once, and replies. `None` if the client has disconnected.
     fn answer(&mut self, number: usize, poll: &Poll, buffer: &mut [u8]) -> Option<()> {
-        // Who does not take its replies is not read from.
+        // Reads nothing from a client that does not read its replies.
         if !self.replies.waits()
             && let Some(count) = read(&self.socket, buffer).ok()?
         {
@@ -75,30 +75,30 @@ impl Client {
     }
 }
 
-/// Finds where commands end, wherever what arrives is cut.
+/// Finds the ends of commands in input that is cut anywhere.
 #[derive(Debug, Default)]
 struct Commands {
     step: Step,
-    /// The digits of the number that stands here, as far as they have come.
+    /// The current number, from its digits so far.
     number: usize,
-    /// Arguments of the command that are still to come.
+    /// Remaining arguments of the command.
     arguments: usize,
 }
 
-/// What comes next.
+/// The next part of a command.
 #[derive(Clone, Copy, Debug, Default)]
 enum Step {
-    /// `*` and how many arguments a command has.
+    /// `*` and the number of arguments of a command.
     #[default]
     Count,
-    /// `$` and how long an argument is.
+    /// `$` and the length of an argument.
     Length,
-    /// So many bytes of an argument, and of the line end behind it.
+    /// Remaining bytes of an argument and its line end.
     Argument(usize),
 }
 
 impl Commands {
-    /// How many commands are complete with these bytes.
+    /// The number of commands that these bytes complete.
     fn complete(&mut self, mut bytes: &[u8]) -> usize {
         let mut complete = 0;
         while let Some(&first) = bytes.first() {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_counted_wherever_they_are_cut() {
+    fn commands_cut_anywhere_are_counted() {
         let three = b"*2\r\n$1\r\na\r\n$3\r\nb\r\n\r\n".repeat(3);
         for cut in 0..three.len() {
             let mut commands = Commands::default();
