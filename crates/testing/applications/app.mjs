@@ -1,4 +1,4 @@
-// An application that answers with the paths that Node makes of a target, one a line.
+// An application that answers with the paths that Node derives from a target, one per line.
 
 import http from "node:http";
 import path from "node:path";
@@ -18,7 +18,7 @@ const server = http.createServer((request, response) => {
   try {
     for (const it of readings(request.url)) paths.push(it);
   } catch {
-    // A target that one of them rejects.
+    // One of the parsers rejects the target.
   }
   response.end(paths.join("\n"));
 });

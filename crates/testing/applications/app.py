@@ -1,4 +1,4 @@
-"""An application that answers with the paths that Python makes of a target, one a line."""
+"""An application that answers with the paths that Python derives from a target, one per line."""
 
 import posixpath
 from http.server import BaseHTTPRequestHandler
@@ -7,10 +7,10 @@ from urllib.parse import unquote, urlsplit
 
 
 def readings(target):
-    # As gunicorn makes PATH_INFO.
+    # PATH_INFO of gunicorn.
     guarded = urlsplit("." + target).path[1:] if target.startswith("//") else urlsplit(target).path
     yield unquote(guarded)
-    # As frameworks do that split the target themselves.
+    # Frameworks that split the target themselves.
     yield unquote(urlsplit(target).path)
     yield unquote(target.split("?")[0])
 
