@@ -7,7 +7,7 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_void},
     mem::transmute,
-    ptr::null_mut,
+    ptr::{null, null_mut},
     sync::OnceLock,
 };
 
@@ -319,6 +319,22 @@ pub(crate) struct CommandArgument {
     pub(crate) deprecated: *const c_char,
     pub(crate) parts: *const Self,
     pub(crate) display: *const c_char,
+}
+
+impl CommandArgument {
+    /// The end of a list.
+    pub(crate) const END: Self = Self {
+        name: null(),
+        kind: 0,
+        key_spec: 0,
+        token: null(),
+        summary: null(),
+        since: null(),
+        flags: 0,
+        deprecated: null(),
+        parts: null(),
+        display: null(),
+    };
 }
 
 pub(crate) const BEGIN_AT_INDEX: c_int = 2;
