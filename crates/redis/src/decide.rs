@@ -7,8 +7,8 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedPolicy, RedisStore, call, local::denial_cache::QueryToken,
-    net::node_connection::Deadline, store::Inner,
+    PlannedPolicy, RedisStore, local::denial_cache::QueryToken, net::node_connection::Deadline,
+    store::Inner,
 };
 
 /// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks and
@@ -31,7 +31,7 @@ impl Store for RedisStore {
                 Ok(inner.decide_at(&key, &policy, operation, now).await?.into())
             });
         }
-        if let Some(answer) = inner.cached_denial(&key, &policy, operation) {
+        if let Some(answer) = inner.cached_denial(&key, &policy, operation, inner.context.now()) {
             return Applied::Now(Ok(answer));
         }
         Applied::later(async move {
@@ -127,14 +127,15 @@ impl Store for RedisStore {
 
 impl Inner {
     /// The cached denial of a take that still applies.
-    fn cached_denial(
+    pub(crate) fn cached_denial(
         &self,
         key: &[u8],
         policy: &PlannedPolicy,
         operation: Operation,
+        now: Timestamp,
     ) -> Option<Answer> {
         let Operation::Take(cost @ 1..) = operation else { return None };
-        let answer = self.denials.denied(key, policy, cost, self.context.now())?;
+        let answer = self.denials.denied(key, policy, cost, now)?;
         self.context.counts.cache.one();
         Some(answer)
     }
@@ -148,12 +149,11 @@ impl Inner {
         now: Timestamp,
     ) -> Result<Decision, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
-        let request = (operation, Some(now));
-        call::call(&self.context, &self.topology, key, &policy.plan, request, deadline).await
+        self.call(key, &policy.plan, (operation, Some(now)), deadline).await
     }
 
-    /// Drops cached data of a key that `operation` makes obsolete. [`done`](Self::done) drops data that other
-    /// requests cache until then.
+    /// Drops cached data of a key that `operation` makes obsolete. [`finish`](Self::finish) drops data that
+    /// other requests cache until then.
     pub(crate) fn begins(&self, key: &[u8], operation: Operation) {
         if operation == Operation::Reset {
             self.context.counts.lease_forfeited.add(self.leases.forget(key).into());
@@ -186,14 +186,24 @@ impl Inner {
     ) -> Result<Answer, StoreError> {
         let token = self.denials.begin_query(key, self.context.now());
         match self.decide(key, policy, operation, deadline).await {
-            Ok(decision) => {
-                self.context.counts.store.one();
-                self.record(key, policy, operation, token, &decision);
-                Ok(Answer { decision, source: Source::Store })
-            }
+            Ok(decision) => Ok(self.decided(key, policy, operation, token, decision)),
             Err(error) if error.is_unavailable() => self.fall_back(key, policy, operation, error),
             Err(error) => Err(error),
         }
+    }
+
+    /// The answer with a decision of the store, which is counted and cached.
+    pub(crate) fn decided(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        operation: Operation,
+        token: QueryToken,
+        decision: Decision,
+    ) -> Answer {
+        self.context.counts.store.one();
+        self.record(key, policy, operation, token, &decision);
+        Answer { decision, source: Source::Store }
     }
 
     /// Caches the denial or usage in a reply.
@@ -233,8 +243,7 @@ impl Inner {
         if let Some(server) = self.context.virtual_server.get() {
             return deadline.within(server.decide(operation)).await?;
         }
-        let request = (operation, None);
-        call::call(&self.context, &self.topology, key, &policy.plan, request, deadline).await
+        self.call(key, &policy.plan, (operation, None), deadline).await
     }
 
     pub(crate) fn fall_back(

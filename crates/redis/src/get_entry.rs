@@ -33,12 +33,7 @@ impl RedisStore {
             let bytes = bytes.unwrap_or(Value::Nil);
             if let Some((to, moved)) = redirect_target(&bytes) {
                 inner.context.counts.redirects.one();
-                let next = inner.topology.redirected(slot, &to, &node, moved);
-                node = next.ok_or_else(|| {
-                    StoreError::Unavailable(format!(
-                        "slot {slot} is at `{to}`, which is no address"
-                    ))
-                })?;
+                node = inner.topology.redirected(slot, &to, &node, moved)?;
                 asking = !moved;
                 continue;
             }

@@ -51,9 +51,8 @@ impl RedisStore {
                     Err(late) => return inner.fall_back(key, policy, Operation::Take(cost), late),
                 }
                 // The previous holder of the lock may have refilled the lease, or been denied.
-                let now = inner.context.now();
-                if let Some(answer) = inner.denials.denied(key, policy, cost, now) {
-                    inner.context.counts.cache.one();
+                let (take, now) = (Operation::Take(cost), inner.context.now());
+                if let Some(answer) = inner.cached_denial(key, policy, take, now) {
                     return Ok(answer);
                 }
                 continue;

@@ -9,19 +9,20 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use sluicegate_core::{
-    Answer, Decision, Joint, KeyedTake, Limit, MultiKeyAnswer, MultiKeyOperation, Operation,
-    Outcome, Source, StoreError, Timestamp,
+    Answer, Decision, Joint, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation, Outcome,
+    Source, StoreError, Timestamp,
 };
 
 use crate::{
     PlannedPolicy,
-    call::{self, StoreCommand},
+    call::{RequestedCalendars, StoreCommand},
     net::{
-        context::Context, node_connection::Deadline, node_connection::NodeConnection,
+        context::Context,
+        node_connection::{Deadline, NodeConnection},
         topology::Topology,
     },
-    reply::{ReplyKind, parse_general, unexpected_reply},
-    script::{Calendar, Item, Plan, Reply, Script, boundaries},
+    reply::{ReplyKind, one_decision, parse_general},
+    script::{Plan, Script, boundaries},
     script_command::begin,
     slot::slot,
     store::Inner,
@@ -75,14 +76,8 @@ impl Inner {
                     // An allowed key of a denied take was not charged.
                     let tells = joint.decision.allowed() || !decision.allowed();
                     if stores && side.cost > 0 && tells {
-                        self.denials.record(
-                            &side.key,
-                            &side.policy,
-                            side.cost,
-                            asked,
-                            now,
-                            decision,
-                        );
+                        let PreparedTake { key, policy, cost } = side;
+                        self.denials.record(key, policy, *cost, asked, now, decision);
                     }
                 }
                 Ok(MultiKeyAnswer { joint, source: Source::Store })
@@ -113,17 +108,14 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<Joint, StoreError> {
         let Some(first) = sides.first() else { return joint(Vec::new()) };
-        let mut several = MultiKeyCommand {
+        let command = MultiKeyCommand {
             context: &self.context,
             sides,
             script: Script::together(sides.iter().map(|side| &side.policy.policy)),
             word: if stores { "take" } else { "peek" },
             at,
-            around: None,
-            calendars: Vec::new(),
         };
-        let slot = slot(&first.key);
-        joint(call::ask(&self.context, &self.topology, slot, &mut several, deadline).await?)
+        joint(self.send(slot(&first.key), command, deadline).await?)
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
@@ -132,11 +124,9 @@ impl Inner {
             return None;
         }
         let now = self.context.now();
-        let known = sides.iter().map(|side| match side.cost {
-            0 => None,
-            cost => self.denials.denied(&side.key, &side.policy, cost, now),
-        });
-        let known: Vec<_> = known.collect();
+        let denied =
+            |side: &PreparedTake<'_>| self.denials.denied(&side.key, &side.policy, side.cost, now);
+        let known: Vec<_> = sides.iter().map(denied).collect();
         if known.iter().all(Option::is_none) {
             return None;
         }
@@ -203,7 +193,7 @@ impl Inner {
         }
         // Peeks at the remaining keys; takes where the policy records denials.
         let rest = sides[answers.len()..].iter().map(async |side| {
-            let operation = if stores && records(&side.policy) {
+            let operation = if stores && side.policy.records_denials {
                 Operation::Take(side.cost)
             } else {
                 Operation::Peek(side.cost)
@@ -230,7 +220,7 @@ impl Inner {
     async fn refund_all(&self, sides: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
         let back = sides.iter().zip(answers).map(async |(side, &answer)| {
             let charged = answer.source == Source::Store && side.cost > 0;
-            if !charged || records(&side.policy) {
+            if !charged || side.policy.records_denials {
                 return answer;
             }
             let refund = Operation::Refund(side.cost);
@@ -250,11 +240,6 @@ impl Inner {
     }
 }
 
-/// Whether the policy records denials.
-fn records(policy: &PlannedPolicy) -> bool {
-    policy.policy.limits().iter().any(Limit::count_all)
-}
-
 /// A take on several keys of one slot, by script.
 struct MultiKeyCommand<'a> {
     context: &'a Context,
@@ -262,10 +247,6 @@ struct MultiKeyCommand<'a> {
     script: &'static Script,
     word: &'static str,
     at: Option<Timestamp>,
-    /// The time of the server, if a reply had it.
-    around: Option<Timestamp>,
-    /// Calendars that the script requested beyond those of the policies.
-    calendars: Vec<Calendar>,
 }
 
 impl StoreCommand for MultiKeyCommand<'_> {
@@ -273,8 +254,13 @@ impl StoreCommand for MultiKeyCommand<'_> {
     // The state of each key may use other calendars.
     const CALENDARS: usize = sluicegate_core::MAX_TOGETHER * 2;
 
-    fn command(&mut self, _: &Arc<NodeConnection>, whole: bool) -> Result<Cmd, StoreError> {
-        let around = self.at.or(self.around).unwrap_or_else(|| self.context.now());
+    fn command(
+        &mut self,
+        _: &Arc<NodeConnection>,
+        whole: bool,
+        requested: &RequestedCalendars,
+    ) -> Result<Cmd, StoreError> {
+        let around = self.at.or(requested.now).unwrap_or_else(|| self.context.now());
         let mut command = begin(self.script, whole);
         command.arg(self.sides.len());
         self.sides.iter().for_each(|side| {
@@ -282,7 +268,7 @@ impl StoreCommand for MultiKeyCommand<'_> {
         });
         let plans = self.sides.iter().map(|side| &side.policy.plan);
         let own = plans.flat_map(Plan::calendars);
-        command.arg(self.word).arg(boundaries(own.chain(&self.calendars), around));
+        command.arg(self.word).arg(boundaries(own.chain(&requested.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         for side in self.sides {
             command.arg(side.cost).arg(side.policy.plan.initial_state());
@@ -291,33 +277,11 @@ impl StoreCommand for MultiKeyCommand<'_> {
     }
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind<Vec<Decision>> {
-        if let Value::Array(integers) = reply
-            && integers.len() == 7 * self.sides.len()
-        {
-            let items = integers.iter().map(|integer| match integer {
-                Value::Int(integer) => Some(Item::Integer(*integer)),
-                _ => None,
-            });
-            if let Some(items) = items.collect::<Option<Vec<_>>>() {
-                let each = items.chunks(7).map(|items| match Reply::read(items) {
-                    Ok(Reply::Decision(decision)) => Ok(decision),
-                    other => Err(unexpected_reply(&format_args!("{other:?}"))),
-                });
-                return each
-                    .collect::<Result<_, _>>()
-                    .map_or_else(ReplyKind::Failed, ReplyKind::Decided);
+        parse_general(reply, |elements| {
+            if elements.len() != 7 * self.sides.len() {
+                return None;
             }
-        }
-        parse_general(reply).map(|decision| Err(unexpected_reply(&format_args!("{decision:?}"))))
-    }
-
-    fn supply_calendars(
-        &mut self,
-        now: Timestamp,
-        calendars: Vec<Calendar>,
-    ) -> Result<(), StoreError> {
-        self.around = Some(now);
-        self.calendars.extend(calendars);
-        Ok(())
+            elements.chunks(7).map(one_decision).collect()
+        })
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Planned {
     pub(crate) settings: PolicySettings,
     /// The share of [`OnError::Local`] and its policy, if that is set: usage in replies is then recorded.
     pub(crate) local: Option<(Share, PreparedPolicy)>,
+    /// Whether denials count as usage.
+    pub(crate) records_denials: bool,
     /// Whether a denial applies until its retry time, if no units are returned.
     pub(crate) is_cached: bool,
 }
@@ -44,6 +46,7 @@ impl PlannedPolicy {
             plan: Plan::new(policy),
             settings,
             local,
+            records_denials,
             is_cached: !records_denials && settings.on_error != OnError::Fail,
         }))
     }

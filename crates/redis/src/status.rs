@@ -149,7 +149,7 @@ async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, Store
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Ok(text),
         Value::Okay => Ok("OK".to_owned()),
         Value::ServerError(error) => {
-            let (endpoint, details) = (node.endpoint(), error.details().unwrap_or_default());
+            let (endpoint, details) = (&node.endpoint, error.details().unwrap_or_default());
             // Redis 6 quotes the name in backticks, Redis 7 in apostrophes.
             let unknown = details.strip_prefix("unknown command ");
             if unknown
@@ -162,7 +162,7 @@ async fn text(node: &Arc<NodeConnection>, command: &Cmd) -> Result<String, Store
             }
             Err(StoreError::Unavailable(format!("{endpoint}: {} {details}", error.code())))
         }
-        other => Err(StoreError::Unavailable(format!("{}: {other:?}", node.endpoint()))),
+        other => Err(StoreError::Unavailable(format!("{}: {other:?}", node.endpoint))),
     }
 }
 
@@ -193,7 +193,7 @@ fn remedy(error: &str, key: &str) -> String {
 }
 
 async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
-    let endpoint = node.endpoint().to_string();
+    let endpoint = node.endpoint.to_string();
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     let info = match text(node, &redis::cmd("INFO")).await {
         Ok(info) => info,

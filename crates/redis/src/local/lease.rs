@@ -229,8 +229,7 @@ impl Lease {
 
     /// The last decision of the store, with the unspent units added.
     fn answer(&self, now: Timestamp) -> Answer {
-        let elapsed = now.as_micros().saturating_sub(self.decided_at.as_micros());
-        let reset_after = self.last.reset_after.saturating_sub(Duration::from_micros(elapsed));
+        let reset_after = self.last.reset_after.saturating_sub(now.since(self.decided_at));
         let remaining = self.last.remaining.saturating_add(self.left).min(self.last.limit);
         let outcome = Outcome::Allow { delay: Duration::ZERO };
         let decision = Decision { outcome, remaining, reset_after, ..self.last };

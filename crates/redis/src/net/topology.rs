@@ -49,14 +49,14 @@ impl Topology {
                 reading: watch::channel(Reading::Never).0,
                 report: Mutex::new(OutageLog::new()),
             })),
-            Kind::Single => Self::One(NodeConnection::new(
-                Endpoint::At(url.hosts[0].clone()),
-                Arc::clone(context),
-            )),
+            Kind::Single => {
+                let endpoint = Endpoint::At(url.hosts[0].clone());
+                Self::One(NodeConnection::new(endpoint, context, true))
+            }
             Kind::Sentinel(name) => {
-                let endpoint =
-                    Endpoint::Primary { sentinels: url.hosts.clone(), name: name.clone() };
-                Self::One(NodeConnection::new(endpoint, Arc::clone(context)))
+                let (sentinels, name) = (url.hosts.clone(), name.clone());
+                let endpoint = Endpoint::Primary { sentinels, name };
+                Self::One(NodeConnection::new(endpoint, context, true))
             }
         }
     }
@@ -102,15 +102,20 @@ impl Topology {
         to: &str,
         from: &NodeConnection,
         moved: bool,
-    ) -> Option<Arc<NodeConnection>> {
-        let Self::Cluster(cluster) = self else { return None };
-        let (host, port) = to.rsplit_once(':')?;
-        // An empty host is that of the node that replied.
-        let host = match (host, from.endpoint()) {
-            ("", Endpoint::At(address)) => address.host.clone(),
-            _ => host.trim_matches(['[', ']']).to_owned(),
+    ) -> Result<Arc<NodeConnection>, StoreError> {
+        let address = || {
+            let (host, port) = to.rsplit_once(':')?;
+            // An empty host is that of the node that replied.
+            let host = match (host, &from.endpoint) {
+                ("", Endpoint::At(address)) => address.host.clone(),
+                _ => host.trim_matches(['[', ']']).to_owned(),
+            };
+            Some(Address { host, port: port.parse().ok()? })
         };
-        let address = Address { host, port: port.parse().ok()? };
+        let (Self::Cluster(cluster), Some(address)) = (self, address()) else {
+            let why = format!("slot {slot} is at `{to}`, which is no address");
+            return Err(StoreError::Unavailable(why));
+        };
         let mut map = cluster.map.write();
         let node = map.node(address, &cluster.context);
         if moved {
@@ -118,7 +123,7 @@ impl Topology {
             drop(map);
             cluster.refresh();
         }
-        Some(node)
+        Ok(node)
     }
 
     /// Every server.
@@ -168,7 +173,7 @@ struct Map {
 impl Map {
     fn node(&mut self, address: Address, context: &Arc<Context>) -> Arc<NodeConnection> {
         let endpoint = Endpoint::At(address.clone());
-        let new = || NodeConnection::new(endpoint, Arc::clone(context));
+        let new = || NodeConnection::new(endpoint, context, true);
         Arc::clone(self.nodes.entry(address).or_insert_with(new))
     }
 
@@ -184,7 +189,7 @@ impl Cluster {
     /// Every known node.
     pub(crate) fn nodes(&self) -> Vec<Arc<NodeConnection>> {
         let mut nodes: Vec<_> = self.map.read().nodes.values().cloned().collect();
-        nodes.sort_by_key(|node| node.endpoint().to_string());
+        nodes.sort_by_key(|node| node.endpoint.to_string());
         nodes
     }
 
@@ -263,8 +268,7 @@ impl Cluster {
     async fn query_nodes(&self) -> Result<(), StoreError> {
         let node_of: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let seeds = self.context.url.hosts.iter().cloned();
-        let seeds =
-            seeds.map(|seed| NodeConnection::seed(Endpoint::At(seed), Arc::clone(&self.context)));
+        let seeds = seeds.map(|seed| NodeConnection::new(Endpoint::At(seed), &self.context, false));
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let mut error = StoreError::Unavailable("the cluster has no nodes".to_owned());
@@ -272,14 +276,14 @@ impl Cluster {
             match node.command(&command, Deadline::after(MAP_TIMEOUT)).await {
                 Ok(Value::ServerError(refusal)) => {
                     let words = refusal.details().unwrap_or_default();
-                    error = StoreError::Unavailable(format!("{}: {words}", node.endpoint()));
+                    error = StoreError::Unavailable(format!("{}: {words}", node.endpoint));
                 }
                 Ok(value) => {
                     if let Some(ranges) = ranges(&value, &node).filter(|it| !it.is_empty()) {
                         self.replace_map(ranges);
                         return Ok(());
                     }
-                    error = StoreError::Unavailable(format!("{} holds no slots", node.endpoint()));
+                    error = StoreError::Unavailable(format!("{} holds no slots", node.endpoint));
                 }
                 Err(failure) => error = failure,
             }
@@ -317,7 +321,7 @@ fn ranges(value: &Value, from: &NodeConnection) -> Option<Vec<(u16, u16, Address
             _ => return None,
         };
         // A node that does not know its own address has the one of the connection.
-        let host = match from.endpoint() {
+        let host = match &from.endpoint {
             Endpoint::At(address) if host.is_empty() || host == "?" => address.host.clone(),
             _ => host,
         };

@@ -53,7 +53,8 @@ impl Plan {
             calendars: calendars.collect(),
             can_reserve: policy.can_reserve(),
             text: policy.to_string(),
-            unused_decision: unused_decision(policy),
+            unused_decision: apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
+                .expect("a reset is possible under every policy"),
             initial_state,
         }
     }
@@ -92,7 +93,9 @@ impl Plan {
     }
 
     /// The arguments after the key for `operation`. `around` is an estimate of the time of the server, which must be
-    /// right within a day, and is only used for windows of the calendar.
+    /// right within a day, and is only used for windows of the calendar. `at` is the time of the operation, if it is
+    /// given; the key must then begin with [`TEST_PREFIX`]. `calendars` are those that the script has requested by
+    /// [`Reply::Calendars`](super::Reply::Calendars).
     ///
     /// # Errors
     /// [`ReserveError`] for a reserve under a policy with a limit that is not of the gcra family.
@@ -100,36 +103,15 @@ impl Plan {
         &self,
         operation: Operation,
         around: Timestamp,
-    ) -> Result<Arguments<'_>, ReserveError> {
-        self.arguments_with(operation, around, None, &[])
-    }
-
-    /// [`Plan::arguments`] with the time of the operation, for a key that begins with
-    /// [`TEST_PREFIX`].
-    ///
-    /// # Errors
-    /// As [`Plan::arguments`].
-    pub fn arguments_at(
-        &self,
-        operation: Operation,
-        now: Timestamp,
-    ) -> Result<Arguments<'_>, ReserveError> {
-        self.arguments_with(operation, now, Some(now), &[])
-    }
-
-    /// The arguments of a second call, after the script has replied
-    /// [`Reply::Calendars`](super::Reply::Calendars). `at` is the time of the operation, if it was given.
-    ///
-    /// # Errors
-    /// As [`Plan::arguments`].
-    pub fn arguments_again(
-        &self,
-        operation: Operation,
         at: Option<Timestamp>,
-        now: Timestamp,
         calendars: &[Calendar],
     ) -> Result<Arguments<'_>, ReserveError> {
-        self.arguments_with(operation, now, at, calendars)
+        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
+            return Ok(Arguments::fast(fast, cost, at));
+        }
+        self.check_operation(operation)?;
+        let calendars = calendar::boundaries(self.calendars.iter().chain(calendars), around);
+        Ok(Arguments::general(operation, &self.initial_state, calendars, at))
     }
 
     /// The decision on a take under one limit of the gcra family, for which the script replies with one integer: the
@@ -151,26 +133,6 @@ impl Plan {
         };
         decision.ok_or_else(|| ReplyError(debt.to_string()))
     }
-
-    fn arguments_with(
-        &self,
-        operation: Operation,
-        around: Timestamp,
-        at: Option<Timestamp>,
-        more: &[Calendar],
-    ) -> Result<Arguments<'_>, ReserveError> {
-        if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast) {
-            return Ok(Arguments::fast(fast, cost, at));
-        }
-        self.check_operation(operation)?;
-        let calendars = calendar::boundaries(self.calendars.iter().chain(more), around);
-        Ok(Arguments::general(operation, &self.initial_state, calendars, at))
-    }
-}
-
-fn unused_decision(policy: &Policy) -> Decision {
-    apply(policy, &mut None, Timestamp::EPOCH, Operation::Reset)
-        .expect("every policy may be reset under")
 }
 
 /// The argument of `lua/fast_gcra.lua` or `lua/fast_log.lua` without its cost, if one of them supports the policy.

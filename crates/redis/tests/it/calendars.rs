@@ -19,13 +19,13 @@ fn ask(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Rep
     let guess = at(guess(seconds * 1_000_000 + micros));
     let plan = Plan::new(&policy.parse::<Policy>().unwrap());
     let operation = Operation::Take(1);
-    let arguments = plan.arguments(operation, guess).unwrap();
+    let arguments = plan.arguments(operation, guess, None, &[]).unwrap();
     let first = Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap();
     let first = heard(&plan, operation, &first).unwrap();
     let Reply::Calendars { now, calendars } = &first else { return (first.clone(), first) };
     let kept: bool = redis::cmd("EXISTS").arg(policy).query(connection).unwrap();
     assert!(!kept, "nothing is stored before it is decided");
-    let again = plan.arguments_again(operation, None, *now, calendars).unwrap();
+    let again = plan.arguments(operation, *now, None, calendars).unwrap();
     let second = Store::run(connection, &plan, policy.as_bytes(), &again).unwrap();
     let second = heard(&plan, operation, &second).unwrap();
     (first, second)
@@ -58,7 +58,8 @@ fn a_calendar_of_an_old_rule_is_asked_for_once() {
     let run = |policy: &str, connection: &mut redis::Connection| {
         let plan = Plan::new(&policy.parse().unwrap());
         let operation = Operation::Take(1);
-        let arguments = plan.arguments_at(operation, at(1_700_000_000_000_000)).unwrap();
+        let now = at(1_700_000_000_000_000);
+        let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
         let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments).unwrap();
         heard(&plan, operation, &reply).unwrap()
     };
@@ -92,7 +93,8 @@ fn a_client_whose_clock_is_an_hour_off_makes_no_difference() {
     ] {
         let plan = Plan::new(&policy.parse::<Policy>().unwrap());
         let now = 1_700_000_000_000_000;
-        let sent = guesses.map(|guess| plan.arguments(Operation::Take(1), at(guess(now))).unwrap());
+        let sent = guesses
+            .map(|guess| plan.arguments(Operation::Take(1), at(guess(now)), None, &[]).unwrap());
         let calendars = policy.contains("year") || policy.contains("month");
         assert!(calendars || (sent[0] == sent[1] && sent[1] == sent[2]), "{policy}");
         for (turn, guess) in (0..9).zip(guesses.into_iter().cycle()) {

@@ -13,7 +13,7 @@ const NOW: u64 = 1_700_000_000_000_000;
 fn take(connection: &mut Connection, policy: &str, operation: Operation) -> Result<(), String> {
     let plan = Plan::new(&policy.parse().unwrap());
     let now = Timestamp::from_micros(NOW).unwrap();
-    let arguments = plan.arguments_at(operation, now).unwrap();
+    let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
     let reply = Store::run(connection, &plan, &test_key(b"it"), &arguments)?;
     heard(&plan, operation, &reply).map(drop)
 }

@@ -13,7 +13,7 @@ const ENGINES: [Engine; 3] = [Engine::Redis70, Engine::Valkey91, Engine::Redis62
 
 fn ask(connection: &mut Connection, key: &str, policy: &str, operation: Operation) -> Decision {
     let plan = Plan::new(&policy.parse().unwrap());
-    let arguments = plan.arguments(operation, server_time(connection)).unwrap();
+    let arguments = plan.arguments(operation, server_time(connection), None, &[]).unwrap();
     let reply = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
     let heard = heard(&plan, operation, &reply).unwrap();
     let Reply::Decision(decision) = heard else { panic!("no decision") };
@@ -80,7 +80,9 @@ fn keys_of_tests_live_for_an_hour_at_least() {
         for policy in ["gcra:1000/1s", "sliding-log:1000/1ms", "gcra:1/1s,gcra:2/1s", "gcra:1/3h"] {
             let policy: Policy = policy.parse().unwrap();
             let plan = Plan::new(&policy);
-            let arguments = plan.arguments_at(Operation::Take(1), Timestamp::EPOCH).unwrap();
+            let arguments = plan
+                .arguments(Operation::Take(1), Timestamp::EPOCH, Some(Timestamp::EPOCH), &[])
+                .unwrap();
             let key = format!("sg:test:{policy}");
             let _ = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
             let left: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
