@@ -55,7 +55,7 @@ pub struct MemoryStore {
     id: StoreId,
     pub(crate) hasher: RandomState,
     /// The keys of the hasher.
-    keys: [u64; 4],
+    pub(crate) keys: [u64; 4],
     pub(crate) shards: Box<[Shard<OverflowTable>; SHARDS]>,
     /// The first of four shards for each value of the first eight bits of a hash.
     pub(crate) cells: [u8; 1 << SHARD_BITS],
@@ -275,7 +275,7 @@ impl MemoryStore {
         let locked = self.shard(hash).lock(hash);
         let slot = locked.find(hash)?.1.slot();
         match slot.policy_number() {
-            OVERFLOW => locked.kept().kept.get(slot.index()).map(read),
+            OVERFLOW => locked.kept().get(slot.index()).map(read),
             _ => self.simple_entry(slot).as_ref().map(read),
         }
     }
@@ -309,10 +309,6 @@ impl MemoryStore {
     pub fn usage(&self) -> TableUsage {
         let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
         TableUsage { keys_dropped, ..self.budget.usage() }
-    }
-
-    pub(crate) const fn hash_keys(&self) -> [u64; 4] {
-        self.keys
     }
 
     #[inline(always)]
