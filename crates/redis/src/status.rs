@@ -1,8 +1,8 @@
 //! Versions, functions and problems of a store.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Value, from_redis_value, from_redis_value_ref};
 use sluicegate_core::{Operation, StoreError};
 
 use crate::{
@@ -13,7 +13,6 @@ use crate::{
     },
     script::Library,
 };
-use std::sync::Arc;
 
 /// How long one server may take to tell.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -268,23 +267,9 @@ async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
 /// Version and role, as `INFO` would say them, from the reply to `HELLO`: every user who may connect may send it.
 async fn hello(node: &Arc<NodeConnection>) -> String {
     let reply = node.command(&redis::cmd("HELLO"), Deadline::after(STATUS_TIMEOUT)).await;
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    };
-    let pairs: Vec<(String, String)> = match reply {
-        Ok(Value::Map(pairs)) => {
-            pairs.iter().map(|(name, value)| (text(name), text(value))).collect()
-        }
-        Ok(Value::Array(values)) => {
-            values.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
-        }
-        _ => Vec::new(),
-    };
-    let field =
-        |name: &str| pairs.iter().find(|(found, _)| found == name).map(|(_, value)| &**value);
-    let server = field("server").unwrap_or("redis");
+    let fields = reply.ok().and_then(|reply| from_redis_value::<HashMap<String, Value>>(reply).ok());
+    let field = |name: &str| from_redis_value_ref::<String>(fields.as_ref()?.get(name)?).ok();
+    let server = field("server").unwrap_or_else(|| "redis".to_owned());
     let version = field("version").map(|version| format!("{server}_version:{version}\n"));
     let role = field("role").map(|role| format!("role:{role}\n"));
     version.unwrap_or_default() + &role.unwrap_or_default()

@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use redis::Value;
+use redis::{Value, from_redis_value_ref};
 use tokio::{sync::watch, time::sleep};
 
 use super::{
@@ -314,12 +314,7 @@ fn ranges(value: &Value, from: &NodeConnection) -> Option<Vec<(u16, u16, Address
             return None;
         };
         let [host, Value::Int(port), ..] = &primary[..] else { return None };
-        let host = match host {
-            Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok()?,
-            Value::SimpleString(text) => text.clone(),
-            Value::Nil => String::new(),
-            _ => return None,
-        };
+        let host = from_redis_value_ref::<Option<String>>(host).ok()?.unwrap_or_default();
         // A node that does not know its own address has the one of the connection.
         let host = match &from.endpoint {
             Endpoint::At(address) if host.is_empty() || host == "?" => address.host.clone(),
