@@ -10,7 +10,9 @@
 use std::{borrow::Cow, time::Duration};
 
 use sluicegate_commands::CommandError;
-use sluicegate_core::{Decision, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
+use sluicegate_core::{
+    Decision, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply, as_micros,
+};
 
 use crate::{
     key::Key,
@@ -77,8 +79,7 @@ impl InPlaceLog {
         if room == 0 || u64::from(cost) > room {
             let decision = self.denied(&log, gone, now, cost);
             if moment.is_time_to_check_expiry() {
-                let reset = u64::try_from(decision.reset_after.as_micros()).unwrap_or(0);
-                key.repair_ttl(moment.end_after(reset));
+                key.repair_ttl(moment.end_after(as_micros(decision.reset_after)));
             }
             return Ok(Some(decision));
         }
@@ -90,10 +91,7 @@ impl InPlaceLog {
         } else {
             let (end, width, count) = (bytes.len(), log.width, log.count + 1);
             append(key, end, &offset.to_le_bytes()[..width], count);
-            let ends = moment.end_after(self.period);
-            key.set_end(ends);
-            key.context().replicate_expiry(key.name(), ends);
-            key.changed();
+            key.expire(moment.end_after(self.period));
         }
         Ok(Some(self.allowed(live + 1)))
     }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use redis::{Cmd, Pipeline, Value};
-use sluicegate_core::{Decision, Operation, StoreError, Timestamp};
+use sluicegate_core::{Decision, StoreError, Timestamp};
 
 use crate::{
-    native,
+    PlannedOperation, native,
     net::{
         context::Context,
         keeper::{Missing, refuses_writes},
         node_connection::{Deadline, NodeConnection},
     },
     reply::{ReplyKind, parse_script_reply},
-    script::{Calendar, Plan},
+    script::Calendar,
     script_command::command,
     slot::slot,
     store::Inner,
@@ -107,14 +107,13 @@ impl Inner {
     /// Applies an operation to one key, at the time `at` if it is given.
     pub(crate) async fn call(
         &self,
-        key: &[u8],
-        plan: &Plan,
-        (operation, at): (Operation, Option<Timestamp>),
+        planned: PlannedOperation<'_>,
+        at: Option<Timestamp>,
         deadline: Deadline,
     ) -> Result<Decision, StoreError> {
         let (context, native, by_script) = (&*self.context, false, at.is_some());
-        let command = SingleKeyCommand { context, key, plan, operation, at, native, by_script };
-        self.send(slot(key), command, deadline).await
+        let command = SingleKeyCommand { context, planned, at, native, by_script };
+        self.send(slot(planned.key), command, deadline).await
     }
 
     /// Updates the state of the connection after a reply.
@@ -151,9 +150,7 @@ impl Inner {
 /// An operation on one key: by the module if the node has it, otherwise by script.
 struct SingleKeyCommand<'a> {
     context: &'a Context,
-    key: &'a [u8],
-    plan: &'a Plan,
-    operation: Operation,
+    planned: PlannedOperation<'a>,
     at: Option<Timestamp>,
     /// Whether the last command was one of the module.
     native: bool,
@@ -171,21 +168,23 @@ impl StoreCommand for SingleKeyCommand<'_> {
         whole: bool,
         requested: &RequestedCalendars,
     ) -> Result<Cmd, StoreError> {
-        let &mut Self { context, key, plan, operation, at, .. } = self;
+        let &mut Self { context, planned: PlannedOperation { key, policy, operation }, at, .. } =
+            self;
         self.native = !self.by_script && node.has_module();
         if self.native {
-            return Ok(native::command(plan, key, operation)?);
+            return Ok(native::command(&policy.plan, key, operation)?);
         }
         let around = requested.now.or(at).unwrap_or_else(|| context.now());
-        let arguments = plan.arguments(operation, around, at, &requested.calendars)?;
-        Ok(command(plan, key, &arguments, whole))
+        let arguments = policy.plan.arguments(operation, around, at, &requested.calendars)?;
+        Ok(command(&policy.plan, key, &arguments, whole))
     }
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind {
+        let PlannedOperation { policy, operation, .. } = self.planned;
         if !self.native {
-            return parse_script_reply(self.plan, self.operation, reply);
+            return parse_script_reply(&policy.plan, operation, reply);
         }
-        let parsed = native::parse_reply(self.plan, self.operation, reply);
+        let parsed = native::parse_reply(&policy.plan, operation, reply);
         match parsed {
             ReplyKind::Decided(_) => self.context.counts.module.one(),
             ReplyKind::NoModule { at_all: false } => self.by_script = true,

@@ -54,7 +54,7 @@ mod slot;
 mod status;
 mod store;
 
-use planned_policy::PlannedPolicy;
+use planned_policy::{PlannedOperation, PlannedPolicy};
 
 pub use net::breaker::PROBE_EVERY;
 pub use options::{Options, TestClock, TlsOptions};

@@ -14,7 +14,7 @@ use sluicegate_core::{
 };
 
 use crate::{
-    PlannedPolicy,
+    PlannedOperation, PlannedPolicy,
     call::{RequestedCalendars, StoreCommand},
     net::{
         context::Context,
@@ -34,6 +34,13 @@ struct PreparedTake<'a> {
     key: Cow<'a, [u8]>,
     policy: Cow<'a, PlannedPolicy>,
     cost: u32,
+}
+
+impl PreparedTake<'_> {
+    /// An operation on the key.
+    fn planned(&self, operation: Operation) -> PlannedOperation<'_> {
+        PlannedOperation { key: &self.key, policy: &self.policy, operation }
+    }
 }
 
 fn joint(each: Vec<Decision>) -> Result<Joint, StoreError> {
@@ -146,8 +153,7 @@ impl Inner {
     ) -> Result<MultiKeyAnswer, StoreError> {
         let all = |operation: fn(u32) -> Operation| {
             let each = sides.iter().map(|side| {
-                let asked = operation(side.cost);
-                let answer = self.fall_back(&side.key, &side.policy, asked, error.clone());
+                let answer = self.fall_back(side.planned(operation(side.cost)), error.clone());
                 answer.map(|answer| answer.decision)
             });
             joint(each.collect::<Result<_, _>>()?)
@@ -169,9 +175,7 @@ impl Inner {
         let mut answers: Vec<Answer> = Vec::with_capacity(sides.len());
         if stores {
             for side in sides {
-                let take = Operation::Take(side.cost);
-                let asked = self.request(&side.key, &side.policy, take, deadline).await;
-                match asked {
+                match self.request(side.planned(Operation::Take(side.cost)), deadline).await {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
                         self.refund_all(sides, &answers).await;
@@ -198,7 +202,7 @@ impl Inner {
             } else {
                 Operation::Peek(side.cost)
             };
-            self.request(&side.key, &side.policy, operation, deadline).await
+            self.request(side.planned(operation), deadline).await
         });
         for answer in join_all(rest).await {
             answers.push(answer?);
@@ -226,7 +230,7 @@ impl Inner {
             let refund = Operation::Refund(side.cost);
             self.begins(&side.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
-            let decision = self.decide(&side.key, &side.policy, refund, deadline).await;
+            let decision = self.decide(side.planned(refund), deadline).await;
             self.done(&side.key, refund);
             match decision {
                 Ok(decision) => Answer { decision, ..answer },

@@ -7,7 +7,7 @@ use redis::Pipeline;
 use sluicegate_core::{Answer, KeyedOperation, Operation, StoreError};
 
 use crate::{
-    PlannedPolicy,
+    PlannedOperation, PlannedPolicy,
     local::denial_cache::QueryToken,
     native,
     net::{node_connection::Deadline, topology::Topology},
@@ -39,20 +39,16 @@ impl Inner {
         let alone = matches!(self.topology, Topology::One(_));
         for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
             let (key, policy) = (self.key(key), self.planned(policy));
-            if let Some(answer) = self.cached_denial(&key, &policy, operation, now) {
+            let planned = PlannedOperation { key: &key, policy: &policy, operation };
+            if let Some(answer) = self.cached_denial(planned, now) {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
             self.begins(&key, operation);
             let token = self.denials.begin_query(&key, now);
             let slot = if alone { 0 } else { slot(&key) };
-            slots.entry(slot).or_default().push(PendingOperation {
-                place,
-                key,
-                policy,
-                operation,
-                token,
-            });
+            let pending = PendingOperation { place, key, policy, operation, token };
+            slots.entry(slot).or_default().push(pending);
         }
         let slots = slots.iter().map(|(slot, open)| self.ask_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
@@ -156,18 +152,17 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
         let &PendingOperation { ref key, ref policy, operation, token, .. } = open;
+        let planned = PlannedOperation { key, policy, operation };
         let answer = match parsed {
-            Ok(ReplyKind::Decided(decision)) => {
-                Ok(self.decided(key, policy, operation, token, decision))
-            }
+            Ok(ReplyKind::Decided(decision)) => Ok(self.decided(planned, token, decision)),
             Ok(
                 ReplyKind::NoScript
                 | ReplyKind::NoModule { .. }
                 | ReplyKind::Redirect { .. }
                 | ReplyKind::Calendars { .. },
-            ) => self.request(key, policy, operation, deadline).await,
+            ) => self.request(planned, deadline).await,
             Ok(ReplyKind::Failed(error)) | Err(error) if error.is_unavailable() => {
-                self.fall_back(key, policy, operation, error)
+                self.fall_back(planned, error)
             }
             Ok(ReplyKind::Failed(error)) | Err(error) => Err(error),
         };

@@ -6,7 +6,7 @@ use redis::{Cmd, Value, from_redis_value, from_redis_value_ref};
 use sluicegate_core::{Operation, StoreError};
 
 use crate::{
-    PlannedPolicy, RedisStore, native,
+    PlannedOperation, PlannedPolicy, RedisStore, native,
     net::{
         node_connection::{Deadline, NodeConnection},
         topology::Topology,
@@ -101,9 +101,9 @@ impl RedisStore {
         let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
         let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
         let key = inner.key(STATUS_KEY);
-        let taken = inner.decide(&key, &policy, Operation::Take(1), deadline).await;
-        let error = match taken {
-            Ok(_) => inner.decide(&key, &policy, Operation::Reset, deadline).await.err()?,
+        let planned = |operation| PlannedOperation { key: &key, policy: &policy, operation };
+        let error = match inner.decide(planned(Operation::Take(1)), deadline).await {
+            Ok(_) => inner.decide(planned(Operation::Reset), deadline).await.err()?,
             Err(error) => error,
         };
         let text = error.to_string();
@@ -267,7 +267,8 @@ async fn server(node: &Arc<NodeConnection>) -> ServerStatus {
 /// Version and role, as `INFO` would say them, from the reply to `HELLO`: every user who may connect may send it.
 async fn hello(node: &Arc<NodeConnection>) -> String {
     let reply = node.command(&redis::cmd("HELLO"), Deadline::after(STATUS_TIMEOUT)).await;
-    let fields = reply.ok().and_then(|reply| from_redis_value::<HashMap<String, Value>>(reply).ok());
+    let fields =
+        reply.ok().and_then(|reply| from_redis_value::<HashMap<String, Value>>(reply).ok());
     let field = |name: &str| from_redis_value_ref::<String>(fields.as_ref()?.get(name)?).ok();
     let server = field("server").unwrap_or_else(|| "redis".to_owned());
     let version = field("version").map(|version| format!("{server}_version:{version}\n"));
@@ -279,10 +280,8 @@ async fn hello(node: &Arc<NodeConnection>) -> String {
 async fn library(node: &Arc<NodeConnection>) -> (Option<String>, Option<bool>) {
     let mut list = redis::cmd("FUNCTION");
     list.arg("LIST").arg("LIBRARYNAME").arg(Library::NAME).arg("WITHCODE");
-    let may_not =
-        |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "NOPERM");
     match node.command(&list, Deadline::after(STATUS_TIMEOUT)).await {
-        Ok(reply) if may_not(&reply) => {}
+        Ok(Value::ServerError(error)) if error.code() == "NOPERM" => {}
         Ok(reply) => {
             let mut found = None;
             texts(&reply, &mut |text| {

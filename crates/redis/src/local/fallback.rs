@@ -14,7 +14,7 @@ use sluicegate_core::{
 use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
 
 use super::denial_cache::{DenialCache, ReportedUsage};
-use crate::{PlannedPolicy, counters::CounterValues, net::breaker::PROBE_EVERY};
+use crate::{PlannedOperation, counters::CounterValues, net::breaker::PROBE_EVERY};
 
 /// Decides while the store is unavailable.
 #[derive(Debug)]
@@ -40,8 +40,7 @@ impl LocalFallback {
     /// none, and return `error`.
     pub(crate) fn decide(
         &self,
-        (key, prepared): (&[u8], &PlannedPolicy),
-        operation: Operation,
+        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
         (denials, counts): (&DenialCache, &CounterValues),
         now: Timestamp,
         error: StoreError,
@@ -50,7 +49,7 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
         }
-        let outcome = match (prepared.settings.on_error, &prepared.local) {
+        let outcome = match (policy.settings.on_error, &policy.local) {
             (_, Some((share, local))) => {
                 counts.fallback_local.one();
                 let store = self
@@ -75,7 +74,7 @@ impl LocalFallback {
                 Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
             }
         };
-        let limit = prepared.policy.limits().iter().map(Limit::capacity).min();
+        let limit = policy.policy.limits().iter().map(Limit::capacity).min();
         let decision = Decision {
             outcome,
             limit: limit.unwrap_or_default(),

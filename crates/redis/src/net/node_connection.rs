@@ -155,8 +155,7 @@ impl NodeConnection {
 
     /// Why no decision of the server can be had now, as far as is known.
     pub(crate) fn why_unavailable(&self) -> Option<String> {
-        let is_barred =
-            || self.permission.is_barred() && self.permission.is_barred_at(self.context.now());
+        let is_barred = || self.permission.is_barred_at(self.context.now());
         (self.breaker.is_open() || is_barred()).then(|| self.why.lock().clone())
     }
 

@@ -1,6 +1,6 @@
 //! Scripts, assembled from the files in `lua/`.
 
-use std::{fmt::Write as _, sync::OnceLock};
+use std::sync::OnceLock;
 
 use sha1::{Digest, Sha1};
 use sluicegate_core::{Limit, Policy};
@@ -90,11 +90,7 @@ impl Script {
 
     /// A script of this text.
     fn new(text: String) -> Self {
-        let mut sha1 = String::with_capacity(40);
-        for byte in Sha1::digest(&text) {
-            // Writing to a string cannot fail.
-            let _ = write!(sha1, "{byte:02x}");
-        }
+        let sha1 = format!("{:x}", Sha1::digest(&text));
         Self { text, sha1 }
     }
 }
