@@ -224,7 +224,7 @@ impl Inner {
     ) -> Result<Decision, StoreError> {
         #[cfg(test)]
         if let Some(server) = self.context.virtual_server.get() {
-            return deadline.within(server.decide(planned.operation)).await?;
+            return deadline.within(server(planned.operation)).await?;
         }
         self.call(planned, None, deadline).await
     }

@@ -230,12 +230,6 @@ impl Context {
     }
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Context").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
 /// The fallback decision, for the log.
 fn fallback_text(on_error: OnError) -> &'static str {
     match on_error {

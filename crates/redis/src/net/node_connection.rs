@@ -8,7 +8,6 @@
 //! server that stops replying.
 
 use std::{
-    fmt,
     future::Future,
     sync::{
         Arc,
@@ -106,15 +105,6 @@ pub(super) struct OpenConnection {
     pub(super) flow: Arc<Flow>,
     pub(super) since: Timestamp,
     pub(super) has_module: bool,
-}
-
-impl fmt::Debug for NodeConnection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("NodeConnection")
-            .field("place", &self.endpoint)
-            .finish_non_exhaustive()
-    }
 }
 
 impl NodeConnection {

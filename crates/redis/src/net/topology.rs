@@ -31,7 +31,6 @@ const SETTLING: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The map from keys to servers.
-#[derive(Debug)]
 pub(crate) enum Topology {
     /// One server holds all keys.
     One(Arc<NodeConnection>),
@@ -46,7 +45,7 @@ impl Topology {
                 context: Arc::clone(context),
                 map: RwLock::default(),
                 refreshing: AtomicBool::new(false),
-                reading: watch::channel(Reading::Never).0,
+                first_map: watch::channel(None).0,
                 report: Mutex::new(OutageLog::new()),
             })),
             Kind::Single => {
@@ -77,9 +76,9 @@ impl Topology {
         cluster.refresh();
         if cluster.has_no_map() {
             // The first commands need the map. If it cannot be read, the background task retries.
-            let mut watcher = cluster.reading.subscribe();
-            let read = watcher.wait_for(|it| *it != Reading::Never);
-            if let Ok(Reading::Failed(why)) = deadline.within(read).await?.as_deref() {
+            let mut watcher = cluster.first_map.subscribe();
+            let read = watcher.wait_for(Option::is_some);
+            if let Ok(Some(Err(why))) = deadline.within(read).await?.as_deref() {
                 return Err(StoreError::Unavailable(why.clone()));
             }
         }
@@ -142,28 +141,17 @@ impl Topology {
 }
 
 /// The nodes of a cluster.
-#[derive(Debug)]
 pub(crate) struct Cluster {
     context: Arc<Context>,
     map: RwLock<Map>,
     /// Whether a task reads the map.
     refreshing: AtomicBool,
-    /// Result of reading the first map.
-    reading: watch::Sender<Reading>,
+    /// Whether there is a map, or why no node returned the first one; `None` before it is read.
+    first_map: watch::Sender<Option<Result<(), String>>>,
     report: Mutex<OutageLog>,
 }
 
-/// Result of reading the first map of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reading {
-    /// Not read yet.
-    Never,
-    /// No node returned it.
-    Failed(String),
-    Done,
-}
-
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Map {
     nodes: HashMap<Address, Arc<NodeConnection>>,
     /// By slot; empty at first.
@@ -227,7 +215,7 @@ impl Cluster {
 
     /// Why no node is available, if that is so.
     pub(crate) fn unavailable(&self) -> Option<String> {
-        if let Reading::Failed(why) = &*self.reading.borrow() {
+        if let Some(Err(why)) = &*self.first_map.borrow() {
             return Some(why.clone());
         }
         let nodes = self.nodes();
@@ -241,7 +229,7 @@ impl Cluster {
         let (now, mut report) = (self.context.now(), self.report.lock());
         let line = match &read {
             Ok(()) => {
-                self.reading.send_replace(Reading::Done);
+                self.first_map.send_replace(Some(Ok(())));
                 report.change(false, now)
             }
             // Each known node logs its own outage.
@@ -251,7 +239,7 @@ impl Cluster {
                     StoreError::Unavailable(why) => why.clone(),
                     error => error.to_string(),
                 };
-                self.reading.send_replace(Reading::Failed(why));
+                self.first_map.send_replace(Some(Err(why)));
                 report.change(true, now)
             }
         };
