@@ -72,17 +72,6 @@ pub struct MemoryStore {
     pub(crate) seeds: AtomicU64,
 }
 
-/// One request of a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The policy.
-    pub policy: &'a NumberedPolicy,
-    /// The operation to apply.
-    pub operation: Operation,
-}
-
 /// No base yet: a time so far away that no request is within the range of its TATs.
 const NO_BASE: u64 = 1 << 62;
 
@@ -192,21 +181,22 @@ impl MemoryStore {
         now: Timestamp,
         operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        let policy = self.prepare(policy, now);
-        self.apply_prepared(Request { key, policy: &policy, operation }, now)
+        self.apply_numbered(key, &self.prepare(policy, now), now, operation)
     }
 
-    /// Applies one request at `now`, atomically.
+    /// [`MemoryStore::apply`] under a policy that is looked up already.
     ///
     /// # Errors
     /// As [`MemoryStore::apply`].
     #[inline(always)]
-    pub fn apply_prepared(
+    pub fn apply_numbered(
         &self,
-        request: Request<'_>,
+        key: &[u8],
+        policy: &NumberedPolicy,
         now: Timestamp,
+        operation: Operation,
     ) -> Result<Decision, ReserveError> {
-        self.apply_hashed::<true, _>(self.hash(request.key), request.policy, now, request.operation)
+        self.apply_hashed::<true, _>(self.hash(key), policy, now, operation)
     }
 
     /// Prefetches the slot of a key, for a request that follows soon.
@@ -220,24 +210,6 @@ impl MemoryStore {
         let hash = self.hash(key);
         self.shard(hash).bucket_view(hash).prefetch(hash);
         hash
-    }
-
-    /// Applies independent requests at one time, in order. The slots of later ones are prefetched while one is
-    /// decided.
-    pub fn apply_many<'a>(
-        &self,
-        requests: &[Request<'a>],
-        now: Timestamp,
-        mut answer: impl FnMut(&Request<'a>, Result<Decision, ReserveError>),
-    ) {
-        self.for_each_hash(
-            requests,
-            |request| request.key,
-            |request, hash| {
-                let Request { policy, operation, .. } = *request;
-                answer(request, self.apply_hashed::<false, _>(hash, policy, now, operation));
-            },
-        );
     }
 
     /// Calls `each` with the hash of each item's key, in order, while the slots of later ones are prefetched.
@@ -307,7 +279,7 @@ impl MemoryStore {
     /// Counters of the store.
     #[must_use]
     pub fn usage(&self) -> TableUsage {
-        let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys());
+        let keys_dropped = self.dropped.as_ref().map_or(0, |dropped| dropped.keys);
         TableUsage { keys_dropped, ..self.budget.usage() }
     }
 

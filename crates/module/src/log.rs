@@ -60,8 +60,7 @@ impl InPlaceLog {
             if cost != 1 {
                 return Ok(None);
             }
-            let mut fresh = self.begin(now, 1);
-            fresh.resize(EVENTS + self.width, 0);
+            let fresh = self.encode(now, 1, [now].into_iter());
             key.store(&fresh, moment.end_after(self.period));
             return Ok(Some(self.allowed(1)));
         };
@@ -96,26 +95,25 @@ impl InPlaceLog {
         Ok(Some(self.allowed(live + 1)))
     }
 
-    /// The head of a log of `count` events, with times relative to `base`.
-    fn begin(&self, base: u64, count: usize) -> Vec<u8> {
+    /// A log of `count` events at these `times`, which it stores relative to `base`.
+    fn encode(&self, base: u64, count: usize, times: impl Iterator<Item = u64>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(EVENTS + count * self.width);
         bytes.extend_from_slice(&self.head);
         bytes.extend_from_slice(&count_bytes(count));
         bytes.extend_from_slice(&base.to_le_bytes()[..7]);
         // Lossless: a width is at most 7.
         bytes.extend_from_slice(&[self.width.to_le_bytes()[0], 0]);
+        for time in times {
+            bytes.extend_from_slice(&(time - base).to_le_bytes()[..self.width]);
+        }
         bytes
     }
 
     /// The log without its first `gone` events, and with one more at `now`.
     fn rewritten(&self, log: &LogView<'_>, gone: usize, now: u64) -> Vec<u8> {
-        let count = log.count - gone;
-        let base = if count > 0 { log.time(gone) } else { now };
-        let mut bytes = self.begin(base, count + 1);
-        for time in (gone..log.count).map(|index| log.time(index)).chain([now]) {
-            bytes.extend_from_slice(&(time - base).to_le_bytes()[..self.width]);
-        }
-        bytes
+        let base = if gone < log.count { log.time(gone) } else { now };
+        let times = (gone..log.count).map(|index| log.time(index));
+        self.encode(base, log.count - gone + 1, times.chain([now]))
     }
 
     fn allowed(&self, live: usize) -> Decision {

@@ -105,7 +105,7 @@ impl Store for RedisStore {
     }
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
-        let reset = self.apply(key, self.inner().any_policy(), Operation::Reset);
+        let reset = self.apply(key, &self.inner().any_policy, Operation::Reset);
         Applied::later(async move {
             let mut is_live = false;
             match self.read(key, &mut |entry, _| is_live = entry.is_some()).await {

@@ -114,12 +114,12 @@ impl RedisStore {
         if self.inner().leases.has_keeper.swap(true, Ordering::Relaxed) {
             return;
         }
-        let store = Arc::downgrade(self.shared());
-        let every = (self.inner().leases.lifetime() / 2).max(Duration::from_millis(1));
+        let store = Arc::downgrade(&self.0);
+        let every = (self.inner().leases.lifetime / 2).max(Duration::from_millis(1));
         self.inner().context.spawn(async move {
             loop {
                 tokio::time::sleep(every).await;
-                let Some(store) = Weak::upgrade(&store).map(Self::from_shared) else { return };
+                let Some(store) = Weak::upgrade(&store).map(Self) else { return };
                 for leftover in store.inner().leases.expired(Some(store.inner().context.now())) {
                     store.return_now(leftover).await;
                 }

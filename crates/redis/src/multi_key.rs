@@ -22,7 +22,7 @@ use crate::{
         topology::Topology,
     },
     reply::{ReplyKind, one_decision, parse_general},
-    script::{Plan, Script, boundaries},
+    script::{Script, boundaries},
     script_command::begin,
     slot::slot,
     store::Inner,
@@ -139,7 +139,7 @@ impl Inner {
         }
         // The others count as unused.
         let each = sides.iter().zip(known).map(|(side, known)| {
-            known.map_or_else(|| side.policy.plan.unused_decision(), |answer| answer.decision)
+            known.map_or_else(|| side.policy.plan.unused_decision, |answer| answer.decision)
         });
         Joint::of(each.collect())
     }
@@ -270,12 +270,11 @@ impl StoreCommand for MultiKeyCommand<'_> {
         self.sides.iter().for_each(|side| {
             command.arg(&*side.key);
         });
-        let plans = self.sides.iter().map(|side| &side.policy.plan);
-        let own = plans.flat_map(Plan::calendars);
+        let own = self.sides.iter().flat_map(|side| &side.policy.plan.calendars);
         command.arg(self.word).arg(boundaries(own.chain(&requested.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         for side in self.sides {
-            command.arg(side.cost).arg(side.policy.plan.initial_state());
+            command.arg(side.cost).arg(&side.policy.plan.initial_state);
         }
         Ok(command)
     }

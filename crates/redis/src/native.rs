@@ -49,7 +49,7 @@ pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<C
         }
     };
     let mut command = redis::cmd(name);
-    command.arg(key).arg(plan.policy_text());
+    command.arg(key).arg(&plan.text);
     if cost != 1 {
         command.arg("COST").arg(cost);
     }
@@ -63,9 +63,7 @@ pub(crate) fn command(plan: &Plan, key: &[u8], operation: Operation) -> Result<C
 pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> ReplyKind {
     match reply {
         // The integer says whether there was state.
-        Value::Int(_) if operation == Operation::Reset => {
-            ReplyKind::Decided(plan.unused_decision())
-        }
+        Value::Int(_) if operation == Operation::Reset => ReplyKind::Decided(plan.unused_decision),
         Value::ServerError(error) => {
             let is_unknown = error.details().is_some_and(|it| it.starts_with("unknown command"));
             match error.code() {

@@ -103,7 +103,7 @@ impl World {
                 }
             })
         });
-        assert!(store.shared().context.virtual_server.set(server).is_ok());
+        assert!(store.inner().context.virtual_server.set(server).is_ok());
         store
     }
 

@@ -2,7 +2,7 @@
 //! figures; `cargo xtask soak` runs the full sizes.
 
 use sluicegate_core::{Operation, apply};
-use sluicegate_memory::{MemoryStore, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -94,10 +94,7 @@ fn take_log_of_100000_events_is_counted() {
     let rule = store.prepare(&log, at(0));
     let mut entry = None;
     for event in 0..100_001 {
-        let found = store.apply_prepared(
-            Request { key: b"a", policy: &rule, operation: Operation::Take(1) },
-            at(event),
-        );
+        let found = store.apply_numbered(b"a", &rule, at(event), Operation::Take(1));
         let expected = apply(&log, &mut entry, at(event), Operation::Take(1));
         assert_eq!(found, expected);
     }

@@ -5,7 +5,7 @@
 use std::{env, fs, process::Command};
 
 use sluicegate_core::{Operation, Policy};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -130,7 +130,7 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
         let rule = store.prepare(&(flood.policy)(0), at(now));
         for key in 0..keys {
             let (key, operation) = (&key.to_le_bytes(), Operation::Charge(flood.charged));
-            let charged = store.apply_prepared(Request { key, policy: &rule, operation }, at(now));
+            let charged = store.apply_numbered(key, &rule, at(now), operation);
             assert!(charged.unwrap().allowed());
         }
     }

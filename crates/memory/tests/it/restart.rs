@@ -4,7 +4,7 @@
 use std::{io::Cursor, time::Duration};
 
 use sluicegate_core::{Operation, Outcome, Retry};
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
 
@@ -234,10 +234,7 @@ fn take_new_key_is_denied_only_in_ranges_of_dropped_keys() {
         assert!(passed >= least.max(800), "{passed}");
         let request = |key: &u64| {
             let key = &key.to_le_bytes();
-            loaded.apply_prepared(
-                Request { key, policy: &short, operation: Operation::Take(1) },
-                at(1000),
-            )
+            loaded.apply_numbered(key, &short, at(1000), Operation::Take(1))
         };
         let gone = (0..400).filter(|key| !has(&loaded, *key));
         for decision in gone.map(|key| request(&key).unwrap()) {

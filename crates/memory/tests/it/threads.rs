@@ -97,9 +97,8 @@ fn take_contended_key_rate_is_exact() {
                 while clock.now() < start + whole {
                     let operation = sluicegate_core::Operation::Take(1);
                     let now = clock.now();
-                    let request =
-                        sluicegate_memory::Request { key: b"hot", policy: &rule, operation };
-                    if store.apply_prepared(request, now).is_ok_and(|decision| decision.allowed()) {
+                    let decision = store.apply_numbered(b"hot", &rule, now, operation);
+                    if decision.is_ok_and(|decision| decision.allowed()) {
                         passed.fetch_add(1, Ordering::Relaxed);
                         first.fetch_min(now.as_micros(), Ordering::Relaxed);
                         last.fetch_max(now.as_micros(), Ordering::Relaxed);

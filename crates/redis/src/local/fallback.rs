@@ -11,7 +11,7 @@ use sluicegate_core::{
     Answer, Decision, Limit, OnError, Operation, Outcome, Retry, Share, Source, StoreError,
     Timestamp,
 };
-use sluicegate_memory::{MemoryStore, NumberedPolicy, Request, WhenFull};
+use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::denial_cache::{DenialCache, ReportedUsage};
 use crate::{PlannedOperation, counters::CounterValues, net::breaker::PROBE_EVERY};
@@ -59,8 +59,7 @@ impl LocalFallback {
                 denials.take_usage(key, now, |reported| {
                     raise_usage(store, key, &local, *share, reported, now)
                 });
-                let decision =
-                    store.apply_prepared(Request { key, policy: &local, operation }, now)?;
+                let decision = store.apply_numbered(key, &local, now, operation)?;
                 return Ok(Answer { decision, source: Source::Fallback });
             }
             (OnError::Allow, None) => {
@@ -111,7 +110,6 @@ fn raise_usage(
     let more = reported.saturating_sub(here);
     if more > 0 {
         // A charge cannot be denied. A full table does not store it, and denies the key as well.
-        let operation = Operation::Charge(more);
-        let _ = store.apply_prepared(Request { key, policy: local, operation }, now);
+        let _ = store.apply_numbered(key, local, now, Operation::Charge(more));
     }
 }

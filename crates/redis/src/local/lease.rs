@@ -31,7 +31,7 @@ pub(crate) struct Leases {
     hasher: RandomState,
     count: AtomicUsize,
     max_leases: usize,
-    lifetime: Duration,
+    pub(crate) lifetime: Duration,
     /// Whether a task refunds expired leases.
     pub(crate) has_keeper: AtomicBool,
 }
@@ -84,10 +84,6 @@ impl Leases {
             lifetime,
             has_keeper: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) const fn lifetime(&self) -> Duration {
-        self.lifetime
     }
 
     fn shard(&self, key: &[u8]) -> &Lock<LeaseMap> {
@@ -206,7 +202,7 @@ impl Lease {
             until: never,
             next: 1,
             owed_until: never,
-            last: policy.plan.unused_decision(),
+            last: policy.plan.unused_decision,
             decided_at: never,
             refill_lock,
         }

@@ -21,16 +21,17 @@ pub const TEST_PREFIX: &[u8] = b"sg:test:";
 pub struct Plan {
     script: &'static Script,
     /// The policy string, for commands of the module.
-    text: String,
+    pub(crate) text: String,
     /// The decision of a reset.
-    unused_decision: Decision,
+    pub(crate) unused_decision: Decision,
     /// The encoded entry of an unused key.
-    initial_state: Vec<u8>,
+    pub(crate) initial_state: Vec<u8>,
     /// The argument of a take without its cost, if the script has a fast path.
     fast: Option<Vec<u8>>,
     /// The limit, if there is one only, of the gcra family.
     gcra: Option<Gcra>,
-    calendars: Vec<Calendar>,
+    /// The calendars that the policy itself needs.
+    pub(crate) calendars: Vec<Calendar>,
     can_reserve: bool,
 }
 
@@ -63,25 +64,6 @@ impl Plan {
     #[must_use]
     pub const fn script(&self) -> &'static Script {
         self.script
-    }
-
-    pub(crate) fn policy_text(&self) -> &str {
-        &self.text
-    }
-
-    /// The encoded entry of an unused key.
-    pub(crate) fn initial_state(&self) -> &[u8] {
-        &self.initial_state
-    }
-
-    /// The calendars that the policy itself needs.
-    pub(crate) fn calendars(&self) -> impl Iterator<Item = &Calendar> {
-        self.calendars.iter()
-    }
-
-    /// The decision of a reset.
-    pub(crate) fn unused_decision(&self) -> Decision {
-        self.unused_decision
     }
 
     /// Checks whether the policy supports `operation`.
