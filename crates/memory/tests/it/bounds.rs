@@ -36,7 +36,7 @@ fn store_key_flood_stays_within_bound_and_limits() {
 }
 
 #[test]
-fn when_full_says_what_becomes_of_new_keys() {
+fn store_full_denies_or_allows_new_keys() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         for text in ["gcra:1/1d", "fixed-window:1/1d", "sliding-log:1/1d"] {
             let store = MemoryStore::bounded(0, when_full);
@@ -113,7 +113,7 @@ fn take_log_of_100000_events_is_counted() {
 }
 
 #[test]
-fn policies_that_are_invented_cost_no_memory() {
+fn prepare_invented_policies_take_no_memory() {
     let store = MemoryStore::bounded(64 << 20, WhenFull::Deny);
     let invented = size("SLUICEGATE_POLICIES", 100_000);
     for number in 1..=invented {
@@ -130,7 +130,7 @@ fn policies_that_are_invented_cost_no_memory() {
 }
 
 #[test]
-fn policies_beyond_those_that_have_numbers_are_obeyed() {
+fn take_policy_without_number_is_limited() {
     let store = MemoryStore::new();
     for number in 1..=40_000_u32 {
         let policy = policy(&format!("gcra:{number}/1d:burst=1"));

@@ -32,7 +32,7 @@ fn store_random_histories_decide_as_core() {
 /// Threads that want the same keys in every order, while others take from single ones: none waits for
 /// ever, and no key lets more pass than it may.
 #[test]
-fn threads_on_the_same_keys_admit_what_fits_and_end() {
+fn take_together_many_threads_admit_the_limit_and_end() {
     const KEYS: usize = 6;
     const UNITS: u64 = 3_000;
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {

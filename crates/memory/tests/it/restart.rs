@@ -92,7 +92,7 @@ pub(super) fn has(store: &MemoryStore, key: u64) -> bool {
 }
 
 #[test]
-fn in_as_much_memory_every_key_is_kept() {
+fn load_as_much_memory_keeps_every_key() {
     for kind in &KINDS {
         let sizes = [8 << 20, bound()].into_iter().filter(|size| *size <= bound());
         for (bound, (name, share, beyond)) in sizes.flat_map(|size| FILLS.map(|fill| (size, fill)))
@@ -129,7 +129,7 @@ fn in_as_much_memory_every_key_is_kept() {
 }
 
 #[test]
-fn in_half_the_memory_no_key_is_admitted_early_and_each_is_kept_or_counted() {
+fn load_half_the_memory_admits_no_key_early() {
     for kind in &KINDS {
         let bound = bound() / 3 * 4;
         let less = bound / 2;
@@ -165,7 +165,7 @@ fn in_half_the_memory_no_key_is_admitted_early_and_each_is_kept_or_counted() {
 /// Keys that are limited for long are kept before those that are limited for a short time, and a key that was
 /// dropped is admitted when it would have been.
 #[test]
-fn in_less_memory_the_keys_that_are_limited_for_longest_are_kept() {
+fn load_less_memory_keeps_keys_limited_for_longest() {
     for [long, short] in
         [["fixed-window:1/12h", "fixed-window:1/1h"], ["sliding-log:1/12h", "sliding-log:1/1h"]]
     {

@@ -32,7 +32,7 @@ fn ask(server: &Server, policy: &str, guess: impl Fn(u64) -> u64) -> (Reply, Rep
 }
 
 #[test]
-fn a_clock_that_is_days_off_costs_a_second_question_and_nothing_else() {
+fn script_client_clock_days_off_takes_a_second_call() {
     for engine in [Engine::Redis70, Engine::Valkey91, Engine::Redis62] {
         let server = Server::start(engine);
         let policy = "fixed-window:9/day:tz=Asia/Shanghai,fixed-window:9/month";
@@ -52,7 +52,7 @@ fn a_clock_that_is_days_off_costs_a_second_question_and_nothing_else() {
 }
 
 #[test]
-fn a_calendar_of_an_old_rule_is_asked_for_once() {
+fn script_calendar_of_old_policy_is_requested_once() {
     let server = Server::start(Engine::Redis70);
     let connection = &mut server.connect();
     let run = |policy: &str, connection: &mut redis::Connection| {
@@ -77,7 +77,7 @@ fn a_calendar_of_an_old_rule_is_asked_for_once() {
 
 /// What a client thinks the time is decides nothing: the server's clock does.
 #[test]
-fn a_client_whose_clock_is_an_hour_off_makes_no_difference() {
+fn script_client_clock_an_hour_off_decides_the_same() {
     const HOUR: u64 = 3_600_000_000;
     let server = Server::start(Engine::Redis70);
     let guesses: [fn(u64) -> u64; 3] = [|now| now, |now| now + HOUR, |now| now - HOUR];

@@ -37,7 +37,7 @@ fn micros(span: Duration) -> u64 {
 }
 
 #[test]
-fn a_key_lives_as_long_as_it_matters_and_not_much_longer() {
+fn script_key_expires_when_it_has_recovered() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
@@ -73,7 +73,7 @@ fn a_key_lives_as_long_as_it_matters_and_not_much_longer() {
 }
 
 #[test]
-fn keys_of_tests_live_for_an_hour_at_least() {
+fn script_test_key_lives_for_an_hour() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
@@ -99,7 +99,7 @@ fn keys_of_tests_live_for_an_hour_at_least() {
 }
 
 #[test]
-fn a_key_that_lost_its_time_to_live_gets_one() {
+fn script_key_without_expiry_gets_one() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
@@ -130,7 +130,7 @@ fn a_key_that_lost_its_time_to_live_gets_one() {
 }
 
 #[test]
-fn what_changes_nothing_writes_nothing() {
+fn script_operation_without_effect_writes_nothing() {
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
